@@ -30,7 +30,7 @@ from ckpt_surgery.matching import recipe_of_selection
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.preparing import check_values, prepare, prepared_for, with_recipe
+from ckpt_surgery.preparing import check_values, prepare, prepared_for, sampled, with_recipe
 from ckpt_surgery.prepublication import verify_mode
 from ckpt_surgery.records import room_for_record
 from ckpt_surgery.remarks import without_checksums
@@ -101,6 +101,7 @@ def planned(request: Request, overwrite: bool, out: PathLike | None = None) -> P
         plan_it = functools.partial(prepare, request)
         prepared = prepared_for(where, request.inputs, request.beside, plan_it, overwrite)
     if out is not None:
+        prepared = sampled(prepared)
         document_paths.write_document(out, _document(prepared))
     return prepared.plan
 
@@ -237,8 +238,9 @@ def _on_cluster(request: Request, scheduler: str | None, manner: Manner) -> Resu
 
     def document() -> bytes:
         where = publication(str(request.dst), request.dst_step)
+        plan_it = functools.partial(prepare, request)
         return _document(
-            prepared_for(where, request.inputs, request.beside, lambda: prepare(request), manner.overwrite)
+            sampled(prepared_for(where, request.inputs, request.beside, plan_it, manner.overwrite))
         )
 
     if request.dst is None and not is_plan_file(request.recipe):
@@ -280,7 +282,7 @@ def _applied(
         raise UsageError("there is no destination", hint="Name the directory or file to write.")
     with signals.interruptible():
         where = publication(dst, dst_step)
-        prepared = prepared_for(where, inputs, beside, prepare, manner.overwrite)
+        prepared = sampled(prepared_for(where, inputs, beside, prepare, manner.overwrite))
         check_values(prepared.plan, prepared.sources)
         companions = companions_of(prepared, manner.wanted)
         if manner.on_plan is not None:

@@ -12,12 +12,14 @@ from ckpt_surgery import url_destinations
 from ckpt_surgery.checking import read_recipe
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
+from ckpt_surgery.core.file_states import changes, changes_text
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.destinations import DEFAULT_FORMAT, Publication, destination, resolved
 from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.engine.staging import checks
@@ -43,6 +45,7 @@ from ckpt_surgery.replacing import check_step_is_new, replaceable
 from ckpt_surgery.requests import InMemory, Request
 from ckpt_surgery.source_warnings import chosen_items, unread_weights
 from ckpt_surgery.storage.listing import is_directory, real_path
+from ckpt_surgery.storage.samples import states
 
 NO_RECIPE = "(none)"
 """Name of the empty recipe in plans: it has no file."""
@@ -247,11 +250,26 @@ def _target(given: str | InMemory, loaded: LoadedRecipe, sources: dict[str, Sour
 
 
 def described(sources: Mapping[str, Source]) -> list[Input]:
-    """The sources as they are now, for the plan."""
+    """The sources as they are now, for the plan. Samples no file."""
     return [
         Input(name, s.path, s.format, len(s.leaves()), s.fingerprint(), s.step, s.item)
         for name, s in sources.items()
     ]
+
+
+def sampled(prepared: Prepared) -> Prepared:
+    """The same with samples of the sources' files, by which `check_unchanged` sees other contents.
+
+    Taken once it is clear that data will be read, or the plan saved: a plan that is only shown costs none.
+    """
+    plan = prepared.plan
+    inputs = with_states(plan.inputs, prepared.sources)
+    return replace(prepared, plan=replace(plan, inputs=inputs))
+
+
+def with_states(inputs: Sequence[Input], sources: Mapping[str, Source]) -> tuple[Input, ...]:
+    """Inputs of a plan with the states of their files, where they have none. Raises SourceError."""
+    return tuple(i if i.files else replace(i, files=states(sources[i.name].files())) for i in inputs)
 
 
 def check_values(plan: Plan, sources: Mapping[str, Source]) -> None:
@@ -269,10 +287,17 @@ def check_values(plan: Plan, sources: Mapping[str, Source]) -> None:
 
 
 def check_unchanged(plan: Plan, sources: Mapping[str, Source], hint: str) -> None:
-    """Raise SourceError where a source is not what it was when the plan was made. `hint`: what to do."""
+    """Raise SourceError where a source is not what it was when the plan was made. `hint`: what to do.
+
+    Times, sizes and samples must be the same. Nothing of that tells whether a file was rewritten between its
+    samples with its old time.
+    """
     for before in plan.inputs:
-        if sources[before.name].fingerprint() != before.fingerprint:
-            raise SourceError(f"{before.path} changed while it was read", hint=hint)
+        source = sources[before.name]
+        found = changes(before.files, states(source.files()), times=True) if before.files else ()
+        if found or source.fingerprint() != before.fingerprint:
+            what = f": {changes_text(found)}" if found else ""
+            raise SourceError(f"{shown(before.path)} changed while it was read{what}", hint=hint)
 
 
 # --- warnings ---------------------------------------------------------------------------------------------

@@ -182,7 +182,8 @@ def _file_json(file: AdoptedFile) -> dict[str, Any]:
         "size": file.size,
         "mtime_ns": file.modified,
     }
-    return found if file.crc32c is None else {**found, "crc32c": f"{file.crc32c:08x}"}
+    crcs = {"crc32c": file.crc32c, "sample": file.sample}
+    return found | {name: _hex(crc) for name, crc in crcs.items() if crc is not None}
 
 
 def _indices(counts: Shape) -> Iterable[Shape]:
@@ -237,14 +238,15 @@ def _structure(entry: Mapping[str, Any]) -> Structure:
 
 
 def _file(entry: Mapping[str, Any]) -> AdoptedFile:
-    crc = entry.get("crc32c")
+    crc, sample = (None if text is None else int(text, 16) for text in map(entry.get, ("crc32c", "sample")))
     return AdoptedFile(
         str(entry["name"]),
         str(entry["source"]),
         LinkMode(entry["how"]),
         _integer(entry["size"]),
         _integer(entry["mtime_ns"]),
-        None if crc is None else int(crc, 16),
+        crc,
+        sample=sample,
     )
 
 

@@ -39,6 +39,7 @@ from ckpt_surgery.preparing import (
     loaded_recipe,
     open_inputs,
     repeated_sources,
+    with_states,
 )
 from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks
 from ckpt_surgery.requests import InMemory, Request, checkpoint_or_tree, requested
@@ -188,7 +189,8 @@ def _prepared(request: Request, shardings: Any) -> _Prepared:
         *disguised_bfloat16(plan, inputs.sources),
         *unread_weights(inputs.sources[name] for name in inputs.listings),
     )
-    return _Prepared(replace(plan, warnings=warnings), inputs, tree, places, memory, workers)
+    plan = replace(plan, warnings=warnings, inputs=with_states(plan.inputs, inputs.sources))
+    return _Prepared(plan, inputs, tree, places, memory, workers)
 
 
 def _described_by(plan: Plan) -> LiveTree:

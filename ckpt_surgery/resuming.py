@@ -13,13 +13,17 @@ from ckpt_surgery.graph.node_json import nodes_json
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.planner.document import known_kinds
 from ckpt_surgery.planner.options import Prepared
-from ckpt_surgery.planner.plan import Step
+from ckpt_surgery.planner.plan import Input, Step
+
+LONGEST_TEXT = 1 << 15
+"""Characters of a text about sources: `run.json`, which holds it, is read up to 64 KiB."""
 
 
 def identity_of(prepared: Prepared) -> Mapping[str, str]:
     """The parts that have to be equal for a run to go on with what another one has written.
 
-    They are the version of the program, and digests (SHA-256, hexadecimal) of the plan and of its sources.
+    They are the version of the program, a digest (SHA-256, hexadecimal) of the plan, and the states of its
+    sources' files: times, sizes and samples.
     The plan's covers the recipe, its params and hooks, how the destination is written, the values of all
     outputs, and into which regions they are cut, so that the same numbers mean the same tasks.
     """
@@ -39,8 +43,21 @@ def identity_of(prepared: Prepared) -> Mapping[str, str]:
     return {
         "version": VERSION,
         "plan": digest_of(parts),
-        "sources": digest_of([[i.name, i.format, i.step, i.item, i.fingerprint] for i in plan.inputs]),
+        "sources": _sources_text(plan.inputs),
     }
+
+
+def _sources_text(inputs: Sequence[Input]) -> str:
+    """The states of the sources' files, by which a later run names what has changed; their digest where that
+    is too long for the file of a run."""
+    which = [[i.name, i.format, i.step, i.item, i.fingerprint] for i in inputs]
+    files = {
+        f"{i.name}/{name}": [one.size, one.modified, one.version, one.sample]
+        for i in inputs
+        for name, one in i.files.items()
+    }
+    text = json.dumps({"which": which, "files": files})
+    return text if len(text) <= LONGEST_TEXT else digest_of([which, files])
 
 
 def _form(step: Step) -> list[Any]:

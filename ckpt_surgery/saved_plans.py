@@ -1,13 +1,14 @@
 """Saved plans, opened again: sources and hooks must be what they were when the plan was made."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from ckpt_surgery.core.errors import PlanError, UsageError
+from ckpt_surgery.core.errors import PlanError, Problem, UsageError
+from ckpt_surgery.core.file_states import FileState, changes, changes_text
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.protocols import LinkMode, Source
+from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.destinations import destination
 from ckpt_surgery.formats import destination_names
@@ -17,6 +18,8 @@ from ckpt_surgery.planner.document import destination_options, read_plan_file
 from ckpt_surgery.planner.document_forms import SavedPlan
 from ckpt_surgery.planner.document_reading import restored
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
+from ckpt_surgery.planner.plan import Input
+from ckpt_surgery.preparing import described, with_states
 from ckpt_surgery.requests import Request
 
 SAID_ANEW = frozenset({"recipe", "dst", "memory", "workers", "allow_hooks", "link_mode"})
@@ -99,7 +102,12 @@ def opened_again(request: SavedRequest) -> Prepared:
     Raises PlanError where a source or the hooks have changed, or hooks are not allowed, UsageError where the
     plan's file contradicts itself or the sources, or copies what is to be linked.
     """
-    sources = _sources(request.saved)
+    sources = {
+        form.name: formats.open_source(form.path, form.format, form.step, form.item)
+        for form in request.saved.inputs
+    }
+    inputs = with_states(described(sources), sources)
+    _check_unchanged(request.saved, inputs)
     hooks = _hooks(request)
     plan = restored(
         request.path,
@@ -116,19 +124,24 @@ def opened_again(request: SavedRequest) -> Prepared:
             f"{shown(request.path)} was made to copy {size} that could be linked",
             hint='Make the plan again with `link_mode="hardlink"`.',
         )
+    plan = replace(plan, inputs=inputs)
     return Prepared(plan, sources, request.destination, request.memory, request.workers, hooks)
 
 
-def _sources(saved: SavedPlan) -> Mapping[str, Source]:
-    sources: dict[str, Source] = {
-        form.name: formats.open_source(form.path, form.format, form.step, form.item) for form in saved.inputs
-    }
-    changed = [form.name for form in saved.inputs if sources[form.name].fingerprint() != form.fingerprint]
-    if changed:
-        raise SourcesChanged(
-            f"{', '.join(map(shown, changed))} changed since the plan was made", hint="Make the plan again."
-        )
-    return sources
+def _check_unchanged(saved: SavedPlan, inputs: Sequence[Input]) -> None:
+    """Raise SourcesChanged where files have other sizes or samples than when the plan was made.
+
+    Times do not count, nor where the files lie.
+    """
+    problems = []
+    for form, now in zip(saved.inputs, inputs, strict=True):
+        before = {n: FileState(f.size, version=f.version, sample=f.sample) for n, f in form.files.items()}
+        found = changes(before, now.files, times=False)
+        if found:
+            what = f"{shown(form.name)} changed since the plan was made: {changes_text(found)}"
+            problems.append(Problem(what, hint="Make the plan again."))
+    if problems:
+        raise SourcesChanged(*problems)
 
 
 def _hooks(request: SavedRequest) -> HookFile | None:

@@ -14,6 +14,7 @@ from ckpt_surgery import shard_places, sharing
 from ckpt_surgery.companions import Wanted, companions_of, may_have
 from ckpt_surgery.completing import completed
 from ckpt_surgery.core.errors import SourceError, StorageError, UsageError, VerificationError
+from ckpt_surgery.core.file_states import changes_between
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Sink
@@ -112,8 +113,9 @@ def check_head(head: Head, parts: LocalParts | ObjectParts, prepared: Prepared, 
             hint=f"Use the same number, or remove that directory to begin anew with {count}.",
         )
     elif head.identity.get("sources") != identity["sources"]:
+        found = changes_between(head.identity.get("sources"), identity["sources"])
         raise SourceError(
-            f"{where}: the sources have changed since the first shard began",
+            f"{where}: the sources have changed since the first shard began{': ' if found else ''}{found}",
             hint="Remove that directory, make the plan again, and run all shards.",
         )
     else:

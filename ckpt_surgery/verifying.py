@@ -1,7 +1,7 @@
 """Whether a checkpoint is still what was written: `verify`."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ckpt_surgery.companions import changed
@@ -11,8 +11,8 @@ from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.core.protocols import AdoptedFile, Source
+from ckpt_surgery.core.text import bytes_text, few, shown
 from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.formats import registry as formats
@@ -90,21 +90,24 @@ class _Run:
         findings, arrays = Findings(), self.arrays
         record = self._record(findings)
         known = {} if record is None else _known(record, self.leaves, findings)
-        if record is not None:
-            self._check_against(record, findings)
+        retimed = [] if record is None else self._check_against(record, findings)
         check_chunks(arrays.values(), findings, self.memory, self.workers)
         wanted, unknown = self._wanted(record, known)
         found = read_leaves(self.source, wanted, unknown, findings, self.memory, self.workers, progress)
         read = sum(leaf.nbytes for leaf in (*(leaf for leaf, _ in wanted), *unknown))
+        unread = sum(leaf.nbytes for leaf in arrays.values()) - read
         return Verified(
             self.source.path,
             self.mode,
             self.source.format,
             len(self.leaves),
             read,
-            sum(leaf.nbytes for leaf in arrays.values()) - read,
+            unread,
             tuple(findings.flaws),
-            self._notices(record, {} if findings.flaws else found),
+            (
+                *_times_told(retimed, unread, len(found)),
+                *self._notices(record, {} if findings.flaws else found),
+            ),
         )
 
     def _record(self, findings: Findings) -> Record | None:
@@ -116,8 +119,11 @@ class _Run:
             findings.add(None, None, f"the record cannot be read: {told(error)}")
         return None
 
-    def _check_against(self, record: Record, findings: Findings) -> None:
-        """Number of leaves, chunks that must be there, and whole files that came from sources."""
+    def _check_against(self, record: Record, findings: Findings) -> list[AdoptedFile]:
+        """Number of leaves, chunks that must be there, and whole files that came from sources.
+
+        Returns hard links whose time has changed, and nothing else that can be compared without digests.
+        """
         if record.leaf_count != len(self.leaves):
             what = f"the checkpoint has {len(self.leaves)} leaves, and its record is of {record.leaf_count}"
             findings.add(None, None, what)
@@ -125,9 +131,9 @@ class _Run:
             check_grid(leaf, findings)
         check_structure(self.source, self.leaves, record.structure, findings)
         directory = os.path.dirname(place_of_record(self.source))
-        check_shared(directory, record.files, findings)
         if self.mode is not Depth.FAST:
             check_copies(directory, record.files, findings)
+        return check_shared(directory, record.files, findings, self.memory, self.workers)
 
     def _wanted(
         self, record: Record | None, known: Mapping[str, Digests]
@@ -154,6 +160,16 @@ class _Run:
             return told
         put_record(place, with_digests(record, self.leaves, found))
         return (*told, f"digests of {len(found)} more leaves were recorded")
+
+
+def _times_told(retimed: Sequence[AdoptedFile], unread: int, recorded: int) -> tuple[str, ...]:
+    """A notice of files whose time alone has changed, while values have no digests from before that."""
+    if not retimed or not (unread or recorded):
+        return ()
+    files = "1 linked file" if len(retimed) == 1 else f"{len(retimed)} linked files"
+    same = "size agrees" if any(file.sample is None for file in retimed) else "size and sample agree"
+    rest = f"{bytes_text(unread)} were not read" if unread else "what was read had no digests to compare with"
+    return (f"{files}: only the time differs from the record, {same}, as after a copy or a touch; {rest}",)
 
 
 def _known(record: Record, leaves: Mapping[str, Leaf], findings: Findings) -> dict[str, Digests]:

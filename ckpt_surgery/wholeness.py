@@ -1,10 +1,12 @@
 """Whether the files and chunks of a checkpoint are whole, as far as that is known without reading values."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ckpt_surgery.core.arrays import Shape, chunk_regions, grid_counts
+from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.file_states import FileState, change
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
@@ -13,8 +15,11 @@ from ckpt_surgery.engine.executors import threads
 from ckpt_surgery.formats.shared.chunk_checks import chunk_flaw
 from ckpt_surgery.readback import BATCH_COUNT, PIECE, Findings, differs, range_crc
 from ckpt_surgery.storage.failures import told
-from ckpt_surgery.storage.reading import OpenFile, opened, stat_file
+from ckpt_surgery.storage.reading import OpenFile, opened
+from ckpt_surgery.storage.samples import state_of
 
+SAMPLED_TOGETHER = 16
+"""Files that one thread samples before it takes others."""
 Place = tuple[Leaf, Shape, Chunk]
 """A chunk, its leaf, and its index in the leaf's grid."""
 
@@ -87,15 +92,33 @@ def check_copies(directory: str, files: Iterable[AdoptedFile], findings: Finding
                 findings.add(None, None, f"the file {shown(copy.name)}: {differs(crc, copy.crc32c)}")
 
 
-def check_shared(directory: str, files: Iterable[AdoptedFile], findings: Findings) -> None:
-    """Compare sizes of whole files that came from sources, and times of those that are hard links."""
-    for file in files:
-        try:
-            found = stat_file(os.path.join(directory, file.name))
-        except SourceError as error:
-            findings.add(None, None, told(error))
-            continue
-        shared = file.how is LinkMode.HARDLINK
-        if found.size != file.size or (shared and found.modified != file.modified):
-            why = f", which it shares with {shown(file.source)}," if shared else ""
-            findings.add(None, None, f"its file {shown(file.name)}{why} has changed since it was written")
+def check_shared(
+    directory: str, files: Sequence[AdoptedFile], findings: Findings, memory: int, workers: int
+) -> list[AdoptedFile]:
+    """Compare sizes and samples of whole files that came from sources with those in the record.
+
+    Returns the hard links whose time alone differs: they were copied, touched, or rewritten outside their
+    samples; and in records of earlier versions, which took no samples, contents may differ, too.
+    """
+    retimed: list[AdoptedFile] = []
+
+    def check(batch: Sequence[AdoptedFile]) -> None:
+        for file in batch:
+            raise_if_cancelled()
+            try:
+                now = state_of(os.path.join(directory, file.name), of_objects=True)
+            except SourceError as error:
+                findings.add(None, None, told(error))
+                continue
+            before = FileState(file.size, file.modified, now.version, file.sample)
+            shared, what = file.how is LinkMode.HARDLINK, change(before, now, times=False)
+            if what:
+                why = f", which it shares with {shown(file.source)}," if shared else ""
+                told_of = f"its file {shown(file.name)}{why} has changed since it was written: {what}"
+                findings.add(None, None, told_of)
+            elif shared and now.modified != file.modified:
+                retimed.append(file)
+
+    parts = [files[at : at + SAMPLED_TOGETHER] for at in range(0, len(files), SAMPLED_TOGETHER)]
+    threads.run_all(check, parts, lambda _: PIECE, memory, workers)
+    return retimed

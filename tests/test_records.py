@@ -33,7 +33,7 @@ def plan(tmp_path: Path) -> ckpt_surgery.Plan:
 
 FILES = (
     AdoptedFile("d/1", "/source", LinkMode.HARDLINK, 12, 34),
-    AdoptedFile("d/2", "/other", LinkMode.COPY, 5, 6, 0xABC),
+    AdoptedFile("d/2", "/other", LinkMode.COPY, 5, 6, 0xABC, sample=0xDEF),
 )
 
 

@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -305,26 +306,56 @@ def test_formats_shards_steps_and_versions_of_zarr_are_kept(
 # --- what has changed -----------------------------------------------------------------------------
 
 
-def appended(file: Path) -> None:
-    file.write_bytes(file.read_bytes() + b"\0")
-
-
 def touched(file: Path) -> None:
     stat = file.stat()
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
 
 
-@pytest.mark.parametrize("change", [appended, touched])
-def test_another_source_is_refused(
-    change: Callable[[Path], None], checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+def rewritten(file: Path) -> None:
+    """Other bytes of the same number, at the old time."""
+    stat, data = file.stat(), bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+CHANGES: list[tuple[Callable[[Path], object], str]] = [
+    (lambda file: np.save(file, random((51,))), "size 328 → 332"),
+    (rewritten, "content"),
+    (Path.unlink, "missing"),
+    (lambda file: shutil.copy(file, file.with_name("more.npy")), "new"),
+]
+
+
+@pytest.mark.parametrize(("change", "what"), CHANGES, ids=["longer", "rewritten", "removed", "added"])
+def test_another_source_is_refused_with_what_has_changed(
+    change: Callable[[Path], object], what: str, recipe: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    source = copy_of(checkpoint("standard"), tmp_path / "source")
-    api.plan(recipe(RENAME), source, out=tmp_path / "plan.json")
-    change(next(p for p in sorted(source.rglob("d/*")) if p.is_file()))
-    with pytest.raises(PlanError, match="source changed since the plan was made") as caught:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("a", "b"):
+        np.save(source / f"{name}.npy", random((50,)))
+    api.plan(recipe(RENAME), source, src_format="npy", out=tmp_path / "plan.json")
+    change(source / "b.npy")
+    name = "more.npy" if what == "new" else "b.npy"
+    with pytest.raises(PlanError) as caught:
         api.apply(tmp_path / "plan.json", dst=tmp_path / "out")
+    assert caught.value.problems[0].message == f"source changed since the plan was made: `{name}` ({what})"
     assert caught.value.exit_code == 2
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("layout", ["standard", "plain-zarr2"])
+def test_a_source_that_was_touched_is_the_same(
+    layout: str, checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source = copy_of(checkpoint(layout), tmp_path / "source")
+    api.plan(recipe(RENAME), source, out=tmp_path / "plan.json")
+    for file in source.rglob("*"):
+        touched(file)
+    api.apply(tmp_path / "plan.json", dst=tmp_path / "out")
+    api.apply(recipe(RENAME), source, dst=tmp_path / "wanted")
+    assert_same(values_of(tmp_path / "out"), values_of(tmp_path / "wanted"))
 
 
 def test_a_source_that_is_gone_is_told(model: Path, tmp_path: Path) -> None:
@@ -419,7 +450,10 @@ WRONG: list[tuple[str, object, str]] = [
     ("version", None, "was saved by version unknown of the tool"),
     ("inputs", [], "saved.inputs: Expected `array` of length >= 1"),
     ("inputs", DELETE, "saved: Object missing required field `inputs`"),
-    ("inputs.0.fingerprint", "0", "source changed since the plan was made"),
+    ("inputs.0.files", {}, "source changed since the plan was made: `model.safetensors` (new)"),
+    ("inputs.0.files", DELETE, "saved.inputs[0]: Object missing required field `files`"),
+    ("inputs.0.files", {"x": {"size": -1}}, "saved.inputs[0].files[...].size: Expected `int` >= 0"),
+    ("inputs.0.files", {"x": {"size": 1, "sample": 2**32}}, "sample: Expected `int` <= 4294967295"),
     ("inputs.0.path", "model", "saved.inputs[0].path: 'model' is not an absolute path"),
     ("inputs.0.path", "", "saved.inputs[0].path: '' is not an absolute path"),
     ("inputs.0.path", "/a\0b", "saved.inputs[0].path: '/a\\x00b' is not an absolute path"),

@@ -13,6 +13,7 @@ import tensorstore as ts
 from safetensors.numpy import save_file
 
 import ckpt_surgery
+from ckpt_surgery import records
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.report.verification import Depth, Verified
@@ -210,27 +211,107 @@ def test_linked_values_are_read_where_that_is_asked_for(linked: Path) -> None:
     assert ckpt_surgery.verify(linked, mode="full").notices == ()
 
 
-def test_a_source_that_is_rewritten_in_place(linked: Path) -> None:
-    """Size and time tell; so do the checksums, once they are recorded."""
-    ckpt_surgery.verify(linked, mode="full")
-    source = linked.with_name("source.safetensors")
+SAMPLED, BETWEEN = 100, 75_000
+"""Offsets in the source's file: inside of its sample, and outside."""
+
+
+def rewritten(source: Path, at: int, later: int) -> None:
+    """Flip a bit in place; `later`: nanoseconds by which the file's time changes."""
     status = source.stat()
-    flip(source, 300_000)
-    os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
-    ((key, _, what),) = told(ckpt_surgery.verify(linked, mode="fast"))
-    assert key is None
-    assert what.endswith(f", which it shares with {source}, has changed since it was written")
-    os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns))
+    flip(source, at)
+    os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns + later))
+
+
+def linked_file(path: Path) -> Path:
+    """The only whole file in a checkpoint that came from its source."""
+    (file,) = json.loads((path / "ckpt_surgery.json").read_text())["files"]
+    return path / str(file["name"])
+
+
+def change_told(linked: Path) -> str:
+    name, source = linked_file(linked).relative_to(linked), linked.with_name("source.safetensors")
+    return f"its file {name}, which it shares with {source}, has changed since it was written: content"
+
+
+@pytest.mark.parametrize("later", [0, 10**9], ids=["old time", "new time"])
+@pytest.mark.parametrize("mode", list(Depth))
+def test_a_source_rewritten_in_place_inside_of_its_sample(linked: Path, mode: Depth, later: int) -> None:
+    rewritten(linked.with_name("source.safetensors"), -SAMPLED, later)
+    assert (None, None, change_told(linked)) in told(ckpt_surgery.verify(linked, mode=mode))
+
+
+@pytest.mark.parametrize("later", [0, 10**9], ids=["old time", "new time"])
+def test_a_source_rewritten_in_place_elsewhere_is_told_by_digests(linked: Path, later: int) -> None:
+    ckpt_surgery.verify(linked, mode="full")
+    rewritten(linked.with_name("source.safetensors"), BETWEEN, later)
+    for mode in ("values", "full"):
+        ((key, _, _),) = told(ckpt_surgery.verify(linked, mode=mode))
+        assert key == "a/kernel"
     assert ckpt_surgery.verify(linked, mode="fast").flaws == ()
-    ((key, _, _),) = told(ckpt_surgery.verify(linked))
-    assert key == "a/kernel"
+
+
+def test_without_digests_a_new_time_is_a_notice(linked: Path) -> None:
+    """Nothing proves what was written between the samples: that is said, and nothing is called damaged."""
+    rewritten(linked.with_name("source.safetensors"), BETWEEN, 1)
+    begins = "1 linked file: only the time differs from the record, size and sample agree"
+    for mode in ("fast", "values"):
+        found = ckpt_surgery.verify(linked, mode=mode)
+        assert (found.flaws, len(found.notices)) == ((), 1)
+        assert found.notices[0].startswith(begins)
+    found = ckpt_surgery.verify(linked, mode="full")
+    assert found.notices[0].startswith(begins)
+    assert found.notices[0].endswith("what was read had no digests to compare with")
+    assert ckpt_surgery.verify(linked).notices == ()
+
+
+def copied(path: Path, copy: Path) -> None:
+    shutil.copytree(path, copy, copy_function=shutil.copy)  # without times, as `cp -r`
+
+
+def archived(path: Path, copy: Path) -> None:
+    """With times in whole seconds, as some archives and file systems keep them."""
+    shutil.copytree(path, copy)
+    for file in copy.rglob("*"):
+        os.utime(file, (1, int(file.stat().st_mtime)))
+
+
+@pytest.mark.parametrize("way", [copied, archived])
+@pytest.mark.parametrize("digests", [False, True])
+def test_a_copy_of_a_linked_checkpoint(
+    way: Callable[[Path, Path], None], digests: bool, linked: Path, tmp_path: Path
+) -> None:
+    """It is whole in every mode, and stays so without the original; a flipped byte is found."""
+    if digests:
+        ckpt_surgery.verify(linked, mode="full")
+    way(linked, tmp_path / "copy")
+    shutil.rmtree(linked)
+    (tmp_path / "source.safetensors").unlink()
+    for mode in ("fast", "values", "full"):
+        assert ckpt_surgery.verify(tmp_path / "copy", mode=mode).flaws == ()
+    flip(linked_file(tmp_path / "copy"), BETWEEN)
+    assert ckpt_surgery.verify(tmp_path / "copy").flaws  # by the digests that `full` has recorded
+
+
+def test_the_record_of_a_version_that_took_no_samples(linked: Path) -> None:
+    """A copy is whole where its chunks are; that contents were not compared is said."""
+    path = linked / "ckpt_surgery.json"
+    document = json.loads(path.read_text())
+    for file in document["files"]:
+        del file["sample"]
+    path.write_text(records._text(document))
+    assert ckpt_surgery.verify(linked).notices == ()
+    copied(linked, linked.with_name("copy"))
+    found = ckpt_surgery.verify(linked.with_name("copy"))
+    assert found.flaws == ()
+    assert found.notices[0].startswith("1 linked file: only the time differs from the record, size agrees")
+    data = linked_file(linked.with_name("copy"))
+    cut(data, data.stat().st_size - 1)
+    assert ckpt_surgery.verify(linked.with_name("copy")).flaws
 
 
 def test_the_record_of_a_damaged_checkpoint_stays(linked: Path) -> None:
     before = (linked / "ckpt_surgery.json").read_bytes()
-    source = linked.with_name("source.safetensors")
-    status = source.stat()
-    os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    rewritten(linked.with_name("source.safetensors"), -SAMPLED, 1)
     assert ckpt_surgery.verify(linked, mode="full").flaws
     assert (linked / "ckpt_surgery.json").read_bytes() == before
 

@@ -98,21 +98,29 @@ def test_copies_of_whole_files(tmp_path: Path) -> None:
     assert second.what.endswith("copy cannot be read: No such file or directory")
 
 
-def test_shared_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "size", "earlier", "sample", "flaw", "retimed"),
+    [
+        (LinkMode.HARDLINK, 5, 0, crc32c(b"12345"), "", False),  # nothing has changed
+        (LinkMode.HARDLINK, 5, 1, crc32c(b"12345"), "", True),  # a time decides nothing
+        (LinkMode.REFLINK, 5, 1, crc32c(b"12345"), "", False),  # its time is another from the beginning
+        (LinkMode.HARDLINK, 5, 0, crc32c(b"12346"), "content", False),  # the old time proves nothing
+        (LinkMode.REFLINK, 5, 0, crc32c(b"12346"), "content", False),
+        (LinkMode.COPY, 5, 0, crc32c(b"12346"), "content", False),
+        (LinkMode.HARDLINK, 6, 0, crc32c(b"123456"), "size 6 → 5", False),
+        (LinkMode.HARDLINK, 5, 0, None, "", False),  # the record of an earlier version
+        (LinkMode.HARDLINK, 5, 1, None, "", True),
+        (LinkMode.HARDLINK, 6, 1, None, "size 6 → 5", False),
+    ],
+)
+def test_shared_files(
+    how: LinkMode, size: int, earlier: int, sample: int | None, flaw: str, retimed: bool, tmp_path: Path
+) -> None:
     (tmp_path / "one").write_bytes(b"12345")
-    modified = (tmp_path / "one").stat().st_mtime_ns
-    hard = AdoptedFile("one", "/source", LinkMode.HARDLINK, 5, modified)
-    older = AdoptedFile("one", "/source\x1b", LinkMode.HARDLINK, 5, modified - 1)
-    reflink = AdoptedFile("one", "/source", LinkMode.REFLINK, 5, modified - 1)
-    longer = AdoptedFile("one", "/source", LinkMode.REFLINK, 6, modified)
-    told = []
-    for file in (hard, older, reflink, longer):
-        findings = Findings()
-        check_shared(tmp_path, [file], findings)
-        told.append([flaw.what for flaw in findings.flaws])
-    assert told == [
-        [],
-        [r"its file one, which it shares with /source\x1b, has changed since it was written"],
-        [],
-        ["its file one has changed since it was written"],
-    ]
+    modified = (tmp_path / "one").stat().st_mtime_ns - earlier
+    file, findings = AdoptedFile("one", "/from\x1b", how, size, modified, sample=sample), Findings()
+    found = check_shared(str(tmp_path), [file], findings, 1 << 30, 2)
+    shares = r", which it shares with /from\x1b," if how is LinkMode.HARDLINK else ""
+    told = [f"its file one{shares} has changed since it was written: {flaw}"] if flaw else []
+    assert [one.what for one in findings.flaws] == told
+    assert found == ([file] if retimed else [])

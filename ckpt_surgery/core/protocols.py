@@ -183,6 +183,8 @@ class AdoptedFile:
     """CRC-32C of the bytes of a copy; None for links."""
     reason: str = ""
     """Why it was not linked, in the system's words; empty for links."""
+    sample: int | None = None
+    """CRC-32C of its sample, see `storage.samples`; None in records of versions that took none."""
 
 
 @frozen()

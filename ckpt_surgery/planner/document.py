@@ -32,6 +32,7 @@ from ckpt_surgery.planner.document_forms import (
     MOST_WORKERS,
     DestinationForm,
     DroppedForm,
+    FileForm,
     HooksForm,
     InputForm,
     OutputForm,
@@ -43,7 +44,7 @@ from ckpt_surgery.planner.document_forms import (
 )
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.options import DestinationOptions
-from ckpt_surgery.planner.plan import Plan, Step
+from ckpt_surgery.planner.plan import Input, Plan, Step
 from ckpt_surgery.planner.plan_json import plan_json
 
 T = TypeVar("T")
@@ -90,7 +91,7 @@ def saved_plan(
         version=VERSION,
         recipe=RecipeForm(plan.recipe, plan.recipe_sha256, _hooks_form(hooks)),
         inputs=[
-            InputForm(i.name, urls.absolute(i.path), i.format, i.fingerprint, i.step, i.item)
+            InputForm(i.name, urls.absolute(i.path), i.format, _files_form(i), i.step, i.item)
             for i in plan.inputs
         ],
         destination=_destination_form(destination),
@@ -139,6 +140,10 @@ def known_kinds(hooks: HookFile | None) -> Mapping[str, type[Function]]:
 
 def _hooks_form(hooks: HookFile | None) -> HooksForm | None:
     return None if hooks is None else HooksForm(os.path.abspath(hooks.file), hooks.sha256)
+
+
+def _files_form(given: Input) -> dict[str, FileForm]:
+    return {name: FileForm(one.size, one.version, one.sample) for name, one in given.files.items()}
 
 
 def _destination_form(options: DestinationOptions) -> DestinationForm:

@@ -20,6 +20,8 @@ LONGEST_RECIPE = 2**20
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Bytes = Annotated[int, Meta(ge=1, le=MOST_BYTES)]
+Size = Annotated[int, Meta(ge=0, le=MOST_BYTES)]
+Crc = Annotated[int, Meta(ge=0, lt=2**32)]
 StepNumber = Annotated[int, Meta(ge=0, le=MOST_STEP)]
 Position = Annotated[int, Meta(ge=1, le=LONGEST_RECIPE + 1)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
@@ -45,6 +47,14 @@ class RecipeForm(_Form, frozen=True):
     hooks: HooksForm | None = None
 
 
+class FileForm(_Form, frozen=True):
+    """A file of a source; `FileState` describes the fields. Its time does not count."""
+
+    size: Size
+    version: str = ""
+    sample: Crc | None = None
+
+
 class InputForm(_Form, frozen=True):
     """A source, or the target where it is a checkpoint."""
 
@@ -52,8 +62,8 @@ class InputForm(_Form, frozen=True):
     path: str
     """Absolute path."""
     format: str
-    fingerprint: str
-    """Changes with the checkpoint's files, wherever they lie."""
+    files: dict[str, FileForm]
+    """The checkpoint's files by their paths within it, wherever it lies."""
     step: StepNumber | None = None
     item: str | None = None
 

@@ -31,7 +31,7 @@ from ckpt_surgery.planner.cutting import Cut, budget_for, measured, room_of, sig
 from ckpt_surgery.planner.document import SAVED, known_kinds, not_saved
 from ckpt_surgery.planner.document_forms import DroppedForm, OutputForm, ParamForm, RuleForm, SavedPlan
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.plan import Dropped, Input, Plan, Step, Transfer
+from ckpt_surgery.planner.plan import Dropped, Plan, Step, Transfer
 from ckpt_surgery.planner.planning import ambiguous, costs_of, origin
 from ckpt_surgery.planner.transfers import Destination, Linkable, adopted, dead_bytes, transfers_of
 
@@ -61,6 +61,8 @@ def restored(
     workers: int,
 ) -> Plan:
     """The plan of a document that was read from `path`: with the same chunks, whatever the memory in bytes.
+
+    Its `inputs` are left empty: the caller has opened the sources, and describes them as they are now.
 
     Bytes that the document links are copied if the destination is on another file system, or where only
     reflinks would be safe and it has none.
@@ -96,10 +98,7 @@ def _plan(
     return Plan(
         recipe=saved.recipe.path,
         recipe_sha256=saved.recipe.sha256,
-        inputs=tuple(
-            Input(i.name, i.path, i.format, len(listings[i.name]), i.fingerprint, i.step, i.item)
-            for i in saved.inputs
-        ),
+        inputs=(),
         steps=tuple(steps),
         dropped=tuple(dropped),
         warnings=tuple(saved.warnings),

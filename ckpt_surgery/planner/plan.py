@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
@@ -108,6 +109,8 @@ class Input:
     """The step that was chosen from a directory of steps; None for any other checkpoint."""
     item: str | None = None
     """The item that was chosen from a composite checkpoint; None for any other checkpoint."""
+    files: Mapping[str, FileState] = field(default_factory=dict)
+    """Its files with samples, by their paths within it; empty where the plan was only looked at."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from ckpt_surgery.storage.failures import DAMAGED, OF_WRITING, storage_error, st
 from ckpt_surgery.storage.linking import ReplacedFiles
 from ckpt_surgery.storage.listing import data_file
 from ckpt_surgery.storage.paths import path_text
+from ckpt_surgery.storage.samples import state_of
 
 NONE_REPLACED = ReplacedFiles()
 """No format is known to replace its files."""
@@ -136,7 +137,8 @@ class AdoptedFiles:
         # Renaming does nothing where another worker has made a hard link to the same file meanwhile.
         unfinished.unlink(missing_ok=True)
         size, modified = status.st_size, status.st_mtime_ns
-        return AdoptedFile(_name_for(real), real, how, size, modified, crc, reason)
+        sample = state_of(os.fspath(path)).sample
+        return AdoptedFile(_name_for(real), real, how, size, modified, crc, reason, sample)
 
     def _linked_as(self, source: Path, destination: Path) -> tuple[LinkMode, str]:
         """Which link was made, and ""; or `copy`, where none could be made, and why. Raises OSError."""

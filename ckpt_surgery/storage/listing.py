@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from stat import S_ISDIR, S_ISREG
+from typing import TypeVar
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.access import access_error
@@ -18,6 +19,8 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import DAMAGED, LINKS, unreadable
 from ckpt_surgery.storage.store import Stat
 from ckpt_surgery.storage.views import VIEW
+
+T = TypeVar("T")
 
 MAX_DEPTH = 64
 """Directories nested deeper than this are refused."""
@@ -273,7 +276,7 @@ def _stat(entry: "os.DirEntry[str]") -> FileStat:
 # --- fingerprints -----------------------------------------------------------------------------------------
 
 
-def relative(files: Mapping[str, FileStat]) -> dict[str, FileStat]:
+def relative(files: Mapping[str, T]) -> dict[str, T]:
     """Files by their paths relative to the innermost directory that holds them all."""
     paths = {urls.absolute(path): stat for path, stat in files.items()}
     root = _common(list(map(os.path.dirname, paths)))

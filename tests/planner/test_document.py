@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.functions.base import Function
@@ -28,7 +29,7 @@ from ckpt_surgery.planner.document import (
     read_plan_file,
     saved_plan,
 )
-from ckpt_surgery.planner.document_forms import SavedPlan
+from ckpt_surgery.planner.document_forms import FileForm, SavedPlan
 from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.planner.plan import Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.plan_json import plan_json
@@ -47,7 +48,7 @@ PLAN = replace(
     plan_of(
         RECIPE, {"l/0": "bfloat16[4]", "l/1": "int8[]", "d": "int8[1]", "w": "int32[2,3]", "s": "string"}
     ),
-    inputs=(Input("source", "old", "orbax", 5, "print", 7, "state"),),
+    inputs=(Input("source", "old", "orbax", 5, "print", 7, "state", {"d/1": FileState(3, 4, "", 5)}),),
     metadata={"loss": math.inf},
     warnings=("a warning",),
 )
@@ -159,10 +160,10 @@ def test_what_else_a_plan_is_carried_out_with() -> None:
     assert told.metadata == '{"loss": Infinity}'
     assert told.warnings == ["a warning"]
     (given,) = told.inputs
-    assert (given.name, given.format, given.fingerprint, given.step, given.item) == (
+    assert (given.name, given.format, dict(given.files), given.step, given.item) == (
         "source",
         "orbax",
-        "print",
+        {"d/1": FileForm(3, "", 5)},
         7,
         "state",
     )

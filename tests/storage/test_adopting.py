@@ -100,6 +100,7 @@ def test_modes_do_what_they_say(source: Path, tmp_path: Path, monkeypatch: pytes
     size, modified = source.stat().st_size, source.stat().st_mtime_ns
     name = made[0].name
     same = {"name": name, "source": str(source), "size": size, "modified": modified}
+    same["sample"] = bytes_crc(CONTENT)
     assert made == [
         AdoptedFile(how=LinkMode.REFLINK, **same),
         AdoptedFile(how=LinkMode.REFLINK, **same),

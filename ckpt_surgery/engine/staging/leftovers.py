@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpt_surgery.core.errors import DestinationError, PlanError
+from ckpt_surgery.core.file_states import changes_between
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.heartbeat import Life, Sign, judge, read, remove_file, say_ended
 from ckpt_surgery.engine.staging.locks import last_sign, who
@@ -265,7 +266,8 @@ def _reason(name: str, before: object, now: object) -> str:
     if name == "plan":
         return "it was written with another recipe, other options or another budget of memory"
     if name == "sources":
-        return "the sources have changed since it was written"
+        found = changes_between(before, now)
+        return "the sources have changed since it was written" + (f": {found}" if found else "")
     return f"its {shown(name)} is {shown(str(before))}, this run's is {shown(str(now))}"
 
 

@@ -1,0 +1,69 @@
+"""What the files of a checkpoint were like at some moment, and what of them has changed since."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.text import shown
+
+MOST_FILES = 5
+"""Number of changed files that a message names."""
+CONTENT = "content"
+
+
+@frozen()
+class FileState:
+    """What a file was like at some moment."""
+
+    size: int
+    """Size in bytes."""
+    modified: int = 0
+    """Time of the last change, in nanoseconds since the epoch; 0 for objects."""
+    version: str = ""
+    """Version of an object of a store; empty for files."""
+    sample: int | None = None
+    """CRC-32C of its sample, see `storage.samples`; None where the version of an object tells."""
+
+
+def changes(
+    before: Mapping[str, FileState], now: Mapping[str, FileState], times: bool
+) -> Sequence[tuple[str, str]]:
+    """Each file that is not what it was, and what of it has changed. With `times`, its time counts, too.
+
+    Where both sides are a single file, its name does not count.
+    """
+    if len(before) == len(now) == 1:
+        now = dict(zip(before, now.values(), strict=True))
+    found = ((name, change(before.get(name), now.get(name), times)) for name in sorted({*before, *now}))
+    return [(name, what) for name, what in found if what]
+
+
+def change(before: FileState | None, now: FileState | None, times: bool) -> str:
+    """What of a file has changed, as a few words; empty where it is the same. None: there is no file."""
+    if before is None or now is None:
+        return "new" if before is None else "missing"
+    if before.size != now.size:
+        return f"size {before.size} → {now.size}"
+    if before.sample is None or now.sample is None:
+        return "" if before.version == now.version else "version"
+    if before.sample != now.sample:
+        return CONTENT
+    return "only its time" if times and before.modified != now.modified else ""
+
+
+def changes_text(found: Sequence[tuple[str, str]]) -> str:
+    """The first changes, for a message."""
+    named = [f"`{shown(name)}` ({what})" for name, what in found[:MOST_FILES]]
+    more = [f"and {len(found) - MOST_FILES} more"] if len(found) > MOST_FILES else []
+    return ", ".join([*named, *more])
+
+
+def changes_between(before: object, now: object) -> str:
+    """What has changed, of two texts about sources that `resuming` has written; empty where they are none."""
+    try:
+        one, other = (
+            {n: FileState(*s) for n, s in json.loads(str(t))["files"].items()} for t in (before, now)
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return ""
+    return changes_text(changes(one, other, times=True))

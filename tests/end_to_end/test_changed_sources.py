@@ -1,0 +1,146 @@
+"""Sources that become others while a run uses them, with the size and the time that they had."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import ckpt_surgery
+from ckpt_surgery.core.errors import Interrupted, PlanError, SourceError
+from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.storage import views
+from tests.support.checkpoints import save_pytree
+from tests.support.key_value import key_value
+
+ARRAYS = {f"a{n}": np.full((64, 256), n, np.float32) for n in range(6)}
+DOUBLED: Any = {"version": 1, "rules": [{"match": ".*", "value": "x * 2"}]}
+
+
+def rewrite(source: Path, as_before: bool = True) -> None:
+    """Other values, of the same size; `as_before`: at the same time, too."""
+    status = source.stat()
+    save_file({key: array + 1 for key, array in ARRAYS.items()}, source)
+    assert source.stat().st_size == status.st_size
+    later = 0 if as_before else 10**9
+    os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns + later))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    save_file(ARRAYS, tmp_path / "in.safetensors")
+    return tmp_path / "in.safetensors"
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Iterator[str]:
+    with key_value(tmp_path / "bucket") as url:
+        yield url
+    views.forget()
+
+
+@pytest.fixture
+def stopped(source: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Begin a run that ends with its first tasks noted, as one that was killed."""
+    monkeypatch.setattr("ckpt_surgery.engine.journal.FLUSH_BYTES", 1)
+
+    def stop(dst: str) -> None:
+        done: list[Progress] = []
+
+        def progress(now: Progress) -> None:
+            done.append(now)
+            if len(done) == 3:
+                raise Interrupted(signal.SIGTERM, "stopped")
+
+        with pytest.raises(Interrupted):
+            ckpt_surgery.apply(DOUBLED, source, dst=dst, workers=1, progress=progress)
+
+    return stop
+
+
+@pytest.mark.parametrize("as_before", [True, False], ids=["old time", "new time"])
+def test_a_run_does_not_go_on_with_another_source(
+    as_before: bool, source: Path, stopped: Callable[[str], None], tmp_path: Path
+) -> None:
+    dst = tmp_path / "out.safetensors"
+    stopped(str(dst))
+    rewrite(source, as_before)
+    with pytest.raises(PlanError) as caught:
+        ckpt_surgery.apply(DOUBLED, source, dst=dst, workers=1, resume=True)
+    assert caught.value.exit_code == 2
+    assert "the sources have changed since it was written: `source/in.safetensors` (content)" in str(
+        caught.value
+    )
+    ckpt_surgery.apply(DOUBLED, source, dst=dst, workers=1)
+    for key, array in load_file(dst).items():
+        np.testing.assert_array_equal(array, (ARRAYS[key] + 1) * 2)
+
+
+def test_a_touched_source_is_named_as_such(
+    source: Path, stopped: Callable[[str], None], tmp_path: Path
+) -> None:
+    stopped(str(tmp_path / "out"))
+    os.utime(source, ns=(0, 1))
+    with pytest.raises(PlanError, match=r"`source/in\.safetensors` \(only its time\)"):
+        ckpt_surgery.apply(DOUBLED, source, dst=tmp_path / "out", workers=1, resume=True)
+
+
+def test_nor_does_one_into_a_store(source: Path, stopped: Callable[[str], None], bucket: str) -> None:
+    stopped(f"{bucket}/out")
+    rewrite(source)
+    with pytest.raises(PlanError, match=r"have changed since .*\(content\)"):
+        ckpt_surgery.apply(DOUBLED, source, dst=f"{bucket}/out", workers=1, resume=True)
+
+
+def test_shards_are_of_one_source(source: Path, tmp_path: Path) -> None:
+    """Neither a shard nor the publication goes on where the plan's source has become another."""
+    plan, dst = tmp_path / "plan.json", tmp_path / "out"
+    ckpt_surgery.plan(DOUBLED, source, dst=dst, out=plan)
+    ckpt_surgery.apply_shard(plan, shard="0/2")
+    rewrite(source)
+    for again in (lambda: ckpt_surgery.apply_shard(plan, shard="1/2"), lambda: _commit(plan, source, dst)):
+        with pytest.raises(SourceError, match=r"changed since the plan was made: .*\(content\)"):
+            again()
+    assert not dst.exists()
+
+
+def _commit(plan: Path, source: Path, dst: Path) -> None:
+    """Publish after the second shard was written from the old source, too."""
+    rewritten = source.read_bytes()
+    status = source.stat()
+    save_file(ARRAYS, source)
+    os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns))
+    ckpt_surgery.apply_shard(plan, shard="1/2")
+    source.write_bytes(rewritten)
+    os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns))
+    ckpt_surgery.commit(dst)
+
+
+@pytest.mark.parametrize("restored", [True, False], ids=["restore", "apply"])
+def test_a_source_that_changes_while_it_is_read(restored: bool, source: Path, tmp_path: Path) -> None:
+    def change(*_: Any) -> None:
+        rewrite(source)
+
+    with pytest.raises(SourceError, match=r"changed while it was read: `in\.safetensors` \(content\)"):
+        if restored:
+            ckpt_surgery.restore(DOUBLED, str(source), on_plan=change)
+        else:
+            ckpt_surgery.apply(DOUBLED, source, dst=tmp_path / "out", on_plan=change)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_that_is_only_looked_at_takes_no_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read where data will be, or where the plan is saved."""
+    save_pytree(tmp_path / "in", ARRAYS)
+    asked: list[str] = []
+    monkeypatch.setattr("ckpt_surgery.preparing.states", lambda files: asked.extend(files) or {})
+    ckpt_surgery.plan(DOUBLED, tmp_path / "in", dst=tmp_path / "out")
+    assert asked == []
+    ckpt_surgery.plan(DOUBLED, tmp_path / "in", dst=tmp_path / "out", out=tmp_path / "plan.json")
+    assert str(tmp_path / "in" / "_METADATA") in asked
