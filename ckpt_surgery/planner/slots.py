@@ -14,7 +14,7 @@ Names = tuple[str, ...]
 
 
 def left_slots(steps: Sequence[Step]) -> Iterator[Notice]:
-    """A warning that counts the slots that keep the names of renamed parameters, with the `mirror` to write."""
+    """A warning that counts the slots with the names of renamed parameters, with the `mirror` to write."""
     renamed = _renamed(steps)
     slots: list[str] = []
     mirrors: dict[str, dict[str, None]] = {}
@@ -26,9 +26,8 @@ def left_slots(steps: Sequence[Step]) -> Iterator[Notice]:
         start = next((i for i in range(root + 1, len(names)) if names[i:] in renamed), None)
         if start is not None:
             slots.append(step.leaf.key.text)
-            mirrors.setdefault(SEPARATOR.join(renamed[names[start:]]), {})[SEPARATOR.join(names[:start])] = (
-                None
-            )
+            params, slot = (SEPARATOR.join(part) for part in (renamed[names[start:]], names[:start]))
+            mirrors.setdefault(params, {})[slot] = None
     if not slots:
         return
     keep = "1 leaf keeps" if len(slots) == 1 else f"{len(slots):,} leaves keep"
