@@ -32,7 +32,7 @@ from ckpt_surgery.requests import Request, is_plan_file
 from ckpt_surgery.results import Result
 from ckpt_surgery.resuming import identity_of
 from ckpt_surgery.saved_plans import SavedRequest, opened_again, saved_request
-from ckpt_surgery.shard_jobs import Job, carried_out, joined_job, opened, published, saved_plan
+from ckpt_surgery.shard_jobs import Job, carried_out, joined_job, kept, opened, published, saved_plan
 
 LAUNCHER = "dask"
 SHARDS_PER_WORKER = 4
@@ -90,8 +90,9 @@ def applied_on_cluster(
         if on_plan is not None:
             on_plan(job.prepared.plan)
         memory = job.prepared.memory // (cluster.workers if cluster.scheduler is None else 1)
-        _work_off(client, job, saved.allow_hooks, memory, verify, progress)
-        result = published(job, verify, wanted, saved.destination.path, started)
+        with kept(job):
+            _work_off(client, job, saved.allow_hooks, memory, verify, progress)
+            result = published(job, verify, wanted, saved.destination.path, started)
     return replace(result, notices=(*notices, *result.notices))
 
 

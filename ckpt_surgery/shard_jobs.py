@@ -13,7 +13,14 @@ from pathlib import Path
 from ckpt_surgery import shard_places, sharing
 from ckpt_surgery.companions import Wanted, companions_of, may_have
 from ckpt_surgery.completing import completed
-from ckpt_surgery.core.errors import SourceError, StorageError, UsageError, VerificationError
+from ckpt_surgery.core.errors import (
+    AGAIN,
+    Interrupted,
+    SourceError,
+    StorageError,
+    UsageError,
+    VerificationError,
+)
 from ckpt_surgery.core.file_states import changes_between
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
@@ -22,9 +29,11 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.destinations import Publication, open_sink, publication
 from ckpt_surgery.engine.local_parts import LocalParts
 from ckpt_surgery.engine.object_parts import ObjectParts
-from ckpt_surgery.engine.parts import Head, done_name, head_of, part_bytes, part_of
+from ckpt_surgery.engine.parts import Head, done_name, head_of, missing, part_bytes, part_of
 from ckpt_surgery.engine.rereading import read_back
 from ckpt_surgery.engine.shards import shares
+from ckpt_surgery.engine.signals import unhindered
+from ckpt_surgery.engine.staging.outcomes import add
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.tracking import Part, Written
 from ckpt_surgery.engine.worker import joined, work
@@ -88,6 +97,23 @@ def joined_job(saved: SavedRequest, count: int, overwrite: bool, launcher: str =
         raise StorageError(f"{shown(parts.place)} was removed as soon as it was made", hint="Run it again.")
     check_head(begun, parts, prepared, count)
     return replace(job, head=begun)
+
+
+@contextlib.contextmanager
+def kept(job: Job) -> Iterator[None]:
+    """Context of work at parts: after a signal, the error says that they are kept, and how to go on.
+
+    Where they are gone, the result was published.
+    """
+    try:
+        yield
+    except Interrupted as stop:
+        with unhindered(), contextlib.suppress(SourceError, StorageError):  # a store that does not answer
+            if head_of(job.parts) == job.head:
+                done = job.head.count - len(missing(job.parts, job.head))
+                told = f"{done} of {job.head.count} shards are done, and kept in {shown(job.parts.place)}"
+                add(stop, told, hint=AGAIN)
+        raise
 
 
 def opened(saved: SavedRequest) -> Prepared:

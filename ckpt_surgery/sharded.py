@@ -32,7 +32,16 @@ from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.requests import PlanOptions, place, requested, takes
 from ckpt_surgery.results import Result
 from ckpt_surgery.saved_plans import saved_request
-from ckpt_surgery.shard_jobs import Job, carried_out, check_head, joined_job, opened, published, saved_plan
+from ckpt_surgery.shard_jobs import (
+    Job,
+    carried_out,
+    check_head,
+    joined_job,
+    kept,
+    opened,
+    published,
+    saved_plan,
+)
 
 MOST_SHARDS = 65536
 
@@ -77,7 +86,8 @@ def apply_shard(
         mine = shares(job.prepared.plan, count)[index]
         already = part_of(job.parts, index) is not None
         if not already:
-            already = not carried_out(job, index, verify_mode(verify), progress)
+            with kept(job):
+                already = not carried_out(job, index, verify_mode(verify), progress)
         left = tuple(missing(job.parts, job.head))
     return ShardResult(
         index,
@@ -149,7 +159,8 @@ def commit(
         if on_plan is not None:
             on_plan(prepared.plan)
         job = Job(prepared, replace(where, step_only=head.step_only), parts, head)
-        return published(job, mode, Wanted(copy_config), str(dst), started)
+        with kept(job):
+            return published(job, mode, Wanted(copy_config), str(dst), started)
 
 
 def _check_committed(where: Publication, rolled: tuple[str, ...]) -> None:

@@ -23,7 +23,7 @@ from ckpt_surgery.cli.console import PUBLISHED, Settings, print_errors, problem_
 from ckpt_surgery.cli.options import global_options
 from ckpt_surgery.cli.problem_reports import requested, write_failure
 from ckpt_surgery.cli.streams import guard, unwritten
-from ckpt_surgery.core.errors import GO_ON, Interrupted, Problem, StorageError, SurgeryError
+from ckpt_surgery.core.errors import AGAIN, GO_ON, Interrupted, Problem, StorageError, SurgeryError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
@@ -120,9 +120,11 @@ def _report(error: SurgeryError, ctx: click.Context) -> int:
 
 def _with_command(problem: Problem, arguments: Sequence[str]) -> Problem:
     """The problem; where what was done is kept, with the command that goes on from there."""
-    if not (problem.hint or "").endswith(GO_ON):
+    hint = problem.hint or ""
+    if not hint.endswith((GO_ON, AGAIN)):
         return problem
-    again = (PROGRAM, *arguments, *([] if RESUME in arguments else [RESUME]))
+    more = [RESUME] if hint.endswith(GO_ON) and RESUME not in arguments else []
+    again = (PROGRAM, *arguments, *more)
     return replace(problem, hint=f"Go on from there: {shlex.join(again)}")
 
 

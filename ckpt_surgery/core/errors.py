@@ -146,6 +146,8 @@ class StorageError(SurgeryError):
 
 GO_ON = "Run the same again with `resume=True` to go on from there."
 """Hint of an error after which what was done is kept."""
+AGAIN = "Run the same again: it goes on with what is not done."
+"""The same where parts are kept, which every run of the same plan goes on with."""
 
 
 class Interrupted(SurgeryError):

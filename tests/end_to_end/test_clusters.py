@@ -16,7 +16,7 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery import clusters, shard_jobs, shard_places, sharded
-from ckpt_surgery.core.errors import DataError, SourceError, SurgeryError, UsageError
+from ckpt_surgery.core.errors import DataError, Interrupted, SourceError, SurgeryError, UsageError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.destinations import Publication
 from ckpt_surgery.engine.parts import head_of, missing
@@ -181,17 +181,11 @@ def test_a_run_goes_on_from_what_shards_of_an_ended_one_have_done(
     dst = tmp_path / "out"
     begun: list[int] = []
 
-    class Killed(BaseException):
-        pass
-
-    def ended(*arguments: Any) -> None:
-        raise Killed
-
     def here(client: Any, job: Any, *rest: Any) -> None:
         """In place of the cluster: this process does all shards but three, and then ends."""
         for index in missing(job.parts, job.head):
             if len(begun) == job.head.count - 3:
-                raise Killed
+                raise Interrupted(signal.SIGTERM, "stopped by SIGTERM")
             begun.append(index)
             shard_jobs.carried_out(job, index, Verify.FAST, None)
 
@@ -201,8 +195,11 @@ def test_a_run_goes_on_from_what_shards_of_an_ended_one_have_done(
         )
         with monkeypatch.context() as patch:
             patch.setattr(clusters, "_work_off", here)
-            with pytest.raises(Killed):
+            with pytest.raises(Interrupted) as raised:
                 run_it()
+        *_, told = raised.value.problems
+        assert told.message == f"5 of 8 shards are done, and kept in {tmp_path}/.out.ckpt-surgery-parts"
+        assert told.hint == "Run the same again: it goes on with what is not done."
         assert not dst.exists()
         done = sorted(tmp_path.glob(".out.ckpt-surgery-parts/*.done.json"))
         times = {path: path.stat().st_mtime_ns for path in done}

@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import random
+import shlex
 import shutil
 import signal
 import threading
@@ -19,6 +20,7 @@ import ckpt_surgery
 from ckpt_surgery import completing, shard_jobs, sharded
 from ckpt_surgery.core.errors import (
     DestinationError,
+    Interrupted,
     SourceError,
     StorageError,
     SurgeryError,
@@ -289,6 +291,68 @@ def test_a_source_that_changed_is_told_by_shards_and_by_commit(
             again()
         assert raised.value.exit_code == 1
     assert not dst.exists()
+
+
+def stopping(name: str, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Have a function of `shard_jobs` stopped by a signal."""
+
+    def stopped(*arguments: Any, **options: Any) -> Any:
+        raise Interrupted(signal.SIGTERM, "stopped by SIGTERM")
+
+    monkeypatch.setattr(shard_jobs, name, stopped)
+    return monkeypatch
+
+
+def test_an_interrupted_shard_says_how_to_go_on(
+    tmp_path: Path, plan: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Followed to the letter, the commands that are printed lead to the result."""
+    dst = tmp_path / "out"
+    file = plan(dst)
+    shards(file, dst, [1], 2)
+    for command, function in (
+        (["apply", file, dst, "--shard", "0/2"], "work"),
+        (["commit", dst], "completed"),
+    ):
+        done_before = len(list(parts_of(dst).glob("*.done.json")))
+        with monkeypatch.context() as patch:
+            stopping(function, patch)
+            done = run(*command)
+        assert done.exit_code == 128 + signal.SIGTERM
+        assert f"{done_before} of 2 shards are done, and kept in {parts_of(dst)}" in done.stderr
+        (hint,) = (line.strip() for line in done.stderr.splitlines() if "Go on from there" in line)
+        words = shlex.split(hint.partition(": ")[2])
+        assert words == ["ckpt-surgery", *map(str, command)]
+        assert run(*words[1:]).exit_code == 0
+    np.testing.assert_array_equal(restored(dst)["ids"], ARRAYS["ids"])
+
+
+def test_an_interrupted_shard_of_a_store_says_so_in_python(
+    bucket: str, plan: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dst = f"{bucket}/out"
+    file = plan(dst)
+    with monkeypatch.context() as patch, pytest.raises(Interrupted) as raised:
+        stopping("work", patch)
+        shards(file, dst, [0], 2)
+    assert raised.value.problems[-1].message.startswith("0 of 2 shards are done, and kept in ")
+    assert raised.value.problems[-1].hint == "Run the same again: it goes on with what is not done."
+    shards(file, dst, [0, 1], 2)
+    assert sharded.commit(dst) is not None
+
+
+def test_parts_that_are_gone_are_not_called_kept(
+    tmp_path: Path, plan: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal after publication: nothing is left to go on with."""
+    dst = tmp_path / "out"
+    file = plan(dst)
+    shards(file, dst, range(2), 2)
+    stopping("without_checksums", monkeypatch)
+    with pytest.raises(Interrupted) as raised:
+        sharded.commit(dst)
+    assert "kept" not in str(raised.value)
+    np.testing.assert_array_equal(restored(dst)["ids"], ARRAYS["ids"])
 
 
 def test_a_shard_after_the_commit_touches_nothing(tmp_path: Path, plan: Callable[..., Path]) -> None:
