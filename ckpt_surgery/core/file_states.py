@@ -22,7 +22,8 @@ class FileState:
     version: str = ""
     """Version of an object of a store; empty for files."""
     sample: int | None = None
-    """CRC-32C of its sample, see `storage.samples`; None where the version of an object tells."""
+    """CRC-32C of its sample, see `storage.samples`; None where the version of an object tells, and of files
+    that may not be read."""
 
 
 def changes(
@@ -44,9 +45,9 @@ def change(before: FileState | None, now: FileState | None, times: bool) -> str:
         return "new" if before is None else "missing"
     if before.size != now.size:
         return f"size {before.size} → {now.size}"
-    if before.sample is None or now.sample is None:
-        return "" if before.version == now.version else "version"
-    if before.sample != now.sample:
+    if before.version != now.version:
+        return "version"
+    if None not in (before.sample, now.sample) and before.sample != now.sample:
         return CONTENT
     return "only its time" if times and before.modified != now.modified else ""
 

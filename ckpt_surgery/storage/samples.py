@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ckpt_surgery.core.digests import bytes_crc
+from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.storage.listing import exists, relative
-from ckpt_surgery.storage.reading import OpenFile, opened
+from ckpt_surgery.storage.reading import OpenFile, opened, stat_file
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
 EDGE = 64 << 10
@@ -52,13 +53,22 @@ def states(files: Iterable[str]) -> Mapping[str, FileState]:
     """The state of each of these files that exists, by its path within the checkpoint.
 
     Records of ckpt-surgery are left out: they are no part of the contents. Objects of a store are not
-    sampled: their versions tell. Raises SourceError where a file cannot be read.
+    sampled, since their versions tell, nor are files that may not be read, since they hold no data of a run.
+    Raises SourceError where a file has just been removed.
     """
     paths = [path for path in files if not path.endswith(f"/{RECORD_NAME}")]
 
     def some(batch: Sequence[str]) -> Mapping[str, FileState]:
-        return {path: state_of(path) for path in batch if exists(path)}
+        return {path: _state_of_any(path) for path in batch if exists(path)}
 
     with ThreadPoolExecutor(THREADS) as pool:
         found = pool.map(some, (paths[at : at + TOGETHER] for at in range(0, len(paths), TOGETHER)))
         return relative({path: state for batch in found for path, state in batch.items()})
+
+
+def _state_of_any(path: str) -> FileState:
+    try:
+        return state_of(path)
+    except StorageError:
+        stat = stat_file(path)  # raises where it is no file any more
+        return FileState(stat.size, stat.modified, stat.version)

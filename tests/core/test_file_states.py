@@ -20,6 +20,8 @@ FILE = FileState(10, 5, sample=1)
         (FILE, FileState(10, 6, sample=1), "", "only its time"),
         (FileState(3, version="a"), FileState(3, version="b"), "version", "version"),
         (FileState(3, version="a"), FileState(3, version="a"), "", ""),
+        (FileState(3, 1), FileState(3, 1), "", ""),  # may not be read
+        (FileState(3, 1), FileState(3, 2), "", "only its time"),
         (FILE, FileState(10, version="a"), "version", "version"),  # moved into a store: nothing proves it
     ],
 )

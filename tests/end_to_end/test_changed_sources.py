@@ -14,8 +14,9 @@ import ckpt_surgery
 from ckpt_surgery.core.errors import Interrupted, PlanError, SourceError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.storage import views
+from ckpt_surgery.storage.stores import store_of
 from tests.support.checkpoints import save_pytree
-from tests.support.key_value import key_value
+from tests.support.key_value import key_value, uploaded
 
 ARRAYS = {f"a{n}": np.full((64, 256), n, np.float32) for n in range(6)}
 DOUBLED: Any = {"version": 1, "rules": [{"match": ".*", "value": "x * 2"}]}
@@ -144,3 +145,17 @@ def test_a_plan_that_is_only_looked_at_takes_no_samples(
     assert asked == []
     ckpt_surgery.plan(DOUBLED, tmp_path / "in", dst=tmp_path / "out", out=tmp_path / "plan.json")
     assert str(tmp_path / "in" / "_METADATA") in asked
+
+
+def test_a_linked_checkpoint_that_was_uploaded_is_whole(source: Path, tmp_path: Path, bucket: str) -> None:
+    """Objects have no times, and their versions are not those of files: their samples decide."""
+    made = ckpt_surgery.convert(source, tmp_path / "made", link_mode="hardlink")
+    (shared,) = made.shared
+    url = uploaded(tmp_path / "made", f"{bucket}/made")
+    for mode in ("fast", "values", "full"):
+        assert ckpt_surgery.verify(url, mode=mode).flaws == ()
+    rewrite(source)
+    store, name = store_of(f"{url}/{shared.name}")
+    store.put(name, source.read_bytes())
+    (flaw,) = ckpt_surgery.verify(url, mode="fast").flaws
+    assert flaw.what.endswith("has changed since it was written: content")

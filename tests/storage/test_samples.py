@@ -65,3 +65,17 @@ def test_states_of_a_checkpoint_are_those_of_its_files_wherever_it_lies(tmp_path
         "a": FileState(5, 7, sample=crc32c(b"run/a")),
         "d/b": FileState(7, 7, sample=crc32c(b"run/d/b")),
     }
+
+
+def test_a_file_that_may_not_be_read_is_known_by_size_and_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a file beside the data kept no run from reading the data before there were samples."""
+
+    def refused(*arguments: object, **options: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "secret").write_bytes(b"123")
+    os.utime(tmp_path / "secret", ns=(0, 7))
+    monkeypatch.setattr("ckpt_surgery.storage.reading.os.open", refused)
+    assert states([str(tmp_path / "secret")]) == {"secret": FileState(3, 7)}
