@@ -99,14 +99,15 @@ def test_a_source_may_be_dropped_on_purpose(saved: Path, recipe: dict[str, Any])
 
 
 def test_a_second_source_that_nothing_reads_is_refused() -> None:
-    recipe = {"version": 1, "sources": ["base", "lora"], "rules": [{"match": "w", "value": "x * 2"}]}
+    rules: list[dict[str, Any]] = [{"match": "w", "value": "x * 2"}]
+    recipe = {"version": 1, "sources": ["base", "lora"], "rules": rules}
     trees = {"w": np.ones(2, np.float32)}, {"a": np.ones(2, np.float32)}
     (problem,) = problems_of(lambda: ckpt_surgery.restore(recipe, *trees))
     assert (problem.code, "`lora`" in problem.message) == (Code.SOURCE_UNUSED, True)
-    recipe["rules"].append({"match": ".*", "source": "lora", "drop": True})
+    rules.append({"match": ".*", "source": "lora", "drop": True})
     np.testing.assert_array_equal(ckpt_surgery.restore(recipe, *trees)["w"], [2, 2])
     no_arrays = trees[0], {"note": "text"}
-    assert ckpt_surgery.restore({**recipe, "rules": recipe["rules"][:1]}, *no_arrays)["w"].shape == (2,)
+    assert ckpt_surgery.restore({**recipe, "rules": rules[:1]}, *no_arrays)["w"].shape == (2,)
 
 
 def warnings_of(recipe: dict[str, Any], source: Any, target: Tree) -> list[str]:

@@ -16,7 +16,6 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from ckpt_surgery import api
 from ckpt_surgery.core.errors import Interrupted
 from ckpt_surgery.engine import worker
 from tests.support.checkpoints import restored
@@ -425,19 +424,18 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path, monkeypatch: pytes
     """Even while the result is verified, after less was written than is noted at once."""
     monkeypatch.chdir(tmp_path)
     np.savez("in.npz", **{"a b": np.arange(6.0)})
-    verified = api.completed
 
     def stopped(*arguments: Any, **options: Any) -> Any:
         raise Interrupted(signal.SIGTERM, "stopped by SIGTERM")
 
-    monkeypatch.setattr(api, "completed", stopped)
     command = ["apply", "-e", "a b = x * 2", "in.npz", "out"]
-    done = run(*command)
+    with monkeypatch.context() as patched:
+        patched.setattr("ckpt_surgery.api.completed", stopped)
+        done = run(*command)
     assert done.exit_code == 128 + signal.SIGTERM
     (hint,) = (line.strip() for line in done.stderr.splitlines() if "Go on from there" in line)
     words = shlex.split(hint.partition(": ")[2])
     assert words == ["ckpt-surgery", *command, "--resume"]
-    monkeypatch.setattr(api, "completed", verified)
     writes: list[Any] = []
     monkeypatch.setattr(worker, "evaluate", lambda *given: writes.append(given))
     again = run(*words[1:])
