@@ -6,10 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, RecipeLike, Size
-from ckpt_surgery.core.errors import SurgeryError, UsageError
-from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.core.dtypes import DType
+from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError, UsageError
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.memory import memory_errors
+from ckpt_surgery.core.notices import Notice, merged
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.resources import default_memory, default_workers
@@ -19,9 +24,10 @@ from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.written import is_text
 from ckpt_surgery.live.carrying_out import carry_out
-from ckpt_surgery.live.encoder import LiveEncoder
+from ckpt_surgery.live.encoder import LiveEncoder, dtype_flaw
 from ckpt_surgery.live.nesting import nested
 from ckpt_surgery.live.processes import plan_digests, together
+from ckpt_surgery.live.results import is_narrowed
 from ckpt_surgery.live.shardings import resolved_shardings
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import LiveTree, live_tree
@@ -72,7 +78,7 @@ def restore(
     both. Its leaves say shape, dtype and sharding, and those that are arrays are also the values to fall
     back on. Where the recipe does not say `target: {dtype: …}`, values are cast to the target's dtypes;
     what would lose its fractions is refused. Without a target the result consists of nested dicts and lists,
-    with arrays on the default device.
+    with arrays on the default device; those of 64 bits are NumPy's unless `jax_enable_x64` is on.
 
     `shardings` wins over the shardings of the target's leaves: a sharding, or a prefix of the target's tree
     as in `jax.jit`, or rules: a pair of a mesh and pairs of a regular expression over keys and a
@@ -162,7 +168,8 @@ def _prepared(request: Request, shardings: Any) -> _Prepared:
     if target is not None:
         source = inputs.sources[TARGET]
         assert isinstance(source, TreeSource)
-        tree, target = source.tree, _typed(target)
+        tree = source.tree
+        target = _typed(target, tree)
         places = dict(resolved_shardings(tree, shardings))
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
@@ -179,7 +186,7 @@ def _prepared(request: Request, shardings: Any) -> _Prepared:
     check_sources_used(plan, inputs.loaded, inputs.listings, target)
     check_values(plan, inputs.sources)
     if tree is None and shardings is not None:
-        places = dict(resolved_shardings(_described_by(plan), shardings))
+        places = _covering(plan, shardings)
     warnings = (
         *target_share(plan, inputs.loaded, target),
         *plan.warnings,
@@ -191,6 +198,20 @@ def _prepared(request: Request, shardings: Any) -> _Prepared:
     )
     plan = replace(plan, warnings=warnings, inputs=with_states(plan.inputs, inputs.sources))
     return _Prepared(plan, inputs, tree, places, memory, workers)
+
+
+def _covering(plan: Plan, shardings: Any) -> dict[str, Any]:
+    """The sharding of each array of a plan without a target. Raises PlanError where JAX would narrow one."""
+    narrowed = {step.leaf.key.text: step.leaf for step in plan.steps if is_narrowed(step.leaf)}
+    places = dict(resolved_shardings(_described_by(plan), shardings, on_host=narrowed))
+    refused = [
+        Notice("", text, dtype_flaw(leaf.spec.dtype) or "")
+        for text, leaf in narrowed.items()
+        if leaf.spec is not None and places.get(text) is not None
+    ]
+    if refused:
+        raise PlanError(*(Problem(one.sentence) for one in merged(refused)), code=Code.UNSUITED)
+    return places
 
 
 def _described_by(plan: Plan) -> LiveTree:
@@ -205,12 +226,21 @@ def _described_by(plan: Plan) -> LiveTree:
     return live_tree(nested(described))
 
 
-def _typed(target: Target) -> Target:
-    """The target with its own dtypes as the default: what takes the result was made for those."""
+def _typed(target: Target, tree: LiveTree) -> Target:
+    """The target with its own dtypes as the default: what takes the result was made for those.
+
+    Otherwise numbers of Python become in arrays of JAX what JAX makes of them.
+    """
+    import jax
+
+    def dtype_of_number(leaf: Leaf, dtype: DType) -> DType:
+        of_jax = isinstance(tree.values[leaf.key.text], jax.Array | jax.ShapeDtypeStruct)
+        return np.dtype(jax.dtypes.canonicalize_dtype(dtype)) if of_jax else dtype
+
     said = "dtype" in target.policy.model_fields_set
     policy = target.policy if said else target.policy.model_copy(update={"dtype": "target"})
     asked = said and policy.dtype == "target"
-    return replace(target, policy=policy, typed=True, cast_unasked=not asked)
+    return replace(target, policy=policy, dtype_of_number=dtype_of_number, cast_unasked=not asked)
 
 
 def _destination(encoder: LiveEncoder) -> Destination:

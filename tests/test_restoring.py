@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from safetensors.numpy import save_file
@@ -62,10 +63,76 @@ def test_a_cast_to_the_dtype_of_the_target_is_in_the_plan_and_never_overflows(tm
     assert [step.fate.value for step in plans[0].steps] == ["transformed"]
 
 
-def test_numbers_take_the_dtypes_of_the_arrays_of_the_target() -> None:
-    recipe = {"version": 1, "target": {"dtype": "source"}}
-    found = ckpt_surgery.restore(recipe, {"step": 7}, target={"step": jnp.zeros((), jnp.int32)})
-    assert (found["step"].dtype, int(found["step"])) == (np.int32, 7)
+@pytest.mark.parametrize(
+    ("number", "own", "of_jax"),
+    [(7, np.int64, np.int32), (2.5, np.float64, np.float32), (True, np.bool_, np.bool_)],
+)
+def test_numbers_take_the_dtypes_of_the_target_unless_the_recipe_keeps_their_own(
+    number: Any, own: Any, of_jax: Any
+) -> None:
+    keep = {"version": 1, "target": {"dtype": "source"}}
+    source, target = {"n": number}, {"n": jnp.zeros((), jnp.float16)}
+    for recipe, like, dtype, wide in [
+        (None, jnp.zeros((), jnp.float16), jnp.float16, False),
+        (keep, np.zeros((), np.float16), own, False),
+        (keep, jnp.zeros((), jnp.float16), of_jax, False),
+        (keep, abstract((), jnp.float16), own, True),
+    ]:
+        with jax.enable_x64(wide):
+            found = ckpt_surgery.restore(recipe, source, target={"n": like})["n"]
+        assert (found.dtype, found.item()) == (dtype, number)
+    with pytest.raises(DataError, match="`n`"):
+        ckpt_surgery.restore(keep, {"n": 2**40}, target=target)
+
+
+WIDE = {
+    "a": np.array([2**40, -1]),
+    "b": np.array([[1e300]]),
+    "c": np.arange(2, dtype=np.uint64),
+    "d": np.array([1e300j, 1]),
+}
+
+
+def test_without_a_target_arrays_of_64_bits_are_numpys_as_orbax_restores_them(tmp_path: Path) -> None:
+    tree = {**WIDE, "w": KERNEL, "n": 2**40}
+    save_file({name: tree[name] for name in "abcw"}, tmp_path / "wide.safetensors")
+    ckpt_surgery.apply(None, tree, dst=tmp_path / "orbax")
+    theirs = ocp.PyTreeCheckpointer().restore(tmp_path / "orbax")
+    for source in (tree, tmp_path / "wide.safetensors", tmp_path / "orbax"):
+        found = ckpt_surgery.restore(None, source)
+        assert isinstance(found["w"], jax.Array)
+        for name in WIDE.keys() & found.keys():
+            assert type(found[name]) is type(theirs[name]) is np.ndarray
+            assert found[name].dtype == WIDE[name].dtype
+            np.testing.assert_array_equal(found[name], theirs[name])
+    with jax.enable_x64(True):
+        found = ckpt_surgery.restore(None, tree)
+    assert all(isinstance(found[name], jax.Array) for name in WIDE)
+    np.testing.assert_array_equal(found["a"], WIDE["a"])
+
+
+@pytest.mark.parametrize("prefix", ["one", "tree", "rules"])
+def test_arrays_of_64_bits_that_shardings_cover_are_refused(prefix: str) -> None:
+    mesh = Mesh(np.array(jax.devices()[:1]), ("x",))
+    whole = NamedSharding(mesh, PartitionSpec())
+    source = {"w": KERNEL, "a": WIDE["a"], "b": WIDE["b"]}
+    if prefix != "one":  # `a` is covered, `b` is not
+        shardings: Any = {"a": whole, "b": None, "w": whole}
+        if prefix == "rules":
+            shardings = (mesh, [("[aw]", PartitionSpec())])
+        with pytest.raises(PlanError) as caught:
+            ckpt_surgery.restore(None, source, shardings=shardings)
+        assert [problem.message.split(",")[0] for problem in caught.value.problems] == ["`a` is int64"]
+        free = ckpt_surgery.restore(
+            {"version": 1, "rules": [{"match": "a", "value": "cast(x, 'float32')"}]},
+            source,
+            shardings=shardings,
+        )
+        assert (free["a"].sharding, type(free["b"])) == (whole, np.ndarray)
+    else:
+        with pytest.raises(PlanError) as caught:
+            ckpt_surgery.restore(None, source, shardings=whole)
+        assert len(caught.value.problems) == 2
 
 
 @pytest.mark.parametrize(
@@ -76,16 +143,15 @@ def test_numbers_take_the_dtypes_of_the_arrays_of_the_target() -> None:
         (2.5, np.int32, "fractions"),
     ],
 )
-@pytest.mark.parametrize("policy", [{}, {"dtype": "source"}])
-def test_a_cast_that_nobody_asked_for_loses_no_fractions(
-    given: Any, wanted: Any, lost: str, policy: dict[str, str]
-) -> None:
+def test_a_cast_that_nobody_asked_for_loses_no_fractions(given: Any, wanted: Any, lost: str) -> None:
     target = {"a": abstract(np.shape(given), wanted)}
-    if policy and not isinstance(given, float):  # it keeps its dtype
-        assert ckpt_surgery.restore({"version": 1, "target": policy}, {"a": given}, target=target)
-        return
     with pytest.raises(PlanError, match=f"`a` is .* there: a cast would lose {lost}"):
-        ckpt_surgery.restore({"version": 1, "target": policy}, {"a": given}, target=target)
+        ckpt_surgery.restore(None, {"a": given}, target=target)
+    with jax.enable_x64(True):
+        kept = ckpt_surgery.restore(
+            {"version": 1, "target": {"dtype": "source"}}, {"a": given}, target=target
+        )
+    assert kept["a"].dtype == np.asarray(given).dtype
     asked = {"version": 1, "target": {"dtype": "target"}}
     assert ckpt_surgery.restore(asked, {"a": given}, target=target)["a"].dtype == wanted
 

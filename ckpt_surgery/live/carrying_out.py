@@ -46,8 +46,9 @@ def carry_out(
     arrays of JAX, by key; None is the default device. `workers` is the number of threads.
 
     With a target, each value is what the target has there: an array of JAX, of NumPy, a number, a text, an
-    empty node. Without one, arrays are JAX's and scalars are Python's numbers, as Orbax restores them. With
-    `donate`, each array of the target is deleted once it is replaced and nothing reads it any more.
+    empty node. Without one, arrays are JAX's, or NumPy's where JAX would narrow them, and scalars are
+    Python's numbers, as Orbax restores them. With `donate`, each array of the target is deleted once it is
+    replaced and nothing reads it any more.
 
     Raises SurgeryError, with the key, where values or files are bad, where memory ends, or after a signal.
     """

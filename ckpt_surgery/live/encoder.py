@@ -25,13 +25,15 @@ class LiveEncoder(Encoder):
     """Arrays of JAX, and whatever else a pytree holds."""
 
     target: LiveTree | None
-    """The target, whose shardings fit its shapes; None where there is none."""
+    """The target, whose shardings fit its shapes; None where there is none. Then arrays that JAX would narrow
+    are NumPy's."""
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         """Why these leaves cannot be made: one sentence each, with the key."""
         keys = [leaf.key for leaf in leaves] if self.target is None else []
         of_containers = [*itertools.chain.from_iterable(map(index_flaws, keys)), *container_flaws(keys)]
-        of_dtype = cache(_dtype_flaw)  # each dtype is tried once
+        narrows = self.target is not None
+        of_dtype = cache(lambda dtype: dtype_flaw(dtype, narrows))  # each dtype is tried once
         found = [(leaf, self._flaw(leaf, of_dtype)) for leaf in leaves if leaf.spec is not None]
         return [*(f"`{shown(leaf.key.text)}`{flaw}" for leaf, flaw in found if flaw), *of_containers]
 
@@ -70,12 +72,15 @@ def _number_flaw(leaf: Leaf, type_: type) -> str | None:
     )
 
 
-def _dtype_flaw(dtype: np.dtype[Any]) -> str | None:
-    """Why JAX has no array of this dtype; None where it has."""
+def dtype_flaw(dtype: np.dtype[Any], narrows: bool = True) -> str | None:
+    """Why JAX has no array of this dtype, as a predicate; None where it has.
+
+    `narrows`: whether that it would make a smaller type of it is a reason.
+    """
     held = _held_dtype(dtype)
     if held is None:
         return f" is {dtype.name}, which JAX does not have: cast it to another dtype"
-    if held != dtype:
+    if narrows and held != dtype:
         return (
             f" is {dtype.name}, which JAX would make {held.name}: cast it, or set "
             "`jax.config.update('jax_enable_x64', True)`"

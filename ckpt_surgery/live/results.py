@@ -47,9 +47,10 @@ class Result(Protocol):
 def result_of(leaf: Leaf, like: Any | None, sharding: Any | None) -> Result:
     """What a leaf of a plan becomes. `like`: what the target holds there; None where there is no target.
 
-    Without a target, arrays are JAX's, and scalars are Python's numbers, as Orbax restores them.
+    Without a target, arrays are JAX's, or NumPy's where JAX would narrow them, and scalars are Python's
+    numbers, as Orbax restores them.
     """
-    if isinstance(like, np.ndarray):
+    if isinstance(like, np.ndarray) or (like is None and leaf.kind is LeafKind.ARRAY and is_narrowed(leaf)):
         return HostArray(leaf)
     if isinstance(like, np.generic):
         return HostScalar(leaf)
@@ -58,6 +59,15 @@ def result_of(leaf: Leaf, like: Any | None, sharding: Any | None) -> Result:
     if like is None and leaf.kind is LeafKind.SCALAR:
         return HostNumber(leaf, None)
     return DeviceArray(leaf, sharding)
+
+
+def is_narrowed(leaf: Leaf) -> bool:
+    """True for an array of 64 bits of which JAX makes a smaller type here: `jax_enable_x64` is off."""
+    import jax
+
+    if leaf.spec is None or leaf.spec.dtype.name not in ("int64", "uint64", "float64", "complex128"):
+        return False
+    return bool(jax.dtypes.canonicalize_dtype(leaf.spec.dtype) != leaf.spec.dtype)
 
 
 class HostArray:

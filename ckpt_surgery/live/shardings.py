@@ -1,6 +1,6 @@
 """On which devices, and how divided, each array of a tree lies."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from ckpt_surgery.core.errors import PlanError, Problem, UsageError
@@ -16,7 +16,7 @@ from ckpt_surgery.live.sharding_rules import Rules, rules_of
 from ckpt_surgery.live.tree import LiveTree
 
 
-def resolved_shardings(tree: LiveTree, shardings: Any) -> Mapping[str, Any]:
+def resolved_shardings(tree: LiveTree, shardings: Any, on_host: Container[str] = ()) -> Mapping[str, Any]:
     """The `jax.sharding.Sharding` of each array of a tree by the text of its key, in the tree's order.
 
     None stands for an uncommitted array on the default device. Leaves that are neither a `jax.Array` nor a
@@ -25,7 +25,8 @@ def resolved_shardings(tree: LiveTree, shardings: Any) -> Mapping[str, Any]:
     `shardings` is None for the leaves' own; or a sharding, or a prefix of the tree as in `jax.jit`, in which
     None stands for the leaves' own; or rules: a pair of a mesh and pairs, or a mapping, of regular
     expressions over whole keys and PartitionSpecs, of which the first that matches wins. What flax's boxes
-    say counts where a leaf has no sharding, and where no rule matches.
+    say counts where a leaf has no sharding, and where no rule matches. `on_host`: texts of the keys of arrays
+    that stay in the host's memory if no rule matches them.
 
     Raises UsageError for what cannot be understood as shardings of this tree, PlanError for leaves that no
     rule matches, and for shapes that cannot be divided so.
@@ -34,7 +35,7 @@ def resolved_shardings(tree: LiveTree, shardings: Any) -> Mapping[str, Any]:
     boxed = boxes(tree)
     rules = rules_of(shardings)
     if rules is not None:
-        found = _by_rules(arrays, rules, boxed)
+        found = _by_rules(arrays, rules, boxed, on_host)
     else:
         given = {} if shardings is None else spread(shardings, tree)
         found = {
@@ -70,7 +71,9 @@ def _can_have_one(value: Any) -> bool:
     return isinstance(value, jax.Array | jax.ShapeDtypeStruct)
 
 
-def _by_rules(arrays: Mapping[str, Any], rules: Rules, boxed: Mapping[str, Boxed]) -> dict[str, Any]:
+def _by_rules(
+    arrays: Mapping[str, Any], rules: Rules, boxed: Mapping[str, Boxed], on_host: Container[str]
+) -> dict[str, Any]:
     """A rule's, or else that of the box over the mesh of the rules. Raises PlanError where neither is."""
     found: dict[str, Any] = {}
     unmatched: list[str] = []
@@ -78,7 +81,7 @@ def _by_rules(arrays: Mapping[str, Any], rules: Rules, boxed: Mapping[str, Boxed
         sharding = rules.sharding(text)
         if sharding is None and text in boxed:
             sharding = boxed[text].over(rules.mesh, text)
-        if sharding is None:
+        if sharding is None and text not in on_host:
             unmatched.append(text)
         found[text] = sharding
     if unmatched:

@@ -7,7 +7,7 @@ that no key of the target gets are dropped.
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import regex
@@ -46,8 +46,9 @@ class Target:
     """Texts of the keys of leaves that have no value to fall back on."""
     lists_known: bool = True
     """Whether the keys tell lists from dicts, which those of a listing do not."""
-    typed: bool = False
-    """Whether Python numbers of sources take the dtypes of the target's arrays, whatever the policy says."""
+    dtype_of_number: Callable[[Leaf, DType], DType] = lambda leaf, dtype: dtype
+    """Function of a leaf of the target and the dtype of a Python number that becomes it, which returns the
+    dtype that the number has there where the recipe keeps the source's."""
     cast_unasked: bool = False
     """Whether nobody asked for casts to the target's dtypes: then they lose precision at most."""
 
@@ -280,12 +281,15 @@ def _conformed(problems: Problems, target: Target, leaf: Leaf, entry: Entry) -> 
     if misfit is not None:
         _disagree(problems, target, entry, misfit)
         return None
-    if leaf.spec is None or leaf.kind not in HAS_ARRAY or leaf.spec.dtype == entry.value.spec.dtype:
+    if leaf.spec is None or leaf.kind not in HAS_ARRAY:
         return entry
-    is_number = target.typed and entry.leaf.kind is LeafKind.SCALAR
-    if target.policy.dtype != "target" and not is_number:
+    wanted = leaf.spec.dtype
+    if target.policy.dtype != "target":
+        own, is_number = entry.value.spec.dtype, entry.leaf.kind is LeafKind.SCALAR
+        wanted = target.dtype_of_number(leaf, own) if is_number else own
+    if wanted == entry.value.spec.dtype:
         return entry
-    value, wanted = Apply(Cast(leaf.spec.dtype), (entry.value,)), leaf.spec.dtype
+    value = Apply(Cast(wanted), (entry.value,))
     try:
         spec, lost = value.spec, _lost(entry.value.spec.dtype, wanted) if target.cast_unasked else None
     except FunctionError as error:

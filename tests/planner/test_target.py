@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import PlanError, SurgeryError
-from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.notices import sentences
 from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.language.scope import Unavailable
@@ -181,17 +180,6 @@ def test_a_leaf_without_a_value_cannot_be_looked_up() -> None:
     assert leaves.lookup("a") is not None
     with pytest.raises(SurgeryError, match="`b` of the target has no value"):
         leaves.lookup("b")
-
-
-def test_numbers_of_a_source_take_the_dtype_of_a_typed_target() -> None:
-    described = {"a": "float32[]", "b": "float32[]"}
-    for typed, dtypes in ((False, ["int64", "float16"]), (True, ["float32", "float16"])):
-        target = replace(target_of(described, dtype="source"), typed=typed)
-        number = tree_of("kept", {"a": "int64[]", "b": "float16[]"})
-        number["a"] = replace(number["a"], leaf=replace(number["a"].leaf, kind=LeafKind.SCALAR))
-        evaluator = evaluator_of(rules_of("match: nothing, optional: true"), ["x"], target=target)
-        found = fitted(evaluator, target, {}, {}, number.values())
-        assert [entry.value.spec.dtype.name for entry in found.tree.values()] == dtypes
 
 
 def test_a_cast_that_is_not_possible_is_a_problem_of_its_leaf() -> None:
