@@ -6,7 +6,7 @@ from typing import Unpack
 
 from ckpt_surgery.core.arguments import CheckpointLike, RecipeLike
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.keys import SEPARATOR
+from ckpt_surgery.core.keys import SEPARATOR, text_of
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.migration.recipes import MigratedRecipe
@@ -40,6 +40,7 @@ def explain(
     prepared = prepare(requested(recipe, sources, None, options), runs.append)
     plan = prepared.plan
     read = {i.name: prepared.sources[i.name].leaves() for i in plan.inputs if i.name != TARGET}
+    asked, key = key, text_of(key)
     wanted, name = key, None
     result = {step.leaf.key.text: step for step in plan.steps}
     if key not in result and not any(key in leaves for leaves in read.values()):
@@ -56,7 +57,7 @@ def explain(
             raise _unknown(
                 wanted, name, runs, [*result, *(text for leaves in read.values() for text in leaves)]
             )
-    return Explanation(key, plan, found, used, _excerpts(runs, found, used))
+    return Explanation(asked, plan, found, used, _excerpts(runs, found, used))
 
 
 def _used(plan: Plan, runs: Sequence[PassRun], source: str, key: str) -> Used:

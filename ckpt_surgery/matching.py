@@ -5,7 +5,7 @@ from typing import Any
 
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.keys import SEPARATOR
+from ckpt_surgery.core.keys import SEPARATOR, text_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.language.one_liners import selection_of
@@ -78,7 +78,7 @@ def below(leaves: Mapping[str, Leaf], under: str | None) -> dict[str, Leaf]:
     """
     if under is None:
         return dict(leaves)
-    start = under.rstrip(SEPARATOR) + SEPARATOR
+    start = text_of(under).rstrip(SEPARATOR) + SEPARATOR
     found = {key: leaf for key, leaf in leaves.items() if f"{key}{SEPARATOR}".startswith(start)}
     if found or not leaves:
         return found

@@ -33,7 +33,7 @@ def filled_chunks(plan: Plan) -> tuple[str, ...]:
     for step in plan.steps:
         for read in reads(step.value):
             if read.source in dense and (count := _lacking(read.leaf)):
-                lacking[read.source, read.leaf.key.text] = count
+                lacking[read.source, read.leaf.key.printed] = count
     if not lacking:
         return ()
     several = len(plan.inputs) > 1
@@ -55,7 +55,7 @@ def dequantized(plan: Plan, sources: Mapping[str, Source]) -> tuple[str, ...]:
     unread: dict[str, list[str]] = {}
     for leaf, stored in found:
         if not stored.readable:
-            unread.setdefault(stored.name, []).append(leaf.key.text)
+            unread.setdefault(stored.name, []).append(leaf.key.printed)
     if unread:
         raise SourceError(*(_unread(name, keys) for name, keys in unread.items()))
     counts = Counter(stored.name for _, stored in found).most_common()

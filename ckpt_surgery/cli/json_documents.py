@@ -92,11 +92,18 @@ class Summary(Document):
     """Predicted working set, without the interpreter and libraries."""
 
 
-class PlannedLeaf(Document):
-    """A leaf of the result."""
+class Keyed(Document):
+    """Something about a leaf."""
 
     key: str
-    """Its key."""
+    """Its key: the components with `/` between them."""
+    components: list[str]
+    """The components of the key, of which one may have a `/` in it."""
+
+
+class PlannedLeaf(Keyed):
+    """A leaf of the result."""
+
     fate: Literal["kept", "renamed", "transformed", "defaulted", "added"]
     """What becomes of it."""
     sources: list[str]
@@ -118,6 +125,8 @@ class DroppedLeaf(Document):
 
     source: str
     """The leaf, as `source:key`."""
+    components: list[str]
+    """The components of its key."""
     rule: str | None
     """The rule that dropped it."""
     why: str

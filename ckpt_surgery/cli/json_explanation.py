@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ckpt_surgery.cli.json_documents import Document, DroppedLeaf, PlannedLeaf, Versioned
+from ckpt_surgery.cli.json_documents import Document, DroppedLeaf, Keyed, PlannedLeaf, Versioned
 
 
 class ExplainedSource(Document):
@@ -12,6 +12,8 @@ class ExplainedSource(Document):
 
     source: str
     """The leaf, as `source:key`."""
+    components: list[str]
+    """The components of its key."""
     kind: Literal["array", "scalar", "string", "prng_key", "empty", "object"]
     """What it is."""
     shape: list[int] | None
@@ -61,11 +63,9 @@ class ExplainedFunction(Document):
     """What each of them gives: `bf16[4,8]`."""
 
 
-class ExplainedResult(Document):
+class ExplainedResult(Keyed):
     """How a leaf of the result is made."""
 
-    key: str
-    """Its key."""
     fate: Literal["kept", "renamed", "transformed", "defaulted", "added"]
     """What becomes of it."""
     sources: list[ExplainedSource]

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from ckpt_surgery.cli.json_documents import Document, Number, Versioned
+from ckpt_surgery.cli.json_documents import Document, Keyed, Number, Versioned
 
 Kind = Literal["array", "scalar", "string", "prng_key", "empty", "object"]
 
@@ -18,11 +18,9 @@ class Histogram(Document):
     """Number of elements in each bin."""
 
 
-class ListedLeaf(Document):
+class ListedLeaf(Keyed):
     """A leaf of a checkpoint."""
 
-    key: str
-    """Its key."""
     shape: list[int] | None
     """Lengths of its axes; null where it is no array."""
     dtype: str | None
@@ -145,15 +143,15 @@ class OnlyLeaf(Side):
 
     key: str
     """Its key."""
+    components: list[str]
+    """The components of the key, of which one may have a `/` in it."""
     why: str | None = None
     """Why the format of the other cannot hold it."""
 
 
-class ChangedLeaf(Document):
+class ChangedLeaf(Keyed):
     """A leaf that differs in more than values."""
 
-    key: str
-    """Its key."""
     what: list[Literal["kind", "shape", "dtype", "value", "container"]]
     """What differs."""
     a: Side
@@ -162,11 +160,9 @@ class ChangedLeaf(Document):
     """The leaf in B."""
 
 
-class ComparedLeaf(Document):
+class ComparedLeaf(Keyed):
     """How far the values of a leaf are apart."""
 
-    key: str
-    """Its key."""
     equal: bool
     """Whether all elements are equal, within the tolerances."""
     max_abs: Number | None
@@ -177,11 +173,9 @@ class ComparedLeaf(Document):
     """Cosine of the angle between the two."""
 
 
-class NotCompared(Document):
+class NotCompared(Keyed):
     """A leaf whose values could not be compared."""
 
-    key: str
-    """Its key."""
     why: str
     """The reason."""
 

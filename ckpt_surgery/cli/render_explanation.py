@@ -72,7 +72,7 @@ def _made_lines(explanation: "Explanation", made: Made, full: bool, width: int) 
         .append_text(Text.assemble(word, f"  {describe(step.leaf)}"))
         .append(f", {bytes_text(step.leaf.nbytes)}, {way}")
     )
-    named = [(_named(o.source, o.leaf.key.text, several), describe(o.leaf)) for o in made.sources]
+    named = [(_named(o.source, o.leaf.key.printed, several), describe(o.leaf)) for o in made.sources]
     yield from _listed("made from", named, full)
     if step.rule is None:
         own = fate == "defaulted"
@@ -140,7 +140,8 @@ def _used_lines(explanation: "Explanation", used: Used, full: bool, width: int) 
         f"  in {shown(path)}", "dim"
     )
     if used.dropped is None:
-        yield from _listed("becomes", [(key, "") for key in used.outputs], full)
+        printed = {step.leaf.key.text: step.leaf.key.printed for step in explanation.plan.steps}
+        yield from _listed("becomes", [(printed.get(key, key), "") for key in used.outputs], full)
         step = None if explanation.made is None else explanation.made.step
         if step is not None and step.rule is None and (used.source, leaf.key.text) in step.sources:
             yield from _near(used, width, claimed=False)  # it was said already that it stays

@@ -65,7 +65,7 @@ def unusual_lines(found: Sequence[Unusual], full: bool, width: int) -> Iterator[
     for one in found:
         style = "yellow" if one.what in (ZEROS, MIXED_DTYPES) else "bold red"
         yield Text(f"{_TITLES[one.what]} {number_of(len(one.leaves), 'leaf')}", style)
-        entries = [ShownKey(leaf.key.text, (), describe(leaf)) for leaf in one.leaves]
+        entries = [ShownKey(leaf.key.printed, (), describe(leaf)) for leaf in one.leaves]
         folds = fold(entries)
         for line in folds if full else folds[:MOST_PATTERNS]:
             count = f"{line.count:,} × " if line.count > 1 else ""

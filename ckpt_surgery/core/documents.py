@@ -5,10 +5,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf
 
 JSON_SCHEMA = 1
 """Version of the schema of all documents, in their field `schema`."""
+
+
+def key_json(key: Key) -> dict[str, Any]:
+    """The text of a key, and its components, since one of them may have a `/` in it."""
+    return {"key": key.text, "components": list(key.names)}
 
 
 def spec_json(leaf: Leaf) -> dict[str, Any]:

@@ -5,7 +5,7 @@ numbers, and several slots in one key stand for every combination. A source besi
 in the same order, and corresponding numbers belong together: `a_{0..3}` from `b_{1..4}` takes `a_0` from
 `b_1`. Where this is ambiguous, slots have letters, and slots with equal letters belong together:
 `a_{i:0..3}/b_{j:0..3}` from `b_{j}/a_{i}`. A source slot without a letter then means "all of these".
-Braces and backslashes of a key itself are escaped with a backslash.
+Braces and backslashes of a key itself are escaped with a backslash, but for the `\\/` of a printed key.
 """
 
 import functools
@@ -34,7 +34,7 @@ _MOST_NUMBERS = 12
 """Limit on the numbers of a key that can become slots. Bounds the work that hostile names can cause."""
 _BETWEEN = "\0"
 """Separates a key from its source in a joined text."""
-_RESERVED = re.compile(r"[\\{}]")
+_RESERVED = re.compile(r"\\(?!/)|[{}]")
 _LETTERS = string.ascii_lowercase[8:]
 
 
@@ -43,7 +43,7 @@ class ShownKey:
     """One key to be shown."""
 
     key: str
-    """The key's text, distinct among all that are folded together."""
+    """The key as it is printed, distinct among all that are folded together."""
     sources: tuple[str, ...] = ()
     """The keys that the leaf is made from, without repeats."""
     like: Hashable = None

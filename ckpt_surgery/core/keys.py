@@ -9,6 +9,9 @@ from ckpt_surgery.core.frozen import frozen
 SEPARATOR = "/"
 """What stands between the components of a key in its text."""
 
+ESCAPED = rf"\{SEPARATOR}"
+"""How a separator inside a component is printed."""
+
 
 @frozen()
 class Key:
@@ -19,7 +22,8 @@ class Key:
     sequences: tuple[bool, ...]
     """Whether each component indexes a sequence (True), or a dict or attribute (False)."""
     text: str = field(init=False, compare=False, repr=False)
-    """The components joined with `/`, without escapes. Regexes are matched against it, and it is printed."""
+    """The components joined with `/`, without escapes. Regexes are matched against it, and it identifies a
+    leaf of a checkpoint; `printed` is what people see."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", SEPARATOR.join(self.names))
@@ -35,10 +39,28 @@ class Key:
         parts = tuple(names)
         return Key(parts, (False,) * len(parts))
 
+    @property
+    def printed(self) -> str:
+        r"""The components joined with `/`, with a `/` inside one as `\/`."""
+        if self.text.count(SEPARATOR) < len(self.names):  # the usual case: no component has one
+            return self.text
+        return SEPARATOR.join(name.replace(SEPARATOR, ESCAPED) for name in self.names)
+
     def __str__(self) -> str:
         return self.text
 
 
+def text_of(written: str) -> str:
+    r"""The text of a key as a person wrote it, who may have written a `/` inside a component as `\/`."""
+    return written.replace(ESCAPED, SEPARATOR)
+
+
+def parts_of(printed: str) -> list[str]:
+    """The components of a printed key, as they are printed."""
+    return _UNESCAPED.split(printed)
+
+
+_UNESCAPED = re.compile(rf"(?<!\\){SEPARATOR}")
 _DIGITS = re.compile(r"(\d+)")
 
 

@@ -114,7 +114,7 @@ def _digests(step: Step, crcs: Mapping[Shape, int]) -> Digests:
 
 def _incomplete(lacking: Sequence[tuple[Step, int]]) -> VerificationError:
     named = [
-        f"`{shown(step.leaf.key.text)}`: {count} of {step.value.spec.size} elements were written"
+        f"`{shown(step.leaf.key.printed)}`: {count} of {step.value.spec.size} elements were written"
         for step, count in lacking[:MOST_NAMED]
     ]
     more = [f"and {len(lacking) - MOST_NAMED} more leaves"] if len(lacking) > MOST_NAMED else []

@@ -135,7 +135,7 @@ class NodeReader:
             raise FunctionError(f"`{kind}` does not take {len(inputs)} arrays")
         for child in inputs:
             if isinstance(child, Read) and child.leaf.spec is None:
-                raise FunctionError(f"`{shown(child.leaf.key.text)}` is not an array")
+                raise FunctionError(f"`{shown(child.leaf.key.printed)}` is not an array")
         node = Apply(function, tuple(inputs))
         try:
             _ = node.spec

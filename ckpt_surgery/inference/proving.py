@@ -34,7 +34,7 @@ def structure_problems(plan: Plan, findings: Findings, target: Mapping[str, Leaf
 
 
 def _step_problems(step: Step, wanted: Leaf, sources: set[str] | None) -> Iterator[str]:
-    key = shown(wanted.key.text)
+    key = shown(wanted.key.printed)
     if step.leaf.spec != wanted.spec:
         yield f"`{key}` would be {step.leaf.spec}, and is {wanted.spec} in the target"
     read = {name for _, name in step.sources}

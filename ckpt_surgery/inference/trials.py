@@ -64,13 +64,13 @@ def tried(there: Plan, back: Plan) -> Trial:
         if step.leaf.kind not in HAS_ARRAY:
             moved = isinstance(step.value, Read) and outputs[step.value.leaf.key.text].value
             if not (isinstance(moved, Read) and moved.leaf.key.text == step.leaf.key.text):
-                problems.append(f"`{shown(step.leaf.key.text)}` is not what it was")
+                problems.append(f"`{shown(step.leaf.key.printed)}` is not what it was")
             continue
         if step.value.spec.size > share:
             sampled.append(step.leaf.key.text)
         flaw = _flaw(step, outputs, share)
         if flaw is not None:
-            problems.append(f"`{shown(step.leaf.key.text)}` {flaw}")
+            problems.append(f"`{shown(step.leaf.key.printed)}` {flaw}")
     return Trial(tuple(problems), tuple(sampled))
 
 

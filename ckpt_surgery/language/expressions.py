@@ -89,6 +89,7 @@ def _python_tree(text: str, lead: int) -> ast.expr:
         with warnings.catch_warnings():
             # A warning here is about an escape such as '\d', which will be an error in later versions.
             warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", r".*invalid escape sequence '\\/'|\"\\/\" is an invalid")
             return ast.parse(text, mode="eval").body
     except SyntaxError as error:
         start, end = _syntax_span(error, text)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.keys import text_of
 from ckpt_surgery.core.text import shown
 
 FORMS = "`s|REGEX|TEMPLATE|`, `drop:REGEX`, `keep:REGEX`, `KEY = EXPRESSION` or `add:TEMPLATE = EXPRESSION`"
@@ -90,4 +91,4 @@ def _given(text: str, part: str, what: str) -> str:
 
 def _literal(key: str) -> str:
     """A regular expression for this very key, as a person would write it."""
-    return re.sub(r"[\\.^$*+?{}\[\]|()]", r"\\\g<0>", key)
+    return re.sub(r"[\\.^$*+?{}\[\]|()]", r"\\\g<0>", text_of(key))

@@ -35,7 +35,7 @@ class LiveEncoder(Encoder):
         narrows = self.target is not None
         of_dtype = cache(lambda dtype: dtype_flaw(dtype, narrows))  # each dtype is tried once
         found = [(leaf, self._flaw(leaf, of_dtype)) for leaf in leaves if leaf.spec is not None]
-        return [*(f"`{shown(leaf.key.text)}`{flaw}" for leaf, flaw in found if flaw), *of_containers]
+        return [*(f"`{shown(leaf.key.printed)}`{flaw}" for leaf, flaw in found if flaw), *of_containers]
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
         """Whether stored bytes can become the leaf as they are: never."""

@@ -75,7 +75,7 @@ class TreeSource:
         return value
 
     def _named(self, leaf: Leaf) -> str:
-        return f"`{shown(leaf.key.text)}` of {self.path}"
+        return f"`{shown(leaf.key.printed)}` of {self.path}"
 
     def files(self) -> Iterable[str]:
         """No files: everything is in memory."""

@@ -125,7 +125,7 @@ def _leaf(key: Key, value: Any) -> Leaf | None:
     if isinstance(value, jax.Array | jax.ShapeDtypeStruct):
         if isinstance(value, jax.core.Tracer):
             raise UsageError(
-                f"`{shown(key.text)}` has no value yet: jax traces it",
+                f"`{shown(key.printed)}` has no value yet: jax traces it",
                 hint="Call this outside of functions that jax transforms, such as with `jax.jit`.",
             )
         return _array(key, value)

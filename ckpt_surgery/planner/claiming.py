@@ -226,8 +226,9 @@ def made_for_others(recipe: str, entries: Sequence[Entry]) -> str | None:
     """What to do where a packaged recipe finds no key that it looks for; None for a recipe of the user's."""
     if not recipe.startswith(PREFIX):
         return None
+    others = few_keys(entry.key.printed for entry in entries)
     return (
-        f"`{recipe}` looks for other names than {few_keys(entry.key.text for entry in entries)}, which this "
+        f"`{recipe}` looks for other names than {others}, which this "
         f"checkpoint has. `ckpt-surgery recipes {recipe}` says what it looks for, and which params it takes."
     )
 

@@ -168,7 +168,7 @@ def _check_destination(steps: Sequence[Step], destination: Destination) -> None:
     refused = destination.encoder.unsupported([step.leaf for step in steps])
     if not destination.holds_empty:
         refused += [
-            f"`{shown(step.leaf.key.text)}` is an empty node, and {destination.format} holds none"
+            f"`{shown(step.leaf.key.printed)}` is an empty node, and {destination.format} holds none"
             for step in steps
             if step.leaf.kind is LeafKind.EMPTY
         ]
@@ -183,7 +183,7 @@ def _check_memory(steps: Sequence[Step], memory: int) -> None:
         return
     needed = largest.cut.working_set
     raise PlanError(
-        f"`{shown(largest.leaf.key.text)}`: one of its tasks needs {bytes_text(needed)}; the budget of "
+        f"`{shown(largest.leaf.key.printed)}`: one of its tasks needs {bytes_text(needed)}; the budget of "
         f"{bytes_text(memory)} leaves {bytes_text(room_of(memory))} for computing",
         hint=f'Give it more: `memory="{budget_for(needed)}"`; or make the plan again with this budget, '
         "which cuts finer.",

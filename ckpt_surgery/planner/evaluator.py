@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn
 import regex
 
 from ckpt_surgery.core.errors import PlanError, SurgeryError
-from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.keys import Key, text_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.graph.nodes import Apply, Array
@@ -47,12 +47,13 @@ class SourceLeaves(Leaves):
         """The keys that were looked up. A leaf counts as used even if only its shape was asked for."""
 
     def lookup(self, text: str) -> Array | None:
-        entry = self.tree.get(text)
-        self.seen.add(text)
+        key = text if text in self.tree else text_of(text)
+        self.seen.add(key)
+        entry = self.tree.get(key)
         return None if entry is None else array_of(entry)
 
     def kind(self, text: str) -> str | None:
-        entry = self.tree.get(text)
+        entry = self.tree.get(text) or self.tree.get(text_of(text))
         return None if entry is None else str(entry.leaf.kind)
 
     def keys(self) -> Collection[str]:

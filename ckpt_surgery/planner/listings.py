@@ -59,7 +59,7 @@ def _by_key(path: str, leaves: Iterable[Leaf]) -> Mapping[str, Leaf]:
     found: dict[str, Leaf] = {}
     for leaf in leaves:
         if found.setdefault(leaf.key.text, leaf) is not leaf:
-            raise SourceError(f"{shown(path)}: `{shown(leaf.key.text)}` is listed twice")
+            raise SourceError(f"{shown(path)}: `{shown(leaf.key.printed)}` is listed twice")
     return found
 
 
@@ -67,7 +67,9 @@ def _leaf(path: str, index: int, entry: Any) -> Leaf:
     where = f"{shown(path)}: leaves[{index}]"
     if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
         raise SourceError(f"{where} has no `key`")
-    key = Key.parse(entry["key"])
+    names = entry.get("components")
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    key = Key.of(names or ()) if is_list else Key.parse(entry["key"])
     kind = entry.get("kind", "array")
     if kind not in _KINDS:
         raise SourceError(f"{where}: there is no kind {kind!r}", hint=f"Kinds: {', '.join(_KINDS)}.")
@@ -76,10 +78,10 @@ def _leaf(path: str, index: int, entry: Any) -> Leaf:
     shape = entry.get("shape")
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
         raise SourceError(
-            f"{where} (`{shown(key.text)}`): `shape` has to be a list of integers, not {shape!r}"
+            f"{where} (`{shown(key.printed)}`): `shape` has to be a list of integers, not {shape!r}"
         )
     try:
         dtype = dtype_named(str(entry.get("dtype")))
     except FunctionError as error:
-        raise SourceError(f"{where} (`{shown(key.text)}`): {error}") from None
+        raise SourceError(f"{where} (`{shown(key.printed)}`): {error}") from None
     return Leaf(key, LeafKind(kind), ArraySpec(tuple(shape), dtype))

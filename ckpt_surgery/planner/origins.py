@@ -1,6 +1,7 @@
 """The leaves that a step reads, and the functions that its value is made of."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.leaves import Leaf
@@ -11,6 +12,12 @@ from ckpt_surgery.planner.plan import Step
 def origins(step: Step) -> dict[tuple[str, str], Leaf]:
     """The leaves that a value is computed from, by source and key: those of `step.sources`."""
     return {(read.source, read.leaf.key.text): read.leaf for read in reads(step.value)}
+
+
+def printed_origin(source: str, key: str, found: Mapping[tuple[str, str], Leaf]) -> str:
+    """How the key of a leaf of a source is printed. `found`: what `origins` gives."""
+    leaf = found.get((source, key))
+    return key if leaf is None else leaf.key.printed
 
 
 def functions(step: Step) -> list[tuple[str, ArraySpec, int]]:

@@ -27,7 +27,7 @@ def without_empty(decisions: Decisions, destination: Destination) -> Decisions:
 
 
 def _left_out(empty: Sequence[Entry], format: str) -> str:
-    named = few_keys(entry.key.text for entry in empty)
+    named = few_keys(entry.key.printed for entry in empty)
     if len(empty) == 1:
         return f"the empty node {named} cannot be stored in {format} and is left out"
     return f"{len(empty)} empty nodes cannot be stored in {format} and are left out: {named}"

@@ -194,7 +194,7 @@ def _refuse_objects(made: Iterable[Entry], left: Unclaimed, problems: Problems) 
     ignored = (drop.entry for drop in left.drops if drop.why == NOT_CLAIMED)
     for entry in (*made, *left.kept, *ignored):
         if entry.leaf.kind is LeafKind.OBJECT:
-            notice = Notice("", entry.leaf.key.text, f" is {not_held(entry.leaf)}")
+            notice = Notice("", entry.leaf.key.printed, f" is {not_held(entry.leaf)}")
             problems.about(entry, notice, CONVERT, Code.NOT_AN_ARRAY)
 
 

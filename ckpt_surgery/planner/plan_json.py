@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ckpt_surgery.core.documents import JSON_SCHEMA, spec_json
+from ckpt_surgery.core.documents import JSON_SCHEMA, key_json, spec_json
 from ckpt_surgery.language.params import ParamValue
 from ckpt_surgery.planner.plan import Dropped, Fate, Input, Plan, Step
 
@@ -57,7 +57,7 @@ def _input_json(source: Input) -> dict[str, Any]:
 def step_json(step: Step) -> dict[str, Any]:
     """One leaf of the result."""
     return {
-        "key": step.leaf.key.text,
+        **key_json(step.leaf.key),
         "fate": step.fate.value,
         "sources": [f"{source}:{key}" for source, key in step.sources],
         "rule": None if step.rule is None else step.rule.path,
@@ -70,4 +70,9 @@ def step_json(step: Step) -> dict[str, Any]:
 def dropped_json(gone: Dropped) -> dict[str, Any]:
     """One leaf of a source that no leaf of the result uses."""
     rule = None if gone.rule is None else gone.rule.path
-    return {"source": f"{gone.source}:{gone.leaf.key.text}", "rule": rule, "why": gone.why}
+    return {
+        "source": f"{gone.source}:{gone.leaf.key.text}",
+        "components": list(gone.leaf.key.names),
+        "rule": rule,
+        "why": gone.why,
+    }

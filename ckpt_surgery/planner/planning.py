@@ -132,8 +132,8 @@ def ambiguous(steps: Sequence[Step], place: Callable[[RuleRef], Place | None]) -
 
 def _ambiguous(outer: Step, inner: Step, place: Callable[[RuleRef], Place | None]) -> Problem:
     message = (
-        f"`{shown(outer.leaf.key.text)}` would be both a leaf and the container of "
-        f"`{shown(inner.leaf.key.text)}`: {_made(outer)}, {_made(inner)}"
+        f"`{shown(outer.leaf.key.printed)}` would be both a leaf and the container of "
+        f"`{shown(inner.leaf.key.printed)}`: {_made(outer)}, {_made(inner)}"
     )
     rule = inner.rule or outer.rule
     hint = "No checkpoint has both: rename one of them, or drop it."
@@ -142,7 +142,7 @@ def _ambiguous(outer: Step, inner: Step, place: Callable[[RuleRef], Place | None
 
 def _made(step: Step) -> str:
     """Where a leaf comes from, for messages."""
-    key = f"`{shown(step.leaf.key.text)}`"
+    key = f"`{shown(step.leaf.key.printed)}`"
     if step.rule is not None:
         return f"{step.rule} makes {key}"
     return f"{key} is the target's" if step.fate is Fate.DEFAULTED else f"{key} is kept as it is"
@@ -168,7 +168,7 @@ def _at_their_rules(
         for i in range(len(names)):
             if rule is not None:
                 rules.setdefault(shown("/".join(names[: i + 1])), rule)
-    keys = {shown(step.leaf.key.text): step.leaf.key.text for step in steps}
+    keys = {shown(step.leaf.key.printed): step.leaf.key.printed for step in steps}
     found = []
     for sentence in refused:
         named = list(_MENTIONED.finditer(sentence))
@@ -221,7 +221,7 @@ def origin(key: Key, value: Node) -> tuple[Fate, tuple[tuple[str, str], ...]]:
     """
     if isinstance(value, Read):
         read = (value.source, value.leaf.key.text)
-        same = value.leaf.key.text == key.text
+        same = value.leaf.key.names == key.names
         if value.source == TARGET:
             return Fate.DEFAULTED if same else Fate.ADDED, (read,)
         return Fate.KEPT if same else Fate.RENAMED, (read,)
@@ -249,7 +249,7 @@ def _cut_all(
             done.append(replace(step, cut=known[alike]))
         except PlanError as error:
             large += [
-                Notice("", step.leaf.key.text, f": {p.message}", about=(step.rule, p.hint, p.code))
+                Notice("", step.leaf.key.printed, f": {p.message}", about=(step.rule, p.hint, p.code))
                 for p in error.problems
             ]
             done.append(step)
@@ -310,7 +310,7 @@ def _dtype_differences(steps: Sequence[Step], target: Target | None) -> Iterator
     if target is None:
         return
     differing = [
-        Notice("", s.leaf.key.text, f" is {s.leaf.spec.dtype.name}, in the target {wanted.dtype.name}")
+        Notice("", s.leaf.key.printed, f" is {s.leaf.spec.dtype.name}, in the target {wanted.dtype.name}")
         for s in steps
         if s.leaf.spec is not None
         and (wanted := target.leaves[s.leaf.key.text].spec) is not None

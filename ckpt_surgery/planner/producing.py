@@ -367,7 +367,7 @@ def _order_problem(places: Sequence[object], group: Sequence[Contribution]) -> s
         return f"`by` must give integers or strings throughout, not {found}"
     place, count = Counter(places).most_common(1)[0]
     if count > 1:
-        keys = few_keys(m.claim.entry.key.text for p, m in zip(places, group, strict=True) if p == place)
+        keys = few_keys(m.claim.entry.key.printed for p, m in zip(places, group, strict=True) if p == place)
         return f"`by` gives {place!r} for {count} leaves that go to `{group[0].key}`: {keys}"
     for negative, member in zip(places, group, strict=True):
         if isinstance(negative, int) and negative < 0:

@@ -99,7 +99,7 @@ def _by_specs(leaves: Sequence[Leaf], policy: ShardingPolicy, loaded: LoadedReci
         unused.pop(pattern, None)
         why = misfit(policy.mesh, policy.specs[pattern], leaf.spec.shape)
         if why is not None:
-            misfits.append(Notice("", leaf.key.text, f" {why}", about=pattern.pattern))
+            misfits.append(Notice("", leaf.key.printed, f" {why}", about=pattern.pattern))
         done.append(replace(leaf, sharding=texts[pattern]))
     if misfits:
         raise PlanError(
@@ -139,4 +139,6 @@ def lost_shardings(values: Sequence[tuple[Leaf, Node]]) -> Iterator[Notice]:
             continue
         shapes = f"{list(old.spec.shape)}, this is {list(leaf.spec.shape)}"
         after = f": it was for {shapes}; `output: {{sharding: …}}` gives another"
-        yield Notice(f"the sharding {sharding_text(old.sharding)} does not survive in ", leaf.key.text, after)
+        yield Notice(
+            f"the sharding {sharding_text(old.sharding)} does not survive in ", leaf.key.printed, after
+        )

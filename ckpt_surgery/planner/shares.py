@@ -40,7 +40,7 @@ def check_sources_used(plan: Plan, loaded: LoadedRecipe, listings: Listings, tar
         arrays = [d for d in plan.dropped if d.source == given.name and d.leaf.kind is LeafKind.ARRAY]
         left = [d for d in arrays if d.rule is None and d.why in BY_ITSELF and d.leaf.key.text not in chosen]
         if arrays and len(left) == len(arrays):
-            has = f"{shown(given.path)} has {few_keys(drop.leaf.key.text for drop in arrays)}"
+            has = f"{shown(given.path)} has {few_keys(drop.leaf.key.printed for drop in arrays)}"
             message = f"nothing of the source `{given.name}` is used: {has}"
             hint = _hint(given.name, listings[given.name], target)
             problems.append(Problem(message, None, hint, Code.SOURCE_UNUSED))

@@ -14,7 +14,7 @@ import regex
 
 from ckpt_surgery.core.dtypes import DType, is_integer, kind
 from ckpt_surgery.core.errors import FunctionError, Problem, SurgeryError
-from ckpt_surgery.core.keys import SEPARATOR
+from ckpt_surgery.core.keys import SEPARATOR, text_of
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import FEW, Notice, few_keys, sentences
 from ckpt_surgery.core.problem_codes import Code
@@ -93,7 +93,7 @@ class _TargetLeaves(SourceLeaves):
 
     def lookup(self, text: str) -> Array | None:
         """The value of a leaf. Raises SurgeryError for one that has none."""
-        if text in self._target.without_values:
+        if text_of(text) in self._target.without_values:
             message = f"`{text}` of the target has no value: only its shape and dtype are known"
             raise SurgeryError(message, code=Code.NO_TARGET)
         return super().lookup(text)
@@ -158,7 +158,7 @@ def _surplus(entry: Entry, target: Target) -> Notice:
     meant = slashed(entry.key.text)
     has = meant is not None and meant in target.leaves
     after = f", which the target does not have{'; it has ' if has else ''}"
-    return Notice(f"{entry.rule} makes ", entry.key.text, after, meant if has else None)
+    return Notice(f"{entry.rule} makes ", entry.key.printed, after, meant if has else None)
 
 
 def _falls_back(target: Target, leaf: Leaf, offered: Entry | None) -> bool:
@@ -294,12 +294,12 @@ def _conformed(problems: Problems, target: Target, leaf: Leaf, entry: Entry) -> 
         spec, lost = value.spec, _lost(entry.value.spec.dtype, wanted) if target.cast_unasked else None
     except FunctionError as error:
         problem = error.problems[0]
-        problems.about(entry, Notice("", leaf.key.text, f": {problem.message}"), None, problem.code)
+        problems.about(entry, Notice("", leaf.key.printed, f": {problem.message}"), None, problem.code)
         return None
     if lost is not None:
         given = f" is {entry.value.spec.dtype.name}, the target has {wanted.name} there"
         hint = f"Say that it may: `value: cast(x, '{wanted.name}')`, or `target: {{dtype: target}}`."
-        notice = Notice("", leaf.key.text, f"{given}: a cast would lose {lost}")
+        notice = Notice("", leaf.key.printed, f"{given}: a cast would lose {lost}")
         problems.about(entry, notice, hint, Code.TARGET_MISFIT)
         return None
     return replace(entry, value=value, leaf=replace(entry.leaf, spec=spec, manifest=None))
@@ -321,7 +321,7 @@ def _misfit(leaf: Leaf, entry: Entry) -> Notice | None:
     if leaf.spec is None or leaf.spec.shape == entry.value.spec.shape:
         return None
     shapes = f" has shape {list(entry.value.spec.shape)}, the target has {list(leaf.spec.shape)}"
-    return Notice("", leaf.key.text, shapes)
+    return Notice("", leaf.key.printed, shapes)
 
 
 def _disagree(problems: Problems, target: Target, entry: Entry, misfit: Notice) -> None:

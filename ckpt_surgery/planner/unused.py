@@ -78,7 +78,7 @@ def unused_elements(values: Sequence[Node], left_out: str) -> Iterator[Notice]:
         if alike not in known:
             known[alike] = uncovered(leaf.spec.shape, parts)
         if (left := known[alike]) is not None:
-            yield Notice(f"{left.numbers} elements of ", leaf.key.text, left.where)
+            yield Notice(f"{left.numbers} elements of ", leaf.key.printed, left.where)
 
 
 @dataclass(frozen=True)

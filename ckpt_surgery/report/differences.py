@@ -2,10 +2,10 @@
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ckpt_surgery.core.documents import JSON_SCHEMA, spec_json
+from ckpt_surgery.core.documents import JSON_SCHEMA, key_json, spec_json
 from ckpt_surgery.core.folding import ShownKey, escaped
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.report.distances import EXACT, Tolerance
@@ -32,6 +32,8 @@ class ValueDifference:
 
     None where a norm is zero or overflows.
     """
+    components: tuple[str, ...] = field(default=(), compare=False)
+    """Components of the key."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Uncompared:
     """Text of the leaf's key."""
     why: str
     """`it is an array of Python objects`."""
+    components: tuple[str, ...] = field(default=(), compare=False)
+    """Components of the key."""
 
 
 @dataclass(frozen=True)
@@ -170,15 +174,19 @@ def _containers(a: Leaf, b: Leaf) -> Sequence[tuple[bool, bool]]:
 def difference_rows(difference: Difference, *, full: bool = False) -> list[DifferenceRow]:
     """The differences except those of values, folded: keys only in A, then only in B, then in both."""
     only_a = [
-        ShownKey(leaf.key.text, (), ("only in A", describe(leaf), "", why_missing(leaf, difference.holds_b)))
+        _shown(leaf, "only in A", describe(leaf), "", why_missing(leaf, difference.holds_b))
         for leaf in difference.only_a
     ]
     only_b = [
-        ShownKey(leaf.key.text, (), ("only in B", "", describe(leaf), why_missing(leaf, difference.holds_a)))
+        _shown(leaf, "only in B", "", describe(leaf), why_missing(leaf, difference.holds_a))
         for leaf in difference.only_b
     ]
-    changed = [ShownKey(c.key, (), ("changed", *_change_texts(c), "")) for c in difference.changed]
+    changed = [_shown(c.a, "changed", *_change_texts(c), "") for c in difference.changed]
     return [row for part in (only_a, only_b, changed) for row in _difference_rows(part, full)]
+
+
+def _shown(leaf: Leaf, *cells: str) -> ShownKey:
+    return ShownKey(leaf.key.printed, (), cells)
 
 
 def _difference_rows(entries: Sequence[ShownKey], full: bool) -> list[DifferenceRow]:
@@ -227,19 +235,21 @@ def difference_json(difference: Difference) -> dict[str, Any]:
         "only_a": [_missing_json(leaf, difference.holds_b) for leaf in difference.only_a],
         "only_b": [_missing_json(leaf, difference.holds_a) for leaf in difference.only_b],
         "changed": [
-            {"key": c.key, "what": list(c.what), "a": _side_json(c, c.a), "b": _side_json(c, c.b)}
+            {**key_json(c.a.key), "what": list(c.what), "a": _side_json(c, c.a), "b": _side_json(c, c.b)}
             for c in difference.changed
         ],
         "rtol": difference.tolerance.rtol,
         "atol": difference.tolerance.atol,
         "values": None if values is None else [_value_difference_json(value) for value in values],
-        "not_compared": None if values is None else [asdict(leaf) for leaf in difference.uncompared],
+        "not_compared": None
+        if values is None
+        else [_uncompared_json(leaf) for leaf in difference.uncompared],
     }
 
 
 def _missing_json(leaf: Leaf, other: Holds) -> dict[str, Any]:
     why = why_missing(leaf, other)
-    return {"key": leaf.key.text, **_value_json(leaf)} | ({"why": why} if why else {})
+    return {**key_json(leaf.key), **_value_json(leaf)} | ({"why": why} if why else {})
 
 
 def _side_json(change: Change, leaf: Leaf) -> dict[str, Any]:
@@ -255,9 +265,14 @@ def _value_json(leaf: Leaf) -> dict[str, Any]:
     return {**listed, **{name: text for name, text in texts.items() if text is not None}}
 
 
+def _uncompared_json(leaf: Uncompared) -> dict[str, Any]:
+    return {"key": leaf.key, "components": list(leaf.components), "why": leaf.why}
+
+
 def _value_difference_json(value: ValueDifference) -> dict[str, Any]:
     return {
         "key": value.key,
+        "components": list(value.components),
         "equal": value.equal,
         "max_abs": value.max_abs,
         "max_rel": value.max_rel,

@@ -153,7 +153,7 @@ def _made_json(made: Made) -> dict[str, Any]:
 
 
 def _leaf_json(leaf: Leaf) -> dict[str, Any]:
-    return {"kind": leaf.kind.value, **spec_json(leaf)}
+    return {"components": list(leaf.key.names), "kind": leaf.kind.value, **spec_json(leaf)}
 
 
 def _stage_json(stage: Stage) -> dict[str, Any]:

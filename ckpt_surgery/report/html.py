@@ -19,7 +19,7 @@ from typing import Any
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.origins import origins
+from ckpt_surgery.planner.origins import origins, printed_origin
 from ckpt_surgery.planner.plan import Dropped, Plan, Step
 from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
@@ -117,11 +117,17 @@ def page_data(plan: Plan) -> dict[str, Any]:
 
     def read(step: Step) -> list[list[Any]]:
         found: Mapping[tuple[str, str], Leaf] = origins(step)
-        return [[named(*one), specs(describe(found[one])) if one in found else None] for one in step.sources]
+        return [
+            [
+                named(one[0], printed_origin(*one, found)),
+                specs(describe(found[one])) if one in found else None,
+            ]
+            for one in step.sources
+        ]
 
     def kept(step: Step) -> list[Any]:
         return [
-            shown(step.leaf.key.text),
+            shown(step.leaf.key.printed),
             fates(step.fate.value),
             rule_of(step.rule),
             specs(describe(step.leaf)),
@@ -133,7 +139,7 @@ def page_data(plan: Plan) -> dict[str, Any]:
 
     def dropped(gone: Dropped) -> list[Any]:
         spec = specs(describe(gone.leaf))
-        key = named(gone.source, gone.leaf.key.text)
+        key = named(gone.source, gone.leaf.key.printed)
         return [key, fates(DROPPED), rule_of(gone.rule), spec, None, gone.leaf.nbytes, [], shown(gone.why)]
 
     leaves = [kept(step) for step in plan.steps]

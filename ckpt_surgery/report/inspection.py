@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from ckpt_surgery.core.documents import JSON_SCHEMA, spec_json
+from ckpt_surgery.core.documents import JSON_SCHEMA, key_json, spec_json
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Choices, StoredType
 from ckpt_surgery.core.shardings import sharding_summary
@@ -84,7 +84,7 @@ def _unusual_json(one: Unusual) -> dict[str, Any]:
 
 def _leaf_json(leaf: Leaf, found: Inspected) -> dict[str, Any]:
     return {
-        "key": leaf.key.text,
+        **key_json(leaf.key),
         **spec_json(leaf),
         "bytes": leaf.nbytes,
         "kind": leaf.kind.value,

@@ -109,7 +109,7 @@ def leaf_rows(
     `texts`: values by key text, which leaves have to share in order to share a row.
     """
     listed, known = list(leaves), texts or {}
-    entries = [ShownKey(leaf.key.text, (), look(leaf, known)) for leaf in listed]
+    entries = [ShownKey(leaf.key.printed, (), look(leaf, known)) for leaf in listed]
     return [leaf_row(listed[f.first], f.key, f.count, known) for f in folded(entries, full)]
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from ckpt_surgery.core.folding import Fold, ShownKey, fold, unfolded
 from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.keys import parts_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import AdoptedFile, Companion
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.origins import origins
+from ckpt_surgery.planner.origins import origins, printed_origin
 from ckpt_surgery.planner.plan import Dropped, Fate, Plan, Step, Transfer
 from ckpt_surgery.planner.plan_json import DROPPED, counts, plan_json
 from ckpt_surgery.planner.target import TARGET
@@ -196,18 +197,19 @@ class _Change:
     @property
     def move(self) -> Move:
         """As part of subtrees, if it can be shown as one: where its shape stays, and it is no surprise."""
-        key, source = (None if one is None else tuple(one.split("/")) for one in (self.key, self.source))
+        key, source = (None if one is None else tuple(parts_of(one)) for one in (self.key, self.source))
         whole = self.source is not None and self.fate not in (Fate.DEFAULTED, Fate.ADDED)
         same = self.before.partition("[")[2] == describe(self.leaf).partition("[")[2]
         return Move(key, source, self.decided if whole and same else None)
 
 
 def _of_step(step: Step, several: bool) -> _Change:
-    sources = tuple([_named(source, key, several) for source, key in step.sources])
-    before = {describe(leaf) for leaf in origins(step).values()}
+    read = origins(step)
+    sources = tuple([_named(one[0], printed_origin(*one, read), several) for one in step.sources])
+    before = {describe(leaf) for leaf in read.values()}
     return _Change(
         step.fate.value,
-        step.leaf.key.text,
+        step.leaf.key.printed,
         sources,
         step.leaf,
         next(iter(before)) if len(before) == 1 else "",
@@ -217,7 +219,7 @@ def _of_step(step: Step, several: bool) -> _Change:
 
 
 def _of_dropped(gone: Dropped, several: bool) -> _Change:
-    key = _named(gone.source, gone.leaf.key.text, several)
+    key = _named(gone.source, gone.leaf.key.printed, several)
     return _Change(DROPPED, None, (key,), gone.leaf, describe(gone.leaf), gone.rule, gone.why)
 
 

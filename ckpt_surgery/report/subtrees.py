@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.planner.plan_json import DROPPED
 
@@ -76,25 +77,23 @@ def key_parts(text: str) -> tuple[str, ...]:
 
     Formats whose keys are flat names separate what is nested with dots.
     """
-    separator = "/" if "/" in text else r"\."
-    return tuple(re.findall(rf"[^{separator}]*{separator}|[^{separator}]+$", text))
+    separator = r"(?<!\\)/" if "/" in text else r"\."
+    return tuple(part for part in re.split(rf"(?<={separator})", text) if part)
 
 
 def shares_of(plan: Plan) -> list[Share]:
     """The leaves of the result, and those that are dropped, each with its bytes."""
     several = len({gone.source for gone in plan.dropped}) > 1
     dropped = (
-        Share(
-            ((f"{gone.source}:",) if several else ()) + key_parts(gone.leaf.key.text),
-            DROPPED,
-            gone.leaf.nbytes,
-        )
+        Share(((f"{gone.source}:",) if several else ()) + _parts(gone.leaf), DROPPED, gone.leaf.nbytes)
         for gone in plan.dropped
     )
-    return [
-        *(Share(key_parts(step.leaf.key.text), WAYS[step.transfer], step.leaf.nbytes) for step in plan.steps),
-        *dropped,
-    ]
+    kept = (Share(_parts(step.leaf), WAYS[step.transfer], step.leaf.nbytes) for step in plan.steps)
+    return [*kept, *dropped]
+
+
+def _parts(leaf: Leaf) -> tuple[str, ...]:
+    return key_parts(leaf.key.printed)
 
 
 def subtrees(shares: Iterable[Share], most: int = MOST_SUBTREES) -> list[Subtree]:

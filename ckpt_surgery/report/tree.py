@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ckpt_surgery.core.folding import ShownKey
-from ckpt_surgery.core.keys import SEPARATOR, natural_order
+from ckpt_surgery.core.keys import ESCAPED, SEPARATOR, natural_order, parts_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.parameters import is_parameter
 from ckpt_surgery.report.leaves import LeafRow, folded, leaf_row, look
@@ -36,7 +36,7 @@ class Subtree:
     """All leaves below a part of a key."""
 
     key: str
-    """Text of the first components that these keys share."""
+    """The first components that these keys share, as they are printed."""
     total: Total
 
 
@@ -88,8 +88,9 @@ def subtrees(leaves: Iterable[Leaf], depth: int | None = None) -> tuple[Subtree,
     found: dict[str, Total] = {}
     for leaf in leaves:
         total, prefix = total_of([leaf]), ""
-        for i, name in enumerate(leaf.key.text.split(SEPARATOR)[:-1][:depth]):
-            prefix = f"{prefix}{SEPARATOR}{name}" if i else name
+        for i, name in enumerate(leaf.key.names[:-1][:depth]):
+            part = name.replace(SEPARATOR, ESCAPED)
+            prefix = f"{prefix}{SEPARATOR}{part}" if i else part
             found[prefix] = found.get(prefix, Total()) + total
     return tuple(Subtree(key, total) for key, total in found.items())
 
@@ -114,7 +115,7 @@ def listing(
     entries: dict[str, tuple[ShownKey, Leaf | Total]] = {}
     for leaf in leaves:
         prefix = _prefix(leaf, depth)
-        key = leaf.key.text if prefix is None else f"{prefix}{SEPARATOR}{CUT}"
+        key = leaf.key.printed if prefix is None else f"{prefix}{SEPARATOR}{CUT}"
         if prefix is None:
             entries[key] = ShownKey(key, (), look(leaf, texts)), leaf
         else:
@@ -131,7 +132,7 @@ def listing(
 
 def _prefix(leaf: Leaf, depth: int | None) -> str | None:
     """The text of the first `depth` components of a leaf's key; None where it has no more than these."""
-    names = leaf.key.text.split(SEPARATOR)
+    names = parts_of(leaf.key.printed)
     return None if depth is None or len(names) <= depth else SEPARATOR.join(names[:depth])
 
 
@@ -168,7 +169,7 @@ def tree(lines: Iterable[Line], *, sort_by_size: bool = False) -> list[Line]:
     root = _Node()
     for line in lines:
         node = root
-        for part in line.key.split(SEPARATOR):
+        for part in parts_of(line.key):
             node = node.children.setdefault(part, _Node())
             node.total += line.total
         node.line = line

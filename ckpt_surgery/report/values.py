@@ -65,16 +65,16 @@ def value_differences(
     pairs = [(left[key], right[key]) for key in meant if _comparable(left[key], right[key])]
     read = _Read(sum(x.nbytes for x, _ in pairs), progress)
     found: list[ValueDifference | Uncompared] = [
-        Uncompared(key, f"both are objects of the type {left[key].type}")
+        _uncompared(left[key], f"both are objects of the type {left[key].type}")
         for key in meant
         if left[key].kind is right[key].kind is LeafKind.OBJECT and left[key].type == right[key].type
     ]
     for x, y in pairs:
         if x.key.text in without_values:
-            found.append(Uncompared(x.key.text, "one of the two has its shape and dtype, and no value"))
+            found.append(_uncompared(x, "one of the two has its shape and dtype, and no value"))
             continue
         if (why := why_unread(a, x) or why_unread(b, y)) is not None:
-            found.append(Uncompared(x.key.text, why))
+            found.append(_uncompared(x, why))
             continue
         with _reading(x, memory):
             found.append(_compared(a, b, x, y, memory, tolerance))
@@ -168,7 +168,7 @@ def why_unread(source: Source, leaf: Leaf) -> str | None:
 
 
 def _reading(leaf: Leaf, memory: int) -> AbstractContextManager[None]:
-    return memory_errors(f"read `{shown(leaf.key.text)}`", memory)
+    return memory_errors(f"read `{shown(leaf.key.printed)}`", memory)
 
 
 def _why_no_numbers(source: Source, leaf: Leaf, memory: int) -> str:
@@ -184,7 +184,7 @@ def _why_no_numbers(source: Source, leaf: Leaf, memory: int) -> str:
 def without_key(leaf: Leaf, error: SourceError) -> str:
     """What an error says, without the key at its beginning."""
     why = "; ".join(problem.message for problem in error.problems)
-    return why.removeprefix(f"`{shown(leaf.key.text)}`: ")
+    return why.removeprefix(f"`{shown(leaf.key.printed)}`: ")
 
 
 def _statistics_of(source: Source, leaf: Leaf, memory: int) -> Statistics:
@@ -252,7 +252,9 @@ def _compared(
         blocks = _pieces(a.read(left, region)), _pieces(b.read(right, region))
         for x, y in zip(*blocks, strict=True):
             total += gap(x, y, tolerance)
-    return ValueDifference(left.key.text, total.same, total.max_abs, total.max_rel, total.cosine)
+    return ValueDifference(
+        left.key.text, total.same, total.max_abs, total.max_rel, total.cosine, left.key.names
+    )
 
 
 def _compared_by_bytes(
@@ -261,7 +263,7 @@ def _compared_by_bytes(
     assert left.spec is not None
     for source, leaf in ((a, left), (b, right)):
         if not isinstance(source, OpaqueSource) or left.spec.dtype.hasobject:
-            return Uncompared(leaf.key.text, _why_no_numbers(source, leaf, memory))
+            return _uncompared(leaf, _why_no_numbers(source, leaf, memory))
     assert isinstance(a, OpaqueSource)
     assert isinstance(b, OpaqueSource)
     try:
@@ -270,8 +272,12 @@ def _compared_by_bytes(
             for region in read_regions(left, memory)
         )
     except SourceError as error:
-        return Uncompared(left.key.text, without_key(left, error))
-    return ValueDifference(left.key.text, equal, None, None, None)
+        return _uncompared(left, without_key(left, error))
+    return ValueDifference(left.key.text, equal, None, None, None, left.key.names)
+
+
+def _uncompared(leaf: Leaf, why: str) -> Uncompared:
+    return Uncompared(leaf.key.text, why, leaf.key.names)
 
 
 def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:

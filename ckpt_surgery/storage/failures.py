@@ -38,7 +38,7 @@ def unreadable(path: str, error: OSError, action: str = "read") -> SourceError |
 
 def named(key: Key, error: SourceError) -> SourceError:
     """The same problems, each with the leaf's key in front."""
-    return SourceError(*(replace(p, message=f"`{shown(key.text)}`: {p.message}") for p in error.problems))
+    return SourceError(*(replace(p, message=f"`{shown(key.printed)}`: {p.message}") for p in error.problems))
 
 
 def told(error: SourceError) -> str:

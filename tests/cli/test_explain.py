@@ -215,6 +215,7 @@ def test_json_is_all_that_is_on_stdout(here: Path) -> None:
     assert document["made"]["operations"] == [{"name": "stack", "count": 1, "spec": "f32[9,2,3]"}]
     assert document["made"]["sources"][0] == {
         "source": "source:l_0/w",
+        "components": ["l_0", "w"],
         "kind": "array",
         "shape": [2, 3],
         "dtype": "float32",

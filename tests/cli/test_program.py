@@ -166,6 +166,7 @@ def test_inspect_lists_what_orbax_wrote(source):
     assert (document["format"], len(listed)) == ("orbax", 2 * LAYERS + 2)
     assert listed["params/layer_3/wi"] == {
         "key": "params/layer_3/wi",
+        "components": ["params", "layer_3", "wi"],
         "shape": [4, 8],
         "dtype": "bfloat16",
         "bytes": 64,
@@ -222,6 +223,7 @@ def test_diff_compares_values(source, tmp_path):
     (unequal,) = [value for value in json.loads(done.stdout)["values"] if not value["equal"]]
     assert unequal == {
         "key": "params/layer_4/ln",
+        "components": ["params", "layer_4", "ln"],
         "equal": False,
         "max_abs": 4.5,
         "max_rel": 0.5,
@@ -321,7 +323,11 @@ def test_diff_tells_what_it_did_not_compare(tmp_path):
     document = json.loads(done.stdout)
     assert (done.exit_code, document["different"]) == (3, True)
     assert document["not_compared"] == [
-        {"key": "objects", "why": "it is an array of Python objects, a pickle, which is never loaded"}
+        {
+            "key": "objects",
+            "components": ["objects"],
+            "why": "it is an array of Python objects, a pickle, which is never loaded",
+        }
     ]
     assert "not known to be the same: 1 not compared" in done.stderr
     listings = run("diff", tmp_path / "x.npz", tmp_path / "x.npz", "--exit-code", "--json")

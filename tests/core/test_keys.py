@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.keys import Key, natural_order
+from ckpt_surgery.core.keys import Key, natural_order, parts_of, text_of
 
 
 def test_a_key_is_parsed_from_its_text() -> None:
@@ -24,6 +24,22 @@ def test_components_are_kept_as_they_are(names: list[str]) -> None:
     assert key.names == tuple(names)
     assert key.text == "/".join(names)
     assert not any(key.sequences)
+
+
+@pytest.mark.parametrize(
+    ("names", "printed"),
+    [
+        (["a", "b"], "a/b"),
+        (["a/b"], r"a\/b"),
+        (["a", "b/c/", "d"], r"a/b\/c\//d"),
+        (["/", ""], r"\//"),
+        ([], ""),
+    ],
+)
+def test_a_slash_in_a_component_is_escaped_where_keys_are_printed(names: list[str], printed: str) -> None:
+    key = Key.of(names)
+    assert (key.printed, text_of(printed)) == (printed, key.text)
+    assert [text_of(part) for part in parts_of(printed)] == (names or [""])
 
 
 def test_a_list_index_is_not_the_dict_key_of_the_same_text() -> None:

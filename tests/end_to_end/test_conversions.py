@@ -172,11 +172,11 @@ def test_sources_and_target_can_be_of_different_formats(
 
 REFUSED = {
     "orbax": set(),
-    "safetensors": {"a/b/s", "name", "key"},
+    "safetensors": {r"a\/b/s", "name", "key"},
     "flax": {"key"},
     "npz": {"key"},
-    "zarr": {"a/b/s", "name", "key"},
-    "hdf5": {"a/b/s", "name", "key"},
+    "zarr": {r"a\/b/s", "name", "key"},
+    "hdf5": {r"a\/b/s", "name", "key"},
 }
 """What each format cannot hold of `checkpoints.tree(strings=True)`."""
 EMPTY = ("none", "dict", "list", "tuple")
@@ -208,7 +208,7 @@ def test_what_a_format_cannot_hold_is_refused_by_key(
     recipe.write_text(f"version: 1\nrules: [{{match: '{gone}', drop: true, optional: true}}]\n")
     result = api.apply(recipe, source, dst=out)
     difference = ckpt_surgery.diff(source, out, values=True)
-    assert {leaf.key.text for leaf in difference.only_a} == REFUSED[format] | LEFT_OUT[format]
+    assert {leaf.key.printed for leaf in difference.only_a} == REFUSED[format] | LEFT_OUT[format]
     missed = {row.key for row in difference_rows(difference, full=True) if row.why}
     assert missed == LEFT_OUT[format]
     assert difference.only_b == ()

@@ -1,5 +1,6 @@
 """Flat dicts stay flat, with the leaves that rules rename and add."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import ckpt_surgery
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.planner.flat import flat_dicts
 from tests.support.checkpoints import quiet
+from tests.support.command_line import run
 
 TREE = {
     "Conv_0": {"kernel": np.ones((2, 2), np.float32), "bias": np.ones(2, np.float32)},
@@ -87,3 +89,26 @@ def test_trees_of_any_depth_are_flattened_and_nested(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         nested["Conv_0"]["kernel"], unflatten_dict(flat, sep="/")["Conv_0"]["kernel"]
     )
+
+
+def test_a_slash_in_a_component_is_printed_and_accepted_with_a_backslash(tmp_path: Path) -> None:
+    source, printed = tmp_path / "flat", r"enc/b\/c"
+    flat = {"enc": {"kernel": np.ones((2, 2), np.float32), "b/c": np.ones(2, np.float32)}, "step": 3}
+    ckpt_surgery.apply(None, flat, dst=source)
+    assert r"b\/c" in run("inspect", source).stdout
+    assert printed in run("inspect", source, "--under", printed, "--full").stdout
+    listed = json.loads(run("inspect", source, "--json", "-").stdout)["leaves"]
+    assert {tuple(leaf["components"]) for leaf in listed} == {("enc", "kernel"), ("enc", "b/c"), ("step",)}
+
+    rules = ["-e", rf"{printed} = x * source['enc/b\/c'][0]", "-e", r"s|enc/kernel|enc/k\/l|"]
+    assert printed in run("plan", *rules, source, "--full").stdout
+    steps = json.loads(run("plan", *rules, source, "--json", "-").stdout)["leaves"]
+    assert {tuple(step["components"]) for step in steps} == {("enc", "k/l"), ("enc", "b/c"), ("step",)}
+    for key in ("enc/b/c", printed):
+        assert f"becomes      {printed}" in run("explain", *rules, source, key).stdout
+    ckpt_surgery.apply("@nest", source, dst=tmp_path / "nested")
+    assert run("plan", "@nest", source).stdout.count(rf"{printed} → enc/b/c") == 1
+    (tmp_path / "listing.json").write_text(run("inspect", source, "--json", "-").stdout)
+    for target in (source, tmp_path / "listing.json"):
+        fitted = ckpt_surgery.plan(None, tmp_path / "nested", target=target)
+        assert Key.of(["enc", "b/c"]) in [step.leaf.key for step in fitted.steps]

@@ -75,7 +75,7 @@ def test_the_whole_document() -> None:
             "bytes_through": 140,
             "peak_memory": 90,
         },
-        "dropped": [{"source": "source:d", "rule": "rules[1]", "why": "drop"}],
+        "dropped": [{"source": "source:d", "components": ["d"], "rule": "rules[1]", "why": "drop"}],
         "warnings": ["a warning"],
         "restorable_by": {"orbax-checkpoint": "0.6.0"},
     }

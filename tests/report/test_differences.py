@@ -101,11 +101,12 @@ def test_difference_json():
         "schema": 1,
         "different": True,
         "common": 1,
-        "only_a": [{"key": "x", "kind": "array", "shape": [2, 3], "dtype": "float32"}],
+        "only_a": [{"key": "x", "components": ["x"], "kind": "array", "shape": [2, 3], "dtype": "float32"}],
         "only_b": [],
         "changed": [
             {
                 "key": "w",
+                "components": ["w"],
                 "what": ["dtype"],
                 "a": {"kind": "array", "shape": [2, 3], "dtype": "float32"},
                 "b": {"kind": "array", "shape": [2, 3], "dtype": "bfloat16"},
@@ -116,9 +117,9 @@ def test_difference_json():
         "values": None,
         "not_compared": None,
     }
-    with_values = replace(found, values=(ValueDifference("w", False, 0.5, math.inf, None),))
+    with_values = replace(found, values=(ValueDifference("w", False, 0.5, math.inf, None, ("w",)),))
     assert difference_json(with_values)["values"] == [
-        {"key": "w", "equal": False, "max_abs": 0.5, "max_rel": math.inf, "cosine": None}
+        {"key": "w", "components": ["w"], "equal": False, "max_abs": 0.5, "max_rel": math.inf, "cosine": None}
     ]
 
 
@@ -130,19 +131,19 @@ def test_values_make_a_difference(equal: bool, different: bool) -> None:
 
 def test_what_could_not_be_compared_is_not_the_same() -> None:
     same = diff_trees(by_key(array_leaf("w")), by_key(array_leaf("w")))
-    found = replace(same, values=(), uncompared=(Uncompared("w", "it is a pickle"),))
+    found = replace(same, values=(), uncompared=(Uncompared("w", "it is a pickle", ("w",)),))
     assert (found.known, found.different) == (False, True)
     document = difference_json(found)
     assert document["different"] is True
-    assert document["not_compared"] == [{"key": "w", "why": "it is a pickle"}]
+    assert document["not_compared"] == [{"key": "w", "components": ["w"], "why": "it is a pickle"}]
 
 
 def test_what_was_compared_by_bytes_has_no_distances() -> None:
     same = diff_trees(by_key(array_leaf("w")), by_key(array_leaf("w")))
-    found = replace(same, values=(ValueDifference("w", False, None, None, None),))
+    found = replace(same, values=(ValueDifference("w", False, None, None, None, ("w",)),))
     assert found.known
     assert difference_json(found)["values"] == [
-        {"key": "w", "equal": False, "max_abs": None, "max_rel": None, "cosine": None}
+        {"key": "w", "components": ["w"], "equal": False, "max_abs": None, "max_rel": None, "cosine": None}
     ]
 
 
@@ -188,6 +189,7 @@ def test_containers_in_rows_and_in_json() -> None:
     )
     assert difference_json(found)["changed"][0] == {
         "key": "w/0",
+        "components": ["w", "0"],
         "what": ["container"],
         "a": {"kind": "array", "shape": [2, 3], "dtype": "float32", "containers": ["dict", "list"]},
         "b": {"kind": "array", "shape": [2, 3], "dtype": "float32", "containers": ["dict", "dict"]},

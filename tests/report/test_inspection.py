@@ -58,6 +58,7 @@ def test_it_is_as_documented():
         "leaves": [
             {
                 "key": "params/w",
+                "components": ["params", "w"],
                 "shape": [2, 3],
                 "dtype": "float32",
                 "bytes": 24,
@@ -67,6 +68,7 @@ def test_it_is_as_documented():
             },
             {
                 "key": "note",
+                "components": ["note"],
                 "shape": None,
                 "dtype": None,
                 "bytes": 0,
@@ -77,6 +79,7 @@ def test_it_is_as_documented():
             },
             {
                 "key": "step",
+                "components": ["step"],
                 "shape": [],
                 "dtype": "int64",
                 "bytes": 8,

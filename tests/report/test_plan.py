@@ -239,6 +239,7 @@ def test_plan_json_is_as_documented():
         "leaves": [
             {
                 "key": "model/w",
+                "components": ["model", "w"],
                 "fate": "renamed",
                 "sources": ["source:params/w"],
                 "rule": "rules[0]",
@@ -249,6 +250,7 @@ def test_plan_json_is_as_documented():
             },
             {
                 "key": "note",
+                "components": ["note"],
                 "fate": "kept",
                 "sources": ["source:note"],
                 "rule": None,
@@ -258,7 +260,9 @@ def test_plan_json_is_as_documented():
                 "transfer": "compute",
             },
         ],
-        "dropped": [{"source": "source:opt/x", "rule": "rules[3]", "why": "drop"}],
+        "dropped": [
+            {"source": "source:opt/x", "components": ["opt", "x"], "rule": "rules[3]", "why": "drop"}
+        ],
         "warnings": ["mind this"],
         "restorable_by": {},
     }

@@ -139,7 +139,7 @@ class ObjectWriter:
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
         """Write one region made of whole chunks. Raises StorageError."""
         name = array_name(output.leaf.key)
-        with store_errors(f"`{shown(output.leaf.key.text)}`"):
+        with store_errors(f"`{shown(output.leaf.key.printed)}`"):
             values = MemoryArray(self._zarr, self._definitions[name]).encoded(region, block)
         prefix = array_prefix(name)
         self._add([((prefix + chunk).encode(), value) for chunk, value in values.items()])

@@ -129,7 +129,7 @@ def _tree_of_metadata(directory: str, path: str) -> Tree:
     structure = None if aggregated is None else read_structure(directory)
     if aggregated is not None and structure is None:
         raise SourceError(
-            f"`{shown(aggregated.key.text)}`: its value is in the file {STRUCTURE}, "
+            f"`{shown(aggregated.key.printed)}`: its value is in the file {STRUCTURE}, "
             f"which {shown(directory)} does not have",
             hint=DAMAGED,
         )
@@ -198,14 +198,14 @@ def _check_distinct(entries: tuple[TreeLeaf, ...]) -> None:
     if alike := _alike(entries, [entry.key.text for entry in entries]):
         one, other = alike
         raise SourceError(
-            f"Two leaves are both called `{shown(one.key.text)}`: "
+            f"Two leaves are both called `{shown(one.key.printed)}`: "
             f"{shown(repr(one.key.names))} and {shown(repr(other.key.names))}",
             hint=hint,
         )
     if alike := _alike(arrays, [array_prefix(entry.name) for entry in arrays]):
         one, other = alike
         raise SourceError(
-            f"`{shown(one.key.text)}` and `{shown(other.key.text)}` share the stored array "
+            f"`{shown(one.key.printed)}` and `{shown(other.key.printed)}` share the stored array "
             f"`{shown(other.name)}`: Orbax kept only one of them",
             hint=hint,
         )

@@ -28,7 +28,7 @@ def unsupported(leaves: Sequence[Leaf]) -> list[str]:
 
 
 def _tick(key: Key) -> str:
-    return f"`{shown(key.text)}`"
+    return f"`{shown(key.printed)}`"
 
 
 def _of_leaf(leaf: Leaf) -> Sequence[str]:

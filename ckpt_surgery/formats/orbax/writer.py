@@ -77,7 +77,7 @@ class OrbaxWriter:
         assert output.leaf.spec is not None
         assert block.dtype == output.leaf.spec.dtype
         assert block.shape == region.shape
-        with store_errors(f"`{shown(output.leaf.key.text)}`"):
+        with store_errors(f"`{shown(output.leaf.key.printed)}`"):
             if block.nbytes >= DIRECT_BYTES:
                 with self._gate.holding(block.nbytes):
                     put(self._handles.get(name), region, block).result()
@@ -86,7 +86,7 @@ class OrbaxWriter:
 
     def read(self, output: Output, region: Region) -> np.ndarray:
         """The elements of a region, as the database has them. Raises StorageError where it has not."""
-        with store_errors(f"`{shown(output.leaf.key.text)}`"):
+        with store_errors(f"`{shown(output.leaf.key.printed)}`"):
             return fetched(self._handles.get(array_name(output.leaf.key)), region)
 
     def flush(self) -> None:

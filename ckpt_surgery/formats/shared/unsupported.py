@@ -23,7 +23,7 @@ NOT_UNICODE = "is not valid Unicode, so it cannot be stored as UTF-8"
 
 def quoted(leaf: Leaf) -> str:
     """The key of a leaf as messages quote it."""
-    return f"`{shown(leaf.key.text)}`"
+    return f"`{shown(leaf.key.printed)}`"
 
 
 def wrong_kinds(leaves: Iterable[Leaf], lacking: Collection[LeafKind], holds: str) -> Iterator[str]:

@@ -77,7 +77,7 @@ class ArrayReader:
             block = self._handles.get(leaf.key.text)[region.slices].read().result()
         except STORE_ERRORS as error:
             raise store_access_error(self._root, error) or SourceError(
-                f"`{shown(leaf.key.text)}` cannot be read from {self._files_of(manifest, region)}: "
+                f"`{shown(leaf.key.printed)}` cannot be read from {self._files_of(manifest, region)}: "
                 f"{store_message(error)}",
                 hint=DAMAGED,
             ) from error

@@ -16,5 +16,5 @@ def definition(output: Output, zarr: int) -> bytes:
         return json.dumps(adopted_metadata(output.stored, zarr)).encode()
     spec = output.leaf.spec
     assert spec is not None
-    with store_errors(f"`{shown(output.leaf.key.text)}`"):
+    with store_errors(f"`{shown(output.leaf.key.printed)}`"):
         return array_definition(zarr, spec.dtype.name, spec.shape, output.chunks)

@@ -289,7 +289,7 @@ KEYS = (
     ),
     lie(
         "one path twice",
-        "`a/b`: two leaves have this key",
+        r"`a\\/b`: two leaves have this key",
         lambda parts: parts.paths.update(w=("a", "b"), step=("a/b",)),
     ),
     lie("one path of a megabyte, three hundred times", "keys are longer together", long_paths),
