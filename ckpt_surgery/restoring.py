@@ -23,7 +23,8 @@ from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.written import is_text
-from ckpt_surgery.live.carrying_out import carry_out
+from ckpt_surgery.live.carrying_out import carry_out, check_first
+from ckpt_surgery.live.donating import deletions_named, has_arrays
 from ckpt_surgery.live.encoder import LiveEncoder, dtype_flaw
 from ckpt_surgery.live.nesting import nested
 from ckpt_surgery.live.processes import plan_digests, together
@@ -85,12 +86,14 @@ def restore(
     `PartitionSpec`, of which the first that matches wins. A leaf without a sharding becomes an uncommitted
     array on the default device.
 
-    `memory` is the budget for data on the way, in bytes or as a text such as `2GiB`; `workers` the number of
-    threads. `donate` deletes each array of `target` once its replacement exists; after an error some of them
-    may be gone. `on_plan` is called once, before any data is read; without it, the plan's warnings are
-    logged, by the logger `ckpt_surgery`. `progress` is called after each part, from any thread. The other
-    options are those of `apply`. With several processes (`jax.distributed`) all have to call it, with equal
-    arguments; each reads what its own devices need. Where one raises, every one does.
+    `memory` is the budget for data on the way, in bytes or as a text such as `2GiB`; `workers` the number
+    of threads. `donate` deletes each array of `target` once its replacement exists. Where the target has
+    arrays, everything is read and computed once before that, and thrown away: values and files that are bad
+    are refused while all arrays exist. An error that comes later names the arrays that are gone. `on_plan`
+    is called once, before any data is read; without it, the plan's warnings are logged, by the logger
+    `ckpt_surgery`. `progress` is called after each part, from any thread. The other options are those of
+    `apply`. With several processes (`jax.distributed`) all have to call it, with equal arguments; each
+    reads what its own devices need. Where one raises, every one does.
 
     Raises RecipeError, PlanError, SourceError or UsageError before any data is read, SourceError or DataError
     later. Either the whole result is returned, or an error is raised.
@@ -106,7 +109,11 @@ def restore(
         return prepared
 
     prepared = together(planned, lambda made: plan_digests(made.plan, made.shardings))
-    return together(lambda: _carried_out(prepared, donate, progress))
+    if not donate or prepared.tree is None:
+        return together(lambda: _carried_out(prepared, False, progress))
+    together(lambda: _checked(prepared, progress))
+    with deletions_named(prepared.tree):
+        return together(lambda: _carried_out(prepared, True, progress))
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,6 +262,21 @@ def _destination(encoder: LiveEncoder) -> Destination:
     )
 
 
+_AGAIN = "Nothing was returned; restore again when nothing writes to it."
+
+
+@memory_errors("make the arrays")
+def _checked(prepared: _Prepared, progress: Callable[[Progress], None] | None) -> None:
+    """Compute everything once before arrays of the target are deleted. Raises SurgeryError."""
+    tree = prepared.tree
+    assert tree is not None
+    if not has_arrays(tree):
+        return
+    sources, memory = prepared.inputs.sources, prepared.memory
+    check_first(prepared.plan, sources, tree, prepared.shardings, memory, prepared.workers, progress)
+    check_unchanged(prepared.plan, sources, _AGAIN)
+
+
 @memory_errors("make the arrays")
 def _carried_out(prepared: _Prepared, donate: bool, progress: Callable[[Progress], None] | None) -> Any:
     values = carry_out(
@@ -267,8 +289,7 @@ def _carried_out(prepared: _Prepared, donate: bool, progress: Callable[[Progress
         donate,
         progress,
     )
-    again = "Nothing was returned; restore again when nothing writes to it."
-    check_unchanged(prepared.plan, prepared.inputs.sources, again)
+    check_unchanged(prepared.plan, prepared.inputs.sources, _AGAIN)
     if prepared.tree is not None:
         return prepared.tree.rebuilt(values)
     first = prepared.inputs.first

@@ -15,11 +15,13 @@ import ckpt_surgery
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import DataError, PlanError, RecipeError, SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats import registry
 from ckpt_surgery.formats.safetensors.source import SafetensorsSource
 from ckpt_surgery.planner.plan import Plan
 
+RNG = np.random.default_rng(0)
 KERNEL = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
@@ -321,3 +323,89 @@ def test_a_checkpoint_in_the_place_of_the_recipe_is_told(model: str, tmp_path: P
         assert "target=…" in str(caught.value.problems[0].hint)
     with pytest.raises(UsageError, match="recipe"):
         ckpt_surgery.restore(tmp_path / "none.yaml", model)
+
+
+# --- donation ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def donated() -> dict[str, Any]:
+    return {f"a{i}": jnp.full((300,), float(i)) for i in range(3)}
+
+
+def damage_a_chunk(path: Path) -> None:
+    chunk = next(path.glob("a2/0*"))
+    data = bytearray(chunk.read_bytes())
+    data[len(data) // 2 :] = bytes(len(data) - len(data) // 2)
+    chunk.write_bytes(data)
+
+
+def remove_a_chunk(path: Path) -> None:
+    next(path.glob("a2/0*")).unlink()
+
+
+@pytest.mark.parametrize("spoil", [damage_a_chunk, remove_a_chunk])
+def test_files_that_are_bad_delete_nothing_of_a_donated_target(
+    spoil: Any, donated: dict[str, Any], tmp_path: Path
+) -> None:
+    state = {f"a{i}": RNG.standard_normal(300).astype(np.float32) for i in range(3)}
+    ocp.PyTreeCheckpointer(use_ocdbt=False).save(tmp_path / "run", state)
+    spoil(tmp_path / "run")
+    with pytest.raises(SourceError, match="a2"):
+        ckpt_surgery.restore(None, str(tmp_path / "run"), target=donated, donate=True)
+    assert [array.is_deleted() for array in donated.values()] == [False] * 3
+
+
+@pytest.mark.parametrize(
+    ("last", "dtype", "recipe"),
+    [
+        ([1.0, 1e39], jnp.float32, None),
+        ([1.0, 3e5], jnp.float32, "version: 1\nrules:\n- {match: a2, value: \"cast(x, 'float16')\"}\n"),
+        ([1.0, 3.5e38], jnp.bfloat16, None),
+    ],
+)
+def test_values_that_are_bad_delete_nothing_of_a_donated_target(
+    last: list[float], dtype: Any, recipe: str | None
+) -> None:
+    target = {f"a{i}": jnp.zeros(2, dtype) for i in range(3)}
+    source = {"a0": np.zeros(2), "a1": np.ones(2), "a2": np.array(last)}
+    with pytest.raises(DataError, match="a2") as caught:
+        ckpt_surgery.restore(recipe, source, target=target, donate=True)
+    assert [array.is_deleted() for array in target.values()] == [False] * 3
+    assert len(caught.value.problems) == 1
+
+
+def test_an_error_that_comes_later_names_what_is_gone(donated: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({key: np.ones(300, np.float32) for key in donated}, path)
+    seen = []
+
+    def change(progress: Progress) -> None:
+        seen.append(progress.doing)
+        if progress.doing == "reading" and progress.done_bytes == progress.total_bytes:
+            path.touch()
+
+    with pytest.raises(SourceError, match="changed while it was read") as caught:
+        ckpt_surgery.restore(None, str(path), target=donated, donate=True, progress=change)
+    assert all(array.is_deleted() for array in donated.values())
+    assert "already deleted of the target: `a{0..2}`; none of its arrays is left" in str(caught.value)
+    assert seen == sorted(seen)
+    assert set(seen) == {"checking", "reading"}
+
+
+def test_errors_of_the_program_itself_name_what_is_gone_too(model: str) -> None:
+    target = {"layer.b": jnp.zeros(3), "layer.w": jnp.zeros((4, 3))}
+
+    def fail(progress: Progress) -> None:
+        if progress.doing == "reading" and target["layer.b"].is_deleted():
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        ckpt_surgery.restore(None, model, target=target, donate=True, workers=1, progress=fail)
+    assert "`layer.b`" in caught.value.__notes__[0]
+
+
+def test_targets_without_arrays_are_not_computed_twice(model: str, reads: list[str]) -> None:
+    target = {"layer.w": abstract((4, 3)), "layer.b": abstract((3,))}
+    ckpt_surgery.restore(None, model, target=target, donate=True)
+    assert sorted(reads) == ["layer.b", "layer.w"]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 WRITING = "writing"
 CHECKING = "checking"
-"""Reading back what was written."""
+"""Reading back what was written, or computing everything once before `donate` deletes arrays."""
 READING = "reading"
 
 
@@ -17,4 +17,5 @@ class Progress:
     total_bytes: int
     """Bytes of all arrays that this part of the run is about: shape × itemsize."""
     doing: str = WRITING
-    """What is being done: `writing`; `checking`, for reading back what was written; `reading`."""
+    """What is being done: `writing`; `checking`, for reading back what was written, and for what
+    `restore` with `donate` computes before it deletes anything; `reading`."""

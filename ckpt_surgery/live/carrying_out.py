@@ -2,11 +2,12 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.progress import READING, Progress
+from ckpt_surgery.core.progress import CHECKING, READING, Progress
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.engine.resources import release_memory
 from ckpt_surgery.engine.step_errors import about
@@ -14,7 +15,7 @@ from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.live.computing import Computing, Job
 from ckpt_surgery.live.donating import Donation
 from ckpt_surgery.live.moving import Moved, moved, taken_over
-from ckpt_surgery.live.results import result_of
+from ckpt_surgery.live.results import Discarded, result_of
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.staging_memory import let_memory_be_reused
 from ckpt_surgery.live.tree import LiveTree
@@ -52,6 +53,53 @@ def carry_out(
 
     Raises SurgeryError, with the key, where values or files are bad, where memory ends, or after a signal.
     """
+    values, moves, jobs = _divided(plan, sources, target, shardings)
+    donation = None
+    if donate and target is not None:
+        donation = Donation(plan, target, sources, [move.value for _, move in moves if move.sharding is None])
+    total = sum(job.nbytes for job in jobs) + sum(step.leaf.nbytes for step, _ in moves)
+    count = _Count(total, progress, READING)
+
+    def made(step: Step, value: Any) -> None:
+        values[step.leaf.key.text] = value
+        if donation is not None:
+            donation.done(step.leaf.key.text)
+
+    taken: set[int] = set()
+    for step, move in moves:
+        with about(step), memory_errors("move it", memory):
+            made(step, taken_over(move, taken))
+        count.add(step.leaf.nbytes)
+    let_memory_be_reused()
+    Computing(jobs, sources, memory, made, count.add).run(workers)
+    release_memory()
+    return {step.leaf.key.text: values[step.leaf.key.text] for step in plan.steps}
+
+
+def check_first(
+    plan: Plan,
+    sources: Mapping[str, Source],
+    target: LiveTree,
+    shardings: Mapping[str, Any],
+    memory: int,
+    workers: int,
+    progress: Callable[[Progress], None] | None = None,
+) -> None:
+    """Read and compute all that `carry_out` with these arguments does, and throw it away.
+
+    Raises SurgeryError, with the key, where values or files are bad.
+    """
+    _, _, jobs = _divided(plan, sources, target, shardings)
+    checks = [replace(job, result=Discarded(job.result, job.step.value.spec.dtype)) for job in jobs]
+    count = _Count(sum(job.nbytes for job in jobs), progress, CHECKING)
+    Computing(checks, sources, memory, lambda step, value: None, count.add).run(workers)
+    release_memory()
+
+
+def _divided(
+    plan: Plan, sources: Mapping[str, Source], target: LiveTree | None, shardings: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[tuple[Step, Moved]], list[Job]]:
+    """The values without elements, by key; what a tree has already; and what is computed."""
     values: dict[str, Any] = {}
     moves: list[tuple[Step, Moved]] = []
     jobs: list[Job] = []
@@ -68,26 +116,7 @@ def carry_out(
             # Outputs that are cut alike share one cut.
             cut = cuts[id(step.cut)] = cuts.get(id(step.cut)) or finer(step.value, step.cut, BLOCK)
             jobs.append(Job(step, cut, result_of(step.leaf, like, shardings.get(key))))
-    donation = None
-    if donate and target is not None:
-        donation = Donation(plan, target, sources, [move.value for _, move in moves if move.sharding is None])
-    total = sum(job.nbytes for job in jobs) + sum(step.leaf.nbytes for step, _ in moves)
-    count = _Count(total, progress)
-
-    def made(step: Step, value: Any) -> None:
-        values[step.leaf.key.text] = value
-        if donation is not None:
-            donation.done(step.leaf.key.text)
-
-    taken: set[int] = set()
-    for step, move in moves:
-        with about(step), memory_errors("move it", memory):
-            made(step, taken_over(move, taken))
-        count.add(step.leaf.nbytes)
-    let_memory_be_reused()
-    Computing(jobs, sources, memory, made, count.add).run(workers)
-    release_memory()
-    return {step.leaf.key.text: values[step.leaf.key.text] for step in plan.steps}
+    return values, moves, jobs
 
 
 def _plain(leaf: Leaf, like: Any) -> Any:
@@ -113,8 +142,8 @@ def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -
 class _Count:
     """Counts bytes, and reports the progress. Safe to use from several threads."""
 
-    def __init__(self, total: int, progress: Callable[[Progress], None] | None):
-        self._done, self._total, self._progress = 0, total, progress
+    def __init__(self, total: int, progress: Callable[[Progress], None] | None, doing: str):
+        self._done, self._total, self._progress, self._doing = 0, total, progress, doing
         self._lock = threading.Lock()
 
     def add(self, nbytes: int) -> None:
@@ -122,4 +151,4 @@ class _Count:
         with self._lock:
             self._done += nbytes
             if self._progress is not None:
-                self._progress(Progress(self._done, self._total, READING))
+                self._progress(Progress(self._done, self._total, self._doing))

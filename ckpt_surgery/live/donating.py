@@ -1,10 +1,13 @@
 """Deletes the arrays of the target that are replaced, as soon as nothing reads them any more."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.engine.staging import outcomes
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import LiveTree
 from ckpt_surgery.planner.plan import Plan, Step
@@ -41,6 +44,34 @@ class Donation:
                 self._users[number].discard(key)
                 if not self._users[number]:
                     self._arrays.pop(number).delete()
+
+
+@contextmanager
+def deletions_named(target: LiveTree) -> Iterator[None]:
+    """Name the arrays of the target that were deleted inside in any error that is raised there."""
+    there = _existing(target)
+    try:
+        yield
+    except BaseException as error:
+        remaining = set(_existing(target))
+        if gone := [key for key in there if key not in remaining]:
+            left = f"its other {len(remaining):,} arrays exist" if remaining else "none of its arrays is left"
+            outcomes.add(
+                error,
+                f"already deleted of the target: {few_keys(gone)}; {left}",
+                "Make the target anew before you use it again.",
+            )
+        raise
+
+
+def has_arrays(target: LiveTree) -> bool:
+    """True if a target has arrays that a donation can delete."""
+    return bool(_existing(target))
+
+
+def _existing(target: LiveTree) -> list[str]:
+    """The keys of the arrays of a target that are not deleted."""
+    return [key for key, value in target.values.items() if _arrays([value]) and not value.is_deleted()]
 
 
 def _arrays(values: Iterable[Any]) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.errors import OutOfMemoryError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import bytes_text
@@ -114,6 +115,28 @@ class HostNumber(HostArray):
         """The number."""
         number = self._array.item()
         return number if self._type is None else self._type(number)
+
+
+class Discarded:
+    """Result of a trial: its parts are computed and thrown away. It takes no memory."""
+
+    on_host = True
+
+    def __init__(self, result: Result, dtype: DType):
+        """`result`: the one whose parts are computed."""
+        self.regions, self._dtype = result.regions, dtype
+
+    def buffer(self, region: Region) -> np.ndarray:
+        """An array all of whose elements lie in one place."""
+        place = np.empty((), self._dtype)
+        return np.lib.stride_tricks.as_strided(place, region.shape, (0,) * len(region.shape))
+
+    def put(self, blocks: MutableMapping[Region, np.ndarray]) -> None:
+        """Nothing is kept."""
+        blocks.clear()
+
+    def value(self) -> None:
+        """Nothing."""
 
 
 class DeviceArray:
