@@ -13,6 +13,7 @@ from ckpt_surgery.language.loading import LoadedRecipe, load_recipe, parse_recip
 from ckpt_surgery.language.models import Recipe
 from ckpt_surgery.language.one_liners import document_of
 from ckpt_surgery.language.written import IN_MEMORY, is_text, text_of
+from ckpt_surgery.language.yaml_document import DocumentPath
 from ckpt_surgery.language.yaml_text import yaml_text
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.offers import readable_formats, writable_formats
@@ -38,16 +39,18 @@ def read_recipe(recipe: RecipeLike | MigratedRecipe, set: Assignments = ()) -> L
     """A recipe, read and checked once, for any number of calls of `plan`, `apply` and `restore`.
 
     `recipe` is a path, or `@name` for one that comes with the package, or the text of a recipe, or its
-    document as a mapping, or a `MigratedRecipe`; messages call the last three `(recipe)`. `set` gives values
-    to its params. Raises RecipeError with all problems of the recipe, UsageError where it cannot be read or
-    `set` does not fit.
+    document as a mapping, or a `MigratedRecipe`; messages call the last three `(recipe)`, and name lines of
+    a text alone. `set` gives values to its params. Raises RecipeError with all problems of the recipe,
+    UsageError where it cannot be read or `set` does not fit.
     """
     given = assignments_of(set)
     if isinstance(recipe, MigratedRecipe):
         hooks = HookFunctions(recipe.hooks) if recipe.hooks else None
-        return parse_recipe(text_of(recipe.document), IN_MEMORY, given, format_findings, hooks)
+        text = text_of(recipe.document)
+        rules: dict[DocumentPath, str] = {("rules", n): name for n, name in recipe.rules.items()}
+        return parse_recipe(text, IN_MEMORY, given, format_findings, hooks, rules)
     if isinstance(recipe, Mapping):
-        return parse_recipe(text_of(recipe), IN_MEMORY, given, format_findings)
+        return parse_recipe(text_of(recipe), IN_MEMORY, given, format_findings, rules={})
     if isinstance(recipe, str) and is_text(recipe):
         return parse_recipe(recipe, IN_MEMORY, given, format_findings)
     if not isinstance(recipe, str | os.PathLike):

@@ -60,5 +60,5 @@ def _lines(document: Document, path: DocumentPath, stop: int) -> RuleLines:
         rule = rule[part]
     passes = document.value.get("passes")
     may = bool(rule.get("optional")) or (passes is not None and passes[path[1]].get("when") is not None)
-    first, end = document.place(path).line, len(document.text[:stop].rstrip())
-    return RuleLines(path_text(path), first, max(first, document.at(end - 1, end).line), may)
+    first, end = document.line(document.marks[path].start), len(document.text[:stop].rstrip())
+    return RuleLines(path_text(path), first, max(first, document.line(end - 1)), may)

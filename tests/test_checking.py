@@ -1,6 +1,7 @@
 """Recipes read and checked without a checkpoint."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,3 +57,38 @@ def test_a_missing_file_is_a_problem_like_others(tmp_path: Path) -> None:
         (str(missing), 1),
         (str(good), 0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("rules", "places"),
+    [
+        ([{"match": "a("}], [("rules[0].match", "a(", 2)]),
+        ([{"match": "a", "to": "b/${zz}"}], [("rules[0].to", "b/${zz}", 5)]),
+        ([{}] * 10 + [{"match": "a", "drp": 1}], [("rules[0]", "", 1), ("rules[10].drp", "drp", 1)]),
+    ],
+)
+def test_recipes_that_are_data_have_places_without_lines(
+    rules: list[dict[str, Any]], places: list[tuple[str, str, int]]
+) -> None:
+    with pytest.raises(RecipeError) as caught:
+        read_recipe({"version": 1, "rules": rules})
+    found = [p.place for p in caught.value.problems if p.place is not None]
+    assert {place.line for place in found} == {None}
+    told = [(place.path, place.text, place.column) for place in found]
+    assert [told[0], told[-1]] == [places[0], places[-1]]
+    assert "(recipe):" not in str(caught.value)
+
+
+def test_recipes_that_are_text_have_lines() -> None:
+    with pytest.raises(RecipeError) as caught:
+        read_recipe("version: 1\nrules:\n  - {match: 'a('}\n")
+    assert str(caught.value).startswith("(recipe):3:15  rules[0].match\n")
+
+
+def test_data_that_is_nested_too_deeply_has_no_line() -> None:
+    document: dict[str, Any] = {}
+    for _ in range(30):
+        document = {"version": 1, "rules": [document]}
+    with pytest.raises(RecipeError, match="nested deeper than 20 levels") as caught:
+        read_recipe(document)
+    assert [problem.place for problem in caught.value.problems] == [None]

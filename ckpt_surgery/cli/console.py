@@ -4,7 +4,7 @@ import gc
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ckpt_surgery.cli.streams import is_absent
@@ -224,13 +224,14 @@ def _shown_place(place: Place | None) -> Place | None:
         return None
     start = place.column - 1
     before, meant = (shown(text) for text in (place.text[:start], place.text[start : start + place.width]))
-    return Place(
+    return replace(
+        place,
         file=shown(place.file),
         path=shown(place.path),
-        line=place.line,
         column=len(before) + 1,
         text=shown(place.text),
         width=len(meant),
+        name=None if place.name is None else shown(place.name),
     )
 
 

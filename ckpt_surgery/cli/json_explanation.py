@@ -38,8 +38,8 @@ class ExplainedStage(Document):
     """Name of the rule's pass, if it has one, and several passes were run."""
     rule: str
     """The rule, such as `rules[0]`."""
-    line: int
-    """Its line."""
+    line: int | None
+    """Its line; null where the recipe was given as data."""
     keys: list[str]
     """Keys after the pass."""
     claims: list[ExplainedClaim]
@@ -93,8 +93,8 @@ class ExplainedAttempt(Document):
 
     rule: str
     """The rule, such as `rules[0]`."""
-    line: int
-    """Its line."""
+    line: int | None
+    """Its line; null where the recipe was given as data."""
     match: str
     """Its regex."""
     outcome: Literal["claimed", "later", "when", "source", "beginning", "end"]

@@ -167,9 +167,9 @@ def _near(used: Used, width: int, claimed: bool) -> Iterator[Text]:
     """Rules that did not claim a leaf, and why."""
     others = [one for one in used.attempts if one.outcome.value in OUTCOMES]
     for one in others:
-        yield _labelled("not by" if claimed else "nearly", f"{one.rule.path}, line {one.rule.line}: ").append(
-            shown(one.pattern), "cyan"
-        )
+        yield _labelled(
+            "not by" if claimed else "nearly", f"{_numbered(one.rule.path, one.rule.line)}: "
+        ).append(shown(one.pattern), "cyan")
         why = OUTCOMES[one.outcome.value].format(key=shown(one.key))
         yield from _flowing("", why.split(" "), " ", width)
     if not (others or claimed):
@@ -192,8 +192,13 @@ def _labelled(label: str, text: str) -> Text:
     return Text.assemble((f"{label:<{WORD}}", "dim"), text)
 
 
-def _rule_line(label: str, path: str, explanation: "Explanation", line: int) -> Text:
-    return _labelled(label, shown(path)).append(f"  {shown(explanation.plan.recipe)}:{line}", "dim")
+def _numbered(path: str, line: int | None) -> str:
+    return path if line is None else f"{path}, line {line}"
+
+
+def _rule_line(label: str, path: str, explanation: "Explanation", line: int | None) -> Text:
+    position = "" if line is None else f":{line}"
+    return _labelled(label, shown(path)).append(f"  {shown(explanation.plan.recipe)}{position}", "dim")
 
 
 def _excerpt(lines: "Sequence[Line]", full: bool) -> Iterator[Text]:

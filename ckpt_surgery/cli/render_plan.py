@@ -211,7 +211,7 @@ def _reason(row: Row) -> str:
     """The rule or the policy that decided."""
     if row.rule is None:
         return "the target's value" if row.fate == "defaulted" else shown(row.why)
-    return f"{shown(row.rule.path)}, line {row.rule.line}"
+    return shown(row.rule.title) + ("" if row.rule.line is None else f", line {row.rule.line}")
 
 
 def _totals(plan: "Plan") -> Text:

@@ -40,7 +40,7 @@ def told(problem: Problem, path: str | None = None) -> Told:
     place = problem.place
     hint = None if problem.hint is None else shown(as_options(problem.hint))
     message, code = shown(problem.message), problem.code or Code.INTERNAL
-    if place is None:
+    if place is None or place.line is None:
         return Told(message, code, hint, path)
     end = place.column + max(place.width, 1)
     return Told(message, code, hint, place.file, place.line, place.column, end)

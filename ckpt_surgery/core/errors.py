@@ -15,20 +15,28 @@ WINDOW = 200
 
 @dataclass(frozen=True)
 class Place:
-    """A position in a recipe file."""
+    """A position in a recipe."""
 
     file: str
-    """Path of the recipe as the user gave it."""
+    """Path of the recipe as the user gave it; `(recipe)` for one that has no file."""
     path: str
     """Path within the document, such as `rules[3].value`."""
-    line: int
-    """Number of the line, from 1."""
+    line: int | None
+    """Number of the line, from 1; None for a recipe that was given as data, which has no text."""
     column: int
     """Column of the first character that the problem is about, from 1."""
     text: str
-    """The whole line, without its line break."""
+    """The whole line, without its line break; the value itself, where there is no line."""
     width: int = 1
     """How many characters the carets underline."""
+    name: str | None = None
+    """What the recipe was made of there, such as "transform `a/(.*)`"; None where somebody wrote it."""
+
+    @property
+    def where(self) -> str:
+        """File, line, column and path, as messages begin with them."""
+        position = self.file if self.line is None else f"{self.file}:{self.line}:{self.column}"
+        return f"{position}  {self.name or self.path}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -53,8 +61,8 @@ class Problem:
         text = place.text[cut : cut + WINDOW]
         margin = " " * (place.column - 1 - cut)
         caret = "^" * max(1, min(place.width, len(text) - len(margin)))
-        where = f"{place.file}:{place.line}:{place.column}  {place.path}".rstrip()
-        return f"{where}\n    {text}\n    {margin}{caret}\n  {message}"
+        shown = f"    {text}\n    {margin}{caret}\n" if text or place.line is not None else ""
+        return f"{place.where}\n{shown}  {message}"
 
 
 class SurgeryError(Exception):

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ckpt_surgery.core.errors import FunctionError, Place, PlanError, Problem, RecipeError
+from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean
 from ckpt_surgery.language.checks import findings
@@ -122,18 +123,30 @@ def parse_recipe(
     overrides: Sequence[str] = (),
     check: Check = lambda recipe: (),
     hooks: Hooks | None = None,
+    rules: Mapping[DocumentPath, str] | None = None,
 ) -> LoadedRecipe:
     """Like `load_recipe`, for a text. Messages call it `path`.
 
-    `hooks` are functions that the caller gives: expressions call them without a line `hooks:`.
+    `hooks` are functions that the caller gives: expressions call them without a line `hooks:`. `rules` is
+    None for a text that somebody wrote; see `Document`.
     """
-    document = parse_document(text, path)
+    document = parse_document(text, path) if rules is None else _of_data(text, path, rules)
     recipe = _valid(document, check, {}, hooks is not None)
     given = overridden(recipe.params, overrides)
     if given:  # patterns have the values of params in them
         recipe = _valid(document, check, given, hooks is not None)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return LoadedRecipe(path, recipe, document, digest, given, hooks=hooks)
+
+
+def _of_data(text: str, path: str, rules: Mapping[DocumentPath, str]) -> Document:
+    """The document of a text that stands for data: its problems have no lines."""
+    try:
+        document = parse_document(text, path)
+    except RecipeError as error:
+        raise RecipeError(*(replace(problem, place=None) for problem in error.problems)) from None
+    problems = tuple(replace(problem, place=None) for problem in document.problems)
+    return replace(document, rules=rules, problems=problems)
 
 
 def schema() -> dict[str, Any]:
@@ -188,8 +201,13 @@ def _checked(
     return recipe, problems
 
 
-def _spot(place: Place | None) -> tuple[int, int]:
-    return (0, 0) if place is None else (place.line, place.column)
+def _spot(place: Place | None) -> tuple[int, int, tuple[Any, ...]]:
+    """Sorts places, and tells them apart."""
+    if place is None:
+        return (0, 0, ())
+    if place.line is None:
+        return (0, 0, (natural_order(place.path), place.column))
+    return (place.line, place.column, ())
 
 
 def _parsed(value: Mapping[str | int, Any], given: Mapping[str, Constant]) -> tuple[Recipe, list[Finding]]:

@@ -41,6 +41,9 @@ class Document:
     """Place of the key of each value of a mapping."""
     problems: tuple[Problem, ...] = ()
     """Problems found. With any, parts of `value` that were refused are missing or a guess."""
+    rules: Mapping[DocumentPath, str] | None = None
+    """None for a text that somebody wrote. For one that stands for data, what rules were made of, by their
+    paths, such as "transform `a/(.*)`": its places have no lines."""
 
     @cached_property
     def _line_starts(self) -> list[int]:
@@ -67,6 +70,8 @@ class Document:
         return self._located(self.key_marks[path], path, start, end)
 
     def _located(self, mark: Mark, path: DocumentPath, start: int | None, end: int | None) -> Place:
+        if self.rules is not None:
+            return self._in_data(mark, path, start, end, self.rules)
         first, stop = mark.start, mark.stop
         if mark.style is None:
             stop = first + 1
@@ -77,8 +82,27 @@ class Document:
                 stop = mark.start + offsets[min(start + 1 if end is None else end, len(mark.value))]
         return self.at(first, stop, path_text(path))
 
+    def _in_data(
+        self,
+        mark: Mark,
+        path: DocumentPath,
+        start: int | None,
+        end: int | None,
+        rules: Mapping[DocumentPath, str],
+    ) -> Place:
+        """The place of a value without a text around it."""
+        first = start or 0
+        stop = len(mark.value) if start is None else start + 1 if end is None else end
+        name = next((rules[path[:n]] for n in range(len(path), 0, -1) if path[:n] in rules), None)
+        field = path_text(path[2:]) if name is not None else ""
+        name = f"{name}, {field}" if field else name
+        text = _on_one_line(mark.value)
+        return Place(self.path, path_text(path), None, first + 1, text, max(1, stop - first), name)
+
     def lines(self, path: DocumentPath) -> list[tuple[int, str]]:
-        """The lines that a value is written on, whole, each with its number from 1 on."""
+        """The lines that a value is written on, whole, each with its number from 1 on; none of data."""
+        if self.rules is not None:
+            return []
         held = (*self.marks.items(), *self.key_marks.items())
         marks = [mark for where, mark in held if where[: len(path)] == path]
         start = self.marks[path].start
@@ -92,9 +116,13 @@ class Document:
             for n in range(begin, end + 1)
         ]
 
+    def line(self, offset: int) -> int:
+        """The number of the line of a character of the text, from 1."""
+        return bisect_right(self._line_starts, offset)
+
     def at(self, start: int, stop: int, path: str = "") -> Place:
         """The place of the characters `start` to `stop` of the text. The caret stays on the first line."""
-        line = bisect_right(self._line_starts, start)
+        line = self.line(start)
         begin, *following = self._line_starts[line - 1 : line + 1]
         shown = self.text[begin : following[0] if following else None].rstrip("\r\n")
         width = max(1, min(stop - start, len(shown) - (start - begin)))

@@ -74,7 +74,7 @@ def in_order(problems: Iterable[Problem]) -> list[Problem]:
 
 
 def _spot(place: Place | None) -> tuple[int, int]:
-    return (0, 0) if place is None else (place.line, place.column)
+    return (0, 0) if place is None else (place.line or 0, place.column)
 
 
 def _problem(document: Document, finding: Finding) -> Problem:

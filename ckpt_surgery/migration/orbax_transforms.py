@@ -22,9 +22,12 @@ _FIELDS = ("original_key", "use_fallback", "value_fn", "multi_value_fn")
 
 @dataclass(frozen=True)
 class _Transform:
-    """One of Orbax's transforms, and the regular expression that is its key."""
+    """One of Orbax's transforms."""
 
+    key: str
+    """Its key as it was given."""
     pattern: str
+    """The regular expression that the key is, with names of groups that recipes take."""
     template: str | None
     """Template of the source leaf's key; None for the key itself."""
     given: Any
@@ -53,9 +56,12 @@ def from_orbax_transforms(
     document: dict[str, Any] = {"version": 1, "target": {"dtype": "source", "missing": "fallback"}}
     if not default_to_original:
         document["target"] = {"prefer": "target", "dtype": "source"}
-    elif overlapping:
-        rules.insert(0, {"fill": ".*", "fallback": True, "when": f"{KIND} == 'empty'", "optional": True})
-    return MigratedRecipe({**document, "rules": rules} if rules else document, hooks.functions)
+    before = []
+    if default_to_original and overlapping:
+        before = [{"fill": ".*", "fallback": True, "when": f"{KIND} == 'empty'", "optional": True}]
+    names = {n: f"transform `{shown(transform.key)}`" for n, transform in enumerate(found, len(before))}
+    document |= {"rules": [*before, *rules]} if rules else {}
+    return MigratedRecipe(document, hooks.functions, names)
 
 
 def _transforms(tree: Any) -> Iterator[_Transform]:
@@ -76,7 +82,7 @@ def _transforms(tree: Any) -> Iterator[_Transform]:
         _check_fields(pattern, value)
         renamed, names = with_free_names(pattern)
         key = value.original_key
-        yield _Transform(renamed, None if key is None else template_of(key, pattern, names), value)
+        yield _Transform(pattern, renamed, None if key is None else template_of(key, pattern, names), value)
 
 
 def _check_fields(pattern: str, transform: Any) -> None:

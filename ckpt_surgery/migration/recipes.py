@@ -1,6 +1,7 @@
 """A recipe that was made out of what another program takes, with the functions that no recipe can say."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.language.yaml_text import yaml_text
 
+NO_RULES: Mapping[int, str] = MappingProxyType({})
 NO_HOOKS: Mapping[str, Callable[..., Any]] = MappingProxyType({})
 
 
@@ -15,11 +17,18 @@ class MigratedRecipe:
     """A recipe as data. It can be given wherever a recipe can, and written down with `to_yaml`."""
 
     def __init__(
-        self, document: Mapping[str, Any], hooks: Mapping[str, Callable[..., Any]] = NO_HOOKS
+        self,
+        document: Mapping[str, Any],
+        hooks: Mapping[str, Callable[..., Any]] = NO_HOOKS,
+        rules: Mapping[int, str] = NO_RULES,
     ) -> None:
-        """`document`: the recipe in JSON's types, which is copied. `hooks`: functions that it calls."""
+        """`document`: the recipe in JSON's types, which is copied. `hooks`: functions that it calls.
+
+        `rules`: what rules were made of, by their index, as messages name them: "transform `a/(.*)`".
+        """
         self._text = json.dumps(document)
         self._hooks = MappingProxyType(dict(hooks))
+        self._rules = MappingProxyType(dict(rules))
 
     @property
     def document(self) -> dict[str, Any]:
@@ -32,12 +41,24 @@ class MigratedRecipe:
         """Functions that no expression says: `hooks.NAME(x)` in the document. `infer_NAME` gives a shape."""
         return self._hooks
 
+    @property
+    def rules(self) -> Mapping[int, str]:
+        """What rules of the document were made of, by their index: "transform `a/(.*)`"."""
+        return self._rules
+
     def to_yaml(self) -> str:
-        """The recipe as the text of a file. Raises UsageError where it calls functions, with their names."""
+        """The recipe as the text of a file.
+
+        Raises UsageError where it calls functions, with their names and what the rules that call them were
+        made of.
+        """
         if self._hooks:
-            names = ", ".join(f"`{name}`" for name in self._hooks if not name.startswith("infer_"))
+            calls = {n: _functions_in(rule) for n, rule in enumerate(self.document.get("rules", ()))}
+            where = {name: self._rules.get(n, f"rules[{n}]") for n, names in calls.items() for name in names}
+            names = (name for name in self._hooks if not name.startswith("infer_"))
+            listed = ", ".join(f"`{name}`" + (f" ({where[name]})" if name in where else "") for name in names)
             raise UsageError(
-                f"the recipe calls functions of this program, which YAML cannot say: {names}",
+                f"the recipe calls functions of this program, which YAML cannot say: {listed}",
                 hint="Write them as expressions or as a file of hooks, or give the recipe itself to "
                 "`ckpt_surgery.restore` or `ckpt_surgery.apply`.",
             )
@@ -54,3 +75,11 @@ class MigratedRecipe:
     def __repr__(self) -> str:
         rules = len(self.document.get("rules", ()))
         return f"<MigratedRecipe: {rules} rules, {len(self._hooks)} functions>"
+
+
+def _functions_in(value: Any) -> list[str]:
+    """The names of the program's functions that the expressions in a part of a document call."""
+    if isinstance(value, str):
+        return re.findall(r"\bhooks\.(\w+)", value)
+    parts = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [name for part in parts for name in _functions_in(part)]

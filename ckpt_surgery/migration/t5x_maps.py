@@ -57,7 +57,8 @@ def from_t5x_assignment_map(
     optional = not options.get("require_all_rules_match", require_all_rules_match)
     rules = [_rule(number, entry, optional) for number, entry in enumerate(_entries(assignment_map))]
     before = [_EMPTY_NODES] if any("from" in rule for rule in rules) else []
-    return MigratedRecipe({"version": 1, "rules": [*before, *rules]})
+    names = {len(before) + number: f"assignment_map[{number}]" for number in range(len(rules))}
+    return MigratedRecipe({"version": 1, "rules": [*before, *rules]}, rules=names)
 
 
 def _of_partial(function: Any) -> dict[str, Any]:

@@ -152,7 +152,8 @@ def _destination_form(options: DestinationOptions) -> DestinationForm:
 
 
 def _rule_form(rule: RuleRef) -> RuleForm:
-    return RuleForm(rule.path, rule.line, None if rule.value is None else PlaceForm(**asdict(rule.value)))
+    value = None if rule.value is None else PlaceForm(**asdict(rule.value))
+    return RuleForm(rule.path, rule.line, value, rule.name)
 
 
 def _output_form(step: Step, value: Any, rules: Mapping[RuleRef, int]) -> OutputForm:

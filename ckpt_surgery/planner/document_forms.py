@@ -87,19 +87,21 @@ class PlaceForm(_Form, frozen=True):
 
     file: str
     path: str
-    line: Position
+    line: Position | None
     column: Position
     text: str
     width: Position = 1
+    name: str | None = None
 
 
 class RuleForm(_Form, frozen=True):
     """A rule that decided about outputs."""
 
     path: str
-    line: Position
+    line: Position | None
     value: PlaceForm | None = None
     """Place of the rule's `value`, at which errors that depend on the values of arrays point."""
+    name: str | None = None
 
 
 class OutputForm(_Form, frozen=True):

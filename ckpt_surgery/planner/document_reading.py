@@ -134,7 +134,7 @@ def _param(form: ParamForm) -> ParamValue:
 
 def _rule(form: RuleForm) -> RuleRef:
     value = None if form.value is None else Place(**msgspec.structs.asdict(form.value))
-    return RuleRef(form.path, form.line, (), value)
+    return RuleRef(form.path, form.line, (), value, form.name)
 
 
 def _numbered(rules: Sequence[RuleRef], number: int | None) -> RuleRef | None:

@@ -27,15 +27,22 @@ class RuleRef:
 
     path: str
     """`rules[3]`, or `passes[1].rules[0]`."""
-    line: int
-    """1-based, in the recipe file."""
+    line: int | None
+    """1-based, in the recipe file; None for a recipe that was given as data."""
     location: tuple[str | int, ...] = field(default=(), compare=False, repr=False)
     """Path of the rule in the document."""
     value: Place | None = field(default=None, compare=False, repr=False)
     """Where errors in the values point: at the rule's `value`, or at the whole rule if it has none."""
+    name: str | None = field(default=None, compare=False, repr=False)
+    """What the rule was made of, such as "transform `a/(.*)`"; None where somebody wrote it."""
 
     def __str__(self) -> str:
-        return f"{self.path} (line {self.line})"
+        return self.title if self.line is None else f"{self.path} (line {self.line})"
+
+    @property
+    def title(self) -> str:
+        """The rule's path, or what it was made of."""
+        return self.path if self.name is None else self.name
 
 
 @frozen(eq=False)

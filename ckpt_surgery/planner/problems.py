@@ -44,10 +44,10 @@ class Problems:
         """The rule's name and line, for plans and messages."""
         if rule not in self._refs:
             location = self.loaded.rule_location(self.pass_index, rule)
-            line = self.loaded.place(location).line
+            own = self.loaded.place(location)
             value = (*location, "value")
             place = self.loaded.place(value if value in self.loaded.document.marks else location)
-            self._refs[rule] = RuleRef(self.loaded.rule_path(self.pass_index, rule), line, location, place)
+            self._refs[rule] = RuleRef(own.path, own.line, location, place, own.name)
         return self._refs[rule]
 
     def at(
@@ -100,7 +100,7 @@ class Problems:
             found = [_with_keys(problem, keys) for problem, keys in self._problems.values()]
             found += [Problem(one.sentence, *one.first.about) for one in merged(self._misfits)]
             found = _once(found) if self.loaded.path.startswith(PREFIX) else found
-            ordered = sorted(_shortened(found), key=lambda p: p.place.line if p.place else 0)
+            ordered = sorted(_shortened(found), key=lambda p: (p.place and p.place.line) or 0)
             raise PlanError(*_with_defaults(ordered, list(unsaid(self.loaded.param_values))))
 
 

@@ -96,6 +96,7 @@ def test_every_problem_points_into_the_recipe(case: Case) -> None:
         assert (place is None) == (case.file == "no-rule"), problem.message
         if place is None:
             continue
+        assert place.line is not None
         assert case.recipe.splitlines()[place.line - 1] == place.text
         assert 1 <= place.column <= place.column + place.width - 1 <= len(place.text)
 

@@ -73,6 +73,7 @@ def test_what_is_refused_is_pointed_at(pattern: str, says: str, characters: str)
     (problem,) = caught.value.problems
     assert says in problem.message
     assert problem.place is not None
+    assert problem.place.line is not None
     line = recipe(pattern).splitlines()[problem.place.line - 1]
     start = problem.place.column - 1
     assert line[start : start + len(characters)] == characters

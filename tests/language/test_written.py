@@ -49,6 +49,7 @@ def test_an_error_has_line_and_column_in_the_text() -> None:
         parse_recipe(text, IN_MEMORY)
     place = caught.value.problems[0].place
     assert place is not None
+    assert place.line is not None
     assert (place.file, place.line, text.splitlines()[place.line - 1].strip()) == (
         "(recipe)",
         5,

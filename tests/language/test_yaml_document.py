@@ -286,7 +286,7 @@ rules:
 """
 
 
-def column_of(document: Document, path: tuple[str | int, ...], part: str) -> tuple[int, int, str]:
+def column_of(document: Document, path: tuple[str | int, ...], part: str) -> tuple[int | None, int, str]:
     """Where the document says that a part of a scalar's value is, and the text there."""
     value: Any = document.value
     for name in path:
@@ -335,6 +335,7 @@ def test_every_character_of_every_style_is_found(value: str, style: Any, width: 
         return  # PyYAML does not always read what it wrote
     for i, character in enumerate(value):
         place = document.place(key, i, i + 1)
+        assert place.line is not None
         at = text.split("\n")[place.line - 1][place.column - 1 :]
         if not character.isspace():
             assert at.startswith((character, "\\"))

@@ -17,7 +17,7 @@ from ckpt_surgery.language.yaml_parsing import (
 )
 
 
-def problems(text: str) -> list[tuple[int, int, str]]:
+def problems(text: str) -> list[tuple[int | None, int, str]]:
     found = []
     for problem in parse_document(text, "r.yaml").problems:
         assert problem.place is not None

@@ -501,8 +501,55 @@ def test_several_functions_have_names_of_their_own() -> None:
         "hooks.function_2(x)",
         "hooks.function_3(x)",
     ]
-    with pytest.raises(UsageError, match="YAML cannot say: `function`, `function_2`, `function_3`"):
+    with pytest.raises(UsageError) as caught:
         recipe.to_yaml()
+    assert "`function` (transform `a`), `function_2` (transform `b`), `function_3` (transform `c`)" in str(
+        caught.value
+    )
+
+
+def problems_of(recipe: MigratedRecipe, target: Any) -> list[tuple[str, int | None, str | None]]:
+    """Path, line and name of the place of each problem."""
+    source = {"a": np.ones((2, 3), np.float32)}
+    with pytest.raises(PlanError) as caught:
+        ckpt_surgery.restore(recipe, source, target=target)
+    assert re.search(r"\(recipe\):\d", str(caught.value)) is None
+    return [(p.place.path, p.place.line, p.place.name) for p in caught.value.problems if p.place is not None]
+
+
+def test_problems_name_the_keys_of_transforms_and_no_lines() -> None:
+    transforms = {"x": Transform(original_key="nope"), "y": Transform(original_key="a", value_fn=np.sort)}
+    target = {"x": jax.ShapeDtypeStruct((2,), np.float32), "y": jax.ShapeDtypeStruct((2, 4), np.float32)}
+    assert problems_of(from_orbax_transforms(transforms), target) == [
+        ("rules[0].from", None, "transform `x`, from"),
+        ("rules[1]", None, "transform `y`"),
+    ]
+
+
+def test_problems_name_the_keys_as_they_were_given() -> None:
+    """A rule of its own comes first, and the group `x` has another name in the recipe."""
+    transforms = {"(?P<x>.*)k": Transform(original_key=r"\g<x>", value_fn=lambda v: v.reshape(7))}
+    target = {"ak": jax.ShapeDtypeStruct((7,), np.float32)}
+    assert problems_of(from_orbax_transforms(transforms), target) == [
+        ("rules[1].value", None, "transform `(?P<x>.*)k`, value")
+    ]
+
+
+def test_a_function_that_fails_is_named_by_its_transform() -> None:
+    def fails(value: Any) -> Any:
+        raise ValueError("no")
+
+    target = {"b": jax.ShapeDtypeStruct((2, 3), np.float32)}
+    recipe = from_orbax_transforms({"b": Transform(original_key="a", value_fn=fails)})
+    [(_, line, name)] = problems_of(recipe, target)
+    assert (line, name) == (None, "transform `b`, value")
+
+
+def test_plans_name_the_transform() -> None:
+    recipe = from_orbax_transforms({"b": Transform(original_key="a")})
+    source = {"a": np.ones(2)}
+    [step] = ckpt_surgery.plan(recipe, source, target={"b": np.ones(2)}).steps
+    assert str(step.rule) == "transform `b`"
 
 
 def test_a_function_is_compared_with_the_dtypes_of_the_original(tmp_path: Path) -> None:

@@ -311,3 +311,11 @@ def test_replacements_are_what_python_expands(pieces: list[str]) -> None:
 )
 def test_flags_of_compiled_patterns(pattern: re.Pattern[str], text: str) -> None:
     assert from_t5x_assignment_map([(pattern, None)]).document["rules"][0]["fill"] == text
+
+
+def test_problems_name_the_entry_of_the_map() -> None:
+    recipe = from_t5x_assignment_map([("a", None), ("state/(.*)", r"nope/\1")])
+    with pytest.raises(PlanError) as caught:
+        ckpt_surgery.restore(recipe, {"b": np.ones(2)}, target={"a": np.ones(2), "state": {"x": np.ones(2)}})
+    [place] = [problem.place for problem in caught.value.problems if problem.place is not None]
+    assert (place.line, place.name) == (None, "assignment_map[1], from")
