@@ -205,7 +205,7 @@ class Init(_Created):
         if not 0 <= self.seed < 2**32:
             raise FunctionError(f"`init`: seed should be from 0 to {2**32 - 1}, not {self.seed}")
         spec = ArraySpec(_shape_of(self.shape, self.name), self.dtype)
-        check_size(self.name, spec, ins)
+        check_size(self.name, spec, lambda: 0)
         _check(self.initializer, self.options, spec.shape)
         return spec
 
@@ -263,10 +263,17 @@ def _built(initializer: str, options: Options) -> Callable[..., Any]:
 
 @functools.lru_cache(maxsize=1024)
 def _check(initializer: str, options: Options, shape: Shape) -> None:
-    """Raises FunctionError if the initializer does not accept its options or the shape. Computes no
-    values."""
-    import jax
+    """Raises FunctionError if the initializer does not accept its options or the shape, or without jax.
 
+    Computes no values.
+    """
+    try:
+        import jax
+    except ImportError as error:
+        raise FunctionError(
+            f"`init` takes the initializers of jax, which cannot be imported: {error}",
+            hint="Install it: `pip install jax`.",
+        ) from None
     try:
         built = _built(initializer, options)
         _check_axes(options, shape)

@@ -1,13 +1,13 @@
 """Bounds on the array that a function gives, whatever its arguments: they can be anything in a recipe."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.text import bytes_text
 
 MOST_BYTES = 1 << 40
-"""Bytes above which an array must not have more than MOST_GROWTH times the bytes of what it is made of."""
+"""Bytes above which an array must not have more than MOST_GROWTH times the bytes of its leaves."""
 MOST_GROWTH = 16
 """So that stacks of large arrays, and casts of those, may be of any size."""
 MOST_AXES = 32
@@ -22,10 +22,10 @@ def check_axes(name: str, count: int) -> None:
         raise FunctionError(f"`{name}`: {count:,} axes; the limit is {MOST_AXES}")
 
 
-def check_size(name: str, spec: ArraySpec, ins: Sequence[ArraySpec]) -> None:
+def check_size(name: str, spec: ArraySpec, bytes_read: Callable[[], int]) -> None:
     """Raises FunctionError if the result of the function `name` is too large to be computed or stored.
 
-    `spec`: shape and dtype of the result. `ins`: those of the arrays that it is made of.
+    `spec`: shape and dtype of the result. `bytes_read`: gives the bytes of all leaves that it is made of.
     """
     check_axes(name, spec.ndim)
     longest = max(spec.shape, default=0)
@@ -35,11 +35,11 @@ def check_size(name: str, spec: ArraySpec, ins: Sequence[ArraySpec]) -> None:
     nbytes = spec.nbytes
     if nbytes <= MOST_BYTES:
         return
-    given = sum(one.nbytes for one in ins)
-    if nbytes > LONGEST or nbytes > MOST_GROWTH * given:
+    given = bytes_read()
+    if nbytes > min(MOST_GROWTH * given, LONGEST):
         size = bytes_text(nbytes) if nbytes <= LONGEST else f"2^{nbytes.bit_length() - 1} bytes"
-        out_of = f" out of {bytes_text(given)}" if ins else ""
+        out_of = f" out of {bytes_text(given)}" if given else ""
         raise FunctionError(
             f"`{name}` would make {spec}, {size}{out_of}; "
-            f"the limit is {bytes_text(MOST_BYTES)}, or {MOST_GROWTH} times what an array is made of"
+            f"the limit is {bytes_text(MOST_BYTES)}, or {MOST_GROWTH} times the leaves that it is made of"
         )

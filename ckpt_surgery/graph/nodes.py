@@ -20,8 +20,10 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Rounded
-from ckpt_surgery.functions.sizes import check_size
+from ckpt_surgery.functions.sizes import MOST_GROWTH, check_size
 
+MOST_CHUNKS = 1 << 18
+"""Chunks above which a value that has more than MOST_GROWTH times the chunks of its leaves is computed."""
 MOST_FUNCTIONS = 1 << 22
 """Limit on the functions that the values of a plan are made of, each counted with its inputs: on all that are
 made while planning, and on the sum over outputs of what each of them is computed from."""
@@ -82,8 +84,12 @@ class Apply:
                 _ = node.spec  # from below, so that none calls itself at each level
         specs = [node.spec for node in self.inputs]
         spec = self.function.infer(specs)
-        check_size(self.function.called(), spec, specs)
+        check_size(self.function.called(), spec, self._bytes_read)
         return spec
+
+    def _bytes_read(self) -> int:
+        """Bytes of all leaves that it is computed from."""
+        return sum(read.spec.nbytes for read in reads(self) if read.leaf.spec is not None)
 
     @cached_property
     def streamed(self) -> bool:
@@ -238,6 +244,7 @@ def relinked(node: Node) -> Manifest | None:
         manifests = [manifest for manifest in stored if manifest is not None]
         return node.function.relink(manifests) if len(manifests) == len(stored) else None
     functions = list(inputs_first([node]))
+    most = max(MOST_CHUNKS, MOST_GROWTH * sum(_chunks(read.leaf.manifest) for read in reads(node)))
     if any(type(apply.function).relink is Function.relink for apply in functions):
         return None
     left = Counter(id(child) for apply in functions for child in apply.inputs)
@@ -253,8 +260,14 @@ def relinked(node: Node) -> Manifest | None:
             if manifest is None:
                 return None
             manifests.append(manifest)
+        if sum(map(_chunks, manifests)) > most:
+            return None
         known[id(apply)] = apply.function.relink(manifests)
     return known[id(node)]
+
+
+def _chunks(manifest: Manifest | None) -> int:
+    return 0 if manifest is None else len(manifest.chunks)
 
 
 def functions_of(value: Node, bases: Set[int], most: int = MOST_FUNCTIONS) -> int:

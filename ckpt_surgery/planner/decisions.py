@@ -54,7 +54,7 @@ def decide(
         for name, listing in listings.items()
     }
     first = next(iter(trees))
-    limits = Limits()
+    limits = Limits(sum(map(len, listings.values())) + (0 if target is None else len(target.leaves)))
     run = [(i, p) for i, p in enumerate(loaded.recipe.passes) if _applies(loaded, i, p, trees, limits)]
     passes = run or [(0, Pass(rules=()))]
     drops: list[Drop] = []
@@ -69,6 +69,7 @@ def decide(
         done = run_pass(pass_, loaded.recipe.unmatched, evaluator, target if last else None, settled, last)
         problems.raise_all()
         watch(PassRun(pass_, evaluator, done.claims, done.tree))
+        limits.add_pass(len(trees[first]), len(done.tree))
         trees = {**trees, first: done.tree}
         settled = done.settled
         drops += done.drops

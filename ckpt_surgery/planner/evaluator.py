@@ -208,6 +208,7 @@ class Evaluator:
         """End planning if this many outputs are more than a plan can have."""
         try:
             check_leaves(count, "the rules of this pass up to here make")
+            self.limits.check_growth(count)
         except SurgeryError as error:
             self.stop(rule, field, error)
 

@@ -20,14 +20,43 @@ MOST_COUNTED = 256
 """Limit on the patterns of `count('…')` in one pass."""
 
 
+MOST_MADE = 100_000
+"""Limit on the leaves that a pass makes beyond MOST_TIMES those of the sources and the target.
+The experts and layers of the largest models, each a leaf, are 70,000."""
+MOST_GROWN = 1 << 12
+"""The same limit in passes after SEVERAL that grew: leaves that pass after pass makes more of have no end."""
+MOST_TIMES = 4
+SEVERAL = 6
+GROWTH = 1.1
+"""A pass has grown if it leaves so many times the leaves that it was given."""
+
+
 class Limits:
     """Counts what one plan has made so far. Its methods raise SurgeryError for what is too much."""
 
-    def __init__(self) -> None:
+    def __init__(self, given: int) -> None:
+        """`given`: number of leaves of all sources and of the target."""
+        self._given = given
+        self._grown = 0
         self.matching = MatchingTime()
         """The time that regular expressions have taken."""
         self._name_bytes = 0
         self._functions = 0
+
+    def add_pass(self, before: int, after: int) -> None:
+        """Count a pass that makes so many leaves out of so many."""
+        self._grown += after > GROWTH * before
+
+    def check_growth(self, count: int) -> None:
+        """Refuse leaves that a short recipe multiplies without end, before they are made."""
+        most = max(MOST_TIMES * self._given, MOST_MADE if self._grown < SEVERAL else MOST_GROWN)
+        if count > most:
+            raise SurgeryError(
+                f"the rules of this pass up to here make {count:,} leaves out of the {self._given:,} that "
+                f"are given, after {self._grown} passes that made more of them; the limit is {most:,}",
+                hint="Make copies of a leaf once, with `for`, and not in pass after pass.",
+                code=Code.TOO_MUCH,
+            )
 
     def add_key(self, text: str) -> None:
         """Count a key that a rule makes."""

@@ -1,6 +1,7 @@
 """New leaves; initializers against JAX itself."""
 
 import inspect
+import sys
 from typing import Any
 
 import jax
@@ -207,3 +208,10 @@ def test_values_that_are_not_finite_are_refused(function: Function, message: str
         evaluate(function, [])
     assert message in str(caught.value)
     assert "cast" not in str(caught.value)
+
+
+def test_without_jax_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(FunctionError, match="cannot be imported") as caught:
+        Init("normal", (3, 17), F32, "a").infer([])
+    assert caught.value.problems[0].hint == "Install it: `pip install jax`."

@@ -1,7 +1,12 @@
 """Bounds on what a recipe can ask for: counted, and refused at the rule before it is made."""
 
-import pytest
+from pathlib import Path
 
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import ckpt_surgery
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.functions.operators import Binary
@@ -50,12 +55,13 @@ MANY = "the rules of this pass up to here make {} leaves; a plan can have 1,000,
 def test_combinations_are_counted_before_any_is_made(
     rules: str, place: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(limits, "MOST_MADE", 10**7)
     monkeypatch.setattr(evaluator, "computed", None)  # nothing is made
     assert problem_of(f"rules: {rules}", ["a", "b"]) == (place, message)
 
 
 def test_variables_without_values_make_nothing_of_the_others() -> None:
-    rule = "{add: 'z${i}/${j}', for: {i: range(1000000), j: range(0)}, value: '1', optional: true}"
+    rule = "{add: 'z${i}/${j}', for: {i: range(100000), j: range(0)}, value: '1', optional: true}"
     assert fates(plan_of(f"{HEAD}rules: [{rule}]", ["a"])) == {"a": "kept"}
 
 
@@ -151,3 +157,50 @@ def test_a_long_pattern_of_count_is_told_as_a_long_pattern() -> None:
         "rules[0].when",
         "a regular expression of 70000 characters; the limit is 2000 (at `a`)",
     )
+
+
+DOUBLED = r"- rules: [{match: '(.*)', to: {'\1/a': x, '\1/b': x}}]"
+REPEATED = r"- rules: [{match: '(.*)', for: {i: range(2)}, to: '\1/${i}'}]"
+TENFOLD = r"- rules: [{match: '(.*)', for: {i: range(10)}, to: '\1/${i}', value: x * 2}]"
+FROM_A_TABLE = r"- rules: [{match: '(.*)', to: {'\1/${t[g[0]]}': x, '\1/b': x}}]"
+
+
+@pytest.mark.parametrize(
+    ("passes", "refused"),
+    [
+        ([DOUBLED] * 25, 12),
+        ([REPEATED] * 25, 12),
+        ([TENFOLD] * 25, 5),
+        ([FROM_A_TABLE] * 25, 12),
+        (["- rules: [{match: '.*', value: x + 1}]", DOUBLED] * 20, 25),
+    ],
+)
+def test_passes_that_multiply_leaves_are_refused_while_they_are_few(passes: list[str], refused: int) -> None:
+    path, message = problem_of("tables: {t: {_: a}}\npasses:\n" + "\n".join(passes), ["x"])
+    assert path.startswith(f"passes[{refused}].rules[0]")
+    assert "out of the 1 that are given" in message
+
+
+def test_what_is_given_may_be_doubled_however_many_passes_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_MADE", 8)
+    text = "passes:\n" + "\n".join([DOUBLED] * 2)
+    assert len(plan_of(HEAD + text, [f"a{i}" for i in range(10)]).steps) == 40
+    with pytest.raises(PlanError):
+        plan_of(HEAD + text + "\n" + DOUBLED, [f"a{i}" for i in range(10)])
+
+
+@pytest.mark.parametrize(
+    "value", ["concat([x, x])", "concat([x * 2, x])", "stack([x, x])[0:2]", "concat([source['a'], x, x])"]
+)
+def test_arrays_that_grow_from_pass_to_pass_are_refused(value: str) -> None:
+    passes = "\n".join([f'- rules: [{{match: a, value: "{value}"}}]'] * 31)
+    _, message = problem_of(f"passes:\n{passes}", {"a": "float32[65536]"})
+    assert "would make" in message or "axes" in message
+
+
+def test_stored_chunks_are_not_repeated_without_end(tmp_path: Path) -> None:
+    """What would have more chunks is computed."""
+    save_file({"a": np.ones(2, np.float32)}, tmp_path / "a.safetensors")
+    recipe = {"version": 1, "passes": [{"rules": [{"match": "a", "value": "concat([x, x])"}]}] * 27}
+    [step] = ckpt_surgery.plan(recipe, tmp_path / "a.safetensors", format="orbax").steps
+    assert step.stored is None

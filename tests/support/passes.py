@@ -36,7 +36,8 @@ def evaluator_of(
     loaded = replace(parse_recipe(recipe, "recipe.yaml"), configs=configs(None))
     names = loaded.recipe.source_names(len(sources))
     trees = {name: tree_of(name, given) for name, given in zip(names, sources, strict=True)}
-    return Evaluator(loaded.names, trees, target_leaves(target), Problems(loaded, pass_index), Limits())
+    limits = Limits(sum(map(len, trees.values())))
+    return Evaluator(loaded.names, trees, target_leaves(target), Problems(loaded, pass_index), limits)
 
 
 def pass_of(evaluator: Evaluator) -> Pass:
