@@ -15,11 +15,13 @@ def from_orbax_transforms(
 ) -> MigratedRecipe:
     """Make a recipe of transforms: it does what Orbax's `apply_transformations` does with them.
 
-    The new tree is the target: `ckpt_surgery.restore(recipe, checkpoint, target=new_tree)`. As in Orbax, the
-    last transform that matches a key wins, in the order of `jax.tree`, where dicts are sorted; the dtypes are
-    those of the original, and a key that nothing gives keeps the target's value. Other than in Orbax, a
-    transform that another one overrules may name a key that does not exist, shapes have to be the target's,
-    and what does not fit a dtype is an error.
+    The new tree is the target: `ckpt_surgery.restore(recipe, checkpoint, target=new_tree)`. As in Orbax,
+    the last transform that matches a key wins, in the order of `jax.tree`, where dicts are sorted; the
+    dtypes are those of the original, and a key that nothing gives keeps the target's value. Other than in
+    Orbax, a transform that another one overrules may name a key that does not exist, shapes have to be the
+    target's, what does not fit a dtype is an error, and values of bfloat16 and float16 are computed in
+    float32 and rounded once, at the end: where a function has several operations, Orbax rounds after each,
+    and the last bit can differ.
 
     `value_fn` and `multi_value_fn` become expressions: they are called with stand-ins that write down
     operators, indexing, methods and functions of arrays, and the result is compared with the function on
