@@ -138,7 +138,7 @@ def _under_one_root(path: str, source: Source, model: Model, layout: Layout) -> 
     raise UsageError(
         f"{shown(path)} can be in the layout maxtext or jax: its weights are below one `params/`, and its "
         "layers not stacked along axis 0",
-        hint="If MaxText trained it, `--set layout=maxtext`, otherwise `--set layout=jax`: for "
+        hint='If MaxText trained it, `set={"layout": "maxtext"}`, otherwise `set={"layout": "jax"}`: for '
         f"{model.title} they differ in values ({maxtext.computed}).",
         code=Code.WRONG_VALUE,
     )
@@ -171,7 +171,7 @@ def _scanned(path: str, source: Source) -> bool:
     if is_mixed(leaves):
         raise UsageError(
             f"{shown(path)} has layers that are stacked and layers that are not",
-            hint=f"Say which are the model's: `--set {SCAN}=true` or `--set {SCAN}=false`.",
+            hint=f'Say which are the model\'s: `set={{"{SCAN}": True}}` or `set={{"{SCAN}": False}}`.',
             code=Code.WRONG_VALUE,
         )
     scan = is_scanned(leaves)
@@ -185,7 +185,7 @@ def _axis(path: str, leaves: Mapping[str, Leaf], layout: Layout) -> int:
         raise UsageError(
             f"{shown(path)} can have its layers along axis 0 or 1: in each stack, all arrays are equally "
             "long along both",
-            hint=f"Say which: `--set {layout.axis}=0` or `--set {layout.axis}=1`.",
+            hint=f'Say which: `set={{"{layout.axis}": 0}}` or `set={{"{layout.axis}": 1}}`.',
             code=Code.WRONG_VALUE,
         )
     return axes[0] if len(axes) == 1 else layout.usual_axis

@@ -20,7 +20,8 @@ PUBLISHED = "published"
 """Name of the destination in the context's `meta`, from the moment when it is published."""
 
 _ARGUMENT = re.compile(r"`(\w+)=([^`]+)`")
-_PARAM = re.compile(r'\{"(\w+)": (.+)\}')
+_PARAM = re.compile(r'\{"(\w+)": "?([^"]+)"?\}')
+_YAML = {"True": "true", "False": "false"}
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ def _option(argument: str, value: str) -> str:
     if argument not in ARGUMENTS:
         return f"{argument}={value}"
     name = f"--{argument.replace('_', '-')}"
-    text = _PARAM.sub(r"\1=\2", value).strip('"')
+    text = _PARAM.sub(lambda found: f"{found[1]}={_YAML.get(found[2], found[2])}", value).strip('"')
     return name if value == "True" else f"{name} {text}"
 
 

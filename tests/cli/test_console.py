@@ -35,6 +35,7 @@ PACKAGE = Path(ckpt_surgery.__file__).parent
         ("Replace it: `overwrite=True`.", "Replace it: `--overwrite`."),
         ('Give it more: `memory="512MiB"`.', "Give it more: `--memory 512MiB`."),
         ('Say it: `set={"layers": VALUE}`.', "Say it: `--set layers=VALUE`."),
+        ('`set={"layout": "jax"}`, `set={"scan": True}`', "`--set layout=jax`, `--set scan=true`"),
         (
             "`src_format=NAME` (of `inspect`: `format=NAME`)",
             "`--src-format NAME` (of `inspect`: `--format NAME`)",

@@ -155,7 +155,7 @@ def test_stacked_layers_and_others_in_one_tree(hf: Path, tmp_path: Path) -> None
     both = as_npz(tmp_path / "run", {"params": {"params": nested({**doubled, **weights(hf, "maxtext")})}}, hf)
     with pytest.raises(UsageError, match="layers that are stacked and layers that are not") as caught:
         back(both)
-    assert "`--set scan=true` or `--set scan=false`" in str(caught.value)
+    assert '`set={"scan": True}` or `set={"scan": False}`' in str(caught.value)
     assert_same(back(both, set={"scan": True}), arrays)
     found = back(both, set={"scan": False})
     assert_same(found, {key: 2 * array if ".layers." in key else array for key, array in arrays.items()})
@@ -168,7 +168,7 @@ def test_one_root_that_can_be_maxtexts_or_not(hf: Path, tmp_path: Path) -> None:
     run = with_config(tmp_path / "run", hf)
     with pytest.raises(UsageError, match="can be in the layout maxtext or jax") as caught:
         back(run)
-    assert "`--set layout=maxtext`" in str(caught.value)
+    assert '`set={"layout": "maxtext"}`' in str(caught.value)
     found = back(run, set={"layout": "maxtext"})
     for key, array in arrays.items():
         np.testing.assert_allclose(found[key], array, rtol=2e-6)
@@ -198,7 +198,7 @@ def test_axes_that_the_shapes_do_not_tell(hf: Path, tmp_path: Path) -> None:
     source = as_npz(tmp_path / "run", tree, hf)
     with pytest.raises(UsageError, match="along axis 0 or 1") as caught:
         chosen(source, "hf")
-    assert "`--set layer_axis=0` or `--set layer_axis=1`" in str(caught.value)
+    assert '`set={"layer_axis": 0}` or `set={"layer_axis": 1}`' in str(caught.value)
     assert chosen(source, "hf", ["layer_axis=1"]).set == ("layout=jax", "layer_axis=1")
 
 
