@@ -22,7 +22,7 @@ INPUTS := pyproject.toml constraints.txt constraints-lowest.txt
 TESTS ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-all faults fuzz lint types check format bench docs site pictures man lowest schema clean
+.PHONY: setup demo test test-all test-wheel dist faults fuzz lint types check format bench docs site pictures man lowest schema clean
 
 setup: $(STAMP)
 
@@ -59,6 +59,28 @@ test-all: $(STAMP)
 	$(COUNTING) $(PYTEST) -n $(JOBS) -m 'not machine' $(TESTS)
 	$(PYTEST) -m machine $(MACHINE) || [ $$? -eq 5 ]
 	$(TABLE)
+
+# The source distribution and the wheel, checked as a package index reads them.
+dist: .venv/.release
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/pyroma --min 10 .
+
+.venv/.release: $(INPUTS) | $(BIN)/python
+	$(INSTALL) 'build>=1.2' 'pyroma>=5.0' 'twine>=6.0'
+	touch $@
+
+# The tests of the last commit on the wheel of `make dist`, in an environment of their own, beside no package.
+UNPACKED := build/wheel
+test-wheel:
+	rm -rf $(UNPACKED)
+	mkdir -p $(UNPACKED)
+	git archive HEAD | tar -x -C $(UNPACKED)
+	rm -r $(UNPACKED)/ckpt_surgery
+	$(PYTHON) -m venv $(UNPACKED)/.venv
+	$(UNPACKED)/$(INSTALL) "$$(echo dist/*.whl)[test]"
+	cd $(UNPACKED) && $(PYTEST) -n $(JOBS) $(TESTS)
 
 # The tests that disturb runs, alone; part of test-all.
 faults: $(STAMP)

@@ -16,7 +16,12 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
-WHOLE = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
+WHOLE = {
+    "CHANGELOG.md": "changelog.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+}
 """Files of the repository that are pages as they are, and the names of the pages."""
 SECTIONS = {"the-commands": "commands.md", "speed": "speed.md"}
 """Sections of the README that are pages, by their anchors."""
