@@ -81,6 +81,7 @@ GROUPS: Mapping[str, str] = {
     "dtypes": "Types",
     "arithmetic": "Arithmetic",
     "reductions": "Reductions",
+    "resizing": "Sizes",
     "contractions": "Products",
     "create": "New arrays",
     "masks": "Masks",

@@ -46,6 +46,7 @@ from ckpt_surgery.functions.quantize import Dequantize, Quantize
 from ckpt_surgery.functions.rearranging import Rearrange
 from ckpt_surgery.functions.reductions import Max, Mean, Min, Norm, Sum
 from ckpt_surgery.functions.registry import kinds, registry
+from ckpt_surgery.functions.resizing import Resize
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
@@ -152,6 +153,9 @@ SUMS: list[Case] = [
     (Matmul(), ("float64[4]", "float64[3,4,2]")),
     (Matmul(), ("float32[3,4]", "float32[4]")),
     (Matmul(), ("int8[4]", "int8[4]")),
+    (Resize((5, 3, 2), "cubic"), ("float32[3,4,2]",)),
+    (Resize((2, 9), "linear"), ("bfloat16[7,4]",)),
+    (Resize((2, 9), "linear", antialias=False), ("float64[7,4]",)),
     (Einsum("bij,bjk->bik"), ("float32[2,3,9]", "float32[2,9,4]")),
     (Einsum("ij,jk,kl"), ("bfloat16[3,4]", "bfloat16[4,2]", "bfloat16[2,5]")),
     (Einsum("ii->i"), ("float32[4,4]",)),

@@ -1,0 +1,73 @@
+"""`resize`, compared with `jax.image.resize`."""
+
+import jax
+import numpy as np
+import pytest
+
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.dtypes import dtype_named
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.functions.resizing import Resize, taps
+from tests.support.evaluation import evaluate
+
+F32 = dtype_named("float32")
+
+
+def values(shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("antialias", [True, False])
+@pytest.mark.parametrize("method", ["linear", "cubic", "bilinear", "bicubic"])
+@pytest.mark.parametrize(
+    ("shape", "resized"),
+    [
+        ((14, 14, 8), (16, 16, 8)),  # a vision transformer at another resolution
+        ((24, 24, 3), (7, 31, 3)),  # one axis down, one up
+        ((512, 4), (2048, 4)),  # longer contexts
+        ((100, 4), (3, 4)),
+        ((1, 5), (4, 5)),
+        ((5, 2), (1, 2)),
+        ((3, 4), (3, 4)),  # nothing to do
+    ],
+)
+def test_as_jax_does(shape: tuple, resized: tuple, method: str, antialias: bool) -> None:
+    x = values(shape)
+    expected = np.asarray(jax.image.resize(x, resized, method, antialias=antialias))
+    result = evaluate(Resize(resized, method, antialias), [x])
+    assert (result.shape, result.dtype) == (resized, np.float32)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-6 * np.abs(x).max())
+
+
+def test_weights_sum_to_one_and_lie_within_the_input() -> None:
+    for length, resized in ((14, 16), (16, 14), (1, 7), (1000, 3)):
+        places, weights = taps(length, resized, "cubic", antialias=True)
+        np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
+        assert 0 <= places.min() <= places.max() < length
+
+
+def test_a_region_needs_only_its_surroundings() -> None:
+    x = ArraySpec((1000, 8), F32)
+    assert Resize((2000, 8), "linear").needs(Region((1000, 2), (1002, 3)), [x]) == [
+        (0, Region((499, 2), (502, 3)))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "message"),
+    [
+        ((4,), "float32", "has 2 axes, float32"),
+        ((4, 4), "int32", "needs floats"),
+        ((0, 4), "float32", "no elements"),
+    ],
+)
+def test_arrays_that_do_not_fit(shape: tuple, dtype: str, message: str) -> None:
+    with pytest.raises(FunctionError, match=message):
+        Resize((2, 2), "linear").infer([ArraySpec(shape, dtype_named(dtype))])
+
+
+def test_arguments_that_do_not_fit() -> None:
+    with pytest.raises(FunctionError, match="'nearest' is not one of linear, cubic"):
+        Resize((2, 2), "nearest")
+    with pytest.raises(FunctionError, match="at least 1"):
+        Resize((2, 0), "linear")
