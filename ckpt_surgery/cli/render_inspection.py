@@ -62,6 +62,13 @@ def inspection_lines(
     yield from rows_of(names, rows, 4, width)
 
 
+def key_lines(found: "Inspection") -> Iterator[Text]:
+    """Every key on a line of its own, in the order of the checkpoint or of `sort`."""
+    lines = listing(found.leaves, {}, full=True)
+    for line in by_size(lines) if found.sort == "size" else lines:
+        yield Text(line.key)
+
+
 def _only_mesh(lines: Sequence[Line]) -> str:
     """The mesh of devices of all shardings that have one; empty where there are several."""
     parts = [line.row.sharding.rpartition(ON_MESH) for line in lines if line.row is not None]

@@ -433,6 +433,12 @@ def test_inspect(checkpoint):
     assert "C zstd" in run("inspect", "/ckpt", "-v").stdout
 
 
+def test_inspect_gives_keys_to_pipes(checkpoint, leaves):
+    assert run("inspect", "/ckpt", "--keys").stdout.splitlines() == [leaf.key.text for leaf in leaves]
+    for option in (("--stats",), ("--depth", "1")):
+        assert run("inspect", "/ckpt", "--keys", *option).exit_code == 2
+
+
 def test_inspect_selects_and_sorts(checkpoint):
     chosen = ("--match", "a.*", "--under", "params", "--depth", "2", "--sort", "size")
     assert run("inspect", "/ckpt", *chosen).exit_code == 0

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 EXAMPLES = {
     "inspect old --depth 2 --sort size": "What takes the most bytes.",
     "inspect old --match '.*/kernel' --flat": "All kernels with their whole keys.",
+    "inspect old --keys | grep kernel": "Names for a pipe.",
     "inspect old --under params --stats --exit-code": "Read the values; exit with 3 if any are unusual.",
 }
 
@@ -48,6 +49,7 @@ EXAMPLES = {
     help="The largest first, or by key. [default: the checkpoint's order]",
 )
 @click.option("--flat", is_flag=True, help="Whole keys instead of a tree.")
+@click.option("--keys", is_flag=True, help="Only the keys, one a line, for other programs.")
 @click.option(
     "--stats",
     is_flag=True,
@@ -69,6 +71,7 @@ def command(
     depth: int | None,
     sort: "SortBy | None",
     flat: bool,
+    keys: bool,
     stats: bool,
     exit_code: bool,
     full: bool,
@@ -85,12 +88,12 @@ def command(
     import ckpt_surgery
     from ckpt_surgery.cli.progress import reporting
     from ckpt_surgery.cli.render import warning_lines
-    from ckpt_surgery.cli.render_inspection import inspection_lines
+    from ckpt_surgery.cli.render_inspection import inspection_lines, key_lines
     from ckpt_surgery.cli.render_statistics import statistics_lines
     from ckpt_surgery.report.inspection import inspect_json
     from ckpt_surgery.report.leaves import Unread
 
-    _check_options(stats, exit_code, depth)
+    _check_options(stats, exit_code, depth, keys)
     check_document_beside(json_to, path, format=format, step=step, item=item)
     if stats:
         expect_arrays()
@@ -109,7 +112,9 @@ def command(
             progress=progress,
         )
     verbose, width = terminal.settings.verbose > 0, terminal.text.width
-    if stats:
+    if keys:
+        terminal.show(key_lines(found))
+    elif stats:
         terminal.show(statistics_lines(found, full=full, verbose=verbose, width=width))
     else:
         terminal.show(inspection_lines(found, flat=flat, full=full, verbose=verbose, width=width))
@@ -121,7 +126,7 @@ def command(
     return VerificationError.exit_code if exit_code and found.unusual else 0
 
 
-def _check_options(stats: bool, exit_code: bool, depth: int | None) -> None:
+def _check_options(stats: bool, exit_code: bool, depth: int | None, keys: bool) -> None:
     """Refuse options that would have no effect."""
     if exit_code and not stats:
         raise UsageError(
@@ -129,3 +134,8 @@ def _check_options(stats: bool, exit_code: bool, depth: int | None) -> None:
         )
     if depth is not None and stats:
         raise UsageError("--stats lists every array, so there is no --depth", hint="Leave one of them out.")
+    if keys and (stats or depth is not None):
+        raise UsageError(
+            f"--keys prints every key and nothing else, so there is no {'--stats' if stats else '--depth'}",
+            hint="Leave one of them out.",
+        )
