@@ -72,10 +72,12 @@ def _difference_summary(difference: Difference, width: int) -> Iterator[Text]:
     compared = difference.values
     within = _within(difference.tolerance)
     if not difference.different:
-        what = "keys, kinds, shapes, dtypes" + ("" if compared is None else " and values")
+        keys = "" if difference.only_a or difference.only_b else "keys, "
+        kinds = "" if difference.scalars or not keys else "kinds, "
+        what = f"{keys}{kinds}shapes, dtypes" + ("" if compared is None else " and values")
         note = "; --values compares the numbers too" if compared is None else within
-        told = [f"{what} ({number_of(difference.common, 'leaf')}){note}"]
-        yield from flowing([Text("same", "bold green"), *map(Text, told)], " ", width)
+        told = f"{what} ({number_of(difference.common, 'leaf')}){note}{_of_formats(difference)}"
+        yield from flowing([Text("same", "bold green"), *map(Text, told.split(" "))], " ", width)
         return
     unequal = sum(not value.equal for value in compared or ())
     counts = [
@@ -95,6 +97,17 @@ def _difference_summary(difference: Difference, width: int) -> Iterator[Text]:
 def _within(tolerance: Tolerance) -> str:
     """` (rtol 1e-05, atol 0)`; nothing where only equal values are the same."""
     return "" if tolerance.exact else f" (rtol {tolerance.rtol:g}, atol {tolerance.atol:g})"
+
+
+def _of_formats(difference: Difference) -> str:
+    """A remark on what one of the formats cannot express, although the values are the same."""
+    holds = difference.holds_a if not difference.holds_a.empty else difference.holds_b
+    counts = [
+        (len(difference.scalars), "scalar", "scalars"),
+        (len(difference.only_a) + len(difference.only_b), "empty node", "empty nodes"),
+    ]
+    told = [f"{count:,} {one if count == 1 else several}" for count, one, several in counts if count]
+    return f"; {holds.format} has no place for {' and '.join(told)}" if told else ""
 
 
 def _of_empty(leaves: Sequence[Leaf], other: Holds) -> str:

@@ -70,7 +70,9 @@ class Holds:
     format: str = ""
     """Name of the format."""
     empty: bool = True
-    """Whether the format has a place for None and empty containers."""
+    """Whether the format has None and empty containers, and tells scalars from arrays without axes.
+
+    Each format has either both or neither."""
     lists: bool = True
     """Whether the format distinguishes lists from dicts; if not, a dict of a listing may stand for a list."""
 
@@ -95,11 +97,15 @@ class Difference:
     holds_b: Holds = Holds()
     tolerance: Tolerance = EXACT
     """Within which values count as the same."""
+    scalars: tuple[str, ...] = ()
+    """Texts of keys with a scalar in one, and in the other, whose format has none, an array without axes."""
 
     @property
     def known(self) -> bool:
-        """Whether any difference was found."""
-        described = bool(self.only_a or self.only_b or self.changed)
+        """Whether any difference was found, besides what a format cannot hold."""
+        sides = (self.only_a, self.holds_b), (self.only_b, self.holds_a)
+        missing = any(not why_missing(leaf, other) for leaves, other in sides for leaf in leaves)
+        described = bool(self.changed) or missing
         return described or any(not value.equal for value in self.values or ())
 
     @property
@@ -134,7 +140,11 @@ def diff_trees(
     """
     holds_a, holds_b = holds_a or Holds(), holds_b or Holds()
     common = [key for key in a if key in b]
-    changes = (Change(k, a[k], b[k], _changes(a[k], b[k], holds_a.lists, holds_b.lists)) for k in common)
+    scalars = tuple(key for key in common if _is_scalar_of_both(a[key], b[key], holds_a, holds_b))
+    kinds = set(scalars)
+    changes = (
+        Change(k, a[k], b[k], _changes(a[k], b[k], holds_a.lists, holds_b.lists, k in kinds)) for k in common
+    )
     return Difference(
         only_a=tuple(leaf for key, leaf in a.items() if key not in b),
         only_b=tuple(leaf for key, leaf in b.items() if key not in a),
@@ -142,12 +152,23 @@ def diff_trees(
         common=len(common),
         holds_a=holds_a,
         holds_b=holds_b,
+        scalars=scalars,
     )
 
 
-def _changes(a: Leaf, b: Leaf, a_tells: bool, b_tells: bool) -> tuple[str, ...]:
-    """The parts that differ. `a_tells` and `b_tells`: whether the format distinguishes lists from dicts."""
-    found = ["kind"] if a.kind != b.kind else []
+def _is_scalar_of_both(a: Leaf, b: Leaf, holds_a: Holds, holds_b: Holds) -> bool:
+    """Whether one is a scalar, and the other the array without axes that its format has instead."""
+    sides = {a.kind: holds_a.empty, b.kind: holds_b.empty}
+    is_pair = sides.keys() == {LeafKind.SCALAR, LeafKind.ARRAY}
+    return is_pair and not sides[LeafKind.ARRAY] and a.spec is not None and a.spec.shape == ()
+
+
+def _changes(a: Leaf, b: Leaf, a_tells: bool, b_tells: bool, is_scalar: bool) -> tuple[str, ...]:
+    """The parts that differ. `a_tells` and `b_tells`: whether the format distinguishes lists from dicts.
+
+    `is_scalar`: the kinds differ only because a format has no scalars.
+    """
+    found = ["kind"] if a.kind != b.kind and not is_scalar else []
     if a.spec is not None and b.spec is not None:
         found += ["shape"] if a.spec.shape != b.spec.shape else []
         found += ["dtype"] if a.spec.dtype != b.spec.dtype else []

@@ -75,7 +75,7 @@ FILES = ["file,"]
         ("ckpt-surgery explain CS010 ", FILES),
         ("ckpt-surgery explain r.ya", ["file,r.ya"]),
         ("ckpt-surgery explain r.yaml cs", ["file,cs"]),
-        ("ckpt-surgery explain @lora", ["plain,@lora-merge"]),
+        ("ckpt-surgery explain @lora-merge-", ["plain,@lora-merge-inplace"]),
         ("ckpt-surgery diff a ", FILES),
         ("ckpt-surgery nothing --", ["plain,--version", "plain,--quiet", "plain,--verbose"]),
     ],

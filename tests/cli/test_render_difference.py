@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from ckpt_surgery.cli.render_difference import difference_lines
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.report.differences import Holds, Uncompared, ValueDifference, diff_trees
@@ -77,10 +80,26 @@ def test_empty_nodes_that_the_other_format_cannot_have(leaves):
         None,
         Holds("npz", empty=False),
     )
-    assert shown(difference_lines(found, full=False, width=100)) == (
+    assert shown(difference_lines(found, full=False, width=120)) == (
         "only in A    m/{0..2}  3 × empty None  npz holds no empty nodes\n"
-        "different: 3 only in A (3 empty nodes, which npz does not hold); 27 leaves in both"
+        "same shapes, dtypes (27 leaves); --values compares the numbers too; "
+        "npz has no place for 3 empty nodes"
     )
+
+
+def test_scalars_that_the_other_format_cannot_have():
+    a, b = (
+        {"step": Leaf(Key.parse("step"), kind, ArraySpec((), np.dtype(np.int64)))}
+        for kind in (LeafKind.SCALAR, LeafKind.ARRAY)
+    )
+    found = diff_trees(a, b, Holds("orbax"), Holds("npz", empty=False))
+    assert shown(difference_lines(found, full=False, width=100)) == (
+        "same keys, shapes, dtypes (1 leaf); --values compares the numbers too; npz has no place for 1 scalar"
+    )
+    assert not found.different
+    # Between formats that have scalars, and the other way round, it is a difference.
+    assert diff_trees(a, b, Holds("orbax"), Holds("flax")).changed[0].what == ("kind",)
+    assert diff_trees(a, b, Holds("npz", empty=False), Holds("orbax")).different
 
 
 def test_only_the_worst_values_are_listed_without_full(leaves):

@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "recipes": ["recipes"],
     "schema": ["schema"],
     "lint": ["lint", "r.yaml"],
+    "demo": ["demo", "out"],
     "explain": ["explain", "CS010"],
     "explain a key": ["explain", "r.yaml", "m.safetensors", "w0x0"],
     "infer": ["infer", "m.safetensors", "m.safetensors", "--out", "drafted.yaml"],

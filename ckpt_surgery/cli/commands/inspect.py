@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EXAMPLES = {
     "inspect old --depth 2 --sort size": "What takes the most bytes.",
     "inspect old --match '.*/kernel' --flat": "All kernels with their whole keys.",
-    "inspect old --keys | grep kernel": "Names for a pipe.",
+    "inspect old --keys": "The names alone, for a pipe.",
     "inspect old --under params --stats --exit-code": "Read the values; exit with 3 if any are unusual.",
 }
 
