@@ -22,7 +22,7 @@ INPUTS := pyproject.toml constraints.txt constraints-lowest.txt
 TESTS ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-all test-wheel dist faults fuzz lint types check format bench docs site pictures man lowest schema clean
+.PHONY: setup demo test test-all test-wheel dist slim faults fuzz lint types check format bench docs site pictures man lowest schema clean
 
 setup: $(STAMP)
 
@@ -81,6 +81,17 @@ test-wheel:
 	$(PYTHON) -m venv $(UNPACKED)/.venv
 	$(UNPACKED)/$(INSTALL) "$$(echo dist/*.whl)[test]"
 	cd $(UNPACKED) && $(PYTEST) -n $(JOBS) $(TESTS)
+
+# The commands in an installation without jax and Orbax, as docs/ci.md makes it.
+SLIM := build/slim
+slim: $(STAMP)
+	rm -rf $(SLIM)
+	$(PYTHON) -m venv $(SLIM)
+	$(BIN)/python .ci/slim.py > $(SLIM)/requirements.txt
+	$(SLIM)/bin/python -m pip install --quiet --disable-pip-version-check $(VERSIONS_$(DEPENDENCIES)) \
+		-r $(SLIM)/requirements.txt
+	$(SLIM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps .
+	SLIM_PYTHON=$(abspath $(SLIM))/bin/python $(PYTEST) -n $(JOBS) tests/test_slim.py $(TESTS)
 
 # The tests that disturb runs, alone; part of test-all.
 faults: $(STAMP)

@@ -18,6 +18,7 @@ from typing import Any
 from ckpt_surgery import shard_places
 from ckpt_surgery.companions import Wanted
 from ckpt_surgery.core.errors import Problem, SourceError, SurgeryError, UsageError
+from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import shown
@@ -140,7 +141,7 @@ def _begun(saved: SavedRequest, count: int, overwrite: bool) -> Job:
 def _client(cluster: Cluster) -> Iterator[Any]:
     """A client of the scheduler, or of processes of this machine that end with the context.
 
-    Raises UsageError where Dask is not installed, WorkersLost where nothing answers.
+    Raises MissingLibraryError where Dask is not installed, WorkersLost where nothing answers.
     """
     dask, distributed = _imported("dask"), _imported("distributed")
     settings = {
@@ -163,14 +164,9 @@ def _client(cluster: Cluster) -> Iterator[Any]:
 
 
 def _imported(name: str) -> Any:
-    """A module of Dask. Raises UsageError where it is not installed."""
-    try:
+    """Import a module of Dask. Raises MissingLibraryError where it is not installed."""
+    with report_missing(name, f"`engine`: Dask needs the package {name}"):
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"`engine`: Dask is not installed ({error.name} is missing)",
-            hint="Install it: `pip install 'ckpt-surgery[dask]'`.",
-        ) from error
 
 
 @contextmanager

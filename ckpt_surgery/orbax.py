@@ -1,23 +1,25 @@
 """Recipes inside Orbax: a checkpoint manager that restores by a recipe.
 
 Importing this module imports Orbax, and registers the handler with which `orbax.checkpoint.v1` loads a
-`RecipeRestore`. Where nothing else is needed, `ckpt_surgery.restore(recipe, manager.directory, step=…)` does
-the same without it.
+`RecipeRestore`. Raises MissingLibraryError where Orbax is not installed. Where nothing else is needed,
+`ckpt_surgery.restore(recipe, manager.directory, step=…)` does the same without it.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orbax.checkpoint as ocp
-from orbax.checkpoint import v1
-from orbax.checkpoint.handlers import DefaultCheckpointHandlerRegistry
-
 from ckpt_surgery.core.arguments import CheckpointLike, RecipeLike
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.restoring import restore
+
+with report_missing("orbax", "`ckpt_surgery.orbax` needs orbax-checkpoint"):
+    import orbax.checkpoint as ocp
+    from orbax.checkpoint import v1
+    from orbax.checkpoint.handlers import DefaultCheckpointHandlerRegistry
 
 
 class RecipeHandler(ocp.StandardCheckpointHandler):  # type: ignore[misc]

@@ -12,6 +12,7 @@ from ckpt_surgery.core.arguments import Assignments, CheckpointLike, RecipeLike,
 from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError, UsageError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import Notice, merged
 from ckpt_surgery.core.problem_codes import Code
@@ -95,11 +96,13 @@ def restore(
     `apply`. With several processes (`jax.distributed`) all have to call it, with equal arguments; each
     reads what its own devices need. Where one raises, every one does.
 
-    Raises RecipeError, PlanError, SourceError or UsageError before any data is read, SourceError or DataError
-    later. Either the whole result is returned, or an error is raised.
+    Raises RecipeError, PlanError, SourceError or UsageError (MissingLibraryError without jax) before any data
+    is read, SourceError or DataError later. Either the whole result is returned, or an error is raised.
     """
     given = {"set": set, "step": step, "item": item, "src_format": src_format, "memory": memory}
     options: Any = {**given, "uint16": uint16, "workers": workers, "allow_hooks": allow_hooks}
+    with report_missing("jax", "`restore` needs jax"):
+        import jax  # noqa: F401
 
     def planned() -> _Prepared:
         _check_recipe_is_first(recipe, sources, target)

@@ -96,6 +96,10 @@ class UsageError(SurgeryError):
     code = Code.USAGE
 
 
+class MissingLibraryError(UsageError, ImportError):
+    """A library that the call needs is not installed. The hint is the command that installs it."""
+
+
 class RecipeError(SurgeryError):
     """The recipe is wrong, for any checkpoint."""
 

@@ -299,8 +299,9 @@ EXPLANATIONS: Mapping[Code, Explanation] = {
     ),
     Code.USAGE: Explanation(
         "The command line, or the call, is wrong",
-        "An option does not exist, lacks its value, or does not go with another one; or a path does not "
-        "exist. `ckpt-surgery COMMAND --help` lists the options.",
+        "An option does not exist, lacks its value, or does not go with another one; a path does not exist; "
+        "or a library is not installed, and the hint has the command that installs it. `ckpt-surgery COMMAND "
+        "--help` lists the options.",
         "$ ckpt-surgery plan recipe.yaml missing/\n",
     ),
     Code.SOURCE: Explanation(

@@ -13,6 +13,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, kind, rank
 from ckpt_surgery.core.errors import DataError, FunctionError
+from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
@@ -263,17 +264,12 @@ def _built(initializer: str, options: Options) -> Callable[..., Any]:
 
 @functools.lru_cache(maxsize=1024)
 def _check(initializer: str, options: Options, shape: Shape) -> None:
-    """Raises FunctionError if the initializer does not accept its options or the shape, or without jax.
+    """Raise FunctionError if the initializer does not accept its options or the shape. Computes no values.
 
-    Computes no values.
+    Raises MissingLibraryError without jax.
     """
-    try:
+    with report_missing("jax", "`init` needs jax"):
         import jax
-    except ImportError as error:
-        raise FunctionError(
-            f"`init` takes the initializers of jax, which cannot be imported: {error}",
-            hint="Install it: `pip install jax`.",
-        ) from None
     try:
         built = _built(initializer, options)
         _check_axes(options, shape)

@@ -25,6 +25,7 @@ from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError, Interrupted, PlanError
+from ckpt_surgery.core.libraries import install_hint
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
 from ckpt_surgery.functions.base import Blocks, Function, Specs
@@ -85,7 +86,8 @@ class HookCall(Function):
             except (Interrupted, MemoryError):
                 raise
             except (Exception, SystemExit) as error:
-                raise DataError(_failure(self.function, self.hooks.file, error)) from error
+                failure = _failure(self.function, self.hooks.file, error)
+                raise DataError(failure, hint=install_hint(error)) from error
         found, wanted = ArraySpec(whole.shape, whole.dtype), self.infer(ins)
         if found != wanted:
             raise DataError(
@@ -171,7 +173,8 @@ class HookSet:
         except (Interrupted, MemoryError):
             raise
         except (Exception, SystemExit) as error:
-            raise FunctionError(_failure(name, self.file, error), code=Code.HOOKS) from error
+            failure = _failure(name, self.file, error)
+            raise FunctionError(failure, hint=install_hint(error), code=Code.HOOKS) from error
 
 
 class HookFile(HookSet):
@@ -201,7 +204,9 @@ class HookFile(HookSet):
             raise
         except (Exception, SystemExit) as error:
             raise PlanError(
-                f"the hooks do not load: {_load_failure(self.file, error)}", code=Code.HOOKS
+                f"the hooks do not load: {_load_failure(self.file, error)}",
+                hint=install_hint(error),
+                code=Code.HOOKS,
             ) from error
         self.functions = {
             name: value

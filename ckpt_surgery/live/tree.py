@@ -10,6 +10,7 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.modules import with_states
 from ckpt_surgery.live.paths import is_flat_key, key_of
@@ -53,7 +54,7 @@ def live_tree(tree: Any) -> LiveTree:
     Functions, and what else can be called and has no data, belong to the structure. Everything else, such as
     a tensor of PyTorch and the placeholder `...`, is an object, which only rules that drop it accept. Raises
     UsageError for two leaves with the same text, for what jax cannot flatten, and for values that a
-    transformation of jax traces.
+    transformation of jax traces; MissingLibraryError without jax.
     """
     found, treedef, with_modules = _flattened(tree)
     leaves: dict[str, Leaf] = {}
@@ -76,7 +77,8 @@ def live_tree(tree: Any) -> LiveTree:
 
 def _flattened(tree: Any) -> tuple[list[tuple[Any, Any]], Any, Callable[[Any], Any]]:
     """Paths and objects, nodes without children included; see `LiveTree` for the rest. Raises UsageError."""
-    import jax
+    with report_missing("jax", "a tree in memory needs jax"):
+        import jax
 
     try:
         listed, with_modules = with_states(tree)

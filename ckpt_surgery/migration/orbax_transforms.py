@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.paths import key_of
 from ckpt_surgery.migration.orbax_hooks import Hooks
@@ -66,7 +67,8 @@ def from_orbax_transforms(
 
 def _transforms(tree: Any) -> Iterator[_Transform]:
     """The transforms in Orbax's order, each with its whole key. Raises UsageError for what is none."""
-    import jax
+    with report_missing("jax", "`from_orbax_transforms` needs jax"):
+        import jax
 
     found: dict[str, Any] = {}
     for path, value in jax.tree_util.tree_flatten_with_path(tree)[0]:

@@ -15,7 +15,8 @@ from typing import IO, Any
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.cancellation import raise_if_cancelled
-from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.storage.ranges import Joined, joined
 from ckpt_surgery.storage.remote_errors import already_there, missing, not_as_it_was, remote_errors
 from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Range, Stat
@@ -43,15 +44,11 @@ _CLIENT = {"connect_timeout": "10s", "timeout": "300s"}
 def open_store(root: str) -> "ObjectStore":
     """The store of a bucket: `s3://bucket` or `gs://bucket`. Asks nothing.
 
-    Raises UsageError where obstore is not installed, or a variable has a value that means nothing.
+    Raises MissingLibraryError where obstore is not installed, UsageError where a variable has a value that
+    means nothing.
     """
-    try:
+    with report_missing("obstore", f"{root}: buckets need the package obstore"):
         import obstore  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            f"{root}: buckets need the package obstore",
-            hint="Install it: `pip install 'ckpt-surgery[remote]'`.",
-        ) from error
     scheme, bucket = root.split("://", 1)
     return ObjectStore(root, (_s3 if scheme == "s3" else _gcs)(bucket))
 

@@ -11,7 +11,7 @@ from jax.nn import initializers
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import dtype_named
-from ckpt_surgery.core.errors import DataError, FunctionError
+from ckpt_surgery.core.errors import DataError, FunctionError, MissingLibraryError
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import Arange, Full, Init, Ones, Zeros, leaf_prng_key
 from tests.support.comparing import same
@@ -212,6 +212,6 @@ def test_values_that_are_not_finite_are_refused(function: Function, message: str
 
 def test_without_jax_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(FunctionError, match="cannot be imported") as caught:
+    with pytest.raises(MissingLibraryError, match="is not installed") as caught:
         Init("normal", (3, 17), F32, "a").infer([])
     assert caught.value.problems[0].hint == "Install it: `pip install jax`."

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ckpt_surgery.core.errors import SourceError, SurgeryError, UsageError
+from ckpt_surgery.core.errors import SourceError, SurgeryError
+from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.hdf5.file_view import FileView
 from ckpt_surgery.storage.failures import DAMAGED
@@ -23,14 +24,9 @@ MOST_CHARACTERS = 300
 
 
 def import_h5py(path: str) -> Any:
-    """h5py's module. Raises UsageError where it is not installed; `path` is named."""
-    try:
+    """Import h5py. Raises MissingLibraryError, which names `path`, where it is not installed."""
+    with report_missing("h5py", f"{shown(path)}: HDF5 files need the package h5py"):
         import h5py
-    except ImportError as error:
-        raise UsageError(
-            f"{shown(path)}: HDF5 files need the package h5py",
-            hint="Install it: `pip install 'ckpt-surgery[hdf5]'`.",
-        ) from error
     return h5py
 
 

@@ -109,6 +109,6 @@ def test_without_h5py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = save_hdf5({"x": np.ones(3)}, tmp_path / "x.h5")
     monkeypatch.setitem(sys.modules, "h5py", None)
     for run in (lambda: opened(path), lambda: encoder("hdf5", SinkOptions(file_name="out.h5"))):
-        with pytest.raises(UsageError, match=r"h5: HDF5 files need the package h5py\n.*ckpt-surgery\[hdf5\]"):
+        with pytest.raises(UsageError, match=r"h5: HDF5 files need the package h5py.*\n.*`pip install h5py`"):
             run()
     assert FORMAT.detect(str(path))

@@ -1,0 +1,46 @@
+"""Libraries that an installation may lack: those of the extras, and jax and Orbax in a slim one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ckpt_surgery.core.errors import MissingLibraryError
+from ckpt_surgery.core.text import shown
+
+PACKAGES = {
+    "dask": "distributed",
+    "distributed": "distributed",
+    "h5py": "h5py",
+    "jax": "jax",
+    "jaxlib": "jax",
+    "obstore": "obstore",
+    "orbax": "orbax-checkpoint",
+}
+"""The package to install, by the name that a library is imported by. The extras would install jax too."""
+
+
+@contextmanager
+def report_missing(library: str, need: str) -> Iterator[None]:
+    """Import an optional library inside this context: `with report_missing("jax", "`init` needs jax"): …`.
+
+    Raises MissingLibraryError, which begins with `need`, where the library is missing or does not load.
+    """
+    try:
+        yield
+    except (ImportError, RuntimeError) as error:  # RuntimeError: versions of jax and jaxlib that do not fit
+        missing = isinstance(error, ModuleNotFoundError) and _root(error) == library
+        state = "is not installed" if missing else f"cannot be imported: {shown(str(error))}"
+        raise MissingLibraryError(f"{need}, which {state}", hint=_install(library)) from error
+
+
+def install_hint(error: BaseException) -> str | None:
+    """The hint for code of the user that failed to import one of these libraries; None for other errors."""
+    root = _root(error) if isinstance(error, ModuleNotFoundError) else ""
+    return _install(root) if root in PACKAGES else None
+
+
+def _root(error: ImportError) -> str:
+    return (error.name or "").partition(".")[0]
+
+
+def _install(library: str) -> str:
+    return f"Install it: `pip install {PACKAGES[library]}`."
