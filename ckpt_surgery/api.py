@@ -97,7 +97,7 @@ def planned(request: Request, overwrite: bool, out: PathLike | None = None) -> P
     if request.dst is None:
         prepared = prepare(request)
     else:
-        where = publication(request.dst, request.dst_step)
+        where = publication(request.dst, request.dst_step, request.dst_item)
         plan_it = functools.partial(prepare, request)
         prepared = prepared_for(where, request.inputs, request.beside, plan_it, overwrite)
     if out is not None:
@@ -125,15 +125,15 @@ def apply(
 
     `recipe` is what `plan` takes, or the path of a saved plan, which has its sources and options.
     The result is one file where the name of `dst` says so (`out.safetensors`), else a directory.
-    `overwrite` replaces the checkpoint, or the empty directory, that is at `dst`; anything else there is
-    refused. `resume` goes on with what an earlier run with the same arguments has written before it was
-    ended; where there is nothing, it starts afresh. `verify` says what is read back before the result is
-    published: `fast`, what was computed or copied, and a few bytes of each linked chunk; `full`, all values;
-    `none`, nothing. `copy_config` says whether config and tokenizer files beside the source come along into a
-    directory of safetensors; None: they do where the source has a `config.json`. `engine` is `local`, threads
-    of this process, or `dask`, processes of a cluster: of the one with the address `scheduler`, or of this
-    machine, `workers` of them. `on_plan` is called once, before any data is read; `progress` is called after
-    each task, from any thread.
+    `overwrite` replaces the checkpoint, or the empty directory, that is at `dst`, or the item `dst_item` of a
+    step there, and removes no other item; anything else there is refused. `resume` goes on with what an
+    earlier run with the same arguments has written before it was ended; where there is nothing, it starts
+    afresh. `verify` says what is read back before the result is published: `fast`, what was computed or
+    copied, and a few bytes of each linked chunk; `full`, all values; `none`, nothing. `copy_config` says
+    whether config and tokenizer files beside the source come along into a directory of safetensors; None:
+    they do where the source has a `config.json`. `engine` is `local`, threads of this process, or `dask`,
+    processes of a cluster: of the one with the address `scheduler`, or of this machine, `workers` of them.
+    `on_plan` is called once, before any data is read; `progress` is called after each task, from any thread.
 
     Raises SurgeryError; then nothing is published.
     """
@@ -152,10 +152,11 @@ def carried_out(request: Request, manner: Manner, engine: str, scheduler: str | 
 
         saved = saved_plans.saved_request(request)
         if saved is not None:
-            place = (saved.destination.path, saved.destination.step)
+            place = (saved.destination.path, saved.destination.step, saved.destination.item)
             reopen = functools.partial(saved_plans.opened_again, saved)
             return _applied(*place, saved.inputs, saved.beside, reopen, manner)
-    place, plan_it = (request.dst, request.dst_step), functools.partial(prepare, request)
+    place = (request.dst, request.dst_step, request.dst_item)
+    plan_it = functools.partial(prepare, request)
     return _applied(*place, request.inputs, request.beside, plan_it, manner)
 
 
@@ -237,7 +238,7 @@ def _on_cluster(request: Request, scheduler: str | None, manner: Manner) -> Resu
     from ckpt_surgery import clusters  # imports what only clusters need
 
     def document() -> bytes:
-        where = publication(str(request.dst), request.dst_step)
+        where = publication(str(request.dst), request.dst_step, request.dst_item)
         plan_it = functools.partial(prepare, request)
         return _document(
             sampled(prepared_for(where, request.inputs, request.beside, plan_it, manner.overwrite))
@@ -271,6 +272,7 @@ def _document(prepared: Prepared) -> bytes:
 def _applied(
     dst: str | None,
     dst_step: int | None,
+    dst_item: str | None,
     inputs: Sequence[str],
     beside: Sequence[str | None],
     prepare: Callable[[], Prepared],
@@ -281,7 +283,7 @@ def _applied(
     if dst is None:
         raise UsageError("there is no destination", hint="Name the directory or file to write.")
     with signals.interruptible():
-        where = publication(dst, dst_step)
+        where = publication(dst, dst_step, dst_item)
         prepared = sampled(prepared_for(where, inputs, beside, prepare, manner.overwrite))
         check_values(prepared.plan, prepared.sources)
         companions = companions_of(prepared, manner.wanted)
@@ -305,7 +307,10 @@ def _carry_out(
         outputs = outputs_of(plan)
         reserves = formats.named(options.format).reserves_record
         room = room_for_record(plan, companions=may_have(options)) if reserves else 0
-        sink = open_sink(options, plan.metadata, stage.work, outputs, sources, where.step_only, room)
+        existing = where.place if prepared.writes_one_item else None
+        sink = open_sink(
+            options, plan.metadata, stage.work, outputs, sources, where.step_only, room, existing
+        )
         written = run(
             plan,
             prepared.sources,

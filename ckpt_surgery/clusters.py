@@ -83,7 +83,7 @@ def applied_on_cluster(
     started = time.monotonic()
     if saved.destination.path is None:
         raise UsageError("there is no destination", hint="Name the directory or file to write.")
-    where = publication(saved.destination.path, saved.destination.step)
+    where = publication(saved.destination.path, saved.destination.step, saved.destination.item)
     parts = shard_places.parts_of(where)
     with signals.interruptible(), _client(cluster) as client, parts.held() as notices:
         threads = sum(client.nthreads().values())
@@ -124,7 +124,7 @@ def saved_for(request: Request, document: Callable[[], bytes]) -> Iterator[Saved
 
 def _begun(saved: SavedRequest, count: int, overwrite: bool) -> Job:
     """The parts of an earlier run of the same plan, or new ones in place of those of another."""
-    where = publication(str(saved.destination.path), saved.destination.step)
+    where = publication(str(saved.destination.path), saved.destination.step, saved.destination.item)
     parts = shard_places.parts_of(where)
     head = head_of(parts)
     if head is not None and dict(head.identity) == dict(identity_of(opened_again(saved))):
@@ -258,7 +258,7 @@ def do_shard(
             )
         given: dict[str, object] = {"memory": memory, "workers": 1, "allow_hooks": allow_hooks}
         with saved_plan(where, parts, head, given) as saved:
-            prepared = opened(saved)
+            prepared = opened(saved).replacing(head.replaces)
         job = Job(prepared, where, parts, head)
         carried_out(job, index, verify, None)
         return Outcome(sum(task.nbytes for task in shares(prepared.plan, head.count)[index]))

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from ckpt_surgery.storage.paths import path_text
 from ckpt_surgery.storage.stores import store_of
 
 DEFAULT_FORMAT = "orbax"
+DEFAULT_ITEM = "default"
+"""Name of the item of a step where neither the caller nor the source has one."""
 
 
 def resolved(request: Request, output: OutputPolicy | None) -> DestinationOptions:
@@ -165,16 +167,19 @@ def open_sink(
     sources: Sequence[Source],
     step_only: bool = False,
     record_bytes: int = 0,
+    existing: str | None = None,
 ) -> Sink:
     """The sink that writes these outputs into a directory, which is published afterwards.
 
     `sources` are the checkpoints that the stored bytes of the outputs are in.
     `step_only`: the directory becomes one step of a CheckpointManager directory that exists. `record_bytes`:
-    room for the record, where the format reserves some.
+    room for the record, where the format reserves some. `existing`: the step that the item is written for,
+    all other items of which stay.
     """
-    sink_options = replace(_sink_options(options, metadata, sources), record_bytes=record_bytes)
+    sink_options = _sink_options(options, metadata, sources)
+    sink_options = replace(sink_options, record_bytes=record_bytes, existing=existing)
     if step_only:
-        sink_options = replace(sink_options, step=None, item=sink_options.item or "default")
+        sink_options = replace(sink_options, step=None, item=sink_options.item or DEFAULT_ITEM)
     return formats.open_sink(options.format, directory, sink_options, outputs)
 
 
@@ -214,6 +219,10 @@ class Publication:
     """Path, or URL in an object store."""
     step_only: bool
     """Whether it is one step of a CheckpointManager directory that exists."""
+    item: str | None = None
+    """Name of the item that the caller wants written there; None where that is left open."""
+    of_items: bool = field(default=False, compare=False)
+    """Whether it has items: a step, or the directory of the item that is named."""
 
     @property
     def is_url(self) -> bool:
@@ -227,7 +236,8 @@ class Publication:
         return Path(self.place)
 
 
-def publication(path: str, step: int | None) -> Publication:
+def publication(path: str, step: int | None, item: str | None = None) -> Publication:
     """The destination itself, or the step's directory where there is a step and the destination exists."""
     step_only = step is not None and is_directory(path)
-    return Publication(os.path.join(path, str(step)) if step_only else path, step_only)
+    of_items = step is not None or item is not None
+    return Publication(os.path.join(path, str(step)) if step_only else path, step_only, item, of_items)

@@ -20,9 +20,11 @@ from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.destinations import DEFAULT_FORMAT, Publication, destination, resolved
+from ckpt_surgery.destinations import DEFAULT_FORMAT, DEFAULT_ITEM, Publication, destination, resolved
+from ckpt_surgery.dropped_items import dropped_items
 from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.engine.staging import checks
+from ckpt_surgery.existing_items import check_items_kept, exists_already, replacement, writes_one_item
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.graph.nodes import reads
@@ -41,7 +43,7 @@ from ckpt_surgery.planner.shares import check_sources_used, target_share
 from ckpt_surgery.planner.target import TARGET, Target, listed_target
 from ckpt_surgery.provenance import configs_of, noted
 from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks
-from ckpt_surgery.replacing import check_step_is_new, replaceable
+from ckpt_surgery.replacing import check_step_is_new
 from ckpt_surgery.requests import InMemory, Request
 from ckpt_surgery.source_warnings import chosen_items, unread_weights
 from ckpt_surgery.storage.listing import is_directory, real_path
@@ -71,18 +73,27 @@ def prepared_for(
         return _prepared_for_url(where, inputs, prepare, overwrite)
     read = [Path(path) for path in beside if path is not None]
     local = [Path(path) for path in inputs if not urls.is_url(path)]
-    checks.check_paths(local, where.path, overwrite, read)
+    one_item = writes_one_item(where)
+    if not overwrite and (refusal := exists_already(where)):
+        raise refusal
+    checks.check_paths(local, where.path, overwrite or one_item, read)
     if where.step_only:
         check_step_is_new(str(where.path.parent), int(where.path.name))
-    replaced = replaceable(where.path) if overwrite else None
+    found = replacement(where, overwrite)
     prepared = prepare()
+    check_items_kept(found, _item_written(where, prepared))
     # A destination that does not exist yet can only be a missing file of a source, beside its other files.
     sources = (s for s in on_disk(prepared.sources.values()) if overwrite or not is_directory(s.path))
     files = (file for source in sources for file in source.files() if not urls.is_url(file))
     checks.check_files(files, where.path)
     costs = prepared.plan.costs
     checks.check_space(where.path, costs.bytes_copied + costs.bytes_computed)
-    return replace(prepared, replaces=replaced)
+    return prepared.replacing(found)
+
+
+def _item_written(where: Publication, prepared: Prepared) -> str | None:
+    """Name of the item that is written; None where the result has no items."""
+    return (prepared.destination.item or DEFAULT_ITEM) if where.of_items else None
 
 
 def _prepared_for_url(
@@ -92,11 +103,12 @@ def _prepared_for_url(
     url_destinations.check_apart(inputs, where.place)
     if where.step_only:
         check_step_is_new(os.path.dirname(where.place), int(os.path.basename(where.place)))
-    replaced = url_destinations.replaceable(where.place) if overwrite else None
+    found = url_destinations.replacement(where, overwrite)
     prepared = prepare()
+    check_items_kept(found, _item_written(where, prepared))
     sources = (s for s in on_disk(prepared.sources.values()) if overwrite or not is_directory(s.path))
     url_destinations.check_files((file for source in sources for file in source.files()), where.place)
-    return replace(prepared, replaces=replaced)
+    return prepared.replacing(found)
 
 
 def with_recipe(request: Request) -> Request:
@@ -122,6 +134,8 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
     inputs = open_inputs(request, loaded)
     inputs = replace(inputs, listings=_spelled_for(options.format, inputs))
     loaded, sources = inputs.loaded, inputs.sources
+    if options.step is not None and options.item is None:
+        options = replace(options, item=inputs.first.item)
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
     metadata, notes = noted(inputs.first, None if request.recipe is None else loaded, options.format)
@@ -154,9 +168,9 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
         keys = [step.leaf.key.text for step in plan.steps]
         metadata = with_scan_layers(metadata, keys, options.step is not None)
     hooks = loaded.hooks if isinstance(loaded.hooks, HookFile) else None
-    return Prepared(
-        replace(plan, warnings=warnings, metadata=metadata), sources, options, memory, workers, hooks
-    )
+    items = dropped_items(sources, options)
+    plan = replace(plan, warnings=warnings, metadata=metadata, dropped_items=items)
+    return Prepared(plan, sources, options, memory, workers, hooks)
 
 
 @dataclass(frozen=True)

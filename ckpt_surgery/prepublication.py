@@ -13,6 +13,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import abridged, shown
+from ckpt_surgery.destinations import DEFAULT_ITEM
 from ckpt_surgery.engine.tracking import Written
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.chunk_checks import chunk_flaw
@@ -118,7 +119,7 @@ def _sorted_out(
 def _reopened(prepared: Prepared, product: str, step_only: bool) -> tuple[Source, Mapping[str, Leaf]]:
     options = prepared.destination
     step = None if step_only else options.step
-    item = options.item or (None if options.step is None else "default")
+    item = options.item or (None if options.step is None else DEFAULT_ITEM)
     forget()  # what was listed before it was written
     try:
         source = formats.open_source(product, options.format, step, item)

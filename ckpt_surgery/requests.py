@@ -63,7 +63,11 @@ class ConvertOptions(TypedDict, total=False):
     dst_step: Annotated[
         int | None, "Number of the step that the destination, a CheckpointManager directory, gets."
     ]
-    dst_item: Annotated[str | None, "Name of the item inside that step; default: `default`."]
+    dst_item: Annotated[
+        str | None,
+        "Name of the item inside that step. A step that exists keeps its other items. Default: that of the "
+        "source's item, else `default`.",
+    ]
     shard_size: Annotated[
         Size | None, "Bytes of arrays per file at most, or a text such as `5GB`; default: one file."
     ]

@@ -11,6 +11,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.destinations import destination
+from ckpt_surgery.dropped_items import dropped_items
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.hooks import HookFile
@@ -124,7 +125,7 @@ def opened_again(request: SavedRequest) -> Prepared:
             f"{shown(request.path)} was made to copy {size} that could be linked",
             hint='Make the plan again with `link_mode="hardlink"`.',
         )
-    plan = replace(plan, inputs=inputs)
+    plan = replace(plan, inputs=inputs, dropped_items=dropped_items(sources, request.destination))
     return Prepared(plan, sources, request.destination, request.memory, request.workers, hooks)
 
 

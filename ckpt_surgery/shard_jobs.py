@@ -74,12 +74,12 @@ def joined_job(saved: SavedRequest, count: int, overwrite: bool, launcher: str =
     """
     if saved.destination.path is None:
         raise UsageError("there is no destination", hint="Name the directory or file to write.")
-    where = publication(saved.destination.path, saved.destination.step)
+    where = publication(saved.destination.path, saved.destination.step, saved.destination.item)
     shard_places.check_format(where, saved.destination.format)
     parts = shard_places.parts_of(where)
     head = head_of(parts)
     if head is not None:
-        prepared = opened(saved)
+        prepared = opened(saved).replacing(head.replaces)
         check_head(head, parts, prepared, count)
         shard_places.check_unwritten(where, head, overwrite)
         return Job(prepared, replace(where, step_only=head.step_only), parts, head)
@@ -158,8 +158,8 @@ def _sink(job: Job, directory: str) -> Sink:
     reserves = formats.named(options.format).reserves_record
     room = room_for_record(plan, job.shards, may_have(options)) if reserves else 0
     sources = list(prepared.sources.values())
-    step_only = job.where.step_only
-    return open_sink(options, plan.metadata, directory, outputs_of(plan), sources, step_only, room)
+    step_only, existing = job.where.step_only, job.where.place if prepared.writes_one_item else None
+    return open_sink(options, plan.metadata, directory, outputs_of(plan), sources, step_only, room, existing)
 
 
 @memory_errors("write the shard")

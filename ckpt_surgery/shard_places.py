@@ -16,6 +16,7 @@ from ckpt_surgery.engine.object_parts import ObjectParts
 from ckpt_surgery.engine.parts import HEAD, Head
 from ckpt_surgery.engine.staging import local, objects
 from ckpt_surgery.engine.staging.leftovers import announce, is_published
+from ckpt_surgery.existing_items import items_of
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.records import Malformed, Record, record_of
@@ -74,7 +75,7 @@ def check_unwritten(where: Publication, head: Head | None, overwrite: bool) -> N
     """Refuse a destination where something is that is not replaced. Raises DestinationError."""
     if where.is_url and head is not None:
         return  # data lies there from the beginning; a marker is refused where the parts are put together
-    replaces = overwrite if head is None else head.replaces is not None
+    replaces = overwrite or where.of_items if head is None else head.replaces is not None
     forget()
     if exists(where.place) and not replaces:
         if head is None:
@@ -90,23 +91,26 @@ def check_unwritten(where: Publication, head: Head | None, overwrite: bool) -> N
 
 def check_not_committed(where: Publication, plan: str) -> None:
     """Refuse to begin again what was published before, as a late shard would. Raises DestinationError."""
-    record = record_at(where.place)
-    if record is not None and dict(record.document.get("shards", {})).get("plan") == plan:
+    if any(dict(record.document.get("shards", {})).get("plan") == plan for record in records_at(where.place)):
         raise DestinationError(
             f"{shown(where.place)}: the shards of this plan were put together and published there",
             hint="There is nothing left to do. To make it again, remove it first.",
         )
 
 
-def record_at(place: str) -> Record | None:
-    """The record of the checkpoint at a path or URL; None where there is none that can be read."""
+def records_at(place: str) -> Iterator[Record]:
+    """The records of the checkpoint at a path or URL, of each item where it has several; those that can be
+    read."""
     forget()
     if not exists(place):
-        return None
-    try:
-        return record_of(formats.open_source(place))
-    except (SourceError, UsageError, Malformed):
-        return None
+        return
+    for item in items_of(place) or (None,):
+        try:
+            record = record_of(formats.open_source(place, item=item))
+        except (SourceError, UsageError, Malformed):
+            continue
+        if record is not None:
+            yield record
 
 
 def is_committed(where: Publication, parts: LocalParts | ObjectParts, head: Head) -> bool:
@@ -114,8 +118,8 @@ def is_committed(where: Publication, parts: LocalParts | ObjectParts, head: Head
     if isinstance(parts, LocalParts):
         with storage_errors(where.path):
             return is_published(parts.directory, where.path)
-    record = record_at(where.place)
-    return record is not None and dict(record.document.get("shards", {})).get("run") == head.run
+    shards = (dict(record.document.get("shards", {})) for record in records_at(where.place))
+    return any(one.get("run") == head.run for one in shards)
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,10 @@ def stage_of(
         return
     forget()
     own = [name for name in walk(where.place, where.place) if url_destinations.is_of_shards(name, head.run)]
-    check = functools.partial(url_destinations.check_same, where.place, head.replaces, head.run)
-    replaces = head.replaces is not None
-    with objects.object_staged(where.place, head.identity, False, replaces, check, own) as draft:
+    found = head.replaces
+    state = None if found is None else found.state
+    check = functools.partial(url_destinations.check_same, where.place, state, head.run)
+    replaces = found is not None and found.overwrites
+    within = options.item if found is not None and found.one_item else None
+    with objects.object_staged(where.place, head.identity, False, replaces, check, own, within) as draft:
         yield ObjectStage(draft)

@@ -154,7 +154,7 @@ def commit(
         with saved_plan(
             where, parts, head, {"memory": memory, "workers": workers, "allow_hooks": allow_hooks}
         ) as saved:
-            prepared = replace(opened(saved), replaces=head.replaces)
+            prepared = opened(saved).replacing(head.replaces)
         check_head(head, parts, prepared, head.count)
         if on_plan is not None:
             on_plan(prepared.plan)
@@ -165,8 +165,7 @@ def commit(
 
 def _check_committed(where: Publication, rolled: tuple[str, ...]) -> None:
     """Raise UsageError unless there is a checkpoint that shards have written."""
-    record = shard_places.record_at(where.place)
-    if rolled or (record is not None and "shards" in record.document):
+    if rolled or any("shards" in record.document for record in shard_places.records_at(where.place)):
         return
     raise UsageError(
         f"{shown(where.place)}: there are no parts to put together",

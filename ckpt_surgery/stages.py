@@ -17,6 +17,7 @@ from ckpt_surgery.engine.staging.objects import ObjectStaging
 from ckpt_surgery.engine.staging.spooled import spooled
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.options import Prepared
+from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.resuming import identity_of
 from ckpt_surgery.storage.record_files import beside, put_record
 from ckpt_surgery.url_destinations import check_directory
@@ -59,8 +60,8 @@ class LocalStage:
     """A temporary directory beside the destination."""
 
     staging: local.Staging
-    replaces: str | None
-    """State of what is replaced, when it was looked at; None: nothing may be there."""
+    replaces: Replacement | None
+    """What is replaced, as it was looked at; None: nothing may be there."""
 
     @property
     def work(self) -> str:
@@ -87,7 +88,8 @@ class LocalStage:
 
     def publish(self) -> None:
         """Rename it to the destination. Raises DestinationError, StorageError, VerificationError."""
-        check_same(self.staging.destination, self.replaces)
+        if self.replaces is not None:
+            check_same(self.staging.destination, self.replaces.state, not self.replaces.one_item)
         local.publish(self.staging, overwrite=self.replaces is not None)
 
 
@@ -197,19 +199,21 @@ def _protect(staging: ObjectStaging, sparse: bool) -> None:
 @contextlib.contextmanager
 def _in_store(prepared: Prepared, url: str, resume: bool) -> Iterator[Stage]:
     """The place for a result in a store."""
-    replaces = prepared.replaces is not None
+    found = prepared.replaces
+    replaces = found is not None and found.overwrites
 
     def check() -> None:
         if not is_file(prepared.destination):
             check_directory(url)
-        check_url(url, prepared.replaces)
+        check_url(url, None if found is None else found.state)
 
     chosen = formats.named(prepared.destination.format)
     if not chosen.stores:
         with _spooled(prepared, url, resume, check) as stage:
             yield stage
         return
-    with objects.object_staged(url, identity_of(prepared), resume, replaces, check) as staging:
+    within = prepared.destination.item if prepared.writes_one_item else None
+    with objects.object_staged(url, identity_of(prepared), resume, replaces, check, within=within) as staging:
         _protect(staging, chosen.sparse)
         yield ObjectStage(staging)
 

@@ -16,6 +16,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.readback import PIECE, Findings, differs, range_crc
 from ckpt_surgery.storage.companion_names import is_companion
 from ckpt_surgery.storage.failures import told
+from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory, paths_below, real_path
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.record_files import RECORD_NAME, record_file
@@ -70,7 +71,7 @@ def check_structure(
     directory = _directory_of(source)
     if directory is None:
         return
-    for name, document in expected.documents.items():
+    for name, document in {**expected.documents, **_documents_of_step(directory, expected)}.items():
         path = _joined(directory, name)
         if name.startswith(ABOVE) and not exists(path):
             continue  # the item alone was copied
@@ -82,6 +83,19 @@ def check_structure(
             continue
         if found != document.crc:
             findings.add(None, None, f"the file {shown(name)}: {differs(found, document.crc)}")
+
+
+def _documents_of_step(directory: str, expected: Structure) -> Mapping[str, Document]:
+    """Checksums of files beside the item that were written anew since, with another item of the step."""
+    place = os.path.join(os.path.dirname(directory), RECORD_NAME)
+    if not any(name.startswith(ABOVE) for name in expected.documents) or not exists(place):
+        return {}
+    try:
+        listed = read_json(place).get("documents", {}).items()
+        found = {f"{ABOVE}{name}": Document(int(length), int(crc)) for name, (length, crc) in listed}
+    except (SourceError, AttributeError, TypeError, ValueError):
+        return {}
+    return {name: document for name, document in found.items() if name in expected.documents}
 
 
 def _first_elements(leaves: Mapping[str, Leaf]) -> dict[str, int]:
@@ -101,7 +115,8 @@ def _names(source: Source, directory: str) -> Iterator[str]:
     """
     yield from (n for n in paths_below(directory) if n != RECORD_NAME and not is_companion(n))
     if source.item is not None and real_path(directory) != real_path(source.path):
-        yield from (f"{ABOVE}{name}" for name in directory_names(os.path.dirname(directory)).files)
+        files = directory_names(os.path.dirname(directory)).files
+        yield from (f"{ABOVE}{name}" for name in files if name != RECORD_NAME)
 
 
 def _joined(directory: str, name: str) -> str:

@@ -5,7 +5,15 @@ from collections.abc import Iterable, Sequence
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import DestinationError, UsageError
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.destinations import Publication
 from ckpt_surgery.engine.staging import object_leftovers as leftovers
+from ckpt_surgery.existing_items import (
+    exists_already,
+    item_replacement,
+    whole_replacement,
+    writes_one_item,
+)
+from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.replacing import check_one
 from ckpt_surgery.storage.listing import digest, exists, is_directory, walk
 from ckpt_surgery.storage.reading import stat_file
@@ -74,6 +82,39 @@ def replaceable(url: str) -> str | None:
         return None
     check_one(url, {name for attempt in found.attempts for name in attempt.objects})
     return state
+
+
+def replacement(where: Publication, overwrite: bool) -> Replacement | None:
+    """What is at a URL, and what of it a run replaces; None: nothing. Raises DestinationError.
+
+    As `existing_items.replacement`, except that nothing is refused here where a run has begun to publish:
+    the next run completes that first.
+    """
+    url = where.place
+    state = state_of(url)
+    if state is None:
+        return None
+    if writes_one_item(where):
+        return _item_replacement(where, overwrite, state)
+    if not overwrite:
+        if error := exists_already(where):
+            raise error
+        return None
+    state = replaceable(url)
+    return None if state is None else whole_replacement(where, url, state)
+
+
+def _item_replacement(where: Publication, overwrite: bool, state: str) -> Replacement:
+    """What one item replaces in a step. What ended runs left there does not count."""
+    url, item = where.place, str(where.item)
+    found = leftovers.examine(*store_of(url))
+    items = sorted({name.partition("/")[0] for name in found.others if "/" in name})
+    if any(attempt.switching for attempt in found.attempts):
+        stays = tuple(name for name in items if name != item)
+        return Replacement(url, state, one_item=True, items=(item,) if overwrite else (), stays=stays)
+    left = {name for attempt in found.attempts for name in attempt.objects}
+    below = {name.removeprefix(f"{item}/") for name in left if name.startswith(f"{item}/")}
+    return item_replacement(where, url, items, overwrite, state, below)
 
 
 def check_directory(url: str) -> None:

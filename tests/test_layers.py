@@ -56,6 +56,8 @@ OF_API = {
         "choosing",
         "layer_stacks",
         "companions",
+        "dropped_items",
+        "existing_items",
         "merges",
         "models",
         "reporting",

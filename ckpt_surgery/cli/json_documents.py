@@ -133,6 +133,32 @@ class DroppedLeaf(Document):
     """The reason, such as `drop` or `not in target`."""
 
 
+class DroppedItem(Document):
+    """An item beside the one that is read, which the result does not get."""
+
+    source: str
+    """Name of the source."""
+    item: str
+    """Name of the item."""
+    kind: Literal["arrays", "json", "other"]
+    """What it holds."""
+    bytes: int
+    """Size of its files."""
+    why: str
+    """The reason, such as `DST has no items`."""
+
+
+class Replacement(Document):
+    """What a run replaces at its destination."""
+
+    path: str
+    """The checkpoint, or the step whose items are replaced."""
+    items: list[str]
+    """Names of the items that are replaced; empty where there are none."""
+    stays: list[str]
+    """Names of the items of the step that stay."""
+
+
 class VerifiedRun(Document):
     """How a result was read back before it was published."""
 
@@ -183,6 +209,10 @@ class PlanDocument(Versioned):
     """Every leaf of the result."""
     dropped: list[DroppedLeaf]
     """Every leaf of the sources that is not in the result."""
+    dropped_items: list[DroppedItem]
+    """Every item of the steps that are read which is not in the result."""
+    replaces: Replacement | None
+    """What is replaced; null where nothing is."""
     warnings: list[str]
     """What is allowed and may still be a mistake."""
     restorable_by: dict[str, str]

@@ -280,7 +280,11 @@ def plan_options(function: F) -> F:
             metavar="N",
             help="Write DST/N/ITEM, for a CheckpointManager.",
         ),
-        click.option("--dst-item", metavar="NAME", help="Name of that item. [default: default]"),
+        click.option(
+            "--dst-item",
+            metavar="NAME",
+            help="Name of that item; a step that exists keeps its others. [default: as in SRC, else default]",
+        ),
         click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads."),
         json_option,
         report_option,

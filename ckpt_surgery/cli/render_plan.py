@@ -21,6 +21,7 @@ from ckpt_surgery.report.plan import (
     linked_sources,
     param_rows,
     plan_rows,
+    replacement_text,
     totals,
     version_text,
 )
@@ -37,6 +38,9 @@ STYLES = {
     "dropped": "bold red",
 }
 """Style of each fate, in the order of the diff: possible surprises come last, next to the prompt."""
+
+KINDS = {"arrays": "arrays, ", "json": "JSON, ", "other": ""}
+"""What an item holds."""
 
 LOUD = frozenset({"defaulted", "dropped"})
 """Fates that are written in capitals, so that they stand out without colour too."""
@@ -65,8 +69,12 @@ def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterat
         text = f"{number_of(sum(r.total for r in kept), 'leaf')}, {bytes_text(sum(r.nbytes for r in kept))}"
         yield _word("kept").append(text, "dim")
     yield from row_lines(rows, width, full)
-    if kept or rows:
+    yield from _item_lines(plan)
+    if kept or rows or plan.dropped_items:
         yield Text()
+    replacement = replacement_text(plan.replaces)
+    if replacement is not None:
+        yield Text(replacement)
     yield _totals(plan)
     yield _costs(plan)
     if plan.costs.bytes_linkable:
@@ -212,6 +220,15 @@ def _reason(row: Row) -> str:
     if row.rule is None:
         return "the target's value" if row.fate == "defaulted" else shown(row.why)
     return shown(row.rule.title) + ("" if row.rule.line is None else f", line {row.rule.line}")
+
+
+def _item_lines(plan: "Plan") -> Iterator[Text]:
+    """The items of the sources' steps that the result does not get."""
+    several = len({gone.source for gone in plan.dropped_items}) > 1
+    for gone in plan.dropped_items:
+        name = shown(f"{gone.source}:{gone.item}" if several else gone.item)
+        about = f"  {KINDS[gone.kind]}{bytes_text(gone.nbytes)}: {shown(gone.why)}"
+        yield _word("dropped").append(f"item  {name}").append(about, "dim")
 
 
 def _totals(plan: "Plan") -> Text:

@@ -21,6 +21,7 @@ from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.journal import finished_json, parsed_finished
 from ckpt_surgery.engine.tracking import Done, Part
+from ckpt_surgery.planner.plan import Replacement
 
 HEAD = "head.json"
 
@@ -35,8 +36,8 @@ class Head:
     """Version of the program, and digests of the plan and of its sources."""
     count: int
     """Number of shards."""
-    replaces: str | None
-    """State of what is replaced, when it was looked at; None: nothing may be there."""
+    replaces: Replacement | None
+    """What is replaced, as it was looked at; None: nothing may be there."""
     step_only: bool
     """Whether the destination is one step of a CheckpointManager directory that exists."""
     launcher: str = ""
@@ -98,9 +99,16 @@ def head_of(parts: Parts) -> Head | None:
     if text is None:
         return None
     try:
-        return Head(**json.loads(text))
-    except (ValueError, TypeError) as error:
+        document = json.loads(text)
+        return Head(**{**document, "replaces": _replacement(document["replaces"])})
+    except (ValueError, TypeError, KeyError) as error:
         raise _damaged(parts, HEAD, error) from error
+
+
+def _replacement(document: Mapping[str, Any] | None) -> Replacement | None:
+    if document is None:
+        return None
+    return Replacement(**{**document, "items": tuple(document["items"]), "stays": tuple(document["stays"])})
 
 
 def head_bytes(head: Head) -> bytes:

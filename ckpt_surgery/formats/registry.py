@@ -65,6 +65,8 @@ class SinkOptions:
     file_name: str | None = None
     """Name of the one file that the checkpoint consists of; None where it is a whole directory.
     Never None where the format's `is_file` is true of the destination's name."""
+    existing: str | None = None
+    """Path or URL of the step that the item is written for. All other items of it are in the new one too."""
     model_files: Callable[[], Mapping[str, bytes]] = dict
     """Reads the files of the sources' model, for a format that holds them beside the arrays."""
 

@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.protocols import LinkMode, Source
 from ckpt_surgery.language.hooks import HookFile
-from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.plan import Plan, Replacement
 
 
 @dataclass(frozen=True)
@@ -47,5 +47,17 @@ class Prepared:
     workers: int
     hooks: HookFile | None
     """The hooks of the recipe that the plan was made from; None if it has none or they must not run."""
-    replaces: str | None = None
-    """State in which what is replaced was checked; None where nothing is replaced."""
+
+    @property
+    def replaces(self) -> Replacement | None:
+        """What is at the destination; None where nothing may be there."""
+        return self.plan.replaces
+
+    @property
+    def writes_one_item(self) -> bool:
+        """Whether one item is written for a step that exists, all other items of which stay."""
+        return self.replaces is not None and self.replaces.one_item
+
+    def replacing(self, replacement: Replacement | None) -> "Prepared":
+        """The same for a destination at which this is."""
+        return replace(self, plan=replace(self.plan, replaces=replacement))

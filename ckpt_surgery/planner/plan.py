@@ -113,6 +113,47 @@ class Input:
     """Its files with samples, by their paths within it; empty where the plan was only looked at."""
 
 
+@frozen()
+class DroppedItem:
+    """An item of a source's step that the result does not get."""
+
+    source: str
+    """Name of the source."""
+    item: str
+    """Name of the item."""
+    kind: str
+    """`arrays`, `json` or `other`."""
+    nbytes: int
+    """Size of its files."""
+    why: str
+    """The reason, such as `only the item items is written`."""
+
+
+@frozen()
+class Replacement:
+    """What is at the destination, and what a run replaces of it."""
+
+    path: str
+    """Path or URL: of a checkpoint, or of a step where one item of it is written."""
+    state: str
+    """A text that changes with anything there."""
+    one_item: bool = False
+    """Whether one item is written into a step; all its other items stay."""
+    items: tuple[str, ...] = ()
+    """Names of the items that are replaced; empty where there are none."""
+    stays: tuple[str, ...] = ()
+    """Names of the items that stay."""
+    leaves: int | None = None
+    """Number of leaves that are replaced; None where nobody has counted them."""
+    nbytes: int = 0
+    """Size of the files that are replaced."""
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether anything goes: not where an item is added."""
+        return not self.one_item or bool(self.items)
+
+
 @dataclass(frozen=True)
 class Costs:
     """What it takes to carry out a plan, in bytes."""
@@ -165,5 +206,9 @@ class Plan:
     """The recipe's params, their values, and where these come from."""
     hooks_sha256: str | None = None
     """Hexadecimal digest of the file of hooks; None if the recipe has no hooks."""
+    dropped_items: tuple[DroppedItem, ...] = ()
+    """The items beside those that are read, which the result does not get."""
+    replaces: Replacement | None = None
+    """What is at the destination; None where nothing is, or no destination was looked at."""
     restorable_by: Mapping[str, str] = field(default_factory=dict)
     """The oldest version of each package that can restore the result; of packages for which it is known."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from ckpt_surgery.core.documents import JSON_SCHEMA, key_json, spec_json
 from ckpt_surgery.language.params import ParamValue
-from ckpt_surgery.planner.plan import Dropped, Fate, Input, Plan, Step
+from ckpt_surgery.planner.plan import Dropped, DroppedItem, Fate, Input, Plan, Replacement, Step
 
 DROPPED = "dropped"
 """The fate of a source leaf that feeds no output, beside those of `Fate`."""
@@ -40,9 +40,22 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         },
         "leaves": [step_json(step) for step in plan.steps],
         "dropped": [dropped_json(gone) for gone in plan.dropped],
+        "dropped_items": [_item_json(gone) for gone in plan.dropped_items],
+        "replaces": _replacement_json(plan.replaces),
         "warnings": list(plan.warnings),
         "restorable_by": dict(plan.restorable_by),
     }
+
+
+def _item_json(gone: DroppedItem) -> dict[str, Any]:
+    about = {"item": gone.item, "kind": gone.kind, "bytes": gone.nbytes, "why": gone.why}
+    return {"source": gone.source, **about}
+
+
+def _replacement_json(found: Replacement | None) -> dict[str, Any] | None:
+    if found is None or not found.overwrites:
+        return None
+    return {"path": found.path, "items": list(found.items), "stays": list(found.stays)}
 
 
 def _param_json(value: ParamValue) -> dict[str, Any]:

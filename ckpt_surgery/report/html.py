@@ -24,7 +24,7 @@ from ckpt_surgery.planner.plan import Dropped, Plan, Step
 from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe
-from ckpt_surgery.report.plan import plan_document, why_of
+from ckpt_surgery.report.plan import plan_document, replacement_text, why_of
 from ckpt_surgery.report.subtrees import ALL_WAYS, WAYS, Subtree, shares_of, subtrees
 
 ASSETS = Path(__file__).parent / "assets"
@@ -225,6 +225,14 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]
 
 
 def _warnings(plan: Plan) -> Iterator[str]:
+    replacement = replacement_text(plan.replaces)
+    items = [
+        f"DROPPED item {gone.item}, {bytes_text(gone.nbytes)}: {gone.why}" for gone in plan.dropped_items
+    ]
+    if replacement or items:
+        yield '<section id="items"><h2>Items and destination</h2><ul>'
+        yield "".join(f"<li>{_text(line)}</li>" for line in ([replacement] if replacement else []) + items)
+        yield "</ul></section>"
     if plan.warnings:
         yield '<section id="warnings"><h2>Warnings</h2><ul>'
         yield "".join(f"<li>{_text(warning)}</li>" for warning in plan.warnings)

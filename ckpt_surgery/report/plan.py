@@ -9,9 +9,10 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import parts_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import AdoptedFile, Companion
+from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.origins import origins, printed_origin
-from ckpt_surgery.planner.plan import Dropped, Fate, Plan, Step, Transfer
+from ckpt_surgery.planner.plan import Dropped, Fate, Plan, Replacement, Step, Transfer
 from ckpt_surgery.planner.plan_json import DROPPED, counts, plan_json
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe
@@ -119,7 +120,7 @@ def totals(plan: Plan) -> Totals:
 
 def has_changes(plan: Plan) -> bool:
     """Whether the result differs from the first source in any key or value."""
-    return bool(plan.dropped) or any(step.fate is not Fate.KEPT for step in plan.steps)
+    return bool(plan.dropped or plan.dropped_items) or any(step.fate is not Fate.KEPT for step in plan.steps)
 
 
 def plan_document(plan: Plan, **ran: Any) -> dict[str, Any]:
@@ -129,6 +130,20 @@ def plan_document(plan: Plan, **ran: Any) -> dict[str, Any]:
     `companions`.
     """
     return {**plan_json(plan), **ran}
+
+
+def replacement_text(found: Replacement | None) -> str | None:
+    """What a run replaces, adds and leaves at its destination; None where there is nothing to be said."""
+    if found is None or not (found.one_item or found.items or found.nbytes):
+        return None
+    path, items = shown(found.path), ", ".join(map(shown, found.items))
+    stays = f"; stays: {', '.join(map(shown, found.stays))}" if found.stays else ""
+    if not found.overwrites:
+        return f"adds an item to {path}{stays}"
+    if not found.one_item:
+        return f"replaces {path}: {items}" if items else f"replaces {path} ({bytes_text(found.nbytes)})"
+    leaves = "1 leaf" if found.leaves == 1 else f"{found.leaves:,} leaves"
+    return f"replaces {path}/{items} ({leaves}, {bytes_text(found.nbytes)}){stays}"
 
 
 def why_of(step: Step) -> str:

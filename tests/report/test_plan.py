@@ -263,6 +263,8 @@ def test_plan_json_is_as_documented():
         "dropped": [
             {"source": "source:opt/x", "components": ["opt", "x"], "rule": "rules[3]", "why": "drop"}
         ],
+        "dropped_items": [],
+        "replaces": None,
         "warnings": ["mind this"],
         "restorable_by": {},
     }

@@ -131,12 +131,14 @@ def _entries(path: Path) -> Iterator[tuple[str, os.stat_result]]:
             pending += [(os.path.join(name, e.name), e.stat(follow_symlinks=False)) for e in entries]
 
 
-def check_same(destination: Path, state: str | None) -> None:
-    """Refuse to replace what is not in the state in which it was checked. What is gone needs no check.
+def check_same(destination: Path, state: str | None, gone_is_same: bool = True) -> None:
+    """Refuse to replace what is not in the state in which it was checked. What is gone needs no check, unless
+    parts of it were to stay (`gone_is_same=False`).
 
     Raises DestinationError.
     """
-    if state is not None and state_of(destination) not in (None, state):
+    same = (None, state) if gone_is_same else (state,)
+    if state is not None and state_of(destination) not in same:
         raise DestinationError(
             f"{path_text(destination)}: changed during this run, so it was not replaced",
             hint="Look at what is there now; then run again.",

@@ -12,7 +12,7 @@ and it is no younger than the run's latest sign of life and the lease that this 
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,10 @@ class Journal:
     """While switching: data that is to be copied to its name, with the name that it lies under."""
     data: frozenset[str] = frozenset()
     """While switching: names of all data."""
+    around: Mapping[str, str] = field(default_factory=dict)
+    """Versions of all other objects of a step that one item is written for. They stay."""
+    amended: Mapping[str, bytes] = field(default_factory=dict)
+    """While switching: what takes the place of some of those, after the marker."""
 
     @property
     def marker(self) -> str:
@@ -81,15 +85,25 @@ def to_bytes(journal: Journal) -> bytes:
         "run": journal.run,
         "identity": dict(journal.identity),
         "before": dict(journal.before),
+        "around": dict(journal.around),
         "adopted": sorted(journal.adopted),
         "state": journal.state,
     }
     if journal.state == SWITCHING:
-        documents = journal.documents.items()
-        document["documents"] = [[name, base64.b64encode(data).decode("ascii")] for name, data in documents]
+        document["documents"] = _encoded(journal.documents)
+        document["amended"] = _encoded(journal.amended)
         document["waiting"] = dict(journal.waiting)
         document["data"] = sorted(journal.data)
     return json.dumps(document).encode("ascii")
+
+
+def _encoded(documents: Mapping[str, bytes]) -> list[list[str]]:
+    """Documents in their order."""
+    return [[name, base64.b64encode(data).decode("ascii")] for name, data in documents.items()]
+
+
+def _decoded(pairs: Iterable[tuple[str, str]]) -> dict[str, bytes]:
+    return {name: base64.b64decode(data) for name, data in pairs}
 
 
 def from_bytes(content: bytes) -> Journal | None:
@@ -103,9 +117,11 @@ def from_bytes(content: bytes) -> Journal | None:
             dict(document["before"]),
             frozenset(document["adopted"]),
             document["state"],
-            {name: base64.b64decode(data) for name, data in document.get("documents", [])},
+            _decoded(document.get("documents", [])),
             dict(document.get("waiting", {})),
             frozenset(document.get("data", [])),
+            dict(document.get("around", {})),
+            _decoded(document.get("amended", [])),
         )
     except (AssertionError, KeyError, TypeError, ValueError):
         return None

@@ -97,6 +97,7 @@ def _own_objects(run: str, journal: Journal | None, objects: Mapping[str, Stat])
         name: stat
         for name, stat in objects.items()
         if name not in journal.before
+        and name not in journal.around
         and name not in journal.adopted
         and not name.startswith(OWN)
         and stat.modified <= until

@@ -2,7 +2,8 @@
 
 All data is there before. One object, the marker, makes a checkpoint complete: the older one's is deleted
 before any of its other objects changes, the new one's is put last. A process that dies in between leaves a
-destination without marker and the journal, from which the next run goes on to the same end.
+destination without marker and the journal, from which the next run goes on to the same end. Where one item of
+a step is written, the files of the step that list its items are replaced after the item's marker.
 """
 
 import contextlib
@@ -78,8 +79,13 @@ class Switch:
 
         Raises DestinationError where another process has written meanwhile, StorageError.
         """
-        if self._is_done():
-            return
+        if not self._is_done():
+            self._replace()
+        for name, data in self._journal.amended.items():
+            self._write(name, data, Version(self._journal.around[name]))
+
+    def _replace(self) -> None:
+        """Take the older checkpoint away, and put the new one."""
         self._retire()
         marker = self._journal.marker
         _each(self._bring, [one for one in self._journal.waiting.items() if one[0] != marker])

@@ -95,13 +95,16 @@ def object_staged(
     overwrite: bool = False,
     check: Callable[[], None] = _unchecked,
     adopted: Collection[str] = (),
+    within: str | None = None,
 ) -> Iterator[ObjectStaging]:
     """Lock a destination in a store and note there what this run does; remove both at the end.
 
     `identity` says what the run does. With `resume`, the objects of an ended run that did the same are taken
     over, where it has left finished tasks. With `overwrite`, whatever is there is replaced; `check` is called
     once the lock is held and before anything is written, and raises where that is not what was looked at.
-    `adopted`: names below the destination of data that others wrote for this run.
+    `adopted`: names below the destination of data that others wrote for this run. `within`: name of the one
+    item that is written, where the destination is a step whose other items stay: only what lies below it is
+    replaced.
 
     What ended runs left is put in order first: a publication that had begun is carried to its end, other
     objects are removed.
@@ -122,7 +125,7 @@ def object_staged(
             lock, taken = acquire(store, lock_name(prefix), this_process(secrets.token_hex(8)))
         with giving_signs(lock.renew):
             check()
-            staging = _begun(url, store, prefix, lock, identity, resume, overwrite, adopted)
+            staging = _begun(url, store, prefix, lock, identity, resume, overwrite, adopted, within)
             staging.notices = taken.notices + staging.notices
             store.put(f"{prefix}/{journal_name(staging.run)}", to_bytes(staging.journal))
             with (
@@ -172,22 +175,26 @@ def _begun(
     resume: bool,
     overwrite: bool,
     adopted: Collection[str],
+    within: str | None,
 ) -> ObjectStaging:
     """Put in order what ended runs left; the run that can begin then."""
     found = leftovers.examine(store, prefix)
     notices = _rolled_forward(url, store, prefix, lock, found)
     if notices:
         found = leftovers.examine(store, prefix)
-    others = {name: stat for name, stat in found.others.items() if name not in adopted}
+    present = {name: stat for name, stat in found.others.items() if name not in adopted}
+    prefix_of_item = "" if within is None else f"{within}/"
+    others = {name: stat for name, stat in present.items() if name.startswith(prefix_of_item)}
+    around = {name: stat.version for name, stat in present.items() if name not in others}
     if others and not overwrite:
-        raise _exists(url, notices)
+        raise _exists(url if within is None else f"{url}/{within}", notices)
     taken_up = _to_resume(found, url, identity) if resume else None
     if resume and taken_up is None:
         notices.append(f"there is nothing to resume for {shown(url)}: this run starts afresh")
     notices += leftovers.clear(store, prefix, [one for one in found.attempts if one is not taken_up])
     run = lock.owner.run if taken_up is None else taken_up.run
     before = {name: stat.version for name, stat in others.items()}
-    journal = Journal(run, identity, before, frozenset(adopted))
+    journal = Journal(run, identity, before, frozenset(adopted), around=around)
     written = {name: stat for name, stat in found.others.items() if name in adopted}
     if taken_up is not None:
         written |= taken_up.data
@@ -206,6 +213,7 @@ def _rolled_forward(
             switch.clear()
             leftovers.forget_run(store, prefix, attempt.run, attempt.objects)
             notices.append(f"completed {shown(url)}, which a run had begun to publish before it ended")
+            forget()
     return notices
 
 
@@ -251,7 +259,8 @@ def publish(staging: ObjectStaging) -> None:
     checkpoint.
     """
     draft, lock = staging.draft, staging.lock
-    documents = draft.documents
+    amended = {name: data for name, data in draft.documents.items() if name in staging.journal.around}
+    documents = {name: data for name, data in draft.documents.items() if name not in amended}
     waiting = {name: place for name, place in draft.places.items() if name != place}
     if not documents and not waiting:
         raise VerificationError(f"{shown(staging.url)}: nothing was written that makes it a checkpoint")
@@ -264,6 +273,7 @@ def publish(staging: ObjectStaging) -> None:
             documents=in_order(documents, lock.owner.run),
             waiting=waiting,
             data=frozenset(draft.data),
+            amended=amended,
         )
         staging.switching = True
         staging.store.put(f"{staging.prefix}/{journal_name(staging.run)}", to_bytes(journal))
@@ -296,7 +306,8 @@ def _check_unchanged(staging: ObjectStaging) -> None:
     written = set(staging.draft.places.values())
     mine = {name for name in there if name.startswith(own)} | written | {journal_name(staging.run)}
     others = {name: stat.version for name, stat in there.items() if name not in mine}
-    changed = [name for name in {**others, **staging.journal.before} if _differs(name, others, staging)]
+    before = {**staging.journal.before, **staging.journal.around}
+    changed = [name for name in {**others, **before} if others.get(name) != before.get(name)]
     lost = sorted(written - set(there))
     if changed or lost:
         name = min(changed) if changed else lost[0]
@@ -305,10 +316,6 @@ def _check_unchanged(staging: ObjectStaging) -> None:
             f"{shown(f'{staging.url}/{name}')}: {what} during this run, so nothing was published",
             hint="Look at what is there now; then run again.",
         )
-
-
-def _differs(name: str, others: Mapping[str, str], staging: ObjectStaging) -> bool:
-    return others.get(name) != staging.journal.before.get(name)
 
 
 # --- the end --------------------------------------------------------------------------------------
@@ -370,11 +377,7 @@ def _clean_up(staging: ObjectStaging | None, lock: ObjectLock, failure: BaseExce
             state = "is as it was before" if staging.journal.before else "does not exist"
             add(failure, f"nothing was published: {shown(staging.url)} {state}")
         if _is_kept(staging, failure):
-            add(
-                failure,
-                f"what was written is kept below {shown(staging.url)}",
-                hint=GO_ON,
-            )
+            add(failure, f"what was written is kept below {shown(staging.url)}", hint=GO_ON)
         else:
             left = _removed(staging)
     for sentence in left + _released(lock):

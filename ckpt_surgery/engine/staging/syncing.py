@@ -10,6 +10,7 @@ import errno
 import fcntl
 import math
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -57,14 +58,19 @@ def interruptibly(work: Callable[[], None], seconds: float = math.inf) -> bool:
 
 
 def sync_tree(directory: Path) -> None:
-    """Synchronize every file, and every directory after its contents. Raises OSError."""
+    """Synchronize every file, and every directory after its contents. Raises OSError.
+
+    Links and pipes are names alone, which the directories hold.
+    """
 
     def refuse(error: OSError) -> None:
         raise error
 
     for folder, _, files in os.walk(directory, topdown=False, onerror=refuse):
         for name in files:
-            sync_file(Path(folder, name))
+            path = Path(folder, name)
+            if stat.S_ISREG(os.lstat(path).st_mode):
+                sync_file(path)
         sync_directory(Path(folder))
 
 

@@ -21,7 +21,7 @@ from ckpt_surgery.formats.shared.orbax_layout import (
     COMMIT_FILE,
     STEP_NAME,
     UNFINISHED,
-    has_any,
+    committed,
     is_checkpoint,
     is_item,
     is_orbax,
@@ -37,7 +37,6 @@ from ckpt_surgery.formats.shared.steps import (
 )
 from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import check_link, directory_names, exists, is_directory, real_path
-from ckpt_surgery.storage.publications import is_published
 
 JSON_FILE = "metadata"
 """The file of an item that Orbax's JsonSave wrote."""
@@ -96,22 +95,6 @@ def _check_finished(directory: str) -> None:
             f"and its {CHECKPOINT_METADATA} has no commit time",
             hint="The save was interrupted; use another checkpoint.",
         )
-
-
-def committed(directory: str) -> bool:
-    """Whether the save that wrote `directory` finished.
-
-    Orbax writes `_CHECKPOINT_METADATA` at the start of a save and sets its commit time at the end;
-    checkpoints older than that file are renamed into place when they are complete.
-    """
-    path = os.path.join(directory, CHECKPOINT_METADATA)
-    if has_any(directory, COMMIT_FILE):
-        return True
-    if not is_published(directory):
-        return False
-    if not exists(path):
-        return True
-    return read_json(path).get("commit_timestamp_nsecs") is not None
 
 
 def locate(path: str, selection: Selection) -> OrbaxItem:

@@ -21,6 +21,8 @@ Document: TypeAlias = dict[str, Any]
 """A JSON object."""
 
 
+COMMITTED = b"Checkpoint commit was successful"
+"""What Orbax writes into commit files."""
 HANDLER = "orbax.checkpoint._src.handlers.standard_checkpoint_handler.StandardCheckpointHandler"
 """Handler with which a CheckpointManager restores the item if it is asked for a step without arguments."""
 

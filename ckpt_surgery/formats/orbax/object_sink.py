@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import Output
-from ckpt_surgery.formats.orbax.documents import about_checkpoint, documents
+from ckpt_surgery.formats.orbax.documents import COMMITTED, about_checkpoint, documents
 from ckpt_surgery.formats.orbax.encoder import places
+from ckpt_surgery.formats.orbax.existing import documents_of_step
 from ckpt_surgery.formats.orbax.object_writer import NOTES, Entries, ObjectWriter, written_by
 from ckpt_surgery.formats.orbax.structure import STRUCTURE, structure_bytes
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
@@ -27,7 +28,6 @@ from ckpt_surgery.storage.stores import store_of
 
 NODES = "d"
 """The directory of an item that the nodes of its index are in; before that is put, of an earlier attempt."""
-COMMITTED = b"Checkpoint commit was successful"
 
 
 class ObjectSink:
@@ -74,7 +74,14 @@ class ObjectSink:
             store.put(self._name(self._item, STRUCTURE), structure)
         for name, document in documents(self.outputs, zarr, self._options.metadata).items():
             store.put(self._name(self._item, name), json.dumps(document).encode())
-        within = None if self._item == self._step else self._item.rpartition("/")[2]
+        item = self._item.rpartition("/")[2]
+        if self._options.existing is not None:
+            store.put(self._name(self._item, COMMIT_FILE), COMMITTED)
+            of_step = documents_of_step(self._options.existing, item, self._started)
+            for file, text in of_step.items():
+                store.put(self._name(self._step, file), text)
+            return
+        within = None if self._item == self._step else item
         about = about_checkpoint(within, self._started, self._options.metadata)
         store.put(self._name(self._step, CHECKPOINT_METADATA), json.dumps(about).encode())
         for directory in dict.fromkeys((self._item, self._step)):

@@ -18,8 +18,9 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import Output, Sink
-from ckpt_surgery.formats.orbax.documents import about_checkpoint, documents
+from ckpt_surgery.formats.orbax.documents import COMMITTED, about_checkpoint, documents
 from ckpt_surgery.formats.orbax.encoder import directories
+from ckpt_surgery.formats.orbax.existing import documents_of_step, link_others
 from ckpt_surgery.formats.orbax.structure import STRUCTURE, structure_bytes
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.orbax.writer import OrbaxWriter
@@ -127,11 +128,18 @@ class OrbaxSink:
 
     def _commit(self) -> None:
         """Write the files that tell Orbax that the save was finished, the item's before the step's."""
-        within = self._item_directory.name if self._item_directory != self._step_directory else None
+        step, item = self._step_directory, self._item_directory
+        if self._options.existing is not None:
+            link_others(Path(self._options.existing), step, item.name)
+            for name, text in documents_of_step(self._options.existing, item.name, self._started).items():
+                (step / name).write_bytes(text)
+            (item / COMMIT_FILE).write_bytes(COMMITTED)
+            return
+        within = item.name if item != step else None
         about = about_checkpoint(within, self._started, self._options.metadata)
-        (self._step_directory / CHECKPOINT_METADATA).write_text(json.dumps(about), encoding="utf-8")
-        for directory in dict.fromkeys((self._item_directory, self._step_directory)):
-            (directory / COMMIT_FILE).write_text("Checkpoint commit was successful", encoding="utf-8")
+        (step / CHECKPOINT_METADATA).write_text(json.dumps(about), encoding="utf-8")
+        for directory in dict.fromkeys((item, step)):
+            (directory / COMMIT_FILE).write_bytes(COMMITTED)
 
 
 def _database_name(worker: str) -> str:

@@ -26,9 +26,11 @@ from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.zarr_arrays import CACHE_BYTES, ArrayReader
 from ckpt_surgery.formats.shared.zarr_files import StoredArray
 from ckpt_surgery.storage.failures import DAMAGED, named
-from ckpt_surgery.storage.listing import FileStat, digest, walk
+from ckpt_surgery.storage.listing import FileStat, digest, exists, walk
 from ckpt_surgery.storage.record_files import RECORD_NAME, read_record
 
+HISTORY = "ckpt_surgery"
+"""Entry of custom metadata with the recipes that a checkpoint went through."""
 _KEY_DTYPE = np.dtype(np.uint32)
 """Element type of PRNG keys, whatever their implementation."""
 
@@ -105,7 +107,14 @@ class OrbaxSource:
         self._cache_bytes = cache_bytes
         self._begun = begin_store(location.directory, self._walked())  # continues while the tree is read
         self._tree = read_tree(location.directory)
-        self.metadata: Mapping[str, Any] = {**location.metadata, **self._tree.metadata}
+        self.metadata: Mapping[str, Any] = {**self._metadata_of_step(), **self._tree.metadata}
+
+    def _metadata_of_step(self) -> Mapping[str, Any]:
+        """The step's metadata, without the history of another item: this one's is in its own metadata."""
+        found = self._location.metadata
+        if HISTORY not in found or HISTORY in self._tree.metadata or not exists(self.record_file):
+            return found
+        return {name: value for name, value in found.items() if name != HISTORY}
 
     @cached_property
     def _store(self) -> Store:

@@ -7,7 +7,9 @@ unfinished save has `.orbax-checkpoint-tmp` in its name.
 import os
 import re
 
-from ckpt_surgery.storage.listing import directory_names, has_entry, is_directory, real_path
+from ckpt_surgery.storage.json_files import read_json
+from ckpt_surgery.storage.listing import directory_names, exists, has_entry, is_directory, real_path
+from ckpt_surgery.storage.publications import is_published
 
 TREE_METADATA = "_METADATA"
 CHECKPOINT_METADATA = "_CHECKPOINT_METADATA"
@@ -55,6 +57,22 @@ def steps_in(directory: str) -> dict[str, int]:
         for name, match in matches.items()
         if match and is_checkpoint(os.path.join(directory, name))
     }
+
+
+def committed(directory: str) -> bool:
+    """Whether the save that wrote `directory` finished.
+
+    Orbax writes `_CHECKPOINT_METADATA` at the start of a save and sets its commit time at the end;
+    checkpoints older than that file are renamed into place when they are complete.
+    """
+    path = os.path.join(directory, CHECKPOINT_METADATA)
+    if has_any(directory, COMMIT_FILE):
+        return True
+    if not is_published(directory):
+        return False
+    if not exists(path):
+        return True
+    return read_json(path).get("commit_timestamp_nsecs") is not None
 
 
 def has_any(directory: str, *names: str) -> bool:
