@@ -146,6 +146,7 @@ COMMANDS = (
     "inspect new --json",
     "diff old new --values",
     "explain recipe.yaml old model/b",
+    "demo demo",
     "invert renamed.yaml old --out inverse.yaml",
     "apply renamed.yaml old turned",
     "infer old turned --out inferred.yaml",
