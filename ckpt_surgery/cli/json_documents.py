@@ -109,9 +109,11 @@ class PlannedLeaf(Keyed):
     sources: list[str]
     """The leaves that it is made of, as `source:key`."""
     rule: str | None
-    """The rule that decided, such as `rules[0]`."""
+    """The rule that did the work, such as `rules[0]`: the first that changed the value, else the key."""
     line: int | None
     """Line of that rule."""
+    rules: list[str]
+    """The rules that changed the leaf, from the first pass to the last."""
     shape: list[int] | None
     """Lengths of its axes; null where it is no array."""
     dtype: str | None

@@ -28,6 +28,7 @@ from ckpt_surgery.report.plan import (
 
 if TYPE_CHECKING:
     from ckpt_surgery import Plan, Result
+    from ckpt_surgery.planner.entries import RuleRef
 
 STYLES = {
     "kept": "dim",
@@ -155,7 +156,7 @@ def _word(fate: str) -> Text:
 
 def row_lines(rows: Sequence[Row], width: int, full: bool) -> Iterator[Text]:
     """A line for each row: keys, what they hold, and the rule; two or three where that is too long."""
-    cells = [(_keys(row, full), _held(row), _reason(row)) for row in rows]
+    cells = [(_keys(row, full), _held(row), _reason(row, full)) for row in rows]
     held = max((cell_len(held) for _, held, _ in cells), default=0)
     rule = max((cell_len(reason) for _, _, reason in cells), default=0)
     longest = max((cell_len(keys) for keys, _, _ in cells), default=0)
@@ -215,11 +216,17 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(ends if len(set(ends)) == len(ends) else names)
 
 
-def _reason(row: Row) -> str:
-    """The rule or the policy that decided."""
+def _reason(row: Row, full: bool) -> str:
+    """The rules that did the work, or the policy that decided."""
     if row.rule is None:
         return "the target's value" if row.fate == "defaulted" else shown(row.why)
-    return shown(row.rule.title) + ("" if row.rule.line is None else f", line {row.rule.line}")
+    others = [_numbered(rule) for rule in row.rules if rule != row.rule]
+    others = others if full or len(others) < 2 else [f"{len(others)} more"]
+    return ", and ".join([_numbered(row.rule), *others])
+
+
+def _numbered(rule: "RuleRef") -> str:
+    return shown(rule.title) + ("" if rule.line is None else f", line {rule.line}")
 
 
 def _item_lines(plan: "Plan") -> Iterator[Text]:

@@ -81,8 +81,9 @@ def saved_plan(
             raise UsageError(f"`{name}`: a saved plan can have {most} at most, not {value}")
     if hooks is None:
         _refuse_functions([step.value for step in plan.steps])
-    found = [*(step.rule for step in plan.steps), *(gone.rule for gone in plan.dropped)]
-    rules = {rule: number for number, rule in enumerate(dict.fromkeys(filter(None, found)))}
+    found = [effect.rule for step in plan.steps for effect in step.effects]
+    found += [rule for gone in plan.dropped for rule in gone.rules]
+    rules = {rule: number for number, rule in enumerate(dict.fromkeys(found))}
     try:
         shared, values = nodes_json([step.value for step in plan.steps], known_kinds(hooks))
     except FunctionError as error:
@@ -103,7 +104,13 @@ def saved_plan(
         shared=shared,
         outputs=[_output_form(s, value, rules) for s, value in zip(plan.steps, values, strict=True)],
         dropped=[
-            DroppedForm(gone.source, gone.leaf.key.text, gone.why, rules[gone.rule] if gone.rule else None)
+            DroppedForm(
+                gone.source,
+                gone.leaf.key.text,
+                gone.why,
+                rules[gone.rule] if gone.rule else None,
+                tuple([rules[rule] for rule in gone.earlier]),
+            )
             for gone in plan.dropped
         ],
         warnings=list(plan.warnings),
@@ -174,7 +181,7 @@ def _output_form(step: Step, value: Any, rules: Mapping[RuleRef, int]) -> Output
         prng_impl=leaf.prng_impl,
         string=leaf.string,
         empty=leaf.empty,
-        rule=None if step.rule is None else rules[step.rule],
+        effects=tuple([(rules[one.rule], one.renames, one.computes) for one in step.effects]),
     )
 
 

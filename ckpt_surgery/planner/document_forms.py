@@ -130,8 +130,9 @@ class OutputForm(_Form, frozen=True):
     prng_impl: str | None = None
     string: str | None = None
     empty: str | None = None
-    rule: Count | None = None
-    """Number of the rule that decided; None where a policy did."""
+    effects: tuple[tuple[Count, bool, bool], ...] = ()
+    """The rules that claimed it, from the first pass to the last: number of the rule, whether it gave the
+    leaf another key, and whether another value."""
 
 
 class ParamForm(_Form, frozen=True):
@@ -151,6 +152,8 @@ class DroppedForm(_Form, frozen=True):
     key: str
     why: str
     rule: Count | None = None
+    earlier: tuple[Count, ...] = ()
+    """Numbers of the rules of earlier passes that claimed it."""
 
 
 class SavedPlan(_Form, frozen=True):

@@ -30,7 +30,8 @@ from ckpt_surgery.language.params import ParamValue
 from ckpt_surgery.planner.cutting import Cut, budget_for, measured, room_of, signature
 from ckpt_surgery.planner.document import SAVED, known_kinds, not_saved
 from ckpt_surgery.planner.document_forms import DroppedForm, OutputForm, ParamForm, RuleForm, SavedPlan
-from ckpt_surgery.planner.entries import RuleRef
+from ckpt_surgery.planner.effects import deciding_rule
+from ckpt_surgery.planner.entries import RuleEffect, RuleRef
 from ckpt_surgery.planner.plan import Dropped, Plan, Step, Transfer
 from ckpt_surgery.planner.planning import ambiguous, costs_of, origin
 from ckpt_surgery.planner.transfers import Destination, Linkable, adopted, dead_bytes, transfers_of
@@ -137,10 +138,10 @@ def _rule(form: RuleForm) -> RuleRef:
     return RuleRef(form.path, form.line, (), value, form.name)
 
 
-def _numbered(rules: Sequence[RuleRef], number: int | None) -> RuleRef | None:
-    if number is not None and number >= len(rules):
+def _numbered(rules: Sequence[RuleRef], number: int) -> RuleRef:
+    if number >= len(rules):
         _refuse("rule", f"there are {len(rules)} rules, none has the number {number}")
-    return None if number is None else rules[number]
+    return rules[number]
 
 
 def _dropped(
@@ -150,7 +151,9 @@ def _dropped(
         _refuse("source", f"there is no source `{form.source}`")
     if form.key not in listings[form.source]:
         _refuse("key", f"`{form.source}` has no leaf `{form.key}`")
-    return Dropped(form.source, listings[form.source][form.key], _numbered(rules, form.rule), form.why)
+    rule = None if form.rule is None else _numbered(rules, form.rule)
+    earlier = tuple([_numbered(rules, number) for number in form.earlier])
+    return Dropped(form.source, listings[form.source][form.key], rule, form.why, earlier)
 
 
 def _metadata(text: str) -> Mapping[str, Any]:
@@ -210,15 +213,17 @@ class _StepMaker:
         self._keys.add(key.text)
         value = self._reader.node(form.value)
         leaf = _leaf(form, key, value)
-        rule = _numbered(self._rules, form.rule)
+        effects = tuple([RuleEffect(_numbered(self._rules, n), *changed) for n, *changed in form.effects])
+        rule = deciding_rule(effects)
         fate, sources = origin(key, value)
         if form.transfer is not Transfer.COMPUTE:
             stored = self._stored(form, leaf, value)
             taken = self._takes_files(form, stored)
             served = taken and self._destination.served
             transfer = Transfer.LINK if taken and not served else Transfer.COPY
-            return Step(leaf, value, fate, rule, sources, transfer, None, stored, served)
-        return Step(leaf, value, fate, rule, sources, form.transfer, self._cut(form, leaf, value))
+            return Step(leaf, value, fate, rule, sources, transfer, None, stored, served, effects)
+        cut = self._cut(form, leaf, value)
+        return Step(leaf, value, fate, rule, sources, form.transfer, cut, effects=effects)
 
     def _stored(self, form: OutputForm, leaf: Leaf, value: Node) -> Manifest:
         _check_uncut(form)

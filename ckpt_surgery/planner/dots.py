@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.notices import Notice, few_keys
+from ckpt_surgery.planner.effects import naming_rule
 from ckpt_surgery.planner.entries import Entry, RuleRef
 
 _DOT = re.compile(r"(?<=\w)\.(?=[^\W\d])|(?<=[^\W\d])\.(?=\w)")
@@ -28,7 +29,7 @@ def mistaken_dots(outputs: Sequence[Entry], known: Iterable[str]) -> Iterator[No
     There is none if dots are on purpose, as in Hugging Face's names: if a `known` key, of the sources or the
     target, has dots, or if all outputs have dots and none begins with the first name of a known key.
     """
-    suspects = [entry for entry in outputs if entry.rule is not None and _DOT.search(entry.key.text)]
+    suspects = [entry for entry in outputs if entry.effects and _DOT.search(entry.key.text)]
     if not suspects:
         return
     roots = set()
@@ -40,7 +41,7 @@ def mistaken_dots(outputs: Sequence[Entry], known: Iterable[str]) -> Iterator[No
     made: dict[RuleRef | None, list[str]] = defaultdict(list)
     for entry in suspects:
         if mixed or _levels(entry.key.text).partition(SEPARATOR)[0] in roots:
-            made[entry.rule].append(entry.key.text)
+            made[naming_rule(entry.effects)].append(entry.key.text)
     for rule, keys in made.items():
         meant = few_keys(map(_levels, keys))
         end = f"names with dots in them; levels are separated by `/`. Probably meant: {meant}"

@@ -45,6 +45,21 @@ class RuleRef:
         return self.path if self.name is None else self.name
 
 
+@dataclass(frozen=True)
+class RuleEffect:
+    """What a rule changed of a leaf, in the pass in which it decided about it."""
+
+    rule: RuleRef
+    renames: bool
+    """Whether it gave the leaf another key."""
+    computes: bool
+    """Whether it gave the leaf another value."""
+
+    def __or__(self, other: "RuleEffect") -> "RuleEffect":
+        """What the rule changed of either of two leaves."""
+        return RuleEffect(self.rule, self.renames or other.renames, self.computes or other.computes)
+
+
 @frozen(eq=False)
 class Entry:
     """A leaf between two passes: a key, metadata and a value that is not computed yet."""
@@ -55,6 +70,9 @@ class Entry:
     value: Node
     rule: RuleRef | None
     """The last rule that decided about the entry; None if only policies have decided so far."""
+    effects: tuple[RuleEffect, ...] = ()
+    """What the rules of all passes so far have changed, also those that only claimed it, or gave a leaf that
+    its value looks up."""
 
 
 Tree = Mapping[str, Entry]

@@ -3,6 +3,7 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 import regex
@@ -19,6 +20,7 @@ from ckpt_surgery.language.patterns import MatchingTime, Watch, compile_pattern
 from ckpt_surgery.language.prefilters import literals
 from ckpt_surgery.language.scope import SOURCES, Groups, Leaves, Scope, Unavailable
 from ckpt_surgery.language.templates import Component, Template
+from ckpt_surgery.planner.effects import EffectLog
 from ckpt_surgery.planner.entries import Entry, Tree, array_of, computed, container_paths, key_of
 from ckpt_surgery.planner.limits import MOST_COUNTED, Limits, check_leaves
 from ckpt_surgery.planner.problems import Field, Problems
@@ -113,6 +115,7 @@ class Evaluator:
         self.lists = container_paths([trees[self.first]])
         """The paths of all lists in that tree."""
         self.problems = problems
+        self.effects = EffectLog(trees)
         sources = names_of_sources(trees)
         self._leaves = {name: sources[name] for name in trees}
         self.names: Names = {**constants, **sources, "target": target}
@@ -251,17 +254,19 @@ class Evaluator:
         model: Leaf | None,
         text: str,
         replaced: Leaf | None = None,
+        claimed: Sequence[Entry] = (),
     ) -> Entry | None:
         """The entry `key` whose value an expression gives.
 
         `model`: the leaf whose metadata the entry inherits. `text`: the key that a problem names. `replaced`:
-        the leaf whose shape and dtype a mere number takes.
+        the leaf whose shape and dtype a mere number takes. `claimed`: the entries that it is made of.
         """
         value = self.evaluate(rule, field, expression, names, text, key.text)
         if value is FAILED:
             return None
         try:
-            made = computed(value, model, key, self.problems.ref(rule), replaced)
+            ref = self.problems.ref(rule)
+            made = computed(value, model, key, ref, replaced)
         except SurgeryError as error:
             self.problems.at(rule, field, error, text)
             return None
@@ -269,7 +274,7 @@ class Evaluator:
             self.limits.add_functions(made.value, self._given)
         except SurgeryError as error:
             self.stop(rule, field, error, text)
-        return made
+        return replace(made, effects=self.effects.after(ref, key, made.value, claimed))
 
     def _count(self, pattern: str) -> int:
         """The number of keys that a pattern matches. Kept, because a condition may ask at every leaf."""

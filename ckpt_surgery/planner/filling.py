@@ -134,17 +134,26 @@ class FillRule:
                 error = PlanError(message, code=Code.NO_TARGET)
                 problems.at(self.index, ("fallback",), error, text)
                 return None
-            return replace(own_value(leaf), rule=problems.ref(self.index))
+            return self._with_rule(own_value(leaf), [])
         if rule.value is not None:
             model = None if offered is None else offered.leaf
-            return evaluator.made(self.index, ("value",), rule.value, names, leaf.key, model, text, leaf)
+            claimed = [] if offered is None else [offered]
+            return evaluator.made(
+                self.index, ("value",), rule.value, names, leaf.key, model, text, leaf, claimed
+            )
         if offered is None:
             guess = did_you_mean(wanted, evaluator.trees[evaluator.first])
             field = "fill" if rule.from_ is None else "from"
             error = PlanError(f"no source leaf is called `{wanted}`{guess}", code=Code.NO_ENTRY)
             problems.at(self.index, (field,), error, text)
             return None
-        return Entry(leaf.key, offered.leaf, offered.value, problems.ref(self.index))
+        return self._with_rule(replace(offered, key=leaf.key), [offered])
+
+    def _with_rule(self, entry: Entry, claimed: Sequence[Entry]) -> Entry:
+        """The entry as this rule made it of `claimed` entries."""
+        ref = self._evaluator.problems.ref(self.index)
+        effects = self._evaluator.effects.after(ref, entry.key, entry.value, claimed)
+        return replace(entry, rule=ref, effects=effects)
 
     def note_unused(self, given: Collection[str]) -> None:
         """Note that the rule claims nothing, unless it is optional. `given`: keys that fill rules give."""

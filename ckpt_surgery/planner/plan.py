@@ -17,7 +17,8 @@ from ckpt_surgery.functions.create import InPlaceOf
 from ckpt_surgery.graph.nodes import Apply, Node
 from ckpt_surgery.language.params import ParamValue
 from ckpt_surgery.planner.cutting import Cut
-from ckpt_surgery.planner.entries import RuleRef
+from ckpt_surgery.planner.effects import changing_rules
+from ckpt_surgery.planner.entries import RuleEffect, RuleRef
 
 
 class Fate(enum.StrEnum):
@@ -56,7 +57,7 @@ class Step:
     """How the value follows from leaves of the inputs."""
     fate: Fate
     rule: RuleRef | None
-    """The rule that decided; None if a policy did (`unmatched: keep`, `target.prefer`)."""
+    """The rule that did the work; None if a policy decided (`unmatched: keep`, `target.prefer`)."""
     sources: tuple[tuple[str, str], ...]
     """Source name and key of every leaf that is read, in order, without repeats."""
     transfer: Transfer = Transfer.COMPUTE
@@ -66,6 +67,18 @@ class Step:
     """The stored bytes that become the output unchanged; None if it is computed or has no array."""
     served: bool = False
     """Whether bytes that are copied come with whole files, which the store itself copies."""
+    effects: tuple[RuleEffect, ...] = ()
+    """What the rules of all passes changed."""
+
+    @property
+    def rules(self) -> tuple[RuleRef, ...]:
+        """The rules that changed the leaf, from the first pass to the last; `rule` is one of them."""
+        return changing_rules(self.effects) or (() if self.rule is None else (self.rule,))
+
+    @property
+    def claimed_by(self) -> tuple[RuleRef, ...]:
+        """The rules that claimed the leaf, those that changed nothing as well."""
+        return tuple([effect.rule for effect in self.effects]) or self.rules
 
     @property
     def replaces(self) -> bool:
@@ -89,6 +102,13 @@ class Dropped:
     """The rule that dropped it; None if a policy did."""
     why: str
     """The reason: `drop`, `unmatched: drop`, `not in target`, …"""
+    earlier: tuple[RuleRef, ...] = ()
+    """The rules of earlier passes that claimed it."""
+
+    @property
+    def rules(self) -> tuple[RuleRef, ...]:
+        """All rules that claimed it, the one that dropped it last."""
+        return self.earlier if self.rule is None else (*self.earlier, self.rule)
 
 
 @dataclass(frozen=True)

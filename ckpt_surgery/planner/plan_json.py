@@ -75,6 +75,7 @@ def step_json(step: Step) -> dict[str, Any]:
         "sources": [f"{source}:{key}" for source, key in step.sources],
         "rule": None if step.rule is None else step.rule.path,
         "line": None if step.rule is None else step.rule.line,
+        "rules": [rule.path for rule in step.rules],
         **spec_json(step.leaf),
         "transfer": step.transfer.value,
     }

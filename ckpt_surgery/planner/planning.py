@@ -21,7 +21,8 @@ from ckpt_surgery.language.params import unsaid
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
 from ckpt_surgery.planner.decisions import Watch, decide
 from ckpt_surgery.planner.dots import mistaken_dots
-from ckpt_surgery.planner.entries import Decisions, Entry, RuleRef
+from ckpt_surgery.planner.effects import deciding_rule, naming_rule
+from ckpt_surgery.planner.entries import Decisions, Drop, Entry, RuleRef
 from ckpt_surgery.planner.flat import with_dicts
 from ckpt_surgery.planner.limits import check_values
 from ckpt_surgery.planner.outputs import leaves_that_contain, without_empty
@@ -87,7 +88,7 @@ def _check_values(outputs: Sequence[Entry], loaded: LoadedRecipe) -> None:
     """Raises PlanError for values that are made of so much that computing each output would not end."""
     number = check_values([entry.value for entry in outputs])
     if number is not None:
-        key, place = outputs[number].key.text, _place(loaded, outputs[number].rule)
+        key, place = outputs[number].key.text, _place(loaded, deciding_rule(outputs[number].effects))
         raise PlanError(
             Problem(
                 f"`{shown(key)}`: {too_many_functions('up to this one, the outputs are computed from')}",
@@ -135,7 +136,7 @@ def _ambiguous(outer: Step, inner: Step, place: Callable[[RuleRef], Place | None
         f"`{shown(outer.leaf.key.printed)}` would be both a leaf and the container of "
         f"`{shown(inner.leaf.key.printed)}`: {_made(outer)}, {_made(inner)}"
     )
-    rule = inner.rule or outer.rule
+    rule = naming_rule(inner.effects) or naming_rule(outer.effects)
     hint = "No checkpoint has both: rename one of them, or drop it."
     return Problem(message, None if rule is None else place(rule), hint, Code.LEAF_AND_CONTAINER)
 
@@ -143,8 +144,9 @@ def _ambiguous(outer: Step, inner: Step, place: Callable[[RuleRef], Place | None
 def _made(step: Step) -> str:
     """Where a leaf comes from, for messages."""
     key = f"`{shown(step.leaf.key.printed)}`"
-    if step.rule is not None:
-        return f"{step.rule} makes {key}"
+    rule = naming_rule(step.effects)
+    if rule is not None:
+        return f"{rule} makes {key}"
     return f"{key} is the target's" if step.fate is Fate.DEFAULTED else f"{key} is kept as it is"
 
 
@@ -161,8 +163,13 @@ def _at_their_rules(
     indices only share one problem.
     """
     rules: dict[str, RuleRef] = {}
-    made = [(step.leaf.key.names, step.rule) for step in steps]
-    moved = [(tuple(key.split("/")), step.rule) for step in steps for _, key in step.sources]
+    named = [naming_rule(step.effects) for step in steps]
+    made = [(step.leaf.key.names, rule) for step, rule in zip(steps, named, strict=True)]
+    moved = [
+        (tuple(key.split("/")), rule)
+        for step, rule in zip(steps, named, strict=True)
+        for _, key in step.sources
+    ]
     dropped = [(drop.entry.key.names, drop.rule) for drop in decisions.drops]
     for names, rule in (*made, *moved, *dropped):
         for i in range(len(names)):
@@ -171,9 +178,9 @@ def _at_their_rules(
     keys = {shown(step.leaf.key.printed): step.leaf.key.printed for step in steps}
     found = []
     for sentence in refused:
-        named = list(_MENTIONED.finditer(sentence))
-        blamed = next((rules[match[1]] for match in named if match[1] in rules), None)
-        key = next((match for match in named if match[1] in keys), None)
+        mentioned = list(_MENTIONED.finditer(sentence))
+        blamed = next((rules[match[1]] for match in mentioned if match[1] in rules), None)
+        key = next((match for match in mentioned if match[1] in keys), None)
         if key is None:
             found.append(Notice(sentence, about=blamed))
         else:
@@ -207,11 +214,12 @@ def _steps(
 
 def _step(entry: Entry, leaf: Leaf, stored: Manifest | None, copied: bool, served: bool) -> Step:
     fate, sources = origin(entry.key, entry.value)
+    rule = deciding_rule(entry.effects)
     if stored is None:
-        return Step(leaf, entry.value, fate, entry.rule, sources)
+        return Step(leaf, entry.value, fate, rule, sources, effects=entry.effects)
     served = served and not copied
     transfer = Transfer.COPY if copied or served else Transfer.LINK
-    return Step(leaf, entry.value, fate, entry.rule, sources, transfer, None, stored, served)
+    return Step(leaf, entry.value, fate, rule, sources, transfer, None, stored, served, entry.effects)
 
 
 def origin(key: Key, value: Node) -> tuple[Fate, tuple[tuple[str, str], ...]]:
@@ -264,16 +272,21 @@ def _dropped(decisions: Decisions, listings: Mapping[str, Mapping[str, Leaf]]) -
     """Source leaves that feed no output, with the first decision against each."""
     seen: set[int] = set()
     used = {id(r.leaf) for entry in decisions.outputs for r in reads(entry.value, seen)}
-    reasons: dict[int, tuple[RuleRef | None, str]] = {}
+    reasons: dict[int, Drop] = {}
     judged: set[int] = set()
     for drop in decisions.drops:
         for read in reads(drop.entry.value, judged):
-            reasons.setdefault(id(read.leaf), (drop.rule, drop.why))
+            reasons.setdefault(id(read.leaf), drop)
     for source, listing in listings.items():
         for leaf in listing.values():
             if id(leaf) not in used:
-                rule, why = reasons.get(id(leaf), (None, "no output uses it"))
-                yield Dropped(source, leaf, rule, why)
+                reason = reasons.get(id(leaf))
+                if reason is None:
+                    yield Dropped(source, leaf, None, "no output uses it")
+                    continue
+                rules = (effect.rule for effect in reason.entry.effects)
+                earlier = tuple([rule for rule in rules if rule != reason.rule])
+                yield Dropped(source, leaf, reason.rule, reason.why, earlier)
 
 
 def costs_of(steps: Sequence[Step], memory: int, workers: int, dead: int, linkable: Sequence[bool]) -> Costs:

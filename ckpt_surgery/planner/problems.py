@@ -13,6 +13,7 @@ from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.params import unsaid
 from ckpt_surgery.language.scope import ExpressionError
 from ckpt_surgery.language.yaml_document import DocumentPath
+from ckpt_surgery.planner.effects import deciding_rule
 from ckpt_surgery.planner.entries import Entry, RuleRef
 
 Field = tuple[str, ...]
@@ -68,8 +69,9 @@ class Problems:
             self.raise_all()
 
     def about(self, entry: Entry, notice: Notice, hint: str | None, code: Code | None) -> None:
-        """Note a problem with an entry, at the rule that last decided about it."""
-        place = None if entry.rule is None else self.loaded.place(entry.rule.location)
+        """Note a problem with an entry, at the rule that made it what it is."""
+        rule = deciding_rule(entry.effects)
+        place = None if rule is None else self.loaded.place(rule.location)
         self._misfits.append(replace(notice, about=(place, hint, code)))
 
     def general(self, problem: Problem) -> None:

@@ -146,7 +146,12 @@ class MatchRule:
             key = self._destination(template, claim, {})
             if key is not None:
                 self._check_key(key, template)
-                yield Entry(key, claim.entry.leaf, claim.entry.value, self._ref)
+                yield self._carried(claim.entry, key)
+
+    def _carried(self, entry: Entry, key: Key) -> Entry:
+        """The entry with another key, and the same value."""
+        effects = self._evaluator.effects.after(self._ref, key, entry.value, [entry])
+        return Entry(key, entry.leaf, entry.value, self._ref, effects)
 
     def _destination(self, template: Template | None, claim: Claim, names: Names) -> Key | None:
         """The new key of a claimed leaf; None if there is a problem, which is noted."""
@@ -210,12 +215,12 @@ class MatchRule:
         for member in members:
             entry = member.claim.entry
             if member.value is None:
-                yield Entry(member.key, entry.leaf, entry.value, self._ref)
+                yield self._carried(entry, member.key)
                 continue
             at, text = self._field_of(member, field), entry.key.text
             old = entry.leaf if replaces else None
             made = self._evaluator.made(
-                self._index, at, member.value, member.names, member.key, entry.leaf, text, old
+                self._index, at, member.value, member.names, member.key, entry.leaf, text, old, [entry]
             )
             if made is not None and entry.leaf.kind not in HAS_ARRAY:
                 message = f"`{entry.key}` is {KINDS[entry.leaf.kind]}: no value can take its place"
@@ -253,7 +258,8 @@ class MatchRule:
             return None
         assert head.value is not None
         leaf = head.claim.entry.leaf
-        made = self._evaluator.made(self._index, at, head.value, names, head.key, leaf, text)
+        claimed = [m.claim.entry for m in members]
+        made = self._evaluator.made(self._index, at, head.value, names, head.key, leaf, text, claimed=claimed)
         return made if made is not None and self._mirrors_well(members, made) else None
 
     def _ordered(

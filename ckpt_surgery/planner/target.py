@@ -24,6 +24,7 @@ from ckpt_surgery.graph.nodes import Apply, Array, Read, reads
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.dots import slashed
+from ckpt_surgery.planner.effects import deciding_rule, naming_rule
 from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, Tree, with_lists
 from ckpt_surgery.planner.evaluator import Evaluator, SourceLeaves
 from ckpt_surgery.planner.prefixes import Suggestion, suggestions
@@ -158,7 +159,7 @@ def _surplus(entry: Entry, target: Target) -> Notice:
     meant = slashed(entry.key.text)
     has = meant is not None and meant in target.leaves
     after = f", which the target does not have{'; it has ' if has else ''}"
-    return Notice(f"{entry.rule} makes ", entry.key.printed, after, meant if has else None)
+    return Notice(f"{naming_rule(entry.effects)} makes ", entry.key.printed, after, meant if has else None)
 
 
 def _falls_back(target: Target, leaf: Leaf, offered: Entry | None) -> bool:
@@ -342,7 +343,7 @@ def _drops(tree: Tree, target: Target, offered: Iterable[Entry]) -> list[Drop]:
         if id(entry.value) in used:
             continue
         if entry.key.text in target.leaves:
-            drops.append(Drop(entry, entry.rule, ANOTHER_TAKEN))
+            drops.append(Drop(entry, deciding_rule(entry.effects), ANOTHER_TAKEN))
         else:
             drops.append(Drop(entry, None, NOT_IN_TARGET))
     return drops

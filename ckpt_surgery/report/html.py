@@ -104,13 +104,13 @@ class _Numbered:
 def page_data(plan: Plan) -> dict[str, Any]:
     """What the page's script makes the tree from: every leaf, with numbers into lists of what is repeated.
 
-    A leaf is [key, fate, rule or null, spec, transfer or null, bytes, [[source, spec], …], why].
+    A leaf is [key, fate, [rule, …], spec, transfer or null, bytes, [[source, spec], …], why].
     """
     fates, rules, specs, transfers = _Numbered(), _Numbered(), _Numbered(), _Numbered()
     several = len({i.name for i in plan.inputs} - {TARGET}) > 1
 
-    def rule_of(rule: RuleRef | None) -> int | None:
-        return None if rule is None else rules((rule.path, rule.line))
+    def numbers_of(refs: Iterable[RuleRef | None]) -> list[int]:
+        return [rules((ref.path, ref.line)) for ref in refs if ref is not None]
 
     def named(source: str, key: str) -> str:
         return shown(f"{source}:{key}" if several or source == TARGET else key)
@@ -129,7 +129,7 @@ def page_data(plan: Plan) -> dict[str, Any]:
         return [
             shown(step.leaf.key.printed),
             fates(step.fate.value),
-            rule_of(step.rule),
+            numbers_of(step.rules),
             specs(describe(step.leaf)),
             transfers(WAYS[step.transfer]),
             step.leaf.nbytes,
@@ -140,7 +140,16 @@ def page_data(plan: Plan) -> dict[str, Any]:
     def dropped(gone: Dropped) -> list[Any]:
         spec = specs(describe(gone.leaf))
         key = named(gone.source, gone.leaf.key.printed)
-        return [key, fates(DROPPED), rule_of(gone.rule), spec, None, gone.leaf.nbytes, [], shown(gone.why)]
+        return [
+            key,
+            fates(DROPPED),
+            numbers_of([gone.rule]),
+            spec,
+            None,
+            gone.leaf.nbytes,
+            [],
+            shown(gone.why),
+        ]
 
     leaves = [kept(step) for step in plan.steps]
     gone = [dropped(one) for one in plan.dropped]
@@ -315,6 +324,9 @@ def _recipe(plan: Plan, recipe: RecipeText | None) -> Iterator[str]:
 
 
 def decided_by(plan: Plan) -> Counter[str]:
-    """The number of leaves, of the result and dropped ones, that each rule decided about, by its path."""
-    rules = itertools.chain((step.rule for step in plan.steps), (gone.rule for gone in plan.dropped))
-    return Counter(rule.path for rule in rules if rule is not None)
+    """The number of leaves, of the result and dropped ones, that each rule claimed on their way, by its path.
+
+    A leaf counts at rules of several passes.
+    """
+    claimed = itertools.chain((step.claimed_by for step in plan.steps), (gone.rules for gone in plan.dropped))
+    return Counter(rule.path for rules in claimed for rule in rules)

@@ -42,12 +42,14 @@ class Row:
     nbytes: int
     """Size of all the leaves together: shape × itemsize."""
     rule: RuleRef | None
-    """The rule that decided; None where a policy or the target did."""
+    """The rule that did the work; None where a policy or the target decided."""
     why: str = ""
     """The reason why leaves are dropped: `drop`, `not in target`, …; `value replaced` where a new value does
     not follow from the old one."""
     also: tuple[str, ...] = ()
     """Subtrees in which the same has happened below the same keys."""
+    rules: tuple[RuleRef, ...] = ()
+    """The rules that changed the leaves, from the first pass to the last; `rule` is one of them."""
 
     @property
     def total(self) -> int:
@@ -189,6 +191,7 @@ class _Change:
     before: str
     """Description of the source leaf, where there is one kind of them."""
     rule: RuleRef | None
+    rules: tuple[RuleRef, ...]
     why: str = ""
 
     @property
@@ -197,7 +200,7 @@ class _Change:
 
     @property
     def decided(self) -> tuple[str, str, str]:
-        return (self.fate, "" if self.rule is None else self.rule.path, self.why)
+        return (self.fate, " ".join([rule.path for rule in self.rules]), self.why)
 
     @property
     def spec(self) -> str:
@@ -229,13 +232,15 @@ def _of_step(step: Step, several: bool) -> _Change:
         step.leaf,
         next(iter(before)) if len(before) == 1 else "",
         step.rule,
+        step.rules,
         why_of(step),
     )
 
 
 def _of_dropped(gone: Dropped, several: bool) -> _Change:
     key = _named(gone.source, gone.leaf.key.printed, several)
-    return _Change(DROPPED, None, (key,), gone.leaf, describe(gone.leaf), gone.rule, gone.why)
+    before, rules = describe(gone.leaf), () if gone.rule is None else (gone.rule,)
+    return _Change(DROPPED, None, (key,), gone.leaf, before, gone.rule, rules, gone.why)
 
 
 def _entry(changes: Sequence[_Change], found: Subtree) -> ShownKey:
@@ -265,6 +270,7 @@ def _row(changes: Sequence[_Change], found: Subtree, f: Fold, also: tuple[str, .
         one.rule,
         one.why,
         also,
+        one.rules,
     )
 
 

@@ -9,7 +9,7 @@ from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.scope import ExpressionError
-from ckpt_surgery.planner.entries import Entry
+from ckpt_surgery.planner.entries import Entry, RuleEffect
 from ckpt_surgery.planner.problems import MANY, Problems
 from tests.support.passes import tree_of
 from tests.support.plans import configs
@@ -115,7 +115,7 @@ def test_problems_of_entries_are_merged_at_the_rule_that_made_them() -> None:
     problems = problems_of()
     rule = problems.ref(1)
     for text, entry in tree_of("source", ["l/0", "l/1"]).items():
-        made = Entry(entry.key, entry.leaf, entry.value, rule)
+        made = Entry(entry.key, entry.leaf, entry.value, rule, (RuleEffect(rule, True, False),))
         problems.about(made, Notice("", text, " does not fit"), "Make it fit.", Code.TARGET_MISFIT)
     kept = tree_of("source", ["m"])["m"]
     problems.about(kept, Notice("", "m", " does not fit"), "Make it fit.", None)

@@ -170,6 +170,14 @@ def test_one_layer_name_by_name() -> None:
     assert told["state/step"] == "transformed"
 
 
+def test_each_leaf_names_the_rule_that_renamed_it() -> None:
+    """The last pass claims all of them again, and carries most of them on as they are."""
+    plan = planned("t5-to-t5x", {name: described for name, (described, _) in TINY_DECODER.items()})
+    by_fate = {(step.fate.value, step.rule.path.partition(".")[0]) for step in plan.steps if step.rule}
+    assert {passes for fate, passes in by_fate if fate == "added"} == {"passes[2]"}
+    assert {passes for fate, passes in by_fate if fate != "added"} <= {"passes[0]", "passes[1]"}
+
+
 def test_separate_embeddings_keep_their_towers() -> None:
     parameters = [p for p in layouts.t5(Size(), "1.1", "shared") if p.mesh != "shared/embedding"]
     parameters += [

@@ -118,10 +118,10 @@ def test_every_leaf_is_in_the_data_once() -> None:
         "specs": ["f32[4]", "f16[50,16]", "f32[50,16]"],
         "transfers": ["linked", "computed"],
         "leaves": [
-            ["a/v", 0, None, 0, 0, 16, [["a/v", 0]], ""],
-            ["a/b/w", 1, 0, 1, 1, 1600, [["b/w", 2]], ""],
+            ["a/v", 0, [], 0, 0, 16, [["a/v", 0]], ""],
+            ["a/b/w", 1, [0], 1, 1, 1600, [["b/w", 2]], ""],
         ],
-        "dropped": [["opt/mu", 2, 1, 2, None, 3200, [], "drop"]],
+        "dropped": [["opt/mu", 2, [1], 2, None, 3200, [], "drop"]],
     }
 
 

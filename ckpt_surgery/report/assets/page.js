@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const [KEY, FATE, RULE, SPEC, TRANSFER, BYTES, SOURCES, WHY] = [0, 1, 2, 3, 4, 5, 6, 7];
+  const [KEY, FATE, RULES, SPEC, TRANSFER, BYTES, SOURCES, WHY] = [0, 1, 2, 3, 4, 5, 6, 7];
   const SLICE = 300; // rows that are made at once
   const OPENED = 60; // matches of a search up to which their subtrees are open at once
   const tree = document.getElementById("tree");
@@ -45,11 +45,10 @@
     row.append(element("span", "spec", before(leaf) + data.specs[leaf[SPEC]]));
     row.append(element("span", "way", leaf[WHY] || data.transfers[leaf[TRANSFER]]));
     const rule = element("span", "rule");
-    if (leaf[RULE] !== null) {
-      const [path, line] = data.rules[leaf[RULE]];
+    for (const [path, line] of leaf[RULES].map((number) => data.rules[number])) {
       const link = element("a", "", `${path}, line ${line}`);
       link.href = `#L${line}`;
-      rule.append(link);
+      rule.append(rule.hasChildNodes() ? " " : "", link);
     }
     row.append(rule);
     const from = origin(leaf);
@@ -131,7 +130,7 @@
   };
   const about = (leaf) => [
     leaf[KEY], data.fates[leaf[FATE]], data.specs[leaf[SPEC]], leaf[WHY],
-    leaf[RULE] === null ? "" : data.rules[leaf[RULE]].join(" line "),
+    ...leaf[RULES].map((number) => data.rules[number].join(" line ")),
     leaf[TRANSFER] === null ? "" : data.transfers[leaf[TRANSFER]],
     ...leaf[SOURCES].map((source) => source[0]),
   ].join(" ");
