@@ -76,7 +76,8 @@ def plan(
     `ckpt_surgery.checking.read_recipe` has read, or None, which keeps every leaf. `sources` are paths of
     checkpoints, or pytrees, whose keys are those under which Orbax would save them. With `dst`, everything is
     refused that `apply` would refuse there; `overwrite` says whether it may exist. `out` is the path of a
-    JSON file in which the plan is saved, for `apply`.
+    JSON file in which the plan is saved, for `apply`; a plan that is there already is replaced, any other
+    file only with `overwrite`.
 
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found;
     DestinationError or StorageError where nothing could be published at `dst`.
@@ -94,6 +95,7 @@ def planned(request: Request, overwrite: bool, out: PathLike | None = None) -> P
             )
         request = with_recipe(request)
         document_paths.check_documents([out], document_paths.named_in(request))
+        document_paths.check_kept(out, overwrite, document_paths.is_saved_document)
     if request.dst is None:
         prepared = prepare(request)
     else:

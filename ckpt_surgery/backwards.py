@@ -58,6 +58,7 @@ def invert(
     allow_hooks: bool = False,
     check: bool = True,
     out: PathLike | None = None,
+    overwrite: bool = False,
 ) -> Inverse:
     """Draft the recipe that undoes a recipe: from what it makes of a checkpoint, back to the checkpoint.
 
@@ -68,10 +69,11 @@ def invert(
 
     The draft is planned, and its keys, shapes and dtypes are compared with the source's. With `check` both
     recipes are also run in memory, region by region, on random values in place of the source's. `out` is the
-    path of a file to which the recipe is written.
+    path of a file to which the recipe is written; one that is there already is replaced only with
+    `overwrite`.
 
     Raises RecipeError, PlanError, SourceError or UsageError where `recipe` and `sources` do not go together;
-    StorageError where `out` cannot be written.
+    StorageError where `out` cannot be written, DestinationError where it is there already.
     """
     given = {"target": target, "set": set, "step": step, "item": item, "src_format": src_format}
     options: Any = {**given, "memory": memory, "allow_hooks": allow_hooks}
@@ -79,8 +81,10 @@ def invert(
     if out is not None:
         request = with_recipe(request)
         document_paths.check_documents([out], document_paths.named_in(request))
+        document_paths.check_kept(out, overwrite)
     found = _inverse(prepare(request), check)
     if out is not None:
+        document_paths.check_kept(out, overwrite)  # it took a while: somebody may have made the file
         document_paths.write_document(out, found.recipe.encode())
     return found
 

@@ -1,21 +1,25 @@
-"""The JSON documents of commands: where they may be written, and how.
+"""The files that commands write besides checkpoints: where they may be written, and how.
 
 A document replaces nothing that its command reads or writes: no file of a checkpoint, wherever it lies, and
 neither the recipe nor its hooks nor a saved plan; and it is put into no checkpoint.
+
+Recipes are drafts that people edit, so they replace no file unless they may overwrite it. Saved plans and
+pages of reports are made again and again by CI jobs: they replace files of their own kind.
 """
 
 import contextlib
 import os
+import re
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
-from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.checks import check_document
 from ckpt_surgery.formats import registry as formats
@@ -30,6 +34,11 @@ from ckpt_surgery.storage.record_files import RECORD_NAME
 
 if TYPE_CHECKING:
     from ckpt_surgery.planner.document_forms import SavedPlan
+
+HEAD = 1 << 16
+"""Bytes of a file from which `check_kept` tells its kind."""
+PAGE_TITLE = b"ckpt-surgery</title>"
+"""End of the title of every page."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +145,36 @@ def _saved_plan(path: str) -> "SavedPlan | None":
     from ckpt_surgery.planner.document import read_plan_file  # imports what only saved plans need
 
     return read_plan_file(path)
+
+
+def is_saved_document(head: bytes) -> bool:
+    """Whether a file that begins so is a JSON document of a command, as saved plans are."""
+    return re.match(rb'\s*\{\s*"schema":', head) is not None
+
+
+def is_page(head: bytes) -> bool:
+    """Whether a file that begins so is the page of a report."""
+    return PAGE_TITLE in head
+
+
+def check_kept(
+    document: PathLike, overwrite: bool, is_alike: Callable[[bytes], bool] = lambda head: False
+) -> None:
+    """Refuse to replace a file that a person may have written or edited, unless `overwrite`.
+
+    Empty files may be replaced, and those of which `is_alike` is true, given their first 64 KiB. Raises
+    DestinationError.
+    """
+    place = Path(document)
+    with storage_errors(place):
+        if overwrite or is_stream(place) or not place.is_file():
+            return
+        with open(place, "rb") as file:
+            head = file.read(HEAD)
+    if head and not is_alike(head):
+        raise DestinationError(
+            f"{path_text(place)} exists already", hint="Name another file, or replace it: `overwrite=True`."
+        )
 
 
 # --- how --------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import CHECKING, READING, Progress
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.document_paths import CheckpointPath, Named, check_documents, write_document
+from ckpt_surgery.document_paths import CheckpointPath, Named, check_documents, check_kept, write_document
 from ckpt_surgery.engine.resources import default_memory
 from ckpt_surgery.inference.documents import findings_json, rules_json
 from ckpt_surgery.inference.drafting import Draft, drafted
@@ -101,6 +101,7 @@ def infer(
     values: Values = "auto",
     memory: Size | None = None,
     out: PathLike | None = None,
+    overwrite: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Inferred:
     """Draft the recipe that turns the structure of `src` into that of `target`.
@@ -109,10 +110,12 @@ def infer(
     Where the target holds numbers of the source, they decide, and every element is compared;
     `values="ignore"` looks at names, shapes and dtypes alone. `step`, `item` and `src_format` say how the
     source is read; `memory` is the budget for values, in bytes or as a text such as `2GiB`. `out` is the path
-    of a file for the recipe. `progress` is told what is read.
+    of a file for the recipe; one that is there already is replaced only with `overwrite`. `progress` is told
+    what is read.
 
     What evidence does not decide is listed in `findings.undecided`, and is not in the recipe, which then
-    stops with an error where it is run. Raises SourceError or UsageError.
+    stops with an error where it is run. Raises SourceError or UsageError, and DestinationError where `out`
+    is there already.
     """
     forget()
     if values not in get_args(Values):
@@ -121,11 +124,14 @@ def infer(
             f"`values` is {values!r}{did_you_mean(values, known)}", hint="It can be: auto, ignore."
         )
     check_written([out], src, target, step=step, item=item, src_format=src_format)
+    if out is not None:
+        check_kept(out, overwrite)
     budget = bytes_of("memory", memory) or default_memory()
     one = _within(budget, _opened(src, step, item, src_format))
     other = _within(budget, _listed_or_opened(target))
     result = _inferred(one, other, values == "auto", progress)
     if out is not None:
+        check_kept(out, overwrite)  # it took a while: somebody may have made the file
         write_document(out, result.recipe.encode())
     return result
 

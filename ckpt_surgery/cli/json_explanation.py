@@ -71,9 +71,11 @@ class ExplainedResult(Keyed):
     sources: list[ExplainedSource]
     """The leaves that it is made of."""
     rule: str | None
-    """The rule that decided; null where a policy did."""
+    """The rule that did the work; null where a policy decided."""
     line: int | None
     """Line of that rule."""
+    rules: list[str]
+    """The rules that changed the leaf, from the first pass to the last."""
     shape: list[int] | None
     """Lengths of its axes; null where it is no array."""
     dtype: str | None

@@ -10,6 +10,7 @@ import click
 from ckpt_surgery.cli.completion import complete_path, complete_read_format, complete_written_format
 from ckpt_surgery.cli.console import STDOUT, Settings
 from ckpt_surgery.cli.problem_reports import ReportFormat
+from ckpt_surgery.cli.written_files import check_json_name
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import parse_size
 from ckpt_surgery.core.text import shown
@@ -102,7 +103,7 @@ def check_documents(
 ) -> None:
     """Refuse documents that would be written over one another, or over or into what a plan names.
 
-    The arguments are those of `api.plan`.
+    The first of them is that of `--json`. The other arguments are those of `api.plan`.
     """
     files = [document for document in documents if document not in (None, STDOUT)]
     if files:
@@ -111,6 +112,7 @@ def check_documents(
 
         named = document_paths.named_in(requested(recipe, sources, dst, options))
         document_paths.check_documents(files, named)
+    check_json_name(documents[0])
 
 
 def check_document_beside(document: str | None, *checkpoints: str, **chosen: Any) -> None:
@@ -123,6 +125,7 @@ def check_document_beside(document: str | None, *checkpoints: str, **chosen: Any
 
         read = [document_paths.CheckpointPath(path, **chosen) for path in checkpoints]
         document_paths.check_documents([document], document_paths.Named(read))
+    check_json_name(document)
 
 
 def _update(ctx: click.Context, settings: Settings) -> None:
@@ -345,20 +348,6 @@ def overwrite_option(function: F) -> F:
     )(function)
 
 
-def match_option(function: F) -> F:
-    return click.option(
-        "--match",
-        metavar="REGEX",
-        help="Only keys that match as a whole, as in recipes: '.*/kernel', not 'kernel'.",
-    )(function)
-
-
-def under_option(function: F) -> F:
-    return click.option(
-        "--under", metavar="PATH", help="Only keys below these first components, such as params/decoder."
-    )(function)
-
-
 def memory_option(function: F) -> F:
     return click.option(
         "--memory",
@@ -377,7 +366,7 @@ def json_option(function: F) -> F:
         shell_complete=complete_path,
         is_flag=False,
         flag_value=STDOUT,
-        metavar="[FILE|-]",
+        metavar="[FILE.json|-]",
         help="Write a JSON document; to stdout if no file follows, and all else to stderr.",
     )(function)
 

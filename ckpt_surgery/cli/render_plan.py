@@ -28,7 +28,6 @@ from ckpt_surgery.report.plan import (
 
 if TYPE_CHECKING:
     from ckpt_surgery import Plan, Result
-    from ckpt_surgery.planner.entries import RuleRef
 
 STYLES = {
     "kept": "dim",
@@ -220,13 +219,11 @@ def _reason(row: Row, full: bool) -> str:
     """The rules that did the work, or the policy that decided."""
     if row.rule is None:
         return "the target's value" if row.fate == "defaulted" else shown(row.why)
-    others = [_numbered(rule) for rule in row.rules if rule != row.rule]
-    others = others if full or len(others) < 2 else [f"{len(others)} more"]
-    return ", and ".join([_numbered(row.rule), *others])
-
-
-def _numbered(rule: "RuleRef") -> str:
-    return shown(rule.title) + ("" if rule.line is None else f", line {rule.line}")
+    rules = [row.rule, *(rule for rule in row.rules if rule != row.rule)]
+    numbered = [shown(rule.title) + ("" if rule.line is None else f", line {rule.line}") for rule in rules]
+    if len(numbered) > 2 and not full:
+        numbered[1:] = [f"{len(numbered) - 1} more"]
+    return ", and ".join(numbered)
 
 
 def _item_lines(plan: "Plan") -> Iterator[Text]:

@@ -143,6 +143,21 @@ class Template:
         return tuple(dict.fromkeys(name for text in literals for name in _BRACED.findall(text)))
 
     @cached_property
+    def keys(self) -> regex.Pattern[str]:
+        """A pattern of all keys that the template may give."""
+        segments = [[s] if isinstance(s, Component) else s for s in self.segments]
+        texts = (
+            "".join(
+                regex.escape(p.name if isinstance(p, Component) else p.text)
+                if isinstance(p, Component | PlainText)
+                else ".*"
+                for p in pieces
+            )
+            for pieces in segments
+        )
+        return regex.compile("/".join(texts), regex.DOTALL)
+
+    @cached_property
     def segments(self) -> list[Component | list[TextPiece]]:
         """What stands between slashes: a component where it is text alone, otherwise its pieces."""
         segments: list[list[TextPiece]] = [[]]

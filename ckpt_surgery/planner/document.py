@@ -42,7 +42,7 @@ from ckpt_surgery.planner.document_forms import (
     RuleForm,
     SavedPlan,
 )
-from ckpt_surgery.planner.entries import RuleRef
+from ckpt_surgery.planner.entries import RuleEffect, RuleRef
 from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.planner.plan import Input, Plan, Step
 from ckpt_surgery.planner.plan_json import plan_json
@@ -81,7 +81,7 @@ def saved_plan(
             raise UsageError(f"`{name}`: a saved plan can have {most} at most, not {value}")
     if hooks is None:
         _refuse_functions([step.value for step in plan.steps])
-    found = [effect.rule for step in plan.steps for effect in step.effects]
+    found = [rule for step in plan.steps for rule in step.claimed_by]
     found += [rule for gone in plan.dropped for rule in gone.rules]
     rules = {rule: number for number, rule in enumerate(dict.fromkeys(found))}
     try:
@@ -163,6 +163,11 @@ def _rule_form(rule: RuleRef) -> RuleForm:
     return RuleForm(rule.path, rule.line, value, rule.name)
 
 
+def _several(effects: Sequence[RuleEffect]) -> Sequence[RuleEffect]:
+    """The effects of several rules; nothing where there is one, about which the leaf itself says all."""
+    return effects if len(effects) > 1 else ()
+
+
 def _output_form(step: Step, value: Any, rules: Mapping[RuleRef, int]) -> OutputForm:
     leaf, cut = step.leaf, step.cut
     return OutputForm(
@@ -181,7 +186,8 @@ def _output_form(step: Step, value: Any, rules: Mapping[RuleRef, int]) -> Output
         prng_impl=leaf.prng_impl,
         string=leaf.string,
         empty=leaf.empty,
-        effects=tuple([(rules[one.rule], one.renames, one.computes) for one in step.effects]),
+        rule=None if step.rule is None else rules[step.rule],
+        effects=tuple([(rules[one.rule], one.renames, one.computes) for one in _several(step.effects)]),
     )
 
 

@@ -130,9 +130,11 @@ class OutputForm(_Form, frozen=True):
     prng_impl: str | None = None
     string: str | None = None
     empty: str | None = None
+    rule: Count | None = None
+    """Number of the rule that did the work; None where a policy decided."""
     effects: tuple[tuple[Count, bool, bool], ...] = ()
-    """The rules that claimed it, from the first pass to the last: number of the rule, whether it gave the
-    leaf another key, and whether another value."""
+    """If several rules claimed it, all of them, from the first pass to the last: number of the rule, whether
+    it gave the leaf another key, and whether another value."""
 
 
 class ParamForm(_Form, frozen=True):

@@ -30,7 +30,6 @@ from ckpt_surgery.language.params import ParamValue
 from ckpt_surgery.planner.cutting import Cut, budget_for, measured, room_of, signature
 from ckpt_surgery.planner.document import SAVED, known_kinds, not_saved
 from ckpt_surgery.planner.document_forms import DroppedForm, OutputForm, ParamForm, RuleForm, SavedPlan
-from ckpt_surgery.planner.effects import deciding_rule
 from ckpt_surgery.planner.entries import RuleEffect, RuleRef
 from ckpt_surgery.planner.plan import Dropped, Plan, Step, Transfer
 from ckpt_surgery.planner.planning import ambiguous, costs_of, origin
@@ -214,7 +213,7 @@ class _StepMaker:
         value = self._reader.node(form.value)
         leaf = _leaf(form, key, value)
         effects = tuple([RuleEffect(_numbered(self._rules, n), *changed) for n, *changed in form.effects])
-        rule = deciding_rule(effects)
+        rule = None if form.rule is None else _numbered(self._rules, form.rule)
         fate, sources = origin(key, value)
         if form.transfer is not Transfer.COMPUTE:
             stored = self._stored(form, leaf, value)

@@ -14,6 +14,7 @@ from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.graph.nodes import Apply, reads
 from ckpt_surgery.language.field_types import Unmatched
 from ckpt_surgery.language.models import Pass, Rule
+from ckpt_surgery.planner.awaited import awaited_keys
 from ckpt_surgery.planner.braces import braces_of
 from ckpt_surgery.planner.claiming import Claims, Mirror, claim, mirrors_of
 from ckpt_surgery.planner.entries import CONVERT, Drop, Entry, Tree, not_held
@@ -62,6 +63,8 @@ class Unclaimed:
     drops: Sequence[Drop]
     settled: Set[int]
     """The same as `PassResult.settled`."""
+    refused: Set[str] = frozenset()
+    """Keys of the leaves that `unmatched: error` refuses."""
 
 
 def run_pass(
@@ -95,7 +98,8 @@ def run_pass(
         given |= last_resorts(rules, evaluator, target, given.keys() | matched.keys(), own)
         left = unclaimed([*given.values(), *matched.values()])
         _refuse_objects([*given.values(), *matched.values()], left, evaluator.problems)
-        fit = fitted(evaluator, target, given, matched, left.kept)
+        is_awaited = awaited_keys(rules, mirrors, evaluator, left.refused)
+        fit = fitted(evaluator, target, given, matched, left.kept, is_awaited)
         drops = (*made.drops, *left.drops, *fit.drops)
         return PassResult(fit.tree, drops, made.unused, left.settled, claims)
     for index, rule in enumerate(rules):
@@ -186,7 +190,7 @@ def _unclaimed(
         hint = "Add a rule for them, or `drop: true` to remove them."
         place = evaluator.problems.unmatched_place()
         evaluator.problems.general(Problem(message, place, hint, Code.UNCLAIMED))
-    return Unclaimed(kept, drops, settled)
+    return Unclaimed(kept, drops, settled, frozenset(loose))
 
 
 def _refuse_objects(made: Iterable[Entry], left: Unclaimed, problems: Problems) -> None:

@@ -88,7 +88,7 @@ def _check_values(outputs: Sequence[Entry], loaded: LoadedRecipe) -> None:
     """Raises PlanError for values that are made of so much that computing each output would not end."""
     number = check_values([entry.value for entry in outputs])
     if number is not None:
-        key, place = outputs[number].key.text, _place(loaded, deciding_rule(outputs[number].effects))
+        key, place = outputs[number].key.text, _place(loaded, outputs[number].rule)
         raise PlanError(
             Problem(
                 f"`{shown(key)}`: {too_many_functions('up to this one, the outputs are computed from')}",
@@ -136,7 +136,7 @@ def _ambiguous(outer: Step, inner: Step, place: Callable[[RuleRef], Place | None
         f"`{shown(outer.leaf.key.printed)}` would be both a leaf and the container of "
         f"`{shown(inner.leaf.key.printed)}`: {_made(outer)}, {_made(inner)}"
     )
-    rule = naming_rule(inner.effects) or naming_rule(outer.effects)
+    rule = naming_rule(inner.effects) or inner.rule or naming_rule(outer.effects) or outer.rule
     hint = "No checkpoint has both: rename one of them, or drop it."
     return Problem(message, None if rule is None else place(rule), hint, Code.LEAF_AND_CONTAINER)
 
@@ -144,7 +144,7 @@ def _ambiguous(outer: Step, inner: Step, place: Callable[[RuleRef], Place | None
 def _made(step: Step) -> str:
     """Where a leaf comes from, for messages."""
     key = f"`{shown(step.leaf.key.printed)}`"
-    rule = naming_rule(step.effects)
+    rule = naming_rule(step.effects) or step.rule
     if rule is not None:
         return f"{rule} makes {key}"
     return f"{key} is the target's" if step.fate is Fate.DEFAULTED else f"{key} is kept as it is"

@@ -36,6 +36,8 @@ class Problems:
         self.pass_index = pass_index
         self.notices: list[Notice] = []
         """Warnings of what is allowed and may still be a mistake."""
+        self.failed_rules: set[int] = set()
+        """Numbers of the rules that have a problem."""
         self._refs: dict[int, RuleRef] = {}
         self._problems: dict[tuple[Any, ...], tuple[Problem, list[str]]] = {}
         self._noted = 0
@@ -58,6 +60,7 @@ class Problems:
 
         Raises PlanError with all problems if they are MOST_NOTED.
         """
+        self.failed_rules.add(rule)
         start, end = (error.start, error.end) if isinstance(error, ExpressionError) else (None, None)
         where = (*self.loaded.rule_location(self.pass_index, rule), *field)
         place = (self.loaded.key_place if at_key else self.loaded.place)(where, start, end)

@@ -121,14 +121,15 @@ def fitted(
     given: Mapping[str, Entry],
     matched: Mapping[str, Entry],
     kept: Iterable[Entry],
+    is_awaited: Callable[[str], bool] = lambda text: False,
 ) -> Fitted:
     """Choose an entry for each leaf of the target. Problems are added to the evaluator's.
 
     `given`: what `fill` rules give. `matched`: what `match` and `add` rules make. `kept`: leaves that no rule
-    claims, under their own keys.
+    claims, under their own keys. `is_awaited`: whether a rule that failed may have been meant to give a key,
+    which is then not told to be missing.
     """
     problems = evaluator.problems
-    rules_failed = not problems.is_empty
     surplus = [_surplus(entry, target) for text, entry in matched.items() if text not in target.leaves]
     for notice in surplus:
         problems.warn(notice)
@@ -143,11 +144,12 @@ def fitted(
         )
         chosen = None if offered is None else _conformed(problems, target, leaf, offered)
         if chosen is None and not _falls_back(target, leaf, offered):
-            missing += [text] if offered is None else []  # what does not fit is noted already
+            # What does not fit is noted already, and so is the rule that gives nothing.
+            missing += [text] if offered is None and not is_awaited(text) else []
         else:
             tree[text] = chosen or own_value(leaf)
     drops = _drops(tree, target, [*matched.values(), *own.values()])
-    if missing and not rules_failed:  # a rule that failed may be why they are missing
+    if missing:
         _note_missing(problems, target, missing, surplus, own)
     if target.policy.extra == "error":
         _note_extra(evaluator, tree, drops)

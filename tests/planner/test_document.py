@@ -85,7 +85,7 @@ def test_outputs_say_what_is_written_and_from_what() -> None:
         "chunks": [4],
         "block": [4],
         "value": ["leaf", "source", "l/0"],
-        "effects": [[0, True, False]],
+        "rule": 0,
     }
     assert (scalar["shape"], scalar["chunks"], scalar["block"]) == ([], [], [])
     assert turned["value"] == ["transpose", {"axes": None}, ["leaf", "source", "w"]]
@@ -119,12 +119,7 @@ def test_each_rule_is_told_once_and_outputs_and_dropped_leaves_refer_to_it() -> 
         ("rules[2]", 6),
         ("rules[1]", 5),  # dropped leaves come last
     ]
-    assert [output.get("effects") for output in told["outputs"]] == [
-        [[0, True, False]],
-        [[0, True, False]],
-        [[1, False, True]],
-        None,
-    ]
+    assert [output.get("rule") for output in told["outputs"]] == [0, 0, 1, None]
     assert told["dropped"] == [{"source": "source", "key": "d", "why": "drop", "rule": 2}]
     assert told["rules"][1]["value"] == {
         "file": "recipe.yaml",

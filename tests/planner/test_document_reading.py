@@ -94,7 +94,7 @@ def read(
 def decided(plan: Plan) -> list[object]:
     """The steps, but for their values: two values are never equal."""
     return [
-        (step.leaf, step.fate, step.rule, step.effects, step.sources, step.transfer, step.cut, step.stored)
+        (step.leaf, step.fate, step.rule, step.rules, step.sources, step.transfer, step.cut, step.stored)
         for step in plan.steps
     ]
 
@@ -247,6 +247,7 @@ def test_a_call_of_a_hook_gets_the_file_that_is_loaded_now(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("number", "fields", "says"),
     [
+        (0, {"rule": 5}, "outputs[0].rule: there are 4 rules, none has the number 5"),
         (0, {"effects": ((5, True, False),)}, "outputs[0].rule: there are 4 rules, none has the number 5"),
         (2, {"key": ("m", "1")}, "outputs[2].key: `m/1` occurs twice"),
         (2, {"shape": (2, 3)}, "outputs[2].shape: the value has the shape [3, 2], not [2, 3]"),

@@ -20,6 +20,7 @@ from ckpt_surgery.cli.options import (
 )
 from ckpt_surgery.cli.paths import missing_destination, source_names, split_paths
 from ckpt_surgery.cli.reports import Report
+from ckpt_surgery.cli.written_files import check_kept
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 
@@ -92,6 +93,7 @@ def command(
     else:
         sources, dst = paths[:-1], paths[-1] if paths else None  # a plan may know its destination
     check_documents([json_to, report_to], loaded or recipe, sources, dst, options)
+    check_kept(overwrite, page=report_to)
     if shard is not None:
         _check_shard(
             sources,

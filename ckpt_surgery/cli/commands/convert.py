@@ -8,16 +8,10 @@ import click
 from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_layout, complete_path
 from ckpt_surgery.cli.console import Terminal, open_terminal
-from ckpt_surgery.cli.options import (
-    check_documents,
-    global_options,
-    match_option,
-    plan_options,
-    run_options,
-    set_option,
-    under_option,
-)
+from ckpt_surgery.cli.options import check_documents, global_options, plan_options, run_options, set_option
 from ckpt_surgery.cli.reports import Report
+from ckpt_surgery.cli.shared_options import match_option, under_option
+from ckpt_surgery.cli.written_files import check_kept
 from ckpt_surgery.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -92,6 +86,7 @@ def command(
     selection = recipe_of_selection(src, match, under, to, **which)  # type: ignore[arg-type]
     recipe = _recipe(src, to, set, which, terminal) or selection
     check_documents([json_to, report_to], recipe, (src,), dst, options)
+    check_kept(overwrite, page=report_to)
     report = Report(terminal, full, json_to, detailed_exitcode, report_to, recipe)
     if dry_run:
         return report.planned(api.plan(recipe, src, dst=dst, overwrite=overwrite, **options))

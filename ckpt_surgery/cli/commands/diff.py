@@ -12,10 +12,10 @@ from ckpt_surgery.cli.options import (
     full_option,
     global_options,
     json_option,
-    match_option,
     memory_option,
     selection_options,
 )
+from ckpt_surgery.cli.shared_options import match_option
 
 DIFFERENT = 3
 

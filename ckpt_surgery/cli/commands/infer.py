@@ -8,13 +8,14 @@ from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_path
 from ckpt_surgery.cli.console import STDOUT, expect_arrays, open_terminal, reuse_memory, write_document
 from ckpt_surgery.cli.options import (
-    file_path,
     global_options,
     json_option,
     memory_option,
     selection_options,
     source_format_option,
 )
+from ckpt_surgery.cli.shared_options import draft_options
+from ckpt_surgery.cli.written_files import check_json_name
 
 UNDECIDED = 3
 
@@ -28,13 +29,7 @@ EXAMPLES = {
 @click.command("infer", cls=Command, short_help="Draft a recipe from two checkpoints.", examples=EXAMPLES)
 @click.argument("src", metavar="SRC", shell_complete=complete_path)
 @click.argument("target", metavar="TARGET", shell_complete=complete_path)
-@click.option(
-    "--out",
-    callback=file_path,
-    shell_complete=complete_path,
-    metavar="FILE",
-    help="Write the recipe here. [default: stdout]",
-)
+@draft_options
 @click.option(
     "--values",
     type=click.Choice(["auto", "ignore"]),
@@ -52,6 +47,7 @@ def command(
     src: str,
     target: str,
     out: str | None,
+    overwrite: bool,
     values: str,
     step: int | None,
     item: str | None,
@@ -70,6 +66,7 @@ def command(
 
     written = [None if json_to == STDOUT else json_to, out]
     inferring.check_written(written, src, target, step=step, item=item, src_format=src_format)
+    check_json_name(json_to)
     terminal = open_terminal(ctx.find_root().obj, STDOUT if out is None else json_to)
     reuse_memory()
     expect_arrays()
@@ -83,6 +80,7 @@ def command(
             values="ignore" if values == "ignore" else "auto",
             memory=memory,
             out=out,
+            overwrite=overwrite,
             progress=progress,
         )
     if json_to is not None:

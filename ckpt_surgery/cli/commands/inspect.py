@@ -12,11 +12,10 @@ from ckpt_surgery.cli.options import (
     full_option,
     global_options,
     json_option,
-    match_option,
     selection_options,
     source_format_option,
-    under_option,
 )
+from ckpt_surgery.cli.shared_options import match_option, under_option
 from ckpt_surgery.core.errors import UsageError, VerificationError
 
 if TYPE_CHECKING:

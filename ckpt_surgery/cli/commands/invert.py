@@ -10,7 +10,6 @@ from ckpt_surgery.cli.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.console import STDOUT, Terminal, open_terminal, write_document
 from ckpt_surgery.cli.options import (
     check_documents,
-    file_path,
     global_options,
     json_option,
     memory_option,
@@ -18,6 +17,7 @@ from ckpt_surgery.cli.options import (
     selection_options,
     source_format_option,
 )
+from ckpt_surgery.cli.shared_options import draft_options
 from ckpt_surgery.core.errors import VerificationError
 
 if TYPE_CHECKING:
@@ -38,13 +38,7 @@ EXAMPLES = {
 @selection_options
 @source_format_option("--src-format")
 @memory_option
-@click.option(
-    "--out",
-    callback=file_path,
-    shell_complete=complete_path,
-    metavar="FILE",
-    help="Write the recipe to a file. [default: standard output]",
-)
+@draft_options
 @click.option(
     "--check/--no-check",
     default=True,
@@ -66,6 +60,7 @@ def command(
     src_format: str | None,
     memory: int | None,
     out: str | None,
+    overwrite: bool,
     check: bool,
     json_to: str | None,
 ) -> int:
@@ -96,6 +91,7 @@ def command(
         allow_hooks=allow_hooks,
         check=check,
         out=out,
+        overwrite=overwrite,
     )
     if json_to is not None:
         write_document(_document(found), json_to)

@@ -8,14 +8,9 @@ import click
 from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_path
 from ckpt_surgery.cli.console import open_terminal
-from ckpt_surgery.cli.options import (
-    check_documents,
-    file_path,
-    global_options,
-    plan_options,
-    run_options,
-)
+from ckpt_surgery.cli.options import check_documents, file_path, global_options, plan_options, run_options
 from ckpt_surgery.cli.reports import Report
+from ckpt_surgery.cli.written_files import check_kept
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -79,6 +74,7 @@ def command(
 
     terminal = open_terminal(ctx.find_root().obj, json_to)
     check_documents([json_to, report_to, recipe_to], config, (), dst, options)
+    check_kept(overwrite, recipe=recipe_to, page=report_to)
     if recipe_to is not None:
         _write_recipe(config, seed, recipe_to)
     report = Report(terminal, full, json_to, detailed_exitcode, report_to)

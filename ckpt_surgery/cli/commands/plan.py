@@ -23,6 +23,7 @@ from ckpt_surgery.cli.paths import source_names, split_paths
 from ckpt_surgery.cli.problem_reports import ReportFormat, rendered
 from ckpt_surgery.cli.reports import Report
 from ckpt_surgery.cli.told_problems import warned
+from ckpt_surgery.cli.written_files import check_kept
 from ckpt_surgery.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def command(
     loaded = given_recipe(recipe, rules, options.pop("set", None) or (), terminal)
     sources, dst = split_paths(source_names(loaded, options.get("last")), paths)
     check_documents([json_to, report_to, out], loaded, sources, dst, options)
+    check_kept(overwrite, page=report_to)
     report = Report(terminal, full, json_to, detailed_exitcode, report_to, loaded)
     plan = api.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options)
     code = report.planned(plan)
