@@ -4,8 +4,10 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 
 OPTIMIZER = frozenset({"opt_state", "optimizer", "optimizer_state", "param_states", "mu", "nu"})
 """Components of keys that the states of optimizers are below: names of Optax, Flax, T5X and PyTorch."""
-COLLECTIONS = frozenset({"flax_mutables", "batch_stats"})
-"""Components of keys that the variables which are not trained are below: names of T5X and Flax."""
+COLLECTIONS = frozenset({"flax_mutables", "batch_stats", "cache", "intermediates", "params_axes", "nnx_aux"})
+"""Components of keys that the variables which are not trained are below: names of T5X, Flax and MaxText. They
+are beside `params`; below it they are names of modules."""
+PARAMS = "params"
 COUNTERS = frozenset({"bool", "int32", "int64", "uint32", "uint64"})
 """Dtypes of counters, masks and indices; narrower integers can be quantized weights."""
 
@@ -14,4 +16,6 @@ def is_parameter(leaf: Leaf) -> bool:
     """Whether a leaf is an array that is trained, and not an optimizer's state, a statistic or a counter."""
     if leaf.kind is not LeafKind.ARRAY or leaf.spec is None or leaf.spec.dtype.name in COUNTERS:
         return False
-    return not any(name in OPTIMIZER or name in COLLECTIONS for name in leaf.key.names)
+    names = leaf.key.names
+    beside = names[: names.index(PARAMS)] if PARAMS in names else names
+    return OPTIMIZER.isdisjoint(names) and COLLECTIONS.isdisjoint(beside)

@@ -147,13 +147,21 @@ def fitted(
             # What does not fit is noted already, and so is the rule that gives nothing.
             missing += [text] if offered is None and not is_awaited(text) else []
         else:
-            tree[text] = chosen or own_value(leaf)
+            tree[text] = _same_empty(chosen or own_value(leaf), own.get(text))
     drops = _drops(tree, target, [*matched.values(), *own.values()])
     if missing:
         _note_missing(problems, target, missing, surplus, own)
     if target.policy.extra == "error":
         _note_extra(evaluator, tree, drops)
     return Fitted(tree, drops)
+
+
+def _same_empty(chosen: Entry, own: Entry | None) -> Entry:
+    """The source's own empty node instead of the target's, where they are the same: then nothing changes."""
+    if own is None or own.leaf.kind is not LeafKind.EMPTY or chosen.leaf.kind is not LeafKind.EMPTY:
+        return chosen
+    is_same = own.leaf.empty == chosen.leaf.empty
+    return replace(chosen, leaf=own.leaf, value=own.value) if is_same else chosen
 
 
 def _surplus(entry: Entry, target: Target) -> Notice:
@@ -178,7 +186,7 @@ def _note_missing(
     target: Target,
     missing: Sequence[str],
     surplus: Sequence[Notice],
-    own: Mapping[str, Entry],
+    own: Tree,
 ) -> None:
     """Note the leaves that nothing gives, with rules that give them where the source has them elsewhere.
 
@@ -192,18 +200,31 @@ def _note_missing(
     left = set(missing).difference(*(rule.keys for rule in rules))
     valued = [text for text in missing if text in left and target.has_value(target.leaves[text])]
     hints = list(_hints(rules, len(missing)))
+    extra = [text for text in own if text not in target.leaves]
+    alike = {text: _look(own[text].leaf) for text in extra}
+    wanted = {_look(target.leaves[text]) for text in left}
+    named = [text for text, look in alike.items() if look in wanted]
+    if named:
+        hints.append(f"Some may be what the source calls {few_keys(named)}, which the target lacks.")
+    # Of the others, the target's values would take the place of what was trained.
+    new = [text for text in valued if _look(target.leaves[text]) not in alike.values()]
     if left:
         them = "the others" if rules else "them"
         more = f"; the source has {few_keys(own)}" if own else ""
         if not valued:
             others += "; the target has no values for them" if target.has_values else f"; {target.lack}"
             more = ", or give a target that has values"
-        elif 2 * len(valued) <= len(target.leaves):
-            pattern = _pattern_of(valued, target.leaves.keys() - set(valued)).replace("'", "''")
+        elif new and 2 * len(new) <= len(target.leaves):
+            pattern = _pattern_of(new, target.leaves.keys() - set(new)).replace("'", "''")
             rule = f"{{fill: '{pattern}', fallback: true}}"
             more = f"; where they are new in the model, `{rule}` takes the target's"
         hints.append(f"Add rules for {them}{more}.")
     problems.general(Problem(listed + others, None, " ".join(hints), Code.TARGET_MISSING))
+
+
+def _look(leaf: Leaf) -> tuple[str, object]:
+    """The last name of a key and the shape: alike in leaves that are the same under another prefix."""
+    return leaf.key.names[-1], None if leaf.spec is None else leaf.spec.shape
 
 
 def _hints(rules: Sequence[Suggestion], count: int) -> Iterator[str]:

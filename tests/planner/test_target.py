@@ -8,13 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import PlanError, SurgeryError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import sentences
-from ckpt_surgery.graph.nodes import reads
+from ckpt_surgery.graph.nodes import Read, reads
+from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.evaluator import Evaluator, SourceLeaves
-from ckpt_surgery.planner.target import Fitted, Target, fitted, target_leaves
+from ckpt_surgery.planner.target import Fitted, Target, fitted, own_value, target_leaves
 from tests.support.passes import Described, evaluator_of, rules_of, target_of, tree_of
+from tests.support.plans import plan_of
 
 KEPT = "version: 1\n"
 
@@ -188,3 +192,35 @@ def test_a_cast_that_is_not_possible_is_a_problem_of_its_leaf() -> None:
         PlanError, match="`a`: `cast` from complex64 to float32 would drop the imaginary part"
     ):
         evaluator.problems.raise_all()
+
+
+def test_an_empty_node_that_both_have_is_kept_and_not_dropped_besides() -> None:
+    nothing = Leaf(Key.parse("n"), LeafKind.EMPTY, empty="None")
+    target = Target({"n": nothing}, TargetPolicy())
+    evaluator = evaluator_of("version: 1\n", ["a"], target=target)
+    kept = Entry(nothing.key, nothing, Read("source", nothing), None)
+    same = fitted(evaluator, target, {"n": own_value(nothing)}, {}, [kept])
+    assert same.tree["n"].value is kept.value
+    assert same.drops == []
+    other = Leaf(nothing.key, LeafKind.EMPTY, empty="Dict")
+    differs = fitted(
+        evaluator,
+        target,
+        {"n": own_value(nothing)},
+        {},
+        [replace(kept, leaf=other, value=Read("source", other))],
+    )
+    assert isinstance(differs.tree["n"].value, Read)
+    assert differs.tree["n"].value.source == "target"
+    assert [drop.entry.leaf for drop in differs.drops] == [other]
+
+
+def test_the_target_s_values_are_not_advised_for_what_the_source_has_under_several_prefixes() -> None:
+    source = {"ema/w": "float32[2,3]", "raw/w": "float32[2,3]", "m": "float32[2]"}
+    wanted = {"params/w": "float32[2,3]", "m": "float32[2]", "head/b": "float32[7]"}
+    with pytest.raises(PlanError) as caught:
+        plan_of("version: 1\n", source, target=wanted)
+    hint = caught.value.problems[0].hint or ""
+    assert "`ema/w`, `raw/w`" in hint
+    assert "head/" in hint
+    assert "params" not in hint
