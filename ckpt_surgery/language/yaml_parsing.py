@@ -195,6 +195,13 @@ def parse_document(text: str, path: str) -> Document:
         raise RecipeError(*builder.problems, syntax_problem(error, path, text), code=Code.YAML) from None
 
 
+def _instead_of(directory: Path) -> str:
+    """What to give instead of a directory, which may be a checkpoint."""
+    if any(directory.glob("*.y*ml")):
+        return f"Name the files in it: {directory}/*.yaml, say."
+    return "A recipe comes before the checkpoints; without one there is `convert`, and in Python None."
+
+
 def read_text(path: str | Path) -> str:
     """The text of a recipe.
 
@@ -209,11 +216,8 @@ def read_text(path: str | Path) -> str:
         )
     try:
         if Path(path).is_dir():
-            raise UsageError(
-                f"{path} is a directory; a recipe is a YAML file",
-                hint=f"Name the files in it: {path}/*.yaml, say.",
-                code=Code.UNREADABLE,
-            )
+            message = f"{path} is a directory; a recipe is a YAML file"
+            raise UsageError(message, hint=_instead_of(Path(path)), code=Code.UNREADABLE)
         with Path(path).open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:

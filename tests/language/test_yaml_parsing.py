@@ -103,6 +103,16 @@ def test_files_that_are_no_text(data: Any, error: type[Exception], message: str,
         read_text(tmp_path)
 
 
+def test_a_directory_in_the_place_of_a_recipe_may_be_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_text(tmp_path)
+    assert "`convert`" in (caught.value.problems[0].hint or "")
+    (tmp_path / "r.yaml").touch()
+    with pytest.raises(UsageError) as caught:
+        read_text(tmp_path)
+    assert f"{tmp_path}/*.yaml" in (caught.value.problems[0].hint or "")
+
+
 def test_a_file_with_any_problem_is_refused_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_text("a: 1\n")
