@@ -76,8 +76,8 @@ def _difference_summary(difference: Difference, width: int) -> Iterator[Text]:
         kinds = "" if difference.scalars or not keys else "kinds, "
         what = f"{keys}{kinds}shapes, dtypes" + ("" if compared is None else " and values")
         note = "; --values compares the numbers too" if compared is None else within
-        told = f"{what} ({number_of(difference.common, 'leaf')}){note}{_of_formats(difference)}"
-        yield from flowing([Text("same", "bold green"), *map(Text, told.split(" "))], " ", width)
+        same = f"{what} ({number_of(difference.common, 'leaf')}){note}{_of_formats(difference)}"
+        yield from flowing([Text("same", "bold green"), *map(Text, same.split(" "))], " ", width)
         return
     unequal = sum(not value.equal for value in compared or ())
     counts = [

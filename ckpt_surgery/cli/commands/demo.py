@@ -52,7 +52,7 @@ def command(ctx: click.Context, directory: str) -> int:
             hint="Name another directory: `ckpt-surgery demo DIRECTORY`.",
         )
     folder.mkdir(parents=True)
-    ckpt_surgery.convert(checkpoint(), folder / "old", format="orbax")
+    ckpt_surgery.apply({"version": 1}, checkpoint(), dst=folder / "old", format="orbax")
     recipe = folder / "recipe.yaml"
     recipe.write_text(RECIPE, encoding="utf-8")
     terminal = open_terminal(ctx.find_root().obj, None)
