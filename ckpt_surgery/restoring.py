@@ -249,8 +249,7 @@ def _typed(target: Target, tree: LiveTree) -> Target:
 
     said = "dtype" in target.policy.model_fields_set
     policy = target.policy if said else target.policy.model_copy(update={"dtype": "target"})
-    asked = said and policy.dtype == "target"
-    return replace(target, policy=policy, dtype_of_number=dtype_of_number, cast_unasked=not asked)
+    return replace(target, policy=policy, dtype_of_number=dtype_of_number)
 
 
 def _destination(encoder: LiveEncoder) -> Destination:

@@ -4,7 +4,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ckpt_surgery.core.dtypes import (
     bits,
     computation,
     converted,
+    dtype_named,
     has_infinity,
     has_nan,
     is_integer,
@@ -27,7 +28,18 @@ from ckpt_surgery.core.rewrites.reshaping import reinterpreted
 from ckpt_surgery.core.rounding import as_float
 from ckpt_surgery.core.selections import Selection, bounds
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
+from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, plain
+
+
+@plain
+def is_inexact(dtype: Any) -> bool:
+    """`is_inexact('bfloat16')`: whether a dtype has fractions, as floating-point and complex numbers have.
+
+    False for integers and bool: `require(is_inexact(dtype), 'quantize weights, do not truncate them')`.
+    """
+    if not isinstance(dtype, str):
+        raise FunctionError("`is_inexact` is for the name of a dtype, as `x.dtype` gives it")
+    return kind(dtype_named(dtype)) in "fc"
 
 
 def number_as(value: Number, dtype: DType) -> np.ndarray:

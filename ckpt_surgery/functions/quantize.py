@@ -13,7 +13,7 @@ from ckpt_surgery.core.selections import Selection, blocks_of, broadcast
 from ckpt_surgery.functions.axes import axes_of
 from ckpt_surgery.functions.base import Blocks, Function, Specs
 
-_TARGETS = (
+QUANTIZED = (
     *("int8", "int4", "int2"),
     *("float8_e4m3fn", "float8_e4m3", "float8_e5m2", "float8_e3m4"),
     *("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e4m3b11fnuz", "float4_e2m1fn"),
@@ -44,9 +44,9 @@ class Quantize(Function):
     def __post_init__(self) -> None:
         if self.part not in self.parts:
             raise FunctionError(f"`quantize` has no part `{self.part}`")
-        if self.dtype.name not in _TARGETS:
+        if self.dtype.name not in QUANTIZED:
             raise FunctionError(
-                f"`quantize` does not support {self.dtype.name}; use one of {', '.join(_TARGETS)}"
+                f"`quantize` does not support {self.dtype.name}; use one of {', '.join(QUANTIZED)}"
             )
 
     def infer(self, ins: Specs) -> ArraySpec:

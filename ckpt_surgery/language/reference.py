@@ -89,6 +89,7 @@ GROUPS: Mapping[str, str] = {
     "directions": "Directions",
     "quantize": "Quantization",
     "packing": "Packed numbers",
+    "comparing": "Comparisons of arrays",
     "text": "Names and conditions",
 }
 """Heading of each module of functions, in the order of the page."""

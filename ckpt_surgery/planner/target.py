@@ -20,6 +20,7 @@ from ckpt_surgery.core.notices import FEW, Notice, few_keys, sentences
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.dtypes import Cast
+from ckpt_surgery.functions.quantize import QUANTIZED
 from ckpt_surgery.graph.nodes import Apply, Array, Read, reads
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
@@ -50,8 +51,6 @@ class Target:
     dtype_of_number: Callable[[Leaf, DType], DType] = lambda leaf, dtype: dtype
     """Function of a leaf of the target and the dtype of a Python number that becomes it, which returns the
     dtype that the number has there where the recipe keeps the source's."""
-    cast_unasked: bool = False
-    """Whether nobody asked for casts to the target's dtypes: then they lose precision at most."""
 
     @property
     def has_values(self) -> bool:
@@ -315,22 +314,31 @@ def _conformed(problems: Problems, target: Target, leaf: Leaf, entry: Entry) -> 
         return entry
     value = Apply(Cast(wanted), (entry.value,))
     try:
-        spec, lost = value.spec, _lost(entry.value.spec.dtype, wanted) if target.cast_unasked else None
+        spec, lost = value.spec, _lost(entry.value.spec.dtype, wanted)
     except FunctionError as error:
         problem = error.problems[0]
         problems.about(entry, Notice("", leaf.key.printed, f": {problem.message}"), None, problem.code)
         return None
     if lost is not None:
         given = f" is {entry.value.spec.dtype.name}, the target has {wanted.name} there"
-        hint = f"Say that it may: `value: cast(x, '{wanted.name}')`, or `target: {{dtype: target}}`."
         notice = Notice("", leaf.key.printed, f"{given}: a cast would lose {lost}")
-        problems.about(entry, notice, hint, Code.TARGET_MISFIT)
+        problems.about(entry, notice, _lossless_hint(wanted), Code.TARGET_MISFIT)
         return None
     return replace(entry, value=value, leaf=replace(entry.leaf, spec=spec, manifest=None))
 
 
+def _lossless_hint(wanted: DType) -> str:
+    """How to keep the value, and how to say that the loss is meant."""
+    name = wanted.name
+    scaled = f", or quantize it: `quantize(x, '{name}', axis)` gives values and scale" * (name in QUANTIZED)
+    return (
+        f"Keep its dtype: `target: {{dtype: source}}`{scaled}. A rule with `value: cast(x, '{name}')` casts it "
+        "all the same."
+    )
+
+
 def _lost(given: DType, wanted: DType) -> str | None:
-    """What a cast loses besides precision; None for nothing. Raises FunctionError for what is no number."""
+    """What a cast loses besides precision; None for nothing. Raises FunctionError for what is not a number."""
     if kind(wanted) == "b" and kind(given) != "b":
         return "everything but whether values are zero"
     return "fractions" if is_integer(wanted) and kind(given) == "f" else None

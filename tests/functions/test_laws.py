@@ -30,6 +30,7 @@ from ckpt_surgery.functions.arithmetic import (
     Where,
 )
 from ckpt_surgery.functions.base import Function
+from ckpt_surgery.functions.comparing import RequireEqual
 from ckpt_surgery.functions.contractions import Einsum, Matmul
 from ckpt_surgery.functions.create import Arange, Full, Init, InPlaceOf, Ones, Zeros
 from ckpt_surgery.functions.directions import KarcherWeights
@@ -138,6 +139,7 @@ ARITHMETIC: list[Case] = [
     *((function, ("float64[3,37]",)) for function in (Exp(), Log(), Sin(), Cos(), Arccos())),
     (Sign(), ("int8[3,5]",)),
     (Unary("not"), ("bool[3,5]",)),
+    (RequireEqual("equal"), ("float32[0,3]", "bfloat16[0,3]")),  # others are in test_comparing
 ]
 
 SUMS: list[Case] = [

@@ -78,6 +78,16 @@ def test_cast_and_numbers_beyond_the_range(save: Save, run: Run) -> None:
     assert found["w"].tolist() == [1.0, 65504.0]
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int4", "int64", "bool"])
+def test_cast_does_not_truncate_weights(dtype: str, save: Save, run: Run) -> None:
+    path = save("old", {"w": random((2, 2)), "n": np.array([1, 2], np.int16)})
+    fails("quantize", lambda: run("@cast", path, set=[f"dtype={dtype}"]))
+    fails("quantize", lambda: run("@cast", path, set=[f"dtype={dtype}", "on_overflow=saturate"]))
+    if dtype != "bool":
+        found = run("@cast", path, name=dtype, set=[f"dtype={dtype}", "floats=[int16]"])
+        assert (found["n"].dtype.name, found["n"].tolist()) == (dtype, [1, 2])
+
+
 def test_a_cast_with_nothing_to_do_says_so(save: Save, run: Run) -> None:
     path = save("old", {"w": random((2, 2)).astype(BF16)})
     fails("the rule claims nothing: `when` is false for `w`", lambda: run("@cast", path))
