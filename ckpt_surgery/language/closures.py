@@ -14,7 +14,7 @@ from ckpt_surgery.functions.base import Function, Plain
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language.calls import called
 from ckpt_surgery.language.operators import compared, truth
-from ckpt_surgery.language.scope import CallUse, ExpressionError, Scope, Unavailable
+from ckpt_surgery.language.scope import CallUse, ExpressionError, Scope, Unavailable, Watched
 from ckpt_surgery.language.spans import Span
 from ckpt_surgery.language.values import listed, told
 from ckpt_surgery.language.vocabulary import call_problem, unknown_name
@@ -63,6 +63,9 @@ def named(name: str, span: Span, metadata_only: bool) -> Evaluator:
         except KeyError:
             message = unknown_name(name, scope.names)
             raise ExpressionError(message, *span, code=Code.UNKNOWN_NAME) from None
+        if type(value) is Watched:
+            value.note_use()
+            return value.value
         if type(value) is Unavailable:
             if metadata_only and value.listed is not None:
                 return value.listed

@@ -17,6 +17,8 @@ from ckpt_surgery.language.scope import Lookup
 
 SEPARATOR = "/"
 """Separates the names of a path: `text_config/num_hidden_layers`."""
+RECORDED = "ckpt_surgery/recipes"
+"""Path of the record of earlier conversions: the params of a recipe are at `RECORDED/NAME/params`."""
 MISSING = object()
 """Stands for an entry that is missing or null."""
 
@@ -144,7 +146,13 @@ class Config(Lookup):
         return Found(value, next(layer.origin for layer in self.layers if names[0] in layer.entries))
 
     def without(self, paths: Sequence[str]) -> str:
-        """The message for a config that has none of these paths."""
+        """The message for a config that has none of these paths.
+
+        Where all of them are in the record of an earlier conversion, it names that record, and no path.
+        """
+        recipes = {path.split(SEPARATOR)[2] for path in paths if path.startswith(f"{RECORDED}{SEPARATOR}")}
+        if recipes and all(path.startswith(f"{RECORDED}{SEPARATOR}") for path in paths):
+            return f"no conversion by {' or '.join(sorted(recipes))} is recorded"
         if self._of_model is None:
             return self._absent
         known = ["/".join(path) for path in _paths(self.entries.values)]

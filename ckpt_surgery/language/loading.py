@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from ckpt_surgery.language.field_types import SYNTAX, WRONG_TYPE
 from ckpt_surgery.language.findings import Finding
 from ckpt_surgery.language.models import OutputPolicy, Param, Pass, Recipe, Rule, ShardingPolicy, TargetPolicy
 from ckpt_surgery.language.packaged import recipe_path
-from ckpt_surgery.language.params import ParamValue, overridden, resolved
-from ckpt_surgery.language.scope import CONFIG, CONFIGS, HOOKS, Constant, Hooks, Table
+from ckpt_surgery.language.params import Origin, ParamValue, overridden, resolved, unsaid
+from ckpt_surgery.language.scope import CONFIG, CONFIGS, HOOKS, Constant, Hooks, Table, Watched
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, path_text
 from ckpt_surgery.language.yaml_parsing import parse_document, read_text
 
@@ -75,11 +75,30 @@ class LoadedRecipe:
         return {value.name: value.value for value in self.param_values}
 
     @cached_property
+    def used_defaults(self) -> set[str]:
+        """Names of the params whose default an expression has used because no config gives a value."""
+        return set()
+
+    @property
+    def notes(self) -> list[str]:
+        """A sentence about the defaults that expressions have used so far, where there are any."""
+        return unsaid(value for value in self.param_values if value.name in self.used_defaults)
+
+    @cached_property
     def names(self) -> Mapping[str, Any]:
-        """The values of params, tables, configs and hooks for expressions, by name."""
+        """The values of params, tables, configs and hooks for expressions, by name.
+
+        Uses of defaults that no config gives are noted in `used_defaults`.
+        """
+        params = {
+            one.name: one.value
+            if one.note is None or one.origin is not Origin.DEFAULT
+            else Watched(one.value, partial(self.used_defaults.add, one.name))
+            for one in self.param_values
+        }
         tables = {name: Table(name, entries) for name, entries in self.recipe.tables.items()}
         configs = {CONFIG: self.configs.first, CONFIGS: self.configs}
-        return {**self.params, **tables, **configs, **({} if self.hooks is None else {HOOKS: self.hooks})}
+        return {**params, **tables, **configs, **({} if self.hooks is None else {HOOKS: self.hooks})}
 
     @property
     def directory(self) -> Path:

@@ -1,7 +1,7 @@
 """The values of params: from the caller, otherwise from the source's config, otherwise the default."""
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,15 +74,16 @@ def _typed(name: str, value: Any, default: Constant, where: str) -> Constant:
     return bounded(value)  # type: ignore[no-any-return]
 
 
-def unsaid(values: Iterable[ParamValue]) -> Iterator[str]:
-    """A note for each reason why defaults are used although the params ask the config."""
-    silent: dict[str, list[ParamValue]] = {}
+def unsaid(values: Iterable[ParamValue]) -> list[str]:
+    """One sentence about all defaults that stand in for values of a config, with the reasons; or none."""
+    silent: dict[str, list[str]] = {}
     for value in values:
         if value.origin is Origin.DEFAULT and value.note is not None:
-            silent.setdefault(value.note, []).append(value)
-    for note, alike in silent.items():
-        told = ", ".join(f"{value.name}={value.text}" for value in alike)
-        yield f"by default {told}: {note}"
+            silent.setdefault(value.note, []).append(f"{value.name}={value.text}")
+    if len(silent) > 1:
+        told = ", ".join(f"{', '.join(alike)} ({note})" for note, alike in silent.items())
+        return [f"by default {told}"]
+    return [f"by default {', '.join(alike)}: {note}" for note, alike in silent.items()]
 
 
 # --- overrides --------------------------------------------------------------------------------

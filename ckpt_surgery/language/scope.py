@@ -188,6 +188,14 @@ class Table(Lookup):
 
 
 @dataclass(frozen=True)
+class Watched:
+    """A constant whose use is noted when an expression asks for it: a default that no config has given."""
+
+    value: Constant
+    note_use: Callable[[], None]
+
+
+@dataclass(frozen=True)
 class Groups:
     """The groups of a match by number or name, `g[1]`. A group that did not take part is `''`."""
 

@@ -17,7 +17,6 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.graph.nodes import Node, Read, reads, too_many_functions, with_shared_parts
 from ckpt_surgery.language.loading import LoadedRecipe
-from ckpt_surgery.language.params import unsaid
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
 from ckpt_surgery.planner.decisions import Watch, decide
 from ckpt_surgery.planner.dots import mistaken_dots
@@ -72,7 +71,7 @@ def make_plan(
         steps=tuple(steps),
         dropped=tuple(_dropped(decisions, listings)),
         warnings=(
-            *unsaid(loaded.param_values),
+            *loaded.notes,
             *sentences(notices),
             *_dtype_differences(steps, target),
         ),

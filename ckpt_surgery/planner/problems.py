@@ -10,7 +10,6 @@ from ckpt_surgery.core.notices import FEW, Notice, few_keys, merged
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
-from ckpt_surgery.language.params import unsaid
 from ckpt_surgery.language.scope import ExpressionError
 from ckpt_surgery.language.yaml_document import DocumentPath
 from ckpt_surgery.planner.effects import deciding_rule
@@ -106,7 +105,7 @@ class Problems:
             found += [Problem(one.sentence, *one.first.about) for one in merged(self._misfits)]
             found = _once(found) if self.loaded.path.startswith(PREFIX) else found
             ordered = sorted(_shortened(found), key=lambda p: (p.place and p.place.line) or 0)
-            raise PlanError(*_with_defaults(ordered, list(unsaid(self.loaded.param_values))))
+            raise PlanError(*_with_defaults(ordered, self.loaded.notes))
 
 
 def _with_defaults(problems: Sequence[Problem], defaults: Sequence[str]) -> list[Problem]:

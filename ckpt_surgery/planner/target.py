@@ -332,13 +332,13 @@ def _lossless_hint(wanted: DType) -> str:
     name = wanted.name
     scaled = f", or quantize it: `quantize(x, '{name}', axis)` gives values and scale" * (name in QUANTIZED)
     return (
-        f"Keep its dtype: `target: {{dtype: source}}`{scaled}. A rule with `value: cast(x, '{name}')` casts it "
-        "all the same."
+        f"Keep its dtype: `target: {{dtype: source}}`{scaled}. A rule with `value: cast(x, '{name}')` casts "
+        "it all the same."
     )
 
 
 def _lost(given: DType, wanted: DType) -> str | None:
-    """What a cast loses besides precision; None for nothing. Raises FunctionError for what is not a number."""
+    """What a cast loses besides precision; None for nothing. Raises FunctionError for other types."""
     if kind(wanted) == "b" and kind(given) != "b":
         return "everything but whether values are zero"
     return "fractions" if is_integer(wanted) and kind(given) == "f" else None

@@ -238,7 +238,7 @@ def test_without_a_file_the_defaults_hold_with_a_note() -> None:
         "num_layer": 7,
         "scan": True,
     }
-    assert list(unsaid(recipe.param_values)) == [
+    assert unsaid(recipe.param_values) == [
         "by default width=1, theta=1.5, tied=true, sort=none, first=none, head_dim=128, num_layer=7: "
         + ABSENT
     ]

@@ -16,6 +16,7 @@ import pytest
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import run
+from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.language.loading import load_recipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
@@ -531,7 +532,12 @@ def test_no_lm_head_is_dropped_unless_embeddings_are_said_to_be_tied(family: str
         plan_of(there, listed(hf_shapes(d)), overrides=given)
     )
     plan = plan_of(there, listed(hf_shapes(d)), config=hf_config(d) | {"tie_word_embeddings": True})
-    assert [gone.leaf.key.text for gone in plan.dropped] == ["lm_head.weight"]
+    [table] = [step for step in plan.steps if step.leaf.key.text == "params/token_embedder/embedding"]
+    assert {read.leaf.key.text for read in reads(table.value)} == {
+        "model.embed_tokens.weight",
+        "lm_head.weight",
+    }
+    assert plan.dropped == ()
 
 
 @pytest.mark.parametrize(

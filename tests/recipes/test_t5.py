@@ -16,6 +16,7 @@ from ckpt_surgery import api
 from ckpt_surgery.core.errors import DataError, PlanError
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import run
+from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
@@ -382,7 +383,9 @@ def test_stored_copies_go() -> None:
     for settings in ([], ["tied_logits=true"]):
         plan = planned("hf-t5-to-t5x", listing, *settings)
         assert result(plan) == layouts.inference_state(parameters)
-        assert {d.leaf.key.text for d in plan.dropped} == {*TIED, "lm_head.weight"}
+        assert {d.leaf.key.text for d in plan.dropped} == TIED.keys()
+        [table] = [step for step in plan.steps if step.leaf.key.text == "target/token_embedder/embedding"]
+        assert {read.leaf.key.text for read in reads(table.value)} == {"shared.weight", "lm_head.weight"}
     untied = planned("hf-t5-to-t5x", listing, "tied_logits=false")
     assert result(untied)["target/decoder/logits_dense/kernel"] == "float32[6,11]"
 
