@@ -171,6 +171,7 @@ def convert(
     set: Assignments = (),
     match: str | None = None,
     under: str | None = None,
+    config: PathLike | None = None,
     overwrite: bool = False,
     resume: bool = False,
     verify: Verify | str = Verify.FAST,
@@ -188,7 +189,8 @@ def convert(
 
     With `to`, the name of a layout such as `maxtext` or `hf`, it is `apply` with the packaged recipe for the
     model and this layout: the model is what `model_type` in the `config.json` beside `src` says, or the
-    record of an earlier conversion. `set` gives values to the recipe's other params.
+    record of an earlier conversion. `set` gives values to the recipe's other params. `config` is a JSON file
+    that describes the model in place of the `config.json` beside `src`.
 
     Raises SurgeryError; then nothing is published.
     """
@@ -199,7 +201,7 @@ def convert(
         )
     which = {name: options.get(name) for name in ("step", "item", "src_format")}
     selection = recipe_of_selection(src, match, under, to, **which)  # type: ignore[arg-type]
-    recipe, given = (selection, ()) if to is None else _recipe_to(src, to, set, which)
+    recipe, given = (selection, ()) if to is None else _recipe_to(src, to, set, {**which, "config": config})
     return apply(
         recipe,
         src,
@@ -213,6 +215,7 @@ def convert(
         progress=progress,
         on_plan=on_plan,
         set=given,
+        config=config,
         **options,
     )
 

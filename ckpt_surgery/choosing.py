@@ -1,5 +1,6 @@
 """Which packaged recipe converts a checkpoint to a layout: what `convert --to` asks."""
 
+import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.language.configs import Config
 from ckpt_surgery.layer_stacks import SCAN_LAYERS, is_mixed, is_numbered, is_scanned, layer_axes
 from ckpt_surgery.models import HF, Layout, Model, Run
 from ckpt_surgery.opening import opened
@@ -53,12 +55,13 @@ def chosen(
     step: int | None = None,
     item: str | None = None,
     src_format: str | None = None,
+    config: PathLike | None = None,
 ) -> Choice:
     """The packaged recipe that converts the checkpoint `src` to the layout `to`, and its params.
 
     Of a model of Hugging Face, `model_type` in the config says which. To `hf`, it is the record that the
     conversion from there left; without one, the config beside `src` and its keys. `set` gives values to other
-    params. `step`, `item` and `src_format` are those of `plan`.
+    params. `step`, `item`, `src_format` and `config` are those of `plan`.
 
     Raises UsageError for an unknown layout or model, a model that has not this layout, and a checkpoint that
     does not say what it is; SourceError where it cannot be read.
@@ -73,8 +76,8 @@ def chosen(
     path, given = place(src), assignments_of(set)
     source = opened(path, src_format, step, item)
     if to == HF:
-        return _to_hf(path, source, given)
-    model = _model(path, source)
+        return _to_hf(path, source, given, config)
+    model = _model(path, source, config)
     layout = model.layout(to)
     if layout is None:
         raise UsageError(
@@ -89,13 +92,13 @@ def chosen(
     return Choice(model, layout, layout.there.recipe, _set(layout.there, given))
 
 
-def _to_hf(path: str, source: Source, given: tuple[str, ...]) -> Choice:
+def _to_hf(path: str, source: Source, given: tuple[str, ...], config: PathLike | None) -> Choice:
     record = recorded(source.metadata).get(RECIPES, {})
     for name in reversed(list(record)):
-        found = _recorded(name, record[name], source)
+        found = _recorded(name, record[name], source, config)
         if found is not None:
             return Choice(*found, found[1].back.recipe, given, recorded=True)
-    model = _model(path, source)
+    model = _model(path, source, config)
     layout = _layout_of(path, source, model, dict(text.split("=", 1) for text in given if "=" in text))
     named = {text.partition("=")[0] for text in given}
     params = {**layout.back.params, **_of_tree(path, source, layout, named)}
@@ -191,7 +194,7 @@ def _axis(path: str, leaves: Mapping[str, Leaf], layout: Layout) -> int:
     return axes[0] if len(axes) == 1 else layout.usual_axis
 
 
-def _recorded(name: str, entry: Any, source: Source) -> tuple[Model, Layout] | None:
+def _recorded(name: str, entry: Any, source: Source, config: PathLike | None) -> tuple[Model, Layout] | None:
     """The model and the layout that a recorded conversion was for; None for other recipes."""
     params = entry.get("params", {}) if isinstance(entry, Mapping) else {}
     fits = [
@@ -201,19 +204,23 @@ def _recorded(name: str, entry: Any, source: Source) -> tuple[Model, Layout] | N
         if layout.there.recipe == name
         and all(params.get(param, value) == value for param, value in layout.there.params.items())
     ]
-    kind = configs_of({"source": source}).first.found("model_type")
+    kind = _config(source, config).found("model_type")
     of_kind = [one for one in fits if kind is not None and kind.value in one[0].model_types]
     return next(iter(of_kind or fits), None)
 
 
-def _model(path: str, source: Source) -> Model:
+def _config(source: Source, given: PathLike | None) -> Config:
+    return configs_of({"source": source}, None if given is None else os.fspath(given)).first
+
+
+def _model(path: str, source: Source, given: PathLike | None) -> Model:
     """The model that the config describes. Raises UsageError."""
-    config = configs_of({"source": source}).first
+    config = _config(source, given)
     kind = config.found("model_type")
     if kind is None:
         raise UsageError(
             f"it is not known what model {shown(path)} is: {config.without(['model_type'])}",
-            hint=f"Put the model's config.json beside it, or name the recipe. {BY_NAME}",
+            hint=f"Say where the model's config.json is, `config=…`, or name the recipe. {BY_NAME}",
         )
     model = models.model_of(str(kind.value))
     if model is None:

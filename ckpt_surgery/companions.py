@@ -1,9 +1,10 @@
 """Config and tokenizer files beside a source: they come along into a directory of safetensors."""
 
+import copy
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ from ckpt_surgery.core.protocols import Companion, Source
 from ckpt_surgery.destinations import is_file
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.config_files import CONFIG, config_place, read_object
+from ckpt_surgery.language.scope import CONFIG as RECORDED_CONFIG
+from ckpt_surgery.model_configs import contradictions
 from ckpt_surgery.opening import on_disk
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
+from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.target import TARGET
+from ckpt_surgery.provenance import recorded
 from ckpt_surgery.readback import range_crc
 from ckpt_surgery.records import Copied
 from ckpt_surgery.storage.companion_names import is_companion
@@ -62,36 +67,68 @@ def companions_of(prepared: Prepared, wanted: Wanted) -> tuple[Companion, ...]:
         )
     place = _place(prepared.sources)
     found = () if place is None else tuple(_in(place))
+    config = _config(prepared, place, wanted.changes)
+    if config is not None:
+        found = (config, *(one for one in found if one.name != CONFIG))
     if wanted.copied and not found:
         raise UsageError(
             "no config or tokenizer files lie beside the source", hint="Leave out `copy_config=True`."
         )
-    if not (wanted.copied or any(one.name == CONFIG for one in found)):
-        return ()
-    return tuple(_changed(one, wanted.changes) if one.name == CONFIG else one for one in found)
+    return found if wanted.copied or config is not None else ()
 
 
-def _changed(config: Companion, changes: Changes) -> Companion:
-    """The config with other values of some entries."""
-    if not changes:
-        return config
-    document = read_object(config.source)
+def _config(prepared: Prepared, place: str | None, changes: Changes) -> Companion | None:
+    """The config that comes along: the file where that says what the weights are, otherwise its correction.
+
+    Without a file it is the config that is recorded for the result. None where there is neither.
+    """
+    path = None if place is None else os.path.join(place, CONFIG)
+    file = next((one for one in (() if place is None else _in(place)) if one.name == CONFIG), None)
+    noted = recorded(prepared.plan.metadata).get(RECORDED_CONFIG, {})
+    try:
+        given = {} if file is None else read_object(file.source)
+    except SourceError:
+        return file  # whoever loads the model will see it
+    is_targets = (
+        TARGET in prepared.sources and file is not None and place == _directory(prepared.sources[TARGET])
+    )
+    document = given if is_targets or not noted else noted
+    if not document:
+        return file
+    corrected = _with(document, changes)
+    proved = contradictions([step.leaf for step in prepared.plan.steps], corrected)
+    corrected = _with(corrected, {one.place: one.proved for one in proved if one.proved is not None})
+    if file is not None and corrected == given:
+        return file
+    content = f"{json.dumps(corrected, indent=2, ensure_ascii=False)}\n".encode("utf-8", "surrogatepass")
+    source = path if file is not None and path is not None else next(iter(prepared.sources.values())).path
+    return Companion(CONFIG, source, len(content), content)
+
+
+def config_warnings(plan: Plan, options: DestinationOptions) -> list[str]:
+    """Warnings about entries of the recorded config that the weights of the result contradict."""
+    noted = recorded(plan.metadata).get(RECORDED_CONFIG, {}) if may_have(options) else {}
+    return [one.sentence for one in contradictions([step.leaf for step in plan.steps], noted)]
+
+
+def _with(document: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
+    """A copy of the config with other values of some entries."""
+    changed: dict[str, Any] = copy.deepcopy(dict(document))
     for path, value in changes.items():
-        holder = document
+        holder = changed
         for name in path[:-1]:
             holder = holder[name]
         holder[path[-1]] = value
-    content = f"{json.dumps(document, indent=2, ensure_ascii=False)}\n".encode("utf-8", "surrogatepass")
-    return replace(config, size=len(content), content=content)
+    return changed
+
+
+def _directory(source: Source) -> str:
+    return os.path.dirname(config_place(source.path)) or os.curdir
 
 
 def _place(sources: Mapping[str, Source]) -> str | None:
     """The directory from which files come along; None where the sources have none."""
-    places = {
-        name: os.path.dirname(config_place(source.path)) or os.curdir
-        for name, source in sources.items()
-        if on_disk([source])
-    }
+    places = {name: _directory(source) for name, source in sources.items() if on_disk([source])}
     target = places.pop(TARGET, None)
     if target is not None and has_entry(os.path.join(target, CONFIG)):
         return target

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ckpt_surgery import url_destinations
 from ckpt_surgery.checking import read_recipe
+from ckpt_surgery.companions import config_warnings
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
@@ -138,7 +139,8 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
         options = replace(options, item=inputs.first.item)
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
-    metadata, notes = noted(inputs.first, None if request.recipe is None else loaded, options.format)
+    recipe = None if request.recipe is None else loaded
+    metadata, notes = noted(inputs.first, recipe, options.format, request.config)
     plan = make_plan(
         loaded,
         inputs.listings,
@@ -168,6 +170,8 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
         keys = [step.leaf.key.text for step in plan.steps]
         metadata = with_scan_layers(metadata, keys, options.step is not None)
     hooks = loaded.hooks if isinstance(loaded.hooks, HookFile) else None
+    if request.made_from is None:  # a merge changes the entries itself
+        warnings = (*warnings, *config_warnings(plan, options))
     items = dropped_items(sources, options)
     plan = replace(plan, warnings=warnings, metadata=metadata, dropped_items=items)
     return Prepared(plan, sources, options, memory, workers, hooks)
@@ -201,7 +205,7 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
     _check_target_is_named(request, loaded)
     given = opened_sources(request)
     sources = dict(zip(loaded.recipe.source_names(len(given)), given, strict=True))
-    loaded = replace(loaded, configs=configs_of(sources))
+    loaded = replace(loaded, configs=configs_of(sources, request.config))
     listings = {name: source.leaves() for name, source in sources.items()}
     target = None if request.target is None else _target(request.target, loaded, sources)
     return Inputs(loaded, sources, listings, target)

@@ -15,7 +15,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config
+from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config, read_object
 from ckpt_surgery.language.configs import Config, Configs, Layer
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
@@ -31,9 +31,10 @@ NO_RECORD = f"the entry `{RECORD}` of the custom metadata is no record of a conv
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def configs_of(sources: Mapping[str, Source]) -> Configs:
+def configs_of(sources: Mapping[str, Source], given: str | None = None) -> Configs:
     """The configs of sources by name; each is read when it is first used.
 
+    `given`: path of the JSON file that is the config of the first one, in place of a file beside it.
     Raises StorageError for one that may not be read, before a recipe can take it for missing.
     """
     for source in on_disk(sources.values()):
@@ -41,33 +42,42 @@ def configs_of(sources: Mapping[str, Source]) -> Configs:
     first = next(iter(sources), None)
     return Configs(
         {
-            name: _config(CONFIG if name == first else f"{CONFIGS}[{name!r}]", source)
+            name: _config(CONFIG, source, given) if name == first else _config(f"{CONFIGS}[{name!r}]", source)
             for name, source in sources.items()
         }
     )
 
 
-def _config(name: str, source: Source) -> Config:
+def _config(name: str, source: Source, given: str | None = None) -> Config:
+    if given is not None:
+        return Config(name, f"there is no {shown(given)}", lambda: list(_layers(source, given)))
     if in_memory(source):
         return Config(name, f"{source.path} is in memory, where no config is beside it", list)
     absent = f"there is no {os.path.basename(config_place(source.path))} beside {shown(source.path)}"
     return Config(name, absent, lambda: list(_layers(source)))
 
 
-def _layers(source: Source) -> Iterator[Layer]:
+def _layers(source: Source, given: str | None = None) -> Iterator[Layer]:
     """The mappings that make up a source's config, by decreasing precedence.
 
-    They are the config file beside the checkpoint or, without one, the recorded config and the custom
-    metadata; and in both cases the record of earlier conversions.
+    They are the config that is given, or the file beside the checkpoint or, without one, the recorded config
+    and the custom metadata; and in all cases the record of earlier conversions.
     """
     record = recorded(source.metadata)
-    found = read_config(source.path)
+    found = _file(source, given)
     if found is None:
         yield Layer("the recorded config", record.get(CONFIG, {}))
         yield Layer("the custom metadata", own(source.metadata), of_model=False)
     else:
         yield Layer(*found)
     yield Layer("the record of the conversion", {RECORD: record} if record else {}, of_model=False)
+
+
+def _file(source: Source, given: str | None) -> tuple[str, dict[str, Any]] | None:
+    """Name and content of the config file of a source; None where there is none. Raises SourceError."""
+    if given is not None:
+        return os.path.basename(given), read_object(given)
+    return None if in_memory(source) else read_config(source.path)
 
 
 def recorded(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,14 +100,17 @@ def own(metadata: Mapping[str, Any]) -> dict[str, Any]:
 # --- writing ----------------------------------------------------------------------------------------------
 
 
-def noted(source: Source, loaded: LoadedRecipe | None, format: str) -> tuple[dict[str, Any], list[str]]:
+def noted(
+    source: Source, loaded: LoadedRecipe | None, format: str, config: str | None = None
+) -> tuple[dict[str, Any], list[str]]:
     """The custom metadata of the destination, which is the first source's with the record, and warnings.
 
-    `loaded` is None where there is no recipe and every leaf is kept; `format` is the destination's.
+    `loaded` is None where there is no recipe and every leaf is kept; `format` is the destination's, `config`
+    the path of a config that was given.
     """
     if not formats.named(format).holds_metadata:
         return dict(source.metadata), []
-    record, warnings = _record(source, loaded)
+    record, warnings = _record(source, loaded, config)
     users = own(source.metadata)
     whole = {**formats.named(format).metadata_entries, **users, RECORD: record} if record else users
     most = formats.named(format).metadata_bytes
@@ -109,7 +122,9 @@ def noted(source: Source, loaded: LoadedRecipe | None, format: str) -> tuple[dic
     return whole, warnings
 
 
-def _record(source: Source, loaded: LoadedRecipe | None) -> tuple[dict[str, Any], list[str]]:
+def _record(
+    source: Source, loaded: LoadedRecipe | None, given: str | None
+) -> tuple[dict[str, Any], list[str]]:
     before = recorded(source.metadata)
     warnings = [NO_RECORD] if RECORD in source.metadata and not before else []
     recipes = dict(before.get(RECIPES, {}))
@@ -119,8 +134,10 @@ def _record(source: Source, loaded: LoadedRecipe | None) -> tuple[dict[str, Any]
         recipes.pop(name, None)
         recipes[name] = {"sha256": loaded.sha256, "params": dict(loaded.params)}
     try:
-        found = None if in_memory(source) else read_config(source.path)
+        found = _file(source, given)
     except SourceError as error:
+        if given is not None:
+            raise
         found = None
         warnings.append(f"the config is not recorded: {error.problems[0].message}")
     config = before.get(CONFIG, {}) if found is None else found[1]

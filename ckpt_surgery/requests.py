@@ -101,6 +101,11 @@ class PlanOptions(ConvertOptions, total=False):
     set: Annotated[
         Assignments | None, "Values of the recipe's params: a mapping from names, or texts `NAME=VALUE`."
     ]
+    config: Annotated[
+        PathLike | None,
+        "JSON file that describes the model of the first source; default: the config.json beside it, else "
+        "what the conversion before recorded.",
+    ]
     last: Annotated[
         int | None,
         "Number of the latest finished steps of the one source that are read, each as a source of its own, "
@@ -133,6 +138,7 @@ class Request:
     item: str | None = None
     src_format: str | None = None
     uint16: str | None = None
+    config: str | None = None
     format: str | None = None
     dst_step: int | None = None
     dst_item: str | None = None
@@ -160,7 +166,7 @@ class Request:
     @property
     def beside(self) -> list[str | None]:
         """Paths of the files besides the checkpoints that are read; None where there is none."""
-        return [self.recipe_path, self.made_from]
+        return [self.recipe_path, self.made_from, self.config]
 
     @property
     def inputs(self) -> list[str]:
@@ -241,6 +247,7 @@ _FORMS: Mapping[str, Callable[[Any], Any]] = {
     "memory": functools.partial(bytes_of, "memory"),
     "link_mode": _link_mode,
     "uint16": _uint16,
+    "config": os.fspath,
     "target": checkpoint_or_tree,
     "set": assignments_of,
 }

@@ -340,4 +340,4 @@ def test_files_come_along_from_and_into_buckets(made: Made, tmp_path: Path) -> N
         assert bare.companions == ()
         ckpt_surgery.convert(f"{root}/one", tmp_path / "bare", format="safetensors")
     assert {n: (tmp_path / "back" / n).read_bytes() for n in FILES} == FILES
-    assert names(tmp_path / "bare") == {"model.safetensors"}
+    assert names(tmp_path / "bare") == {"config.json", "model.safetensors"}  # as recorded, without the rest

@@ -202,6 +202,14 @@ set_option = click.option(
 )
 
 
+config_option = click.option(
+    "--config",
+    metavar="FILE",
+    shell_complete=complete_path,
+    help="JSON that describes the model. [default: the config.json beside SRC, else the recorded one]",
+)
+
+
 def recipe_options(function: F) -> F:
     """Options of `apply`, `plan` and `explain` that concern the recipe."""
     options = (
@@ -220,6 +228,7 @@ def recipe_options(function: F) -> F:
             help="Checkpoint or listing whose structure the result must have.",
         ),
         set_option,
+        config_option,
         click.option("--allow-hooks", is_flag=True, help="Run the recipe's hooks: Python code beside it."),
     )
     return _all(options, function)

@@ -8,7 +8,14 @@ import click
 from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_layout, complete_path
 from ckpt_surgery.cli.console import Terminal, open_terminal
-from ckpt_surgery.cli.options import check_documents, global_options, plan_options, run_options, set_option
+from ckpt_surgery.cli.options import (
+    check_documents,
+    config_option,
+    global_options,
+    plan_options,
+    run_options,
+    set_option,
+)
 from ckpt_surgery.cli.reports import Report
 from ckpt_surgery.cli.shared_options import match_option, under_option
 from ckpt_surgery.cli.written_files import check_kept
@@ -40,6 +47,7 @@ EXAMPLES = {
     "maxtext, tunix, jax, t5x, or back to hf.",
 )
 @set_option
+@config_option
 @match_option
 @under_option
 @plan_options
@@ -52,6 +60,7 @@ def command(
     dst: str,
     to: str | None,
     set: tuple[str, ...],
+    config: str | None,
     match: str | None,
     under: str | None,
     json_to: str | None,
@@ -84,12 +93,13 @@ def command(
     terminal = open_terminal(ctx.find_root().obj, json_to)
     which = {name: options.get(name) for name in ("step", "item", "src_format")}
     selection = recipe_of_selection(src, match, under, to, **which)  # type: ignore[arg-type]
+    which["config"] = config
     recipe = _recipe(src, to, set, which, terminal) or selection
     check_documents([json_to, report_to], recipe, (src,), dst, options)
     check_kept(overwrite, page=report_to)
     report = Report(terminal, full, json_to, detailed_exitcode, report_to, recipe)
     if dry_run:
-        return report.planned(api.plan(recipe, src, dst=dst, overwrite=overwrite, **options))
+        return report.planned(api.plan(recipe, src, dst=dst, overwrite=overwrite, config=config, **options))
     run = partial(
         api.apply,
         recipe,
@@ -98,6 +108,7 @@ def command(
         engine=engine,
         scheduler=scheduler,
         copy_config=copy_config,
+        config=config,
         **options,
     )
     return report.carried_out(partial(run, overwrite=overwrite, resume=resume, verify=verify))

@@ -4,9 +4,11 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.listing import check_link, has_entry, is_directory, names_in, real_path
@@ -16,6 +18,10 @@ CONFIG = "config.json"
 ADAPTER_CONFIG = "adapter_config.json"
 """Config of an adapter that PEFT wrote, whose weights are in files that begin with `adapter_model`."""
 _ADAPTER = "adapter_model"
+_STEP = re.compile(r"(.*[_-])?[0-9]+")
+"""Names of steps in the directory of a CheckpointManager."""
+_MOST_ABOVE = 3
+"""Directories from an item up to the one that the run lies in."""
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 _HINT = "Correct the file, or move it away: the recipe asks for it."
@@ -24,8 +30,28 @@ _HINT = "Correct the file, or move it away: the recipe asks for it."
 def config_place(path: str) -> str:
     """The path of the config of the checkpoint at `path`; there need not be one."""
     directory = path if is_directory(path) else os.path.dirname(path)
-    adapter = _is_adapter(path, directory)
-    return os.path.join(directory, ADAPTER_CONFIG if adapter else CONFIG)
+    name = ADAPTER_CONFIG if _is_adapter(path, directory) else CONFIG
+    places = [os.path.join(one, name) for one in (directory, *(_above(path) if path == directory else ()))]
+    return next((place for place in places if has_entry(place)), places[0])
+
+
+def _above(directory: str) -> Iterator[str]:
+    """The directory that a checkpoint lies in; for a step, or an item of one, also the run and its directory.
+
+    None for a directory of safetensors, which has its config inside.
+    """
+    if any(name.endswith(".safetensors") for name in names_in(directory)):
+        return
+    place = directory if urls.is_url(directory) else os.path.abspath(directory)
+    steps = 0
+    while steps < _MOST_ABOVE:
+        place, name = os.path.split(place.rstrip("/"))
+        if not name or not is_directory(place):
+            return
+        yield place
+        if not (_STEP.fullmatch(name) or _STEP.fullmatch(os.path.basename(place))):
+            return
+        steps += 1
 
 
 def _is_adapter(path: str, directory: str) -> bool:

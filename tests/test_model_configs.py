@@ -1,0 +1,175 @@
+"""The config.json of a result: from the record or a given file, and true to the weights."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+import torch
+import transformers
+from safetensors.numpy import load_file
+
+import ckpt_surgery
+from ckpt_surgery.core.errors import UsageError
+from tests.support.checkpoints import quiet
+from tests.support.command_line import run
+
+SIZES = {
+    "vocab_size": 11,
+    "hidden_size": 8,
+    "intermediate_size": 12,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
+
+
+@pytest.fixture
+def hf(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES)).save_pretrained(tmp_path / "hf")
+    return tmp_path / "hf"
+
+
+def loaded(directory: Path) -> Mapping[str, torch.Tensor]:
+    """The weights as transformers loads them: with none that it made itself."""
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(directory, output_loading_info=True)
+    assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    found: Mapping[str, torch.Tensor] = model.state_dict()
+    return found
+
+
+def config(directory: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((directory / "config.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("to", ["jax", "maxtext", "tunix"])
+def test_there_and_back_gives_what_transformers_loads(hf: Path, tmp_path: Path, to: str) -> None:
+    before, said = loaded(hf), config(hf)
+    ckpt_surgery.convert(hf, tmp_path / "jax", to=to)
+    shutil.rmtree(hf)
+    done = ckpt_surgery.convert(tmp_path / "jax", tmp_path / "out", to="hf")
+    assert [one.name for one in done.companions] == ["config.json"]
+    after = loaded(tmp_path / "out")
+    assert config(tmp_path / "out") == said
+    for key, value in before.items():
+        torch.testing.assert_close(after[key], value, rtol=1e-6, atol=1e-7)
+    ckpt_surgery.convert(tmp_path / "jax", tmp_path / "bare", to="hf", copy_config=False)
+    assert not (tmp_path / "bare" / "config.json").exists()
+
+
+def test_a_saved_plan_and_the_command_line_write_it_too(hf: Path, tmp_path: Path) -> None:
+    assert run("convert", hf, tmp_path / "jax", "--to", "jax").exit_code == 0
+    plan = ["plan", "@jax-to-hf-llama3", tmp_path / "jax", tmp_path / "out", "--out", tmp_path / "p.json"]
+    assert run(*plan).exit_code == 0
+    assert run("apply", tmp_path / "p.json", tmp_path / "out").exit_code == 0
+    assert config(tmp_path / "out") == config(hf)
+
+
+@pytest.mark.parametrize(
+    ("rules", "entries"),
+    [
+        (
+            [{"match": r".*(embed_tokens|lm_head)\.weight", "value": "pad(x, axis=0, to=13)"}],
+            {"vocab_size": 13},
+        ),
+        ([{"match": r".*(embed_tokens|lm_head)\.weight", "value": "x[:7]"}], {"vocab_size": 7}),
+        ([{"match": r"model\.layers\.2\..*", "drop": True}], {"num_hidden_layers": 2}),
+        (
+            [
+                {"match": r"model\.layers\.0\..*", "drop": True},
+                {"match": r"model\.layers\.(\d+)\.(.*)", "to": r"model.layers.${int(g[1]) - 1}.\2"},
+            ],
+            {"num_hidden_layers": 2},
+        ),
+        ([{"match": ".*", "value": "cast(x, 'bfloat16')"}], {"dtype": "bfloat16"}),
+        (
+            [
+                {"match": r".*\.(gate|up)_proj\.weight", "value": "x[:10]"},
+                {"match": r".*\.down_proj\.weight", "value": "x[:, :10]"},
+            ],
+            {"intermediate_size": 10},
+        ),
+    ],
+)
+def test_numbers_that_the_weights_prove_are_corrected_and_told(
+    hf: Path, tmp_path: Path, rules: list[dict[str, Any]], entries: dict[str, Any]
+) -> None:
+    recipe = {"version": 1, "rules": rules}
+    plan = ckpt_surgery.plan(recipe, hf, format="safetensors")
+    told = [warning for warning in plan.warnings if "config.json" in warning]
+    assert [name for name in entries if f"`{name}`" not in "".join(told)] == []
+    assert len(told) == len(entries)
+    ckpt_surgery.apply(recipe, hf, dst=tmp_path / "out", format="safetensors")
+    assert config(tmp_path / "out") == config(hf) | entries
+    loaded(tmp_path / "out")
+
+
+def test_what_agrees_comes_along_byte_for_byte(hf: Path, tmp_path: Path) -> None:
+    done = ckpt_surgery.convert(hf, tmp_path / "out", format="safetensors")
+    assert (tmp_path / "out" / "config.json").read_bytes() == (hf / "config.json").read_bytes()
+    assert not any("config.json" in warning for warning in done.plan.warnings)
+
+
+def test_what_the_weights_only_contradict_is_told(hf: Path, tmp_path: Path) -> None:
+    gap = {"version": 1, "rules": [{"match": r"model\.layers\.1\..*", "drop": True}]}
+    [told] = ckpt_surgery.plan(gap, hf, format="safetensors").warnings
+    assert "`num_hidden_layers`" in told
+    said = config(hf) | {"tie_word_embeddings": True}
+    (hf / "config.json").write_text(json.dumps(said))
+    done = ckpt_surgery.convert(hf, tmp_path / "out", format="safetensors")
+    assert any("`tie_word_embeddings`" in warning for warning in done.plan.warnings)
+    assert "lm_head.weight" in load_file(tmp_path / "out" / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("place", "given"),
+    [
+        *(("beside", given) for given in ("run", "step", "item")),
+        *(("run", given) for given in ("run", "step", "item")),
+        *(("step", given) for given in ("step", "item")),
+        ("item", "item"),
+    ],
+)
+def test_a_config_beside_a_run_or_in_it(hf: Path, tmp_path: Path, place: str, given: str) -> None:
+    ckpt_surgery.convert(hf, tmp_path / "tree.npz", to="jax")
+    with np.load(tmp_path / "tree.npz") as file:
+        tree = {key: file[key] for key in file.files if key.startswith("params/")}
+    nested: dict[str, Any] = {}
+    for key, value in tree.items():
+        *above, last = key.split("/")
+        inner = nested
+        for name in above:
+            inner = inner.setdefault(name, {})
+        inner[last] = value
+    root = tmp_path / "runs" / "run"
+    with quiet(), ocp.CheckpointManager(root) as manager:
+        manager.save(10, args=ocp.args.Composite(items=ocp.args.StandardSave(nested)))
+    places = {"beside": root.parent, "run": root, "step": root / "10", "item": root / "10" / "items"}
+    shutil.copy(hf / "config.json", places[place])
+    ckpt_surgery.convert(places[given], tmp_path / "out", to="hf", set={"scan": True})
+    assert config(tmp_path / "out") == config(hf)
+    loaded(tmp_path / "out")
+
+
+def test_a_config_that_is_given(hf: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere" / "llama.json"
+    elsewhere.parent.mkdir()
+    shutil.move(hf / "config.json", elsewhere)
+    said = json.loads(elsewhere.read_text())
+    with pytest.raises(UsageError, match=r"config="):
+        ckpt_surgery.convert(hf, tmp_path / "jax", to="jax")
+    done = run("convert", hf, tmp_path / "jax", "--to", "jax", "--config", elsewhere)
+    assert done.exit_code == 0, done.stderr
+    ckpt_surgery.convert(tmp_path / "jax", tmp_path / "out", to="hf")
+    assert config(tmp_path / "out") == said
+    (hf / "config.json").write_text("{}")  # what is given wins
+    plan = ckpt_surgery.plan("@hf-llama3-to-jax", hf, config=elsewhere)
+    assert next(one.note for one in plan.params if one.name == "num_layers") == "llama.json"
+    ckpt_surgery.convert(hf, tmp_path / "copy", format="safetensors", config=elsewhere)
+    assert config(tmp_path / "copy") == said
