@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from ckpt_surgery import document_paths, sharing
-from ckpt_surgery.companions import Wanted, companions_of, may_have
+from ckpt_surgery.companions import Wanted, along, companions_of, may_have
 from ckpt_surgery.completing import completed
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike
 from ckpt_surgery.core.errors import UsageError
@@ -298,7 +298,7 @@ def _applied(
     done, shared = sharing.carried_out(prepared.plan, files), sharing.shared(files)
     bare = without_checksums(done, prepared.destination.zarr)
     notices = (*notices, *sharing.copy_notices(files), *bare)
-    return Result(done, time.monotonic() - started, dst, notices, shared, verified, companions)
+    return Result(done, time.monotonic() - started, dst, notices, shared, verified, along(companions))
 
 
 @memory_errors("write the checkpoint")

@@ -3,31 +3,36 @@
 import copy
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.protocols import Companion, Source
-from ckpt_surgery.destinations import is_file
+from ckpt_surgery.destinations import DEFAULT_FORMAT, is_file
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.config_files import CONFIG, config_place, read_object
 from ckpt_surgery.language.scope import CONFIG as RECORDED_CONFIG
 from ckpt_surgery.model_configs import contradictions
-from ckpt_surgery.opening import on_disk
+from ckpt_surgery.opening import in_memory, on_disk
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.provenance import recorded
 from ckpt_surgery.readback import range_crc
 from ckpt_surgery.records import Copied
-from ckpt_surgery.storage.companion_names import is_companion
+from ckpt_surgery.storage.companion_names import KEPT, is_companion
 from ckpt_surgery.storage.failures import storage_errors
-from ckpt_surgery.storage.listing import check_link, directory_names, has_entry, real_path
+from ckpt_surgery.storage.listing import check_link, directory_names, has_entry, is_directory, real_path
 from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.structure import place_of_record
 
+MOST_KEPT = 64 << 20
+"""Bytes of files that are kept at most; of more, none are."""
 PIECE = 1 << 20
 """Bytes that are copied at once."""
 Changes = Mapping[tuple[str, ...], Any]
@@ -59,7 +64,7 @@ def companions_of(prepared: Prepared, wanted: Wanted) -> tuple[Companion, ...]:
     """
     possible = may_have(prepared.destination)
     if wanted.copied is False or (wanted.copied is None and not possible):
-        return ()
+        return _kept(prepared) if wanted.copied is None else ()
     if not possible:
         raise UsageError(
             "config files come along into directories of safetensors only",
@@ -67,7 +72,9 @@ def companions_of(prepared: Prepared, wanted: Wanted) -> tuple[Companion, ...]:
         )
     place = _place(prepared.sources)
     found = () if place is None else tuple(_in(place))
-    config = _config(prepared, place, wanted.changes)
+    if not any(one.name == CONFIG for one in found):
+        found = _kept_beside(next(iter(prepared.sources.values()))) or found
+    config = _config(prepared, place, found, wanted.changes)
     if config is not None:
         found = (config, *(one for one in found if one.name != CONFIG))
     if wanted.copied and not found:
@@ -77,13 +84,14 @@ def companions_of(prepared: Prepared, wanted: Wanted) -> tuple[Companion, ...]:
     return found if wanted.copied or config is not None else ()
 
 
-def _config(prepared: Prepared, place: str | None, changes: Changes) -> Companion | None:
+def _config(
+    prepared: Prepared, place: str | None, found: Sequence[Companion], changes: Changes
+) -> Companion | None:
     """The config that comes along: the file where that says what the weights are, otherwise its correction.
 
     Without a file it is the config that is recorded for the result. None where there is neither.
     """
-    path = None if place is None else os.path.join(place, CONFIG)
-    file = next((one for one in (() if place is None else _in(place)) if one.name == CONFIG), None)
+    file = next((one for one in found if one.name == CONFIG), None)
     noted = recorded(prepared.plan.metadata).get(RECORDED_CONFIG, {})
     try:
         given = {} if file is None else read_object(file.source)
@@ -101,7 +109,7 @@ def _config(prepared: Prepared, place: str | None, changes: Changes) -> Companio
     if file is not None and corrected == given:
         return file
     content = f"{json.dumps(corrected, indent=2, ensure_ascii=False)}\n".encode("utf-8", "surrogatepass")
-    source = path if file is not None and path is not None else next(iter(prepared.sources.values())).path
+    source = next(iter(prepared.sources.values())).path if file is None else file.source
     return Companion(CONFIG, source, len(content), content)
 
 
@@ -126,6 +134,31 @@ def _directory(source: Source) -> str:
     return os.path.dirname(config_place(source.path)) or os.curdir
 
 
+def _kept(prepared: Prepared) -> tuple[Companion, ...]:
+    """The files that an Orbax checkpoint keeps for the way back: those that came with the first source."""
+    first = next(iter(prepared.sources.values()))
+    if (
+        prepared.destination.format != DEFAULT_FORMAT
+        or urls.is_url(prepared.destination.path or "")
+        or in_memory(first)
+    ):
+        return ()
+    found = tuple(_in(_directory(first)))
+    if not any(one.name == CONFIG for one in found):
+        found = _kept_beside(first)
+    if sum(one.size for one in found) > MOST_KEPT:
+        return ()
+    return tuple(replace(one, name=f"{KEPT}/{one.name}") for one in found)
+
+
+def _kept_beside(source: Source) -> tuple[Companion, ...]:
+    """The files that a source keeps beside its record."""
+    if in_memory(source) or not is_directory(source.path):
+        return ()
+    directory = os.path.join(os.path.dirname(place_of_record(source)), KEPT)
+    return tuple(_in(directory)) if is_directory(directory) else ()
+
+
 def _place(sources: Mapping[str, Source]) -> str | None:
     """The directory from which files come along; None where the sources have none."""
     places = {name: _directory(source) for name, source in sources.items() if on_disk([source])}
@@ -147,8 +180,24 @@ def _in(directory: str) -> Iterator[Companion]:
                 yield Companion(name, path, file.stat.size)
 
 
+def along(companions: Sequence[Companion]) -> tuple[Companion, ...]:
+    """The files that lie beside the weights of the result: all but those that are kept for the way back."""
+    return tuple(one for one in companions if not one.name.startswith(f"{KEPT}/"))
+
+
+def keep_in(companions: Sequence[Companion], directory: Path) -> None:
+    """Keep files beside the record of a checkpoint. Raises SourceError, StorageError."""
+    place = directory / KEPT
+    with storage_errors(place):
+        shutil.rmtree(place, ignore_errors=True)
+        if companions:
+            place.mkdir()
+    for companion in companions:
+        _copied(companion, directory / companion.name)
+
+
 def copy_in(companions: Sequence[Companion], directory: str) -> tuple[Copied, ...]:
-    """Copy files into a checkpoint that is being written. Raises SourceError, StorageError.
+    """Copy files into a directory of a checkpoint that is being written. Raises SourceError, StorageError.
 
     It can be repeated, and replaces what an earlier process has copied, which may have been other files.
     """

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ckpt_surgery.companions import copy_in, may_have
+from ckpt_surgery.companions import copy_in, keep_in, may_have
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.core.protocols import Companion, Sink
+from ckpt_surgery.core.protocols import Companion, KeepingSink, Sink
 from ckpt_surgery.engine.resources import release_memory
 from ckpt_surgery.engine.tracking import Written
 from ckpt_surgery.planner.options import Prepared
@@ -39,6 +39,8 @@ def completed(
     check_unchanged(plan, prepared.sources, "Nothing was published; run again when nothing writes to it.")
     release_memory()  # reading back begins with the whole budget
     copied = copy_in(companions, stage.work) if may_have(prepared.destination) else ()
+    if isinstance(sink, KeepingSink):
+        keep_in(companions, sink.record_directory)
     recorded = partial(record_text, plan, files=written.files, shards=shards, companions=copied)
     inside = sink.record(recorded(written.digests))
     found = verify_written(prepared, stage.product, written, mode, step_only, shards is not None, progress)

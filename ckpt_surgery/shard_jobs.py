@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from ckpt_surgery import shard_places, sharing
-from ckpt_surgery.companions import Wanted, companions_of, may_have
+from ckpt_surgery.companions import Wanted, along, companions_of, may_have
 from ckpt_surgery.completing import completed
 from ckpt_surgery.core.errors import (
     AGAIN,
@@ -231,7 +231,7 @@ def published(job: Job, mode: Verify, wanted: Wanted, destination: str, started:
     made, shared = sharing.carried_out(plan, written.files), sharing.shared(written.files)
     bare = without_checksums(made, prepared.destination.zarr)
     notices = (*notices, *sharing.copy_notices(written.files), *bare)
-    return Result(made, time.monotonic() - started, destination, notices, shared, verified, companions)
+    return Result(made, time.monotonic() - started, destination, notices, shared, verified, along(companions))
 
 
 def _joined(prepared: Prepared, sink: Sink, parts: list[Part]) -> Written:

@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 from safetensors.numpy import load_file
+from tokenizers import Tokenizer, models
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import UsageError
@@ -51,10 +52,18 @@ def config(directory: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("to", ["jax", "maxtext", "tunix"])
 def test_there_and_back_gives_what_transformers_loads(hf: Path, tmp_path: Path, to: str) -> None:
     before, said = loaded(hf), config(hf)
-    ckpt_surgery.convert(hf, tmp_path / "jax", to=to)
+    words = Tokenizer(models.WordLevel({"a": 0, "b": 1, "<unk>": 2}, unk_token="<unk>"))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(hf)
+    ckpt_surgery.convert(hf, tmp_path / "first", to=to)
     shutil.rmtree(hf)
+    with quiet():
+        assert ocp.PyTreeCheckpointer().restore(tmp_path / "first")
+    ckpt_surgery.convert(tmp_path / "first", tmp_path / "jax")  # through a copy
+    ckpt_surgery.convert(tmp_path / "first", tmp_path / "jax", overwrite=True)
+    assert ckpt_surgery.verify(tmp_path / "jax").notices == ()
     done = ckpt_surgery.convert(tmp_path / "jax", tmp_path / "out", to="hf")
-    assert [one.name for one in done.companions] == ["config.json"]
+    assert {one.name for one in done.companions} >= {"config.json", "tokenizer.json"}
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "out")("b").input_ids == [1]
     after = loaded(tmp_path / "out")
     assert config(tmp_path / "out") == said
     for key, value in before.items():

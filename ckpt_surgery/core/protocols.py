@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
@@ -149,6 +150,16 @@ class RecordedSource(Protocol):
 
     def record(self) -> str | None:
         """The text of the record; None where there is none. Raises SourceError where it is unreadable."""
+        ...
+
+
+@runtime_checkable
+class KeepingSink(Protocol):
+    """A sink of a format that keeps config and tokenizer files beside the record, for the way back."""
+
+    @property
+    def record_directory(self) -> Path:
+        """Directory of the record, which exists once the sink has finished."""
         ...
 
 

@@ -2,6 +2,8 @@
 
 from fnmatch import fnmatchcase
 
+KEPT = "ckpt_surgery.files"
+"""Directory beside a record, in which formats without a place for such files keep those of their source."""
 NAMES = (
     "config.json",
     "generation_config.json",

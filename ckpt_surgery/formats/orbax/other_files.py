@@ -20,6 +20,7 @@ from ckpt_surgery.formats.shared.orbax_layout import (
     is_item,
 )
 from ckpt_surgery.formats.shared.zarr_layout import zarr_names
+from ckpt_surgery.storage.companion_names import KEPT
 from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import exists
 
@@ -62,7 +63,7 @@ def _beside_item(names: Sequence[str]) -> Iterator[str]:
     for name in names:
         first, _, rest = name.partition("/")
         if rest:
-            known = first in _DIRECTORIES_OF_ITEM or first.startswith(PROCESS_PREFIX)
+            known = first in (*_DIRECTORIES_OF_ITEM, KEPT) or first.startswith(PROCESS_PREFIX)
         else:
             known = name in _FILES_OF_ITEM or name in _FILES_OF_STEP
         if not known and name not in own:

@@ -81,6 +81,10 @@ class OrbaxSink:
                 path.write_text(json.dumps(document), encoding="utf-8")
             self._commit()
 
+    @property
+    def record_directory(self) -> Path:
+        return self._item_directory
+
     def record(self, text: str) -> bool:
         """Put the record into the item's directory. Raises StorageError."""
         put_record(self._item_directory / RECORD_NAME, text)
