@@ -17,7 +17,7 @@ from ckpt_surgery.destinations import DEFAULT_FORMAT, is_file
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.config_files import CONFIG, config_place, read_object
 from ckpt_surgery.language.scope import CONFIG as RECORDED_CONFIG
-from ckpt_surgery.model_configs import contradictions
+from ckpt_surgery.model_configs import REMOVED, contradictions
 from ckpt_surgery.opening import in_memory, on_disk
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
 from ckpt_surgery.planner.plan import Plan
@@ -126,7 +126,10 @@ def _with(document: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
         holder = changed
         for name in path[:-1]:
             holder = holder[name]
-        holder[path[-1]] = value
+        if value == REMOVED:
+            holder.pop(path[-1], None)
+        else:
+            holder[path[-1]] = value
     return changed
 
 

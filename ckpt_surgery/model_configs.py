@@ -18,6 +18,9 @@ _WIDTHS = ("hidden_size", "n_embd", "d_model")
 _NARROW_EMBEDDING = ("embedding_size", "word_embed_proj_dim", "hidden_size_per_layer_input")
 """Entries of models whose embedding need not be as wide as their layers."""
 _FLOATS = ("float64", "float32", "bfloat16", "float16")
+_QUANTIZED = ("_scales", "_blocks", "_scale_inv", "_scale", ".scales", ".qweight", ".qzeros", ".absmax")
+"""Ends of the keys of what belongs to quantized weights."""
+REMOVED = "(removed)"
 Place = tuple[str, ...]
 """Path of an entry."""
 
@@ -29,7 +32,7 @@ class Contradiction:
     place: Place
     given: Any
     proved: Any
-    """Value that the weights prove; None where they only prove that the entry is wrong."""
+    """Value that the weights prove, REMOVED for none; None where they only prove that the entry is wrong."""
     why: str
     """What the weights have instead, and which of them says so."""
 
@@ -37,6 +40,8 @@ class Contradiction:
     def sentence(self) -> str:
         """The contradiction as a warning."""
         name = "/".join(self.place)
+        if self.proved == REMOVED:
+            return f"`{name}` in config.json does not hold any more: {self.why}; it is left out"
         end = "correct it before the model is loaded" if self.proved is None else f"{self.proved} is written"
         return f"`{name}` in config.json is {self.given}, but {self.why}: {end}"
 
@@ -53,7 +58,7 @@ def contradictions(leaves: Sequence[Leaf], config: Mapping[str, Any]) -> list[Co
         found += _of_embedding(path, holder, arrays)
         found += _of_layers(path, holder, arrays)
         found += _of_width(path, holder, arrays)
-    return [*found, *_of_dtype(config, arrays), *_of_head(config, arrays)]
+    return [*found, *_of_dtype(config, arrays), *_of_quantization(config, arrays), *_of_head(config, arrays)]
 
 
 def _holders(config: Mapping[str, Any]) -> Iterator[tuple[Place, Mapping[str, Any]]]:
@@ -119,7 +124,7 @@ def _of_width(path: Place, holder: Mapping[str, Any], arrays: Mapping[str, Leaf]
 
 def _of_dtype(config: Mapping[str, Any], arrays: Mapping[str, Leaf]) -> Iterator[Contradiction]:
     dtypes = {leaf.spec.dtype.name for leaf in arrays.values() if leaf.spec}
-    if len(dtypes) != 1 or "quantization_config" in config:
+    if len(dtypes) != 1:
         return
     dtype = dtypes.pop()
     for path, holder in _holders(config):
@@ -127,6 +132,15 @@ def _of_dtype(config: Mapping[str, Any], arrays: Mapping[str, Leaf]) -> Iterator
             given = holder.get(name)
             if given in _FLOATS and dtype in _FLOATS and given != dtype:
                 yield Contradiction((*path, name), given, dtype, f"all arrays are {dtype}")
+
+
+def _of_quantization(config: Mapping[str, Any], arrays: Mapping[str, Leaf]) -> Iterator[Contradiction]:
+    plain = all(leaf.spec and leaf.spec.dtype.name in _FLOATS for leaf in arrays.values())
+    if arrays and plain and not any(key.endswith(_QUANTIZED) for key in arrays):
+        for path, holder in _holders(config):
+            if isinstance(holder.get("quantization_config"), Mapping):
+                place = (*path, "quantization_config")
+                yield Contradiction(place, "there", REMOVED, "no weight is quantized")
 
 
 def _of_head(config: Mapping[str, Any], arrays: Mapping[str, Leaf]) -> Iterator[Contradiction]:

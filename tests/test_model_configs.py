@@ -119,6 +119,14 @@ def test_numbers_that_the_weights_prove_are_corrected_and_told(
     loaded(tmp_path / "out")
 
 
+def test_weights_that_are_not_quantized_any_more(hf: Path, tmp_path: Path) -> None:
+    said = config(hf)
+    (hf / "config.json").write_text(json.dumps(said | {"quantization_config": {"quant_method": "mxfp4"}}))
+    done = ckpt_surgery.convert(hf, tmp_path / "out", format="safetensors")
+    assert any("`quantization_config`" in warning for warning in done.plan.warnings)
+    assert config(tmp_path / "out") == said
+
+
 def test_what_agrees_comes_along_byte_for_byte(hf: Path, tmp_path: Path) -> None:
     done = ckpt_surgery.convert(hf, tmp_path / "out", format="safetensors")
     assert (tmp_path / "out" / "config.json").read_bytes() == (hf / "config.json").read_bytes()
