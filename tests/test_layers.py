@@ -59,6 +59,7 @@ OF_API = {
         "dropped_items",
         "existing_items",
         "merges",
+        "model_configs",
         "models",
         "reporting",
         "results",

@@ -125,6 +125,8 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
             "--unshard",
             "--uint16",
             "bfloat16",
+            "--config",
+            "c.json",
         ),
     )
     assert done.exit_code == 0, done.output
@@ -144,6 +146,7 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
         "last": None,
         "unshard": True,
         "uint16": "bfloat16",
+        "config": "c.json",
         "shard_size": 5_000_000_000,
         "memory": 1 << 20,
         "workers": 2,
@@ -381,6 +384,7 @@ def test_convert_is_apply_without_a_recipe(library, plain):
         "dst_item": None,
         "unshard": False,
         "uint16": None,
+        "config": None,
         "shard_size": 1 << 20,
         "verify": "fast",
         "copy_config": None,
