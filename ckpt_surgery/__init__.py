@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.explaining import explain
     from ckpt_surgery.inferring import Inferred, infer
     from ckpt_surgery.inspecting import diff, inspect
-    from ckpt_surgery.language.loading import schema
+    from ckpt_surgery.language.recipe_schema import schema
     from ckpt_surgery.merges import merge, merge_recipe, plan_merge
     from ckpt_surgery.migrating import from_orbax_transforms
     from ckpt_surgery.migration.recipes import MigratedRecipe
@@ -86,7 +86,7 @@ _MODULES = {
     "plan": "api",
     "plan_merge": "merges",
     "restore": "restoring",
-    "schema": "language.loading",
+    "schema": "language.recipe_schema",
     "verify": "verifying",
 }
 """The module that defines each public name."""

@@ -10,13 +10,12 @@ import click
 from ckpt_surgery.cli.completion import complete_path, complete_read_format, complete_written_format
 from ckpt_surgery.cli.console import STDOUT, Settings
 from ckpt_surgery.cli.problem_reports import ReportFormat
-from ckpt_surgery.cli.written_files import check_json_name
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import parse_size
 from ckpt_surgery.core.text import shown
 
 if TYPE_CHECKING:
-    from ckpt_surgery.requests import ConvertOptions, PlanOptions
+    pass
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -92,40 +91,6 @@ def file_path(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     if value == STDOUT:
         raise click.BadParameter("it is written to a file; `-` is none", ctx, param)
     return document_path(ctx, param, value)
-
-
-def check_documents(
-    documents: Sequence[str | None],
-    recipe: Any,
-    sources: tuple[str, ...],
-    dst: str | None,
-    options: "PlanOptions | ConvertOptions",
-) -> None:
-    """Refuse documents that would be written over one another, or over or into what a plan names.
-
-    The first of them is that of `--json`. The other arguments are those of `api.plan`.
-    """
-    files = [document for document in documents if document not in (None, STDOUT)]
-    if files:
-        from ckpt_surgery import document_paths
-        from ckpt_surgery.requests import requested
-
-        named = document_paths.named_in(requested(recipe, sources, dst, options))
-        document_paths.check_documents(files, named)
-    check_json_name(documents[0])
-
-
-def check_document_beside(document: str | None, *checkpoints: str, **chosen: Any) -> None:
-    """Refuse a document that would be written over or into one of the checkpoints that a command reads.
-
-    `chosen`: the format, step and item that all of them are read with.
-    """
-    if document not in (None, STDOUT):
-        from ckpt_surgery import document_paths
-
-        read = [document_paths.CheckpointPath(path, **chosen) for path in checkpoints]
-        document_paths.check_documents([document], document_paths.Named(read))
-    check_json_name(document)
 
 
 def _update(ctx: click.Context, settings: Settings) -> None:

@@ -1,10 +1,15 @@
 """Which names the files of options such as `--json` may have, and which files they may replace."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ckpt_surgery.cli.console import STDOUT
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
+
+if TYPE_CHECKING:
+    from ckpt_surgery.requests import ConvertOptions, PlanOptions
 
 
 def check_json_name(document: str | None) -> None:
@@ -27,3 +32,37 @@ def check_kept(overwrite: bool, *, recipe: str | None = None, page: str | None =
         document_paths.check_kept(recipe, overwrite)
     if page is not None:
         document_paths.check_kept(page, overwrite, document_paths.is_page)
+
+
+def check_documents(
+    documents: Sequence[str | None],
+    recipe: Any,
+    sources: tuple[str, ...],
+    dst: str | None,
+    options: "PlanOptions | ConvertOptions",
+) -> None:
+    """Refuse documents that would be written over one another, or over or into what a plan names.
+
+    The first of them is that of `--json`. The other arguments are those of `api.plan`.
+    """
+    files = [document for document in documents if document not in (None, STDOUT)]
+    if files:
+        from ckpt_surgery import document_paths
+        from ckpt_surgery.requests import requested
+
+        named = document_paths.named_in(requested(recipe, sources, dst, options))
+        document_paths.check_documents(files, named)
+    check_json_name(documents[0])
+
+
+def check_document_beside(document: str | None, *checkpoints: str, **chosen: Any) -> None:
+    """Refuse a document that would be written over or into one of the checkpoints that a command reads.
+
+    `chosen`: the format, step and item that all of them are read with.
+    """
+    if document not in (None, STDOUT):
+        from ckpt_surgery import document_paths
+
+        read = [document_paths.CheckpointPath(path, **chosen) for path in checkpoints]
+        document_paths.check_documents([document], document_paths.Named(read))
+    check_json_name(document)

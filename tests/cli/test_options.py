@@ -11,8 +11,6 @@ import ckpt_surgery
 from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.console import Settings
 from ckpt_surgery.cli.options import (
-    check_document_beside,
-    check_documents,
     document_path,
     file_path,
     global_options,
@@ -22,6 +20,7 @@ from ckpt_surgery.cli.options import (
     recipe_options,
 )
 from ckpt_surgery.cli.program import cli
+from ckpt_surgery.cli.written_files import check_document_beside, check_documents
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.requests import ConvertOptions, PlanOptions
 

@@ -11,7 +11,6 @@ from ckpt_surgery.cli.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.console import expect_arrays, open_terminal, reuse_memory, write_document
 from ckpt_surgery.cli.given_recipes import given_recipe
 from ckpt_surgery.cli.options import (
-    check_documents,
     global_options,
     last_option,
     plan_options,
@@ -20,7 +19,7 @@ from ckpt_surgery.cli.options import (
 )
 from ckpt_surgery.cli.paths import missing_destination, source_names, split_paths
 from ckpt_surgery.cli.reports import Report
-from ckpt_surgery.cli.written_files import check_kept
+from ckpt_surgery.cli.written_files import check_documents, check_kept
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 

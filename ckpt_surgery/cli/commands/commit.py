@@ -8,7 +8,6 @@ from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_path
 from ckpt_surgery.cli.console import open_terminal
 from ckpt_surgery.cli.options import (
-    check_document_beside,
     copy_config_option,
     full_option,
     global_options,
@@ -17,6 +16,7 @@ from ckpt_surgery.cli.options import (
     verify_option,
 )
 from ckpt_surgery.cli.reports import Report
+from ckpt_surgery.cli.written_files import check_document_beside
 
 EXAMPLES = {
     "commit new": "Publish what all shards of a plan have written.",

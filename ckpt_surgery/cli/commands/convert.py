@@ -9,7 +9,6 @@ from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_layout, complete_path
 from ckpt_surgery.cli.console import Terminal, open_terminal
 from ckpt_surgery.cli.options import (
-    check_documents,
     config_option,
     global_options,
     plan_options,
@@ -18,7 +17,7 @@ from ckpt_surgery.cli.options import (
 )
 from ckpt_surgery.cli.reports import Report
 from ckpt_surgery.cli.shared_options import match_option, under_option
-from ckpt_surgery.cli.written_files import check_kept
+from ckpt_surgery.cli.written_files import check_documents, check_kept
 from ckpt_surgery.core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_path
 from ckpt_surgery.cli.console import expect_arrays, open_terminal, write_document
 from ckpt_surgery.cli.options import (
-    check_document_beside,
     full_option,
     global_options,
     json_option,
@@ -16,6 +15,7 @@ from ckpt_surgery.cli.options import (
     selection_options,
 )
 from ckpt_surgery.cli.shared_options import match_option
+from ckpt_surgery.cli.written_files import check_document_beside
 
 DIFFERENT = 3
 

@@ -11,13 +11,13 @@ from ckpt_surgery.cli.console import open_terminal, write_document
 from ckpt_surgery.cli.given_recipes import given_recipe
 from ckpt_surgery.cli.options import (
     bytes_options,
-    check_documents,
     full_option,
     global_options,
     json_option,
     last_option,
     recipe_options,
 )
+from ckpt_surgery.cli.written_files import check_documents
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.explanations import EXPLANATIONS
 from ckpt_surgery.core.problem_codes import Code

@@ -9,7 +9,6 @@ from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.console import STDOUT, Terminal, open_terminal, write_document
 from ckpt_surgery.cli.options import (
-    check_documents,
     global_options,
     json_option,
     memory_option,
@@ -18,6 +17,7 @@ from ckpt_surgery.cli.options import (
     source_format_option,
 )
 from ckpt_surgery.cli.shared_options import draft_options
+from ckpt_surgery.cli.written_files import check_documents
 from ckpt_surgery.core.errors import VerificationError
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import click
 from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_path
 from ckpt_surgery.cli.console import open_terminal
-from ckpt_surgery.cli.options import check_documents, file_path, global_options, plan_options, run_options
+from ckpt_surgery.cli.options import file_path, global_options, plan_options, run_options
 from ckpt_surgery.cli.reports import Report
-from ckpt_surgery.cli.written_files import check_kept
+from ckpt_surgery.cli.written_files import check_documents, check_kept
 
 if TYPE_CHECKING:
     from typing import Unpack

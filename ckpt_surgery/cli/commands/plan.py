@@ -10,7 +10,6 @@ from ckpt_surgery.cli.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.console import STDOUT, open_terminal
 from ckpt_surgery.cli.given_recipes import given_recipe
 from ckpt_surgery.cli.options import (
-    check_documents,
     file_path,
     global_options,
     last_option,
@@ -23,7 +22,7 @@ from ckpt_surgery.cli.paths import source_names, split_paths
 from ckpt_surgery.cli.problem_reports import ReportFormat, rendered
 from ckpt_surgery.cli.reports import Report
 from ckpt_surgery.cli.told_problems import warned
-from ckpt_surgery.cli.written_files import check_kept
+from ckpt_surgery.cli.written_files import check_documents, check_kept
 from ckpt_surgery.core.errors import UsageError
 
 if TYPE_CHECKING:

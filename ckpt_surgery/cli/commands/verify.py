@@ -6,13 +6,13 @@ from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_path
 from ckpt_surgery.cli.console import expect_arrays, open_terminal, reuse_memory, write_document
 from ckpt_surgery.cli.options import (
-    check_document_beside,
     global_options,
     json_option,
     memory_option,
     selection_options,
     source_format_option,
 )
+from ckpt_surgery.cli.written_files import check_document_beside
 from ckpt_surgery.core.errors import UsageError, VerificationError
 
 EXAMPLES = {
