@@ -1,6 +1,7 @@
 """Targets whose names do not fit the source: what is refused, what is suggested, what is warned of."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,82 @@ def test_a_second_source_that_nothing_reads_is_refused() -> None:
     assert ckpt_surgery.restore({**recipe, "rules": rules[:1]}, *no_arrays)["w"].shape == (2,)
 
 
+ALWAYS = {"fill": ".*", "fallback": True}
+
+
+def test_the_rule_in_the_hint_beside_one_that_takes_the_targets_values_is_refused_again(saved: Path) -> None:
+    for rules in ([ALWAYS], [ALWAYS, {"match": "params/(.*)", "to": "\\1"}]):
+        recipe = {"version": 1, "rules": rules}
+        (problem,) = problems_of(lambda: ckpt_surgery.restore(recipe, saved, target=params(0)))  # noqa: B023
+        assert problem.code is Code.SOURCE_UNUSED
+        assert "in place of `rules[0]`" in (problem.hint or "")
+
+
+def test_rules_for_some_keys_do_not_drop_a_source_either() -> None:
+    rules = [{"fill": "a", "fallback": True}]
+    target = {"a": np.zeros(2), "b": jax.ShapeDtypeStruct((2,), np.float32)}
+    more = {"fill": "b", "value": "zeros((2,), 'float32')"}
+    recipe = {"version": 1, "rules": [*rules, more]}
+    (problem,) = problems_of(lambda: ckpt_surgery.restore(recipe, {"a": np.ones(2)}, target=target))
+    assert problem.code is Code.SOURCE_UNUSED
+
+
+def followed(recipe: dict[str, Any], sources: Sequence[Tree], target: Tree) -> Tree:
+    """The result once the rules of all hints were added, in their order."""
+    import yaml
+
+    for _ in range(4):
+        try:
+            return ckpt_surgery.restore(recipe, *sources, target=target)
+        except PlanError as error:
+            texts = re.findall(r"`(\{(?:match|fill): .*?\})`", str(error))
+            assert texts, str(error)
+            recipe = {**recipe, "rules": [*recipe.get("rules", []), *map(yaml.safe_load, texts)]}
+    raise AssertionError(recipe)
+
+
+SLOTS = {"lion": lambda: optax.lion(1e-3), "momentum": lambda: optax.sgd(1e-2, momentum=0.9)}
+
+
+@pytest.mark.parametrize("optimizer", SLOTS)
+def test_moments_never_become_a_moving_average(optimizer: str) -> None:
+    state = {"params": params(1), "opt_state": SLOTS[optimizer]().init(params(8)), "step": 7}
+    made = followed({"version": 1}, [state], {"params": params(0), "ema": params(3)})
+    jax.tree.map(np.testing.assert_array_equal, made, {"params": params(1), "ema": params(3)})
+
+
+def test_a_leaf_that_a_second_source_has_is_taken_from_there() -> None:
+    lm = {"lm": {"kernel": np.full((5, 5), 4.0)}}
+    target = {**params(0), "lm": {"kernel": np.zeros((5, 5))}}
+    for sources in ((params(1), lm), ({"params": params(1)}, {"params": lm}), (params(1), {"m": lm})):
+        made = followed({"version": 1, "sources": ["base", "extra"]}, sources, target)
+        jax.tree.map(np.testing.assert_array_equal, made, {**params(1), **lm})
+
+
+def test_the_targets_values_are_not_suggested_for_what_may_be_in_the_source() -> None:
+    source = {"params": {**params(1), "lm_head": {"kernel": np.full((4, 9), 5.0)}}}
+    target = {**params(0), "out": {"kernel": np.zeros((4, 9))}}
+    rules: list[Any] = []
+    for has in ("`params/lm_head/kernel`", "`lm_head/kernel`"):
+        recipe = {"version": 1, "rules": rules}
+        (problem,) = problems_of(lambda: ckpt_surgery.restore(recipe, source, target=target))  # noqa: B023
+        assert f"the source has {has}." in (problem.hint or "")
+        assert "fallback" not in (problem.hint or "")
+        rules.append({"match": "params/(.*)", "to": "\\1"})
+        rules = rules[:1]
+
+
+@pytest.mark.parametrize(("misfits", "is_suggested"), [(1, True), (2, True), (3, False), (4, False)])
+def test_the_targets_values_are_suggested_for_few_leaves_of_another_shape(
+    misfits: int, is_suggested: bool
+) -> None:
+    target = {f"w{n}": np.zeros(4 if n < misfits else 3) for n in range(4)}
+    source = {f"w{n}": np.ones(3) for n in range(4)}
+    problems = problems_of(lambda: ckpt_surgery.restore(None, source, target=target))
+    assert {problem.code for problem in problems} == {Code.TARGET_MISFIT}
+    assert all(("fallback" in (problem.hint or "")) is is_suggested for problem in problems)
+
+
 def warnings_of(recipe: dict[str, Any], source: Any, target: Tree) -> list[str]:
     plans: list[ckpt_surgery.Plan] = []
     ckpt_surgery.restore({"version": 1, **recipe}, source, target=target, on_plan=plans.append)
@@ -123,8 +200,29 @@ BLANKET = [{"target": {"missing": "fallback"}}, {"rules": [{"fill": ".*", "fallb
 def test_a_model_that_is_mostly_the_targets_is_warned_of(recipe: dict[str, Any]) -> None:
     target = {"a": np.zeros(4), "b": np.zeros(6)}
     (warning,) = warnings_of(recipe, {"a": np.ones(4)}, target)
-    assert warning.startswith("6 of 10 elements of parameters (60%) ")
+    assert warning.startswith("6 of 10 elements (60%, ")
     assert warnings_of(recipe, {"b": np.ones(6)}, target) == []
+
+
+@pytest.mark.parametrize("recipe", BLANKET)
+def test_layers_called_like_moments_and_tables_of_integers_count(recipe: dict[str, Any]) -> None:
+    encoder = {"fc": {"kernel": np.ones((2, 2))}, "mu": {"kernel": np.ones((2, 4))}}
+    target, source = {"params": encoder}, {"params": {"fc": encoder["fc"]}}
+    (warning,) = warnings_of(recipe, source, target)
+    assert warning.startswith("8 of 12 elements (67%, ")
+    (warning,) = warnings_of(recipe, {"a": np.ones(3)}, {"a": np.zeros(3), "table": np.zeros(9, np.int32)})
+    assert warning.startswith("9 of 12 elements (75%, ")
+
+
+@pytest.mark.parametrize("name", ["opt_state", "optim_state", "optimizer"])
+@pytest.mark.parametrize(
+    "optimizer",
+    [optax.adam(1.0), optax.adafactor(1.0), optax.sgd(1.0, momentum=0.9)],
+    ids=["adam", "adafactor", "sgd"],
+)
+def test_no_optimizer_counts(name: str, optimizer: optax.GradientTransformation) -> None:
+    target = {"params": params(0), name: optimizer.init(params(0))}
+    assert warnings_of({"target": {"missing": "fallback"}}, {"params": params(1)}, target) == []
 
 
 def test_a_new_optimizer_is_no_reason_to_warn(saved: Path) -> None:
@@ -169,6 +267,37 @@ def test_the_last_resort_with_from_and_a_value() -> None:
     rule = {"fill": "new/(.*)", "from": "old/\\1", "value": "x * 4", "fallback": "missing"}
     restored = ckpt_surgery.restore({"version": 1, "rules": [rule]}, source, target=target)
     assert (float(restored["new/a"][0]), float(restored["new/b"][0])) == (4, 9)  # the value is for the source
+
+
+@pytest.mark.parametrize(
+    ("rule", "wanted"),
+    [
+        ({"fill": ".*", "from": "old", "fallback": "missing"}, {"a": 1, "b": 2, "new": 9}),
+        ({"fill": ".*", "source": "second", "fallback": "missing"}, {"a": 1, "b": 5, "new": 9}),
+        ({"fill": ".*", "source": "*", "fallback": "missing"}, {"a": 1, "b": 2, "new": 9}),
+    ],
+)
+def test_the_last_resort_comes_after_a_leaf_of_the_same_key(
+    rule: dict[str, Any], wanted: dict[str, float]
+) -> None:
+    sources = {"a": np.full(3, 1.0), "b": np.full(3, 2.0)}, {"b": np.full(3, 5.0)}
+    target = {key: np.full(3, 9.0) for key in ("a", "b", "new")}
+    dropped = {"match": ".*", "source": "second", "drop": True}
+    rules = [rule] if rule.get("source") == "second" else [rule, dropped]
+    recipe = {"version": 1, "sources": ["first", "second"], "rules": rules}
+    restored = ckpt_surgery.restore(recipe, *sources, target=target)
+    assert {key: float(value[0]) for key, value in restored.items()} == wanted
+
+
+@pytest.mark.parametrize("source", [None, "*", ["first", "second"]])
+def test_the_last_resort_takes_no_leaf_that_a_rule_dropped_or_renamed(source: Any) -> None:
+    sources = {"a": np.full(3, 1.0), "b": np.full(3, 2.0)}, {"b": np.full(3, 5.0)}
+    rules = [{"match": "a", "to": "new"}, {"match": "b", "source": "*", "drop": True}]
+    last = {"fill": ".*", "fallback": "missing"} | ({} if source is None else {"source": source})
+    recipe = {"version": 1, "sources": ["first", "second"], "rules": [*rules, last]}
+    target = {key: np.full(3, 9.0) for key in ("a", "b", "new")}
+    restored = ckpt_surgery.restore(recipe, *sources, target=target)
+    assert {key: float(value[0]) for key, value in restored.items()} == {"a": 9, "b": 9, "new": 1}
 
 
 @pytest.mark.parametrize("unmatched", ["keep", "drop", "error"])

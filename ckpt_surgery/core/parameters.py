@@ -2,7 +2,10 @@
 
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 
-OPTIMIZER = frozenset({"opt_state", "optimizer", "optimizer_state", "param_states", "mu", "nu"})
+OPTIMIZER = frozenset(
+    {"opt_state", "opt_states", "optim_state", "optimizer", "optimizer_state", "optimizer_states"}
+    | {"param_states", "mu", "nu", "v_row", "v_col"}
+)
 """Components of keys that the states of optimizers are below: names of Optax, Flax, T5X and PyTorch."""
 COLLECTIONS = frozenset({"flax_mutables", "batch_stats", "cache", "intermediates", "params_axes", "nnx_aux"})
 """Components of keys that the variables which are not trained are below: names of T5X, Flax and MaxText. They
@@ -18,4 +21,10 @@ def is_parameter(leaf: Leaf) -> bool:
         return False
     names = leaf.key.names
     beside = names[: names.index(PARAMS)] if PARAMS in names else names
-    return OPTIMIZER.isdisjoint(names) and COLLECTIONS.isdisjoint(beside)
+    return not is_of_optimizer(leaf) and COLLECTIONS.isdisjoint(beside)
+
+
+def is_of_optimizer(leaf: Leaf) -> bool:
+    """Whether a leaf belongs to an optimizer's state, which a layer `mu` below `params` does not."""
+    known = (name in OPTIMIZER for name in leaf.key.names if name in OPTIMIZER or name == PARAMS)
+    return next(known, False)

@@ -1,6 +1,6 @@
 """What `fill` rules give for the keys of the target: the first rule that matches a key wins."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.errors import PlanError
@@ -54,18 +54,22 @@ def filled(rules: Sequence[Rule], evaluator: Evaluator, target: Target) -> dict[
 
 
 def last_resorts(
-    rules: Sequence[Rule], evaluator: Evaluator, target: Target, given: Collection[str], own: Tree
+    rules: Sequence[Rule],
+    evaluator: Evaluator,
+    target: Target,
+    given: Collection[str],
+    unclaimed: Mapping[str, Tree],
 ) -> dict[str, Entry]:
     """The entries that rules with `fallback: missing` give: where nothing else gives a leaf of the target.
 
-    `given`: keys that other rules give. `own`: source leaves that no rule has claimed. Problems are added to
-    the evaluator's.
+    `given`: keys that other rules give. `unclaimed`: leaves of each source that no rule claims. Problems are
+    added to the evaluator's.
     """
     entries: dict[str, Entry] = {}
     for index, rule in enumerate(rules):
         if rule.fill is None or rule.fallback != MISSING:
             continue
-        fill_rule = FillRule(index, rule, evaluator, target, own)
+        fill_rule = FillRule(index, rule, evaluator, target, unclaimed)
         matching = [leaf for text, leaf in target.leaves.items() if fill_rule.matches(text)]
         if not matching:
             fill_rule.note_unused(given)
@@ -80,17 +84,27 @@ def last_resorts(
 class FillRule:
     """One `fill` rule, and the entries that it gives for leaves of the target."""
 
-    def __init__(self, index: int, rule: Rule, evaluator: Evaluator, target: Target, own: Tree | None = None):
-        """`index`: the number of the rule in its pass. `rule` has a `fill`. `own`: see `last_resorts`."""
+    def __init__(
+        self,
+        index: int,
+        rule: Rule,
+        evaluator: Evaluator,
+        target: Target,
+        unclaimed: Mapping[str, Tree] | None = None,
+    ):
+        """`index`: the number of the rule in its pass. `rule` has a `fill`.
+
+        `unclaimed`, of the last resorts alone: see there.
+        """
         assert rule.fill is not None
         self.index = index
         self._rule = rule
         self._pattern = rule.fill
         self._evaluator = evaluator
         self._target = target
-        self._trees = [evaluator.trees[name] for name in evaluator.sources_of(rule)]
-        if own is not None and rule.from_ is None and rule.source is None:
-            self._trees = [own]
+        named = evaluator.trees if unclaimed is None or rule.from_ is not None else unclaimed
+        self._trees = [named[name] for name in evaluator.sources_of(rule)]
+        self._own = {} if unclaimed is None else unclaimed[evaluator.first]
 
     def matches(self, text: str) -> bool:
         """Whether the pattern matches a key of the target."""
@@ -109,7 +123,7 @@ class FillRule:
             if spelled is None:
                 return Filling(None)
             wanted = spelled.text
-        offered = self._offered(wanted)
+        offered = self._offered(wanted) or self._own.get(text)
         missing = Unavailable(f"no source leaf is called `{wanted}`", code=Code.NO_ENTRY)
         names["x"] = missing if offered is None else x_of(offered)
         if rule.when is not None:

@@ -93,13 +93,15 @@ def run_pass(
         given = filled(rules, evaluator, target)
         made = produce(rules, claims, mirrors, evaluator)
         matched = _distinct(made.entries, rules, evaluator)
-        first = evaluator.trees[evaluator.first]
-        own = {text: entry for text, entry in first.items() if id(entry) not in claims.entries}
-        given |= last_resorts(rules, evaluator, target, given.keys() | matched.keys(), own)
+        free = {
+            name: {text: entry for text, entry in tree.items() if id(entry) not in claims.entries}
+            for name, tree in evaluator.trees.items()
+        }
+        given |= last_resorts(rules, evaluator, target, given.keys() | matched.keys(), free)
         left = unclaimed([*given.values(), *matched.values()])
         _refuse_objects([*given.values(), *matched.values()], left, evaluator.problems)
         is_awaited = awaited_keys(rules, mirrors, evaluator, left.refused)
-        fit = fitted(evaluator, target, given, matched, left.kept, is_awaited)
+        fit = fitted(evaluator, target, given, matched, left.kept, free, is_awaited)
         drops = (*made.drops, *left.drops, *fit.drops)
         return PassResult(fit.tree, drops, made.unused, left.settled, claims)
     for index, rule in enumerate(rules):

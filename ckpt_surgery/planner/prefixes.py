@@ -1,157 +1,170 @@
-"""Finds the leaves that a target lacks elsewhere in a source: below another prefix, or with `/value` behind.
+"""Finds the leaves that a target lacks elsewhere in the sources: below another prefix, or without `/value`.
 
 A training state wraps the params in `params`, an optimizer in `target`, and modules of Flax NNX put `value`
-behind each key. Where source and target differ in that alone, one rule brings them together.
+behind each key. Where source and target differ in that alone, few rules bring them together.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import regex
 
 from ckpt_surgery.core.keys import SEPARATOR
-from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import FEW
-from ckpt_surgery.planner.entries import HAS_ARRAY, Tree
+from ckpt_surgery.planner.entries import Tree
+from ckpt_surgery.planner.moves import Candidate, Move, are_alike, candidates, fits
 
-VALUE = f"{SEPARATOR}value"
-"""Last component of the keys of variables in Flax NNX."""
-MOST_ALIKE = 8
-"""Number of source leaves with the same end of their keys that are looked at for one key of the target."""
-MOST_MOVES = 16
-"""Number of moves that are tried on all keys."""
-_SPECIAL = regex.compile(r"[\\${}]")
-"""Characters that templates give a meaning."""
-
-
-@dataclass(frozen=True, order=True)
-class Move:
-    """Leaves of a source that lie where the target has them once their keys' start and end are replaced."""
-
-    source: str
-    """Start of the keys in the source, such as `params/`; empty for the root."""
-    target: str
-    """Start of the keys in the target."""
-    source_end: str = ""
-    target_end: str = ""
-
-    def origin(self, key: str) -> str | None:
-        """The source key that becomes this key of the target; None if none does."""
-        if not (key.startswith(self.target) and key.endswith(self.target_end)):
-            return None
-        middle = key[len(self.target) : len(key) - len(self.target_end)]
-        return f"{self.source}{middle}{self.source_end}" if middle else None
+PARAMS = "params"
+"""The component below which training states have what is trained."""
+_INDEX = regex.compile(r"(?:^|/)\[[0-9]+\](?:/|$)")
+"""A component that templates take for the index of a list."""
 
 
 @dataclass(frozen=True)
 class Suggestion:
     """A rule that gives leaves of a target, and the keys of these."""
 
+    move: Move
+    is_first: bool
+    """Whether the leaves are of the source that rules claim leaves of unless they name another one."""
     pattern: str
     """`match` of the rule."""
-    template: str
-    """`to` of the rule."""
-    keys: tuple[str, ...]
-    example: str
-    """Key of a source leaf that the rule renames."""
+    given: Mapping[str, str]
+    """Key of the source leaf by the key of the target's."""
+
+    @property
+    def template(self) -> str | None:
+        """`to` of the rule; None where keys stay as they are."""
+        if (self.move.source, self.move.source_end) == (self.move.target, self.move.target_end):
+            return None
+        start, end = (
+            text.replace("\\", "\\\\").replace("$", "$$") for text in (self.move.target, self.move.target_end)
+        )
+        return f"{start}\\1{end}"
 
     @property
     def rule(self) -> str:
         """The rule as YAML on one line."""
-        pattern, template = (text.replace("'", "''") for text in (self.pattern, self.template))
-        return f"{{match: '{pattern}', to: '{template}'}}"
+        fields = {"match": self.pattern, "to": self.template}
+        texts = [f"{name}: {_quoted(text)}" for name, text in fields.items() if text is not None]
+        return "{" + ", ".join(texts + ([] if self.is_first else [f"source: {self.move.name}"])) + "}"
+
+    @property
+    def wrapper(self) -> str | None:
+        """The one level that the source has and the target lacks; None where they differ in more."""
+        bare = not (self.move.target or self.move.source_end or self.move.target_end)
+        return self.move.names[0] if bare and self.is_first and len(self.move.names) == 1 else None
 
 
-def suggestions(missing: Sequence[str], leaves: Mapping[str, Leaf], offered: Tree) -> list[Suggestion]:
-    """Rules that give missing leaves of a target, each with leaves that fit; none where several would do.
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
-    `leaves`: the target's. `offered`: leaves of a source that nothing uses. Following the rules takes nothing
-    from other leaves of the target.
+
+def suggestions(
+    missing: Sequence[str], leaves: Mapping[str, Leaf], offered: Mapping[str, Tree]
+) -> list[Suggestion]:
+    """Rules that give missing leaves of a target, in the order to write them; none where several would do.
+
+    `leaves`: the target's. `offered`: by source, the first one first, leaves that no rule claims. The rules
+    take nothing from other leaves of the target.
     """
     found: list[Suggestion] = []
     left = list(missing)
-    while left and len(found) < FEW:
-        best = _best(left, leaves, offered)
-        if best is None:
+    first, lacking = next(iter(offered)), set(missing)
+    placed = {(first, text) for text in offered[first] if text in leaves and text not in lacking}
+    for _ in range(2 * FEW):
+        free = {
+            name: {text: entry for text, entry in tree.items() if (name, text) not in placed}
+            for name, tree in offered.items()
+        }
+        ranked = candidates(left, leaves, free)
+        if not ranked or len(found) == FEW:
             break
-        found.append(best)
-        given = set(best.keys)
-        left = [key for key in left if key not in given]
+        rivals = [one for one in ranked if one.rivals(ranked[0])]
+        best = _preferred([ranked[0], *rivals])
+        rules = [found] if best is None else _with(found, best, offered)
+        found = next((one for one in rules if _work(one, missing, leaves, offered)), found)
+        placed |= {(rule.move.name, origin) for rule in found for origin in rule.given.values()}
+        decided = {key for one in (best or ranked[0], *rivals) for key in one.origins}
+        left = [key for key in left if key not in decided]
     return found
 
 
-def _best(missing: Sequence[str], leaves: Mapping[str, Leaf], offered: Tree) -> Suggestion | None:
-    """The rule that gives the most of the missing leaves; None where two different ones give as many."""
-    ranked: dict[tuple[int, int, int], list[Suggestion]] = defaultdict(list)
-    for move in _moves(missing, offered):
-        origins = ((key, move.origin(key)) for key in missing)
-        pairs = {key: origin for key, origin in origins if origin is not None and origin in offered}
-        if pairs and all(_fits(leaves[key], offered[origin].leaf) for key, origin in pairs.items()):
-            suggestion = _suggestion(move, pairs, leaves, offered)
-            if suggestion is not None:
-                names = move.source.split(SEPARATOR)
-                ranked[len(pairs), "params" in names, -len(names)].append(suggestion)
-    best = ranked[max(ranked)] if ranked else []
-    return best[0] if len(best) == 1 else None
+def look_alike(key: str, leaves: Mapping[str, Leaf], offered: Iterable[Tree]) -> Iterator[str]:
+    """The leaves of no other place in the target that can be this one: with its last name, and fitting it."""
+    start, _, last = key.rpartition(SEPARATOR)
+    for text, entry in itertools.chain.from_iterable(tree.items() for tree in offered):
+        above, _, name = text.rpartition(SEPARATOR)
+        is_free = text not in leaves or text == key
+        has_name = name == last and are_alike(f"{above}/", f"{start}/")
+        if is_free and has_name and fits(leaves[key], entry.leaf):
+            yield text
 
 
-def _moves(missing: Sequence[str], offered: Tree) -> list[Move]:
-    """The moves that give the most of these keys: each shares the longest end with a source key."""
-    ends: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for key in offered:
-        for end in dict.fromkeys((VALUE if key.endswith(VALUE) else "", "")):
-            bare = key.removesuffix(end) if end else key
-            for tail in _tails(bare):
-                ends[tail].append((bare[: len(bare) - len(tail)], end))
-    moves: Counter[Move] = Counter()
-    for key in missing:
-        for end in dict.fromkeys((VALUE if key.endswith(VALUE) else "", "")):
-            bare = key.removesuffix(end) if end else key
-            shared = next((tail for tail in _tails(bare) if tail in ends), None)
-            if shared is None:
+def _preferred(rivals: Sequence[Candidate]) -> Candidate | None:
+    """The one of several candidates for the same leaves that is meant; None where that is not clear.
+
+    The names may tell, as of `image` to `params/image`. Otherwise it is `params` beside others, say `ema`.
+    """
+    if len(rivals) == 1:
+        return rivals[0]
+    close = max(one.move.affinity for one in rivals)
+    closest = [one for one in rivals if one.move.affinity == close]
+    if len(closest) == 1:
+        return closest[0]
+    params = [one for one in closest if one.move.names[-1:] == [PARAMS]]
+    if len(params) != 1 or len({one.move.name for one in closest}) != 1:
+        return None
+    above = params[0].move.names[:-1]
+    beside = all(one.move.names[: len(above)] == above for one in closest)
+    return params[0] if beside else None
+
+
+def _with(
+    found: Sequence[Suggestion],
+    best: Candidate,
+    offered: Mapping[str, Tree],
+) -> Iterator[list[Suggestion]]:
+    """The rules with one more, of which patterns are tried from wide to narrow. Narrow rules come first."""
+    move, is_first = best.move, best.move.name == next(iter(offered))
+    start, end = (_escaped(text) for text in (move.source, move.source_end))
+    if _INDEX.search(move.target):
+        return
+    heads = {origin[len(move.source) :].split(SEPARATOR)[0] for origin in best.origins.values()}
+    narrow = f"((?:{'|'.join(map(_escaped, sorted(heads)))})(?:/.*)?)"
+    for middle in ("(.*)", narrow):
+        one = Suggestion(move, is_first, f"{start}{middle}{end}", best.origins)
+        yield sorted([*found, one], key=lambda rule: -len(rule.move.names))
+
+
+def _escaped(text: str) -> str:
+    return str(regex.escape(text, special_only=True, literal_spaces=True))
+
+
+def _work(
+    rules: Sequence[Suggestion],
+    missing: Collection[str],
+    leaves: Mapping[str, Leaf],
+    offered: Mapping[str, Tree],
+) -> bool:
+    """Whether rules in this order give all their leaves, take none away and call no two leaves the same."""
+    compiled = [(one, regex.compile(one.pattern)) for one in rules]
+    wanted = {key: one.move for one in rules for key in one.given}
+    lacking, made = set(missing), dict[str, Move]()
+    for name, tree in offered.items():
+        for text in tree:
+            fitting = (one for one, pattern in compiled if one.move.name == name and pattern.fullmatch(text))
+            move = next((one.move for one in fitting), None)
+            if move is None:
                 continue
-            start = bare[: len(bare) - len(shared)]
-            for source, source_end in ends[shared][:MOST_ALIKE]:
-                moves[Move(source, start, source_end, end)] += 1
-    return [move for move, _ in moves.most_common(MOST_MOVES)]
-
-
-def _tails(key: str) -> Iterator[str]:
-    """The key, and its ends after each separator, the longest first."""
-    yield key
-    for i, character in enumerate(key):
-        if character == SEPARATOR:
-            yield key[i + 1 :]
-
-
-def _fits(wanted: Leaf, given: Leaf) -> bool:
-    """True if a source leaf can take the place of the target's: same shape, or same kind without one."""
-    if wanted.kind in HAS_ARRAY and given.kind in HAS_ARRAY:
-        return wanted.spec is not None and given.spec is not None and wanted.spec.shape == given.spec.shape
-    return wanted.kind is given.kind
-
-
-def _suggestion(
-    move: Move, pairs: Mapping[str, str], leaves: Collection[str], offered: Tree
-) -> Suggestion | None:
-    """The rule for a move; None where it would take leaves that the target has under their own keys."""
-    if move == Move(move.source, move.source) or _SPECIAL.search(move.target + move.target_end):
-        return None
-    start, end = (str(regex.escape(text, special_only=True)) for text in (move.source, move.source_end))
-    middle = "(.*)" if move.source else _tops(pairs.values(), offered, move.source_end)
-    pattern = f"{start}{middle}{end}"
-    compiled = regex.compile(pattern)
-    if any(key in leaves for key in offered if compiled.fullmatch(key)):
-        return None
-    template = f"{move.target}\\1{move.target_end}"
-    return Suggestion(pattern, template, tuple(pairs), next(iter(pairs.values())))
-
-
-def _tops(origins: Collection[str], offered: Tree, end: str) -> str:
-    """A group that matches all keys, or those below the first components of some."""
-    tops = {origin.split(SEPARATOR)[0] for origin in origins}
-    if all(key.split(SEPARATOR)[0] in tops and key.endswith(end) for key in offered):
-        return "(.*)"
-    names = "|".join(str(regex.escape(top, special_only=True)) for top in sorted(tops))
-    return f"((?:{names})(?:/.*)?)"
+            output = move.output(text)
+            if output is None or output in made:
+                return False
+            is_taken = name == next(iter(offered)) and text in leaves and text not in lacking
+            is_given = output in leaves and output not in wanted and leaves[output].kind is not LeafKind.EMPTY
+            if is_taken or is_given:
+                return False
+            made[output] = move
+    return all(made.get(key) == move for key, move in wanted.items())

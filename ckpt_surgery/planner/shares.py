@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from ckpt_surgery.core.errors import PlanError, Problem
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.parameters import is_parameter
+from ckpt_surgery.core.parameters import is_of_optimizer
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.language.models import Rule
 from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.plan import Fate, Plan
 from ckpt_surgery.planner.prefixes import suggestions
@@ -26,44 +27,46 @@ BY_ITSELF = frozenset({NOT_IN_TARGET, ANOTHER_TAKEN, "not claimed"})
 def check_sources_used(plan: Plan, loaded: LoadedRecipe, listings: Listings, target: Target | None) -> None:
     """Raise PlanError for each source with arrays that is neither used nor dropped on purpose.
 
-    A recipe drops on purpose by a rule, also one that takes the target's value for some keys, by
+    A recipe drops on purpose by a rule with `drop`, by a value that uses none of what it claims, by
     `unmatched: drop`, and by `prefer: target`.
     """
     if target is not None and target.policy.prefer == "target":
         return
-    chosen = _chosen_keys(plan, loaded, target)
     used = {name for step in plan.steps for name, _ in step.sources}
     problems = []
     for given in plan.inputs:
         if given.name in used or given.name not in listings:
             continue
         arrays = [d for d in plan.dropped if d.source == given.name and d.leaf.kind is LeafKind.ARRAY]
-        left = [d for d in arrays if d.rule is None and d.why in BY_ITSELF and d.leaf.key.text not in chosen]
-        if arrays and len(left) == len(arrays):
+        if arrays and all(drop.why in BY_ITSELF for drop in arrays):
             has = f"{shown(given.path)} has {few_keys(drop.leaf.key.printed for drop in arrays)}"
             message = f"nothing of the source `{given.name}` is used: {has}"
-            hint = _hint(given.name, listings[given.name], target)
+            hint = _hint(given.name, plan, loaded, listings, target)
             problems.append(Problem(message, None, hint, Code.SOURCE_UNUSED))
     if problems:
         raise PlanError(*problems)
 
 
-def _chosen_keys(plan: Plan, loaded: LoadedRecipe, target: Target | None) -> frozenset[str]:
-    """Keys of the target for which a rule says what they are, and not one that takes all of its values."""
+def _hint(name: str, plan: Plan, loaded: LoadedRecipe, listings: Listings, target: Target | None) -> str:
+    """What to do about a source that is not used: rules that take its leaves in place of the target's."""
+    away = f"Leave out this source, or drop it on purpose: `{{match: '.*', source: {name}, drop: true}}`."
     if target is None:
-        return frozenset()
-    blanket = set(_claiming_all(loaded, target))
-    ruled = (step for step in plan.steps if step.rule is not None and step.rule.path not in blanket)
-    return frozenset(step.leaf.key.text for step in ruled)
-
-
-def _hint(name: str, leaves: Mapping[str, Leaf], target: Target | None) -> str:
-    if target is None:
-        return f"Leave out this source, or drop it on purpose: `{{match: '.*', source: {name}, drop: true}}`."
-    tree = {text: Entry(leaf.key, leaf, Read(name, leaf), None) for text, leaf in leaves.items()}
-    rules = [one.rule for one in suggestions(list(target.leaves), target.leaves, tree)]
-    fit = f"It fits the target by the rule `{'` and `'.join(rules)}`."
-    return fit if rules else "Add rules that take its leaves to keys of the target."
+        return away
+    defaulted = [step.leaf.key.text for step in plan.steps if step.fate is Fate.DEFAULTED]
+    trees = {
+        source: {text: Entry(leaf.key, leaf, Read(source, leaf), None) for text, leaf in leaves.items()}
+        for source, leaves in listings.items()
+    }
+    offered = {source: tree if source == name else {} for source, tree in trees.items()}
+    rules = [one.rule for one in suggestions(defaulted, target.leaves, offered)]
+    if not rules:
+        more = f" {away}" if len(listings) > 1 else ""
+        return f"Add rules that take its leaves to keys of the target.{more}"
+    rule_paths = (step.rule.path for step in plan.steps if step.rule is not None)
+    taking = frozenset(_taking_always(loaded))
+    always = dict.fromkeys(f"`{path}`" for path in rule_paths if path in taking)
+    instead = f", in place of {' and '.join(always)}" if always else ""
+    return f"It fits the target by the rule `{'` and `'.join(rules)}`{instead}."
 
 
 def target_share(plan: Plan, loaded: LoadedRecipe, target: Target | None) -> Iterator[str]:
@@ -77,22 +80,28 @@ def target_share(plan: Plan, loaded: LoadedRecipe, target: Target | None) -> Ite
     blanket = set(_claiming_all(loaded, target))
     elements = taken = 0
     for step in plan.steps:
-        size = step.leaf.spec.size if step.leaf.spec is not None and is_parameter(step.leaf) else 0
+        size = 0 if step.leaf.spec is None or is_of_optimizer(step.leaf) else step.leaf.spec.size
         elements += size
         if step.fate is Fate.DEFAULTED and (step.rule is None or step.rule.path in blanket):
             taken += size
     if 2 * taken > elements:
-        share = f"{taken:,} of {elements:,} elements of parameters ({taken / elements:.0%})"
+        share = f"{taken:,} of {elements:,} elements ({taken / elements:.0%}, optimizers' states not counted)"
         yield f"{share} are the target's own values: nothing of the sources gives them"
 
 
 def _claiming_all(loaded: LoadedRecipe, target: Target) -> Iterator[str]:
     """The paths of the rules that take the target's value for every leaf that it has."""
+    for path, rule in _rules(loaded):
+        if rule.fill is not None and rule.fallback and all(map(rule.fill.fullmatch, target.leaves)):
+            yield path
+
+
+def _taking_always(loaded: LoadedRecipe) -> Iterator[str]:
+    """The paths of the rules that take the target's value also where a source has one."""
+    return (path for path, rule in _rules(loaded) if rule.fallback is True)
+
+
+def _rules(loaded: LoadedRecipe) -> Iterator[tuple[str, Rule]]:
     for number, pass_ in enumerate(loaded.recipe.passes):
         for index, rule in enumerate(pass_.rules):
-            if (
-                rule.fill is not None
-                and rule.fallback
-                and all(rule.fill.fullmatch(text) for text in target.leaves)
-            ):
-                yield loaded.rule_path(number, index)
+            yield loaded.rule_path(number, index), rule

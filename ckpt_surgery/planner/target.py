@@ -28,7 +28,7 @@ from ckpt_surgery.planner.dots import slashed
 from ckpt_surgery.planner.effects import deciding_rule, naming_rule
 from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, Tree, with_lists
 from ckpt_surgery.planner.evaluator import Evaluator, SourceLeaves
-from ckpt_surgery.planner.prefixes import Suggestion, suggestions
+from ckpt_surgery.planner.prefixes import Suggestion, look_alike, suggestions
 from ckpt_surgery.planner.problems import MANY, Problems
 
 TARGET = "target"
@@ -120,36 +120,39 @@ def fitted(
     given: Mapping[str, Entry],
     matched: Mapping[str, Entry],
     kept: Iterable[Entry],
+    unclaimed: Mapping[str, Tree],
     is_awaited: Callable[[str], bool] = lambda text: False,
 ) -> Fitted:
     """Choose an entry for each leaf of the target. Problems are added to the evaluator's.
 
     `given`: what `fill` rules give. `matched`: what `match` and `add` rules make. `kept`: leaves that no rule
-    claims, under their own keys. `is_awaited`: whether a rule that failed may have been meant to give a key,
-    which is then not told to be missing.
+    claims, under their own keys. `unclaimed`: all of these by source, for suggestions. `is_awaited`: whether
+    a rule that failed may have been meant to give a key, which is then not told to be missing.
     """
     problems = evaluator.problems
-    surplus = [_surplus(entry, target) for text, entry in matched.items() if text not in target.leaves]
-    for notice in surplus:
-        problems.warn(notice)
+    surplus = {text: entry for text, entry in matched.items() if text not in target.leaves}
+    for entry in surplus.values():
+        problems.warn(_surplus(entry, target))
     own = {entry.key.text: entry for entry in kept}
     tree: dict[str, Entry] = {}
     missing: list[str] = []
+    misfits: list[tuple[Entry, Notice]] = []
     for text, leaf in _located(target, evaluator).items():
         offered = (
             given.get(text)
             or matched.get(text)
             or (own.get(text) if target.policy.prefer == "source" else None)
         )
-        chosen = None if offered is None else _conformed(problems, target, leaf, offered)
+        chosen = None if offered is None else _conformed(problems, target, leaf, offered, misfits)
         if chosen is None and not _falls_back(target, leaf, offered):
             # What does not fit is noted already, and so is the rule that gives nothing.
             missing += [text] if offered is None and not is_awaited(text) else []
         else:
             tree[text] = _same_empty(chosen or own_value(leaf), own.get(text))
+    _disagree(problems, target, misfits)
     drops = _drops(tree, target, [*matched.values(), *own.values()])
     if missing:
-        _note_missing(problems, target, missing, surplus, own)
+        _note_missing(problems, target, missing, surplus, unclaimed)
     if target.policy.extra == "error":
         _note_extra(evaluator, tree, drops)
     return Fitted(tree, drops)
@@ -184,8 +187,8 @@ def _note_missing(
     problems: Problems,
     target: Target,
     missing: Sequence[str],
-    surplus: Sequence[Notice],
-    own: Tree,
+    surplus: Tree,
+    unclaimed: Mapping[str, Tree],
 ) -> None:
     """Note the leaves that nothing gives, with rules that give them where the source has them elsewhere.
 
@@ -194,49 +197,58 @@ def _note_missing(
     """
     leaves = "target leaf has" if len(missing) == 1 else "target leaves have"
     listed = f"{len(missing):,} {leaves} no source: {few_keys(missing, MANY)}"
-    others = "".join(f"; {sentence}" for sentence in sentences(surplus)[:FEW])
-    rules = suggestions(missing, target.leaves, own)
-    left = set(missing).difference(*(rule.keys for rule in rules))
-    valued = [text for text in missing if text in left and target.has_value(target.leaves[text])]
-    hints = list(_hints(rules, len(missing)))
-    extra = [text for text in own if text not in target.leaves]
-    alike = {text: _look(own[text].leaf) for text in extra}
-    wanted = {_look(target.leaves[text]) for text in left}
-    named = [text for text, look in alike.items() if look in wanted]
-    if named:
-        hints.append(f"Some may be what the source calls {few_keys(named)}, which the target lacks.")
-    # Of the others, the target's values would take the place of what was trained.
-    new = [text for text in valued if _look(target.leaves[text]) not in alike.values()]
+    made = [_surplus(entry, target) for entry in surplus.values()]
+    others = "".join(f"; {sentence}" for sentence in sentences(made)[:FEW])
+    rules = suggestions(missing, target.leaves, unclaimed)
+    left = [text for text in missing if not any(text in rule.given for rule in rules)]
+    alike = {text: list(look_alike(text, target.leaves, [*unclaimed.values(), surplus])) for text in left}
+    valued = [text for text in left if target.has_value(target.leaves[text])]
+    hints = list(_hints(rules, len(missing), several=len(unclaimed) > 1))
     if left:
-        them = "the others" if rules else "them"
-        more = f"; the source has {few_keys(own)}" if own else ""
+        them = "the others" if rules else "them" if len(left) > 1 else "it"
+        near = dict.fromkeys(found for texts in alike.values() for found in texts)
+        has = near or _without_place(rules, target.leaves, unclaimed)
+        more = f"; the source has {few_keys(has)}" if has else ""
+        new = [text for text in valued if not alike[text]]
         if not valued:
             others += "; the target has no values for them" if target.has_values else f"; {target.lack}"
             more = ", or give a target that has values"
         elif new and 2 * len(new) <= len(target.leaves):
             pattern = _pattern_of(new, target.leaves.keys() - set(new)).replace("'", "''")
             rule = f"{{fill: '{pattern}', fallback: true}}"
-            more = f"; where they are new in the model, `{rule}` takes the target's"
+            which = few_keys(new) if len(new) < len(left) else "they" if len(new) > 1 else "it"
+            verb = "is" if len(new) == 1 else "are"
+            more += f"; where {which} {verb} new in the model, `{rule}` takes the target's"
         hints.append(f"Add rules for {them}{more}.")
     problems.general(Problem(listed + others, None, " ".join(hints), Code.TARGET_MISSING))
 
 
-def _look(leaf: Leaf) -> tuple[str, object]:
-    """The last name of a key and the shape: alike in leaves that are the same under another prefix."""
-    return leaf.key.names[-1], None if leaf.spec is None else leaf.spec.shape
+def _without_place(
+    rules: Sequence[Suggestion], leaves: Collection[str], unclaimed: Mapping[str, Tree]
+) -> list[str]:
+    """The keys of source leaves that the target has no place for, also not by these rules."""
+    placed = {(rule.move.name, origin) for rule in rules for origin in rule.given.values()}
+    return [
+        text
+        for name, tree in unclaimed.items()
+        for text in tree
+        if text not in leaves and (name, text) not in placed
+    ]
 
 
-def _hints(rules: Sequence[Suggestion], count: int) -> Iterator[str]:
-    """Sentences about rules that give missing leaves. `count`: the number of all missing leaves."""
+def _hints(rules: Sequence[Suggestion], count: int, several: bool) -> Iterator[str]:
+    """Sentences about rules that give missing leaves.
+
+    `count`: the number of all missing leaves. `several`: whether there are several sources.
+    """
     for i, rule in enumerate(rules):
-        given = len(rule.keys)
+        given, example = len(rule.given), shown(next(iter(rule.given.values())))
+        source = f"The source `{rule.move.name}`" if several else "The source"
         some = f"{given:,} of them" if given < count else "them" if count > 1 else "it"
-        where = f"`{shown(rule.example)}`" if given == 1 else f"`{shown(rule.example)}`, …"
-        yield f"The source has {some} {'also' if i else 'elsewhere'}, {where}: add the rule `{rule.rule}`."
-    if len(rules) == 1 and len(rules[0].keys) == count and rules[0].template == "\\1":
-        wrapper = rules[0].pattern.split(SEPARATOR)[0]
-        if rules[0].pattern == f"{wrapper}/(.*)":
-            yield f"Or give the target this level too: `{{'{wrapper}': target}}`."
+        where = f"`{example}`" if given == 1 else f"`{example}`, …"
+        yield f"{source} has {some} {'also' if i else 'elsewhere'}, {where}: add the rule `{rule.rule}`."
+    if len(rules) == 1 and len(rules[0].given) == count and rules[0].wrapper is not None:
+        yield f"Or give the target this level too: `{{{rules[0].wrapper!r}: target}}`."
 
 
 def _note_extra(evaluator: Evaluator, tree: Tree, drops: Sequence[Drop]) -> None:
@@ -295,14 +307,19 @@ def _located(target: Target, evaluator: Evaluator) -> Mapping[str, Leaf]:
     }
 
 
-def _conformed(problems: Problems, target: Target, leaf: Leaf, entry: Entry) -> Entry | None:
-    """The entry with the target's key and, if the recipe says so, its dtype; None if it does not fit."""
+def _conformed(
+    problems: Problems, target: Target, leaf: Leaf, entry: Entry, misfits: list[tuple[Entry, Notice]]
+) -> Entry | None:
+    """The entry with the target's key and, if the recipe says so, its dtype; None if it does not fit.
+
+    One of another kind or shape is added to `misfits`.
+    """
     if entry.leaf.kind is LeafKind.OBJECT:
         return None  # the pass has refused it
     entry = replace(entry, key=leaf.key)
     misfit = _misfit(leaf, entry)
     if misfit is not None:
-        _disagree(problems, target, entry, misfit)
+        misfits.append((entry, misfit))
         return None
     if leaf.spec is None or leaf.kind not in HAS_ARRAY:
         return entry
@@ -356,14 +373,19 @@ def _misfit(leaf: Leaf, entry: Entry) -> Notice | None:
     return Notice("", leaf.key.printed, shapes)
 
 
-def _disagree(problems: Problems, target: Target, entry: Entry, misfit: Notice) -> None:
-    """Note that a value does not fit the target: a warning if the leaf falls back, else a problem."""
-    if target.policy.on_shape_mismatch == "fallback":
-        problems.warn(replace(misfit, after=f"{misfit.after}: the target's value is used"))
-        return
-    fill = f"{{fill: '{regex.escape(entry.key.text, special_only=True)}', fallback: true}}"
-    hint = f"Change the value with a rule; where the target's own value is meant, write `{fill}`."
-    problems.about(entry, misfit, hint, Code.TARGET_MISFIT)
+def _disagree(problems: Problems, target: Target, misfits: Sequence[tuple[Entry, Notice]]) -> None:
+    """Note values that do not fit the target: warnings if its leaves fall back, else problems.
+
+    A rule that takes the target's own value is suggested for few of its leaves only.
+    """
+    are_few = len(misfits) == 1 or 2 * len(misfits) <= len(target.leaves)
+    for entry, misfit in misfits:
+        if target.policy.on_shape_mismatch == "fallback":
+            problems.warn(replace(misfit, after=f"{misfit.after}: the target's value is used"))
+            continue
+        fill = f"{{fill: '{regex.escape(entry.key.text, special_only=True)}', fallback: true}}"
+        own = f"; where the target's own value is meant, write `{fill}`" if are_few else ""
+        problems.about(entry, misfit, f"Change the value with a rule{own}.", Code.TARGET_MISFIT)
 
 
 def _drops(tree: Tree, target: Target, offered: Iterable[Entry]) -> list[Drop]:

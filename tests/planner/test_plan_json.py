@@ -76,6 +76,8 @@ def test_the_whole_document() -> None:
             "peak_memory": 90,
         },
         "dropped": [{"source": "source:d", "components": ["d"], "rule": "rules[1]", "why": "drop"}],
+        "dropped_items": [],
+        "replaces": None,
         "warnings": ["a warning"],
         "restorable_by": {"orbax-checkpoint": "0.6.0"},
     }

@@ -136,6 +136,7 @@ def test_problems_with_shapes_tell_which_sizes_no_config_gives() -> None:
     params = "{heads: {default: 32, config: num_heads}}"
     text = f"version: 1\nparams: {params}\nrules: [{{match: a, value: x / heads}}]\n"
     loaded = replace(parse_recipe(text, "recipe.yaml"), configs=configs(None))
+    loaded.used_defaults.add("heads")
     hints = []
     for code in (Code.ARGUMENTS, Code.NO_ENTRY):
         problems = Problems(loaded, 0)

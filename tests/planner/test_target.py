@@ -32,7 +32,8 @@ def fit(
         tree_of(name, leaves)
         for name, leaves in zip(("given", "matched", "kept"), (given, matched, kept), strict=True)
     ]
-    return fitted(evaluator, target, offers[0], offers[1], offers[2].values()), evaluator
+    unclaimed = {"kept": offers[2]}
+    return fitted(evaluator, target, offers[0], offers[1], offers[2].values(), unclaimed), evaluator
 
 
 def origins(found: Fitted) -> dict[str, str]:
@@ -77,7 +78,7 @@ def test_missing_leaves_and_the_rule_that_would_fill_them() -> None:
     target = target_of(["a/0/w", "a/1/w", "b/w", "b/v"])
     message, hint = message_of(fit(target, (), (), ["b/w"])[1])
     assert message == "3 target leaves have no source: `a/{0,1}/w`, `b/v`"
-    assert hint == "Add rules for them; the source has `b/w`."  # most of the model would be random numbers
+    assert hint == "Add rules for them."  # most of the model would be random numbers
     _, hint = message_of(fit(target, (), (), ["b/w", "b/v"])[1])
     assert hint == (
         r"Add rules for them; where they are new in the model, `{fill: 'a/.*', fallback: true}` takes the "
@@ -95,7 +96,7 @@ def test_a_listing_has_no_values_for_what_is_missing() -> None:
     message, hint = message_of(fit(target_of([*"ab"], readable=False), (), (), ["b"])[1])
     lack = "the target is only a listing: it has no values"
     assert message == f"1 target leaf has no source: `a`; {lack}"
-    assert hint == "Add rules for them, or give a target that has values."
+    assert hint == "Add rules for it, or give a target that has values."
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_the_lists_of_a_listing_are_the_sources() -> None:
     listed = target_of(["l/0", "m/0"], readable=False)
     evaluator = evaluator_of(KEPT, ["l/[0]", "m/0"], target=listed)
     kept = evaluator.trees["source"].values()
-    tree = fitted(evaluator, listed, {}, {}, kept).tree
+    tree = fitted(evaluator, listed, {}, {}, kept, {}).tree
     assert {text: entry.key.sequences for text, entry in tree.items()} == {
         "l/0": (False, True),
         "m/0": (False, False),
@@ -172,7 +173,7 @@ def test_some_leaves_of_a_target_have_no_value() -> None:
     target = replace(target_of([*"abc"], missing="fallback"), without_values=frozenset("bc"))
     message, hint = message_of(fit(target, (), (), ["c"])[1])
     assert message == "1 target leaf has no source: `b`; the target has no values for them"
-    assert hint == "Add rules for them, or give a target that has values."
+    assert hint == "Add rules for it, or give a target that has values."
     found, evaluator = fit(target, (), (), ["b", "c"])
     assert (origins(found), evaluator.problems.is_empty) == ({"a": "target", "b": "kept", "c": "kept"}, True)
 
@@ -199,7 +200,7 @@ def test_an_empty_node_that_both_have_is_kept_and_not_dropped_besides() -> None:
     target = Target({"n": nothing}, TargetPolicy())
     evaluator = evaluator_of("version: 1\n", ["a"], target=target)
     kept = Entry(nothing.key, nothing, Read("source", nothing), None)
-    same = fitted(evaluator, target, {"n": own_value(nothing)}, {}, [kept])
+    same = fitted(evaluator, target, {"n": own_value(nothing)}, {}, [kept], {})
     assert same.tree["n"].value is kept.value
     assert same.drops == []
     other = Leaf(nothing.key, LeafKind.EMPTY, empty="Dict")
@@ -209,6 +210,7 @@ def test_an_empty_node_that_both_have_is_kept_and_not_dropped_besides() -> None:
         {"n": own_value(nothing)},
         {},
         [replace(kept, leaf=other, value=Read("source", other))],
+        {},
     )
     assert isinstance(differs.tree["n"].value, Read)
     assert differs.tree["n"].value.source == "target"
