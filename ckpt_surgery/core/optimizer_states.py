@@ -13,10 +13,12 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import Leaf
 
 STATES = frozenset({"opt_state", "opt_states", "optimizer_state"})
 """Components of keys that the states of optimizers are below."""
+DICTS = frozenset({"inner_states"})
+"""Containers of Optax that are dicts whatever their keys are: those of `optax.multi_transform` are labels."""
 NONE, DICT = "None", "Dict"
 
 Path = tuple[str, ...]
@@ -67,9 +69,12 @@ class Parameters:
     leaves: Set[Path]
     containers: Set[Path]
 
-    def holds(self, key: Path) -> bool:
-        """Whether a key is that of a container, or of a leaf, or lies below a leaf."""
-        return key in self.containers or any(key[:i] in self.leaves for i in range(1, len(key) + 1))
+    def are_mirrored(self, keys: list[Path]) -> bool:
+        """Whether keys are those of all leaves, or lie below them; masked leaves are there as empty nodes."""
+        above = [
+            next((key[:i] for i in range(1, len(key) + 1) if key[:i] in self.leaves), None) for key in keys
+        ]
+        return all(above) and set(above) == self.leaves
 
 
 def _lists(leaves: Mapping[str, Leaf]) -> Set[Path]:
@@ -84,14 +89,16 @@ def _lists(leaves: Mapping[str, Leaf]) -> Set[Path]:
             children[container][leaf.key.names[len(container)]] = None
             below[container].append(leaf)
     trees = {root: _parameters(root, leaves) for root in {_root(container) for container in below}}
-    mirrors = {one: _mirrored(one, found, trees[_root(one)]) for one, found in below.items()}
+    mirrors = {
+        one: _mirrored(one, found, trees[_root(one)]) for one, found in below.items() if one not in trees
+    }
 
     def is_mirrored(container: Path) -> bool:
         above = ((container[i:], mirrors.get(container[:i])) for i in range(len(container) + 1))
         return any(tree is not None and key in tree.containers for key, tree in above)
 
     numbered = (one for one, names in children.items() if set(names) == set(map(str, range(len(names)))))
-    return frozenset(container for container in numbered if not is_mirrored(container))
+    return frozenset(one for one in numbered if one[-1] not in DICTS and not is_mirrored(one))
 
 
 def _containers(names: Path) -> Iterator[Path]:
@@ -117,11 +124,9 @@ def _parameters(root: Path | None, leaves: Mapping[str, Leaf]) -> list[Parameter
 
 
 def _mirrored(container: Path, leaves: list[Leaf], trees: list[Parameters]) -> Parameters | None:
-    """The parameters whose keys all leaves of a container have; masked leaves may be empty nodes."""
+    """The parameters whose keys the leaves of a container have."""
     keys = [leaf.key.names[len(container) :] for leaf in leaves]
-    if all(leaf.kind is LeafKind.EMPTY for leaf in leaves):
-        return None
-    return next((tree for tree in trees if all(map(tree.holds, keys))), None)
+    return next((tree for tree in trees if tree.are_mirrored(keys)), None)
 
 
 def _with_lists(key: Key, lists: Set[Path]) -> Key:

@@ -160,11 +160,10 @@ def _work(
             if move is None:
                 continue
             output = move.output(text)
-            if output is None or output in made:
-                return False
             is_taken = name == next(iter(offered)) and text in leaves and text not in lacking
-            is_given = output in leaves and output not in wanted and leaves[output].kind is not LeafKind.EMPTY
-            if is_taken or is_given:
+            if output is None or output in made or is_taken:
+                return False
+            if output in leaves and output not in wanted and leaves[output].kind is not LeafKind.EMPTY:
                 return False
             made[output] = move
     return all(made.get(key) == move for key, move in wanted.items())

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optax.contrib
 import orbax.checkpoint as ocp
 import pytest
 from flax.core import freeze
@@ -29,6 +30,10 @@ def labels(params: Tree) -> Tree:
     return {"dense": "slow", "layers": "fast"}
 
 
+def number(params: Tree) -> Tree:
+    return {"dense": "0", "layers": "1"}
+
+
 def is_matrix(params: Tree) -> Tree:
     return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
 
@@ -47,6 +52,9 @@ OPTIMIZERS: Mapping[str, Callable[[], optax.GradientTransformation]] = {
     "masked": lambda: optax.adamw(1e-3, mask=is_matrix),
     "inner mask": lambda: optax.masked(optax.adam(1e-3), is_matrix),
     "several": lambda: optax.multi_transform({"slow": optax.adam(1e-4), "fast": optax.sgd(1e-2)}, labels),
+    "labels 0 and 1": lambda: optax.multi_transform({"0": optax.adam(1e-4), "1": optax.sgd(1e-2)}, number),
+    "nothing unmasked": lambda: optax.masked(optax.adam(1e-3), lambda p: jax.tree.map(lambda _: False, p)),
+    "muon": lambda: optax.contrib.muon(1e-3),
     "hyperparameters": lambda: optax.inject_hyperparams(optax.adam)(learning_rate=1e-3),
     "several steps": lambda: optax.MultiSteps(optax.adam(1e-3), 4).gradient_transformation(),
     "if finite": lambda: optax.apply_if_finite(optax.adam(1e-3), 3),
@@ -100,6 +108,23 @@ def test_orbax_restores_what_flax_saved(states: Mapping[str, TrainState], conver
         restored = checkpointer.restore(converted / "from_flax", jax.eval_shape(lambda: states))
     for name, state in states.items():
         assert_equal(restored[name], state)
+
+
+def test_parameters_that_are_numbered_themselves(tmp_path: Path) -> None:
+    """A chain has the keys of these parameters."""
+    parameters = {"0": jnp.ones((2, 2)), "1": jnp.zeros(2)}
+    chains = {
+        "schedule": optax.chain(optax.scale_by_schedule(lambda _: 1.0), optax.trace(0.9)),
+        "adam": optax.adam(1e-3),
+        "empty": optax.chain(optax.identity(), optax.identity()),
+    }
+    states = {
+        name: TrainState.create(apply_fn=None, params=parameters, tx=made) for name, made in chains.items()
+    }
+    (tmp_path / "in.msgpack").write_bytes(flax.serialization.to_bytes(states))
+    ckpt_surgery.convert(tmp_path / "in.msgpack", tmp_path / "out")
+    with quiet(), ocp.StandardCheckpointer() as checkpointer:
+        assert_equal(checkpointer.restore(tmp_path / "out", jax.eval_shape(lambda: states)), states)
 
 
 def test_what_is_no_state_of_an_optimizer_stays_as_it_is(tmp_path: Path) -> None:
