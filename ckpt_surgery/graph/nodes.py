@@ -23,7 +23,8 @@ from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.functions.sizes import MOST_GROWTH, check_size
 
 MOST_CHUNKS = 1 << 18
-"""Chunks above which a value that has more than MOST_GROWTH times the chunks of its leaves is computed."""
+"""Limit on the chunks that the values of a plan have, all together, beyond MOST_GROWTH times those of their
+leaves. Values with more are computed."""
 MOST_FUNCTIONS = 1 << 22
 """Limit on the functions that the values of a plan are made of, each counted with its inputs: on all that are
 made while planning, and on the sum over outputs of what each of them is computed from."""
@@ -230,10 +231,26 @@ def inputs_first(nodes: Iterable[Node]) -> Iterator[Apply]:
         yield node
 
 
-def relinked(node: Node) -> Manifest | None:
+@dataclass(eq=False)
+class Spare:
+    """The chunks that the values of one plan may still have beyond MOST_GROWTH times those of their leaves.
+
+    What a value has made before it turns out to have too many is spent, too: it took time.
+    """
+
+    chunks: int = MOST_CHUNKS
+
+    def spend(self, chunks: int) -> bool:
+        """Whether so many chunks are left. They are not, afterwards."""
+        enough = chunks <= self.chunks
+        self.chunks -= chunks if enough else 0
+        return enough
+
+
+def relinked(node: Node, spare: Spare) -> Manifest | None:
     """A manifest of the node's value that refers to stored bytes of the leaves.
 
-    None if any part has to be computed, or is not stored as chunks.
+    None if any part has to be computed, is not stored as chunks, or has more chunks than are to spare.
     """
     if isinstance(node, Read):
         return node.leaf.manifest
@@ -244,7 +261,7 @@ def relinked(node: Node) -> Manifest | None:
         manifests = [manifest for manifest in stored if manifest is not None]
         return node.function.relink(manifests) if len(manifests) == len(stored) else None
     functions = list(inputs_first([node]))
-    most = max(MOST_CHUNKS, MOST_GROWTH * sum(_chunks(read.leaf.manifest) for read in reads(node)))
+    allowed = MOST_GROWTH * sum(_chunks(read.leaf.manifest) for read in reads(node))
     if any(type(apply.function).relink is Function.relink for apply in functions):
         return None
     left = Counter(id(child) for apply in functions for child in apply.inputs)
@@ -260,8 +277,11 @@ def relinked(node: Node) -> Manifest | None:
             if manifest is None:
                 return None
             manifests.append(manifest)
-        if sum(map(_chunks, manifests)) > most:
-            return None
+        beyond = sum(map(_chunks, manifests)) - allowed
+        if beyond > 0:
+            if not spare.spend(beyond):
+                return None
+            allowed += beyond
         known[id(apply)] = apply.function.relink(manifests)
     return known[id(node)]
 

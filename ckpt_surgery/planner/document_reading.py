@@ -24,7 +24,7 @@ from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.functions.fields import Mismatch, json_value, typed
 from ckpt_surgery.functions.streams import block_shape
 from ckpt_surgery.graph.node_json import NodeReader
-from ckpt_surgery.graph.nodes import Node, Read, streams_of
+from ckpt_surgery.graph.nodes import Node, Read, Spare, streams_of
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.params import ParamValue
 from ckpt_surgery.planner.cutting import Cut, budget_for, measured, room_of, signature
@@ -200,6 +200,7 @@ class _StepMaker:
         self._reader = reader
         self._rules = rules
         self._destination = destination
+        self._spare = Spare()
         self._keys: set[str] = set()
         self._cuts: dict[Hashable, Cut] = {}
         self.data_file: Callable[[str], DataFile] = functools.cache(destination.data_file)
@@ -226,7 +227,7 @@ class _StepMaker:
 
     def _stored(self, form: OutputForm, leaf: Leaf, value: Node) -> Manifest:
         _check_uncut(form)
-        stored = adopted(leaf, value, self._destination)
+        stored = adopted(leaf, value, self._destination, self._spare)
         if stored is None:
             _refuse("transfer", f"no stored bytes can become this output as they are ({form.transfer})")
         return stored

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import DataFile, Encoder
-from ckpt_surgery.graph.nodes import Node, relinked
+from ckpt_surgery.graph.nodes import Node, Spare, relinked
 
 Range = tuple[int, int]
 """Offsets in a file: of the first byte, and of the one after the last."""
@@ -90,7 +90,8 @@ def transfers(values: Sequence[tuple[Leaf, Node]], destination: Destination) -> 
 
     A file of which less than half would be used is not linked: the used ranges are copied.
     """
-    return transfers_of([adopted(leaf, node, destination) for leaf, node in values], destination)
+    spare = Spare()
+    return transfers_of([adopted(leaf, node, destination, spare) for leaf, node in values], destination)
 
 
 def transfers_of(stored: Sequence[Manifest | None], destination: Destination) -> Transfers:
@@ -123,11 +124,14 @@ def dead_bytes(linked: Iterable[Manifest], data_file: Callable[[str], DataFile])
     return sum(data_file(path).size - _nbytes(_joined(used)) for path, used in ranges.items())
 
 
-def adopted(leaf: Leaf, node: Node, destination: Destination) -> Manifest | None:
-    """The stored bytes that become a leaf as they are; None where it has to be computed."""
+def adopted(leaf: Leaf, node: Node, destination: Destination, spare: Spare) -> Manifest | None:
+    """The stored bytes that become a leaf as they are; None where it has to be computed.
+
+    `spare`: the same for all leaves of a plan, in their order.
+    """
     if leaf.spec is None:
         return None
-    manifest = relinked(node)
+    manifest = relinked(node, spare)
     if manifest is None or not manifest.complete or not destination.encoder.adopts(leaf, manifest):
         return None
     return manifest if destination.wholly_stored(manifest) else None

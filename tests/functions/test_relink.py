@@ -22,7 +22,7 @@ from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.rearranging import Rearrange
-from ckpt_surgery.graph.nodes import Apply, Node, Read, relinked
+from ckpt_surgery.graph.nodes import Apply, Node, Read, Spare, relinked
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
 from tests.support.stored_arrays import Files, codec_of, decoded, sharded_codec, store
@@ -54,7 +54,7 @@ class Checkpoint:
 
     def check(self, node: Node) -> Manifest | None:
         """The law: the node's manifest, if there is one, decodes to its value."""
-        found = relinked(node)
+        found = relinked(node, Spare())
         if found is not None:
             assert found.spec == node.spec
             assert same(decoded(found, self.files), self.value(node))
@@ -217,7 +217,7 @@ COMPUTED: list[tuple[str, Stored, int, Callable[[list[Node]], Node]]] = [
     ("described", "count", "built"), [c[1:] for c in COMPUTED], ids=[c[0] for c in COMPUTED]
 )
 def test_what_takes_new_bytes(described: Stored, count: int, built: Callable[[list[Node]], Node]) -> None:
-    assert relinked(built(stored(Checkpoint(), described, count))) is None
+    assert relinked(built(stored(Checkpoint(), described, count)), Spare()) is None
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_what_takes_new_bytes(described: Stored, count: int, built: Callable[[li
 def test_leaves_that_are_stored_otherwise_do_not_stack(other: Stored) -> None:
     checkpoint = Checkpoint()
     leaves = [*stored(checkpoint, GRID, 1), *stored(checkpoint, other, 1)]
-    assert relinked(then(Stack())(leaves)) is None
+    assert relinked(then(Stack())(leaves), Spare()) is None
 
 
 def test_orders_that_store_the_same_stack() -> None:
@@ -265,21 +265,21 @@ def test_raw_chunks_that_are_not_whole_are_not_cut() -> None:
 
 def test_a_leaf_without_stored_bytes() -> None:
     leaf = Leaf(Key.parse("a"), LeafKind.ARRAY, ArraySpec((2,), dtype_named("int8")))
-    assert relinked(Read("base", leaf)) is None
-    assert relinked(Apply(T, (Read("base", leaf),))) is None
+    assert relinked(Read("base", leaf), Spare()) is None
+    assert relinked(Apply(T, (Read("base", leaf),)), Spare()) is None
 
 
 def test_what_is_read_as_it_is_keeps_its_manifest() -> None:
     """The very object: nothing is made anew for the many leaves that only move."""
     [leaf] = stored(Checkpoint(), GRID, 1)
     assert isinstance(leaf, Read)
-    assert relinked(leaf) is leaf.leaf.manifest
+    assert relinked(leaf, Spare()) is leaf.leaf.manifest
 
 
 def test_chunks_of_several_sources_keep_their_files() -> None:
     checkpoint = Checkpoint()
     one, other = (leaf for leaf in stored(checkpoint, MATRIX, 2) if isinstance(leaf, Read))
-    found = relinked(Apply(Stack(), (one, replace(other, source="adapter"))))
+    found = relinked(Apply(Stack(), (one, replace(other, source="adapter"))), Spare())
     assert found is not None
     assert {index: c.file for index, c in found.chunks.items()} == {(0, 0, 0): "0", (1, 0, 0): "1"}
 

@@ -21,6 +21,7 @@ from ckpt_surgery.graph.nodes import (
     Array,
     Read,
     Series,
+    Spare,
     applied,
     reads,
     relinked,
@@ -83,9 +84,9 @@ def test_a_series_is_complete_without_gaps() -> None:
 
 
 def test_nothing_is_relinked_that_has_no_stored_bytes() -> None:
-    assert relinked(read("a")) is None
-    assert relinked(Apply(Transpose(), (read("a"),))) is None
-    assert relinked(Apply(Binary("+", None, 1), (read("a"),))) is None
+    assert relinked(read("a"), Spare()) is None
+    assert relinked(Apply(Transpose(), (read("a"),)), Spare()) is None
+    assert relinked(Apply(Binary("+", None, 1), (read("a"),)), Spare()) is None
 
 
 def test_a_function_gets_what_it_has_to_know_of_the_whole_as_a_further_input() -> None:
