@@ -210,23 +210,10 @@ def test_stored_chunks_are_not_repeated_without_end(tmp_path: Path) -> None:
 def test_chunks_that_are_repeated_are_limited_for_the_whole_plan(tmp_path: Path) -> None:
     """As many values as repeat chunks without end share one limit, which those that are too large use up."""
     save_file({f"a{i}": np.ones(2, np.float32) for i in range(4)}, tmp_path / "a.safetensors")
-    for doublings, linked in ((16, 3), (19, 0)):
+    for doublings, linked in ((17, 2), (19, 0)):
         rules = [{"match": "(.*)", "value": "concat([x, x])"}]
         recipe = {"version": 1, "passes": [{"rules": rules}] * doublings}
         plan = ckpt_surgery.plan(recipe, tmp_path / "a.safetensors", format="orbax")
         stored = [step.stored for step in plan.steps]
         assert [one is not None for one in stored] == [at < linked for at in range(4)]
         assert sum(len(one.chunks) for one in stored if one is not None) <= MOST_CHUNKS + 4 * MOST_GROWTH
-
-
-def test_saved_plans_link_the_same_repeated_chunks(tmp_path: Path) -> None:
-    save_file({f"a{i}": np.arange(2, dtype=np.float32) for i in range(4)}, tmp_path / "a.safetensors")
-    rules = [{"match": "(.*)", "value": "concat([x, x])"}]
-    recipe = {"version": 1, "passes": [{"rules": rules}] * 16}
-    ckpt_surgery.plan(
-        recipe, tmp_path / "a.safetensors", dst=tmp_path / "out.npz", out=tmp_path / "plan.json"
-    )
-    result = ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "out.npz")
-    assert result.plan is not None
-    with np.load(tmp_path / "out.npz") as written:
-        assert all((written[f"a{i}"] == np.tile([0, 1], 1 << 16)).all() for i in range(4))
