@@ -17,12 +17,13 @@ from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, R
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.core.protocols import AdoptedFile, Companion
+from ckpt_surgery.core.protocols import Companion
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.destinations import Publication, open_sink, publication
 from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.resources import default_workers
 from ckpt_surgery.engine.tasks import outputs_of
+from ckpt_surgery.engine.tracking import Written
 from ckpt_surgery.engine.worker import HERE, run
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.loading import LoadedRecipe
@@ -36,7 +37,7 @@ from ckpt_surgery.records import room_for_record
 from ckpt_surgery.remarks import without_checksums
 from ckpt_surgery.report.verification import VerifiedRun, Verify
 from ckpt_surgery.requests import ConvertOptions, PlanOptions, Request, is_plan_file, requested, takes
-from ckpt_surgery.results import Result
+from ckpt_surgery.results import Result, overflow_notices, overflowed_leaves
 from ckpt_surgery.stages import staged
 
 interruptible = signals.interruptible
@@ -294,18 +295,22 @@ def _applied(
         companions = companions_of(prepared, manner.wanted)
         if manner.on_plan is not None:
             manner.on_plan(prepared.plan)
-        files, notices, verified = _carry_out(prepared, where, manner, companions)
+        written, notices, verified = _carry_out(prepared, where, manner, companions)
+    files = written.files
     done, shared = sharing.carried_out(prepared.plan, files), sharing.shared(files)
+    overflowed = overflowed_leaves(done, written.overflowed)
     bare = without_checksums(done, prepared.destination.zarr)
-    notices = (*notices, *sharing.copy_notices(files), *bare)
-    return Result(done, time.monotonic() - started, dst, notices, shared, verified, along(companions))
+    notices = (*notices, *overflow_notices(overflowed), *sharing.copy_notices(files), *bare)
+    return Result(
+        done, time.monotonic() - started, dst, notices, shared, verified, along(companions), overflowed
+    )
 
 
 @memory_errors("write the checkpoint")
 def _carry_out(
     prepared: Prepared, where: Publication, manner: Manner, companions: Sequence[Companion]
-) -> tuple[tuple[AdoptedFile, ...], tuple[str, ...], VerifiedRun]:
-    """Returns the whole files that were brought into the result, notices, and what was read back."""
+) -> tuple[Written, tuple[str, ...], VerifiedRun]:
+    """Returns what was written, notices, and what was read back."""
     plan, options = prepared.plan, prepared.destination
     with staged(prepared, where, manner.resume) as stage:
         sources = list(prepared.sources.values())
@@ -335,4 +340,4 @@ def _carry_out(
             progress=manner.progress,
             companions=companions,
         )
-    return written.files, stage.notices, verified
+    return written, stage.notices, verified

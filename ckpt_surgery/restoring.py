@@ -51,6 +51,7 @@ from ckpt_surgery.preparing import (
 )
 from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks
 from ckpt_surgery.requests import InMemory, Request, checkpoint_or_tree, requested
+from ckpt_surgery.results import Overflowed, overflow_notices
 from ckpt_surgery.source_warnings import unread_weights
 from ckpt_surgery.storage.listing import data_file
 
@@ -138,6 +139,12 @@ def _logged(plan: Plan) -> None:
     """Log the warnings of a plan that nobody looks at."""
     for warning in plan.warnings:
         logging.getLogger("ckpt_surgery").warning("restore: %s", warning)
+
+
+def _log_overflowed(counts: Mapping[str, int]) -> None:
+    """Log which leaves have NaN or infinity that the recipe permits."""
+    for sentence in overflow_notices(Overflowed(key, count) for key, count in sorted(counts.items())):
+        logging.getLogger("ckpt_surgery").warning("restore: %s", sentence)
 
 
 def _check_recipe_is_first(recipe: Any, sources: tuple[Any, ...], target: Any) -> None:
@@ -290,6 +297,7 @@ def _carried_out(prepared: _Prepared, donate: bool, progress: Callable[[Progress
         prepared.workers,
         donate,
         progress,
+        _log_overflowed,
     )
     check_unchanged(prepared.plan, prepared.inputs.sources, _AGAIN)
     if prepared.tree is not None:

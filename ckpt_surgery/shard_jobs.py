@@ -44,7 +44,7 @@ from ckpt_surgery.records import Shards, room_for_record
 from ckpt_surgery.remarks import without_checksums
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.requests import requested
-from ckpt_surgery.results import Result
+from ckpt_surgery.results import Result, overflow_notices, overflowed_leaves
 from ckpt_surgery.resuming import digest_of, identity_of
 from ckpt_surgery.saved_plans import SavedRequest, SourcesChanged, opened_again, saved_request
 
@@ -229,9 +229,19 @@ def published(job: Job, mode: Verify, wanted: Wanted, destination: str, started:
     except (StorageError, SourceError) as error:
         notices += (f"{shown(job.parts.place)} is left ({error}); remove it",)
     made, shared = sharing.carried_out(plan, written.files), sharing.shared(written.files)
+    overflowed = overflowed_leaves(made, written.overflowed)
     bare = without_checksums(made, prepared.destination.zarr)
-    notices = (*notices, *sharing.copy_notices(written.files), *bare)
-    return Result(made, time.monotonic() - started, destination, notices, shared, verified, along(companions))
+    notices = (*notices, *overflow_notices(overflowed), *sharing.copy_notices(written.files), *bare)
+    return Result(
+        made,
+        time.monotonic() - started,
+        destination,
+        notices,
+        shared,
+        verified,
+        along(companions),
+        overflowed,
+    )
 
 
 def _joined(prepared: Prepared, sink: Sink, parts: list[Part]) -> Written:

@@ -196,6 +196,15 @@ class CompanionFile(Document):
     """Bytes."""
 
 
+class OverflowedLeaf(Document):
+    """A leaf of the result with permitted NaN or infinity (`allow_nonfinite`, `on_overflow='inf'`)."""
+
+    key: str
+    """Its key."""
+    count: int
+    """Elements that are not finite although what they were made of is."""
+
+
 class PlanDocument(Versioned):
     """`plan`, `apply`, `convert`, and `commit` where it publishes something."""
 
@@ -229,6 +238,8 @@ class PlanDocument(Versioned):
     """Files that the result shares with other checkpoints."""
     companions: list[CompanionFile] | None = None
     """Config and tokenizer files that came along."""
+    overflowed: list[OverflowedLeaf] | None = None
+    """Leaves with NaN or infinity that the recipe permitted."""
 
 
 class ShardDocument(Versioned):

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -112,6 +112,7 @@ class Report:
             "seconds": result.seconds,
             "destination": result.destination,
             "companions": companions_json(result.companions),
+            "overflowed": [asdict(leaf) for leaf in result.overflowed],
         }
         verified, shared = run_document(result.verified), shared_json(result.shared)
         self._write(result.plan, **ran, verified=verified, shared=shared)

@@ -31,6 +31,8 @@ class Finished:
     """CRC-32C of the elements that were computed; None where stored bytes were copied."""
     chunks: Mapping[Shape, int] = field(default_factory=dict)
     """CRC-32C of the stored bytes that were copied, by the index of the chunk."""
+    overflowed: int = 0
+    """Number of computed elements that are not finite by permission (`allow_nonfinite`)."""
 
 
 class Lines(Protocol):
@@ -127,6 +129,8 @@ def finished_json(done: Finished) -> dict[str, Any]:
     found: dict[str, Any] = {} if done.crc is None else {"crc32c": f"{done.crc:08x}"}
     if done.chunks:
         found["chunks"] = {",".join(map(str, index)): f"{crc:08x}" for index, crc in done.chunks.items()}
+    if done.overflowed:
+        found["overflowed"] = done.overflowed
     return found
 
 
@@ -157,10 +161,11 @@ def _parsed(entry: Mapping[str, object]) -> tuple[int, Finished]:
 def parsed_finished(entry: Mapping[str, object]) -> Finished:
     """The checksums that JSON has. Raises ValueError, TypeError or AttributeError where it has none."""
     crc, chunks = entry.get("crc32c"), entry.get("chunks", {})
-    if not isinstance(chunks, dict):
+    overflowed = entry.get("overflowed", 0)
+    if not (isinstance(chunks, dict) and isinstance(overflowed, int)):
         raise TypeError
     crcs = {_index(text): int(value, 16) for text, value in chunks.items()}
-    return Finished(None if crc is None else int(str(crc), 16), crcs)
+    return Finished(None if crc is None else int(str(crc), 16), crcs, overflowed)
 
 
 def _index(text: str) -> Shape:

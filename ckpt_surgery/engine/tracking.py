@@ -1,6 +1,7 @@
 """What a run has written so far: regions, checksums and whole files."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import floordiv
@@ -37,6 +38,8 @@ class Written:
     """Checksums of computed and copied outputs, by their positions in `Plan.steps`."""
     files: tuple[AdoptedFile, ...]
     """Whole files of sources that became files of the checkpoint."""
+    overflowed: Mapping[int, int]
+    """Number of elements that are not finite by permission, by the positions of outputs in the plan."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ def gathered(plan: Plan, parts: Sequence[Part]) -> Written:
     counts = [0] * len(plan.steps)
     crcs: list[dict[Shape, int]] = [{} for _ in plan.steps]
     files: list[AdoptedFile] = []
+    overflowed: Counter[int] = Counter()
     all_done = {number: done for part in parts for number, done in part.done.items()}
     for task in make_tasks(plan):
         done = all_done.get(task.number)
@@ -93,6 +97,8 @@ def gathered(plan: Plan, parts: Sequence[Part]) -> Written:
         if cut is not None and done.finished.crc is not None:
             crcs[task.step][tuple(map(floordiv, task.region.starts, cut.block))] = done.finished.crc
         files += done.files
+        if done.finished.overflowed:
+            overflowed[task.step] += done.finished.overflowed
     found = list(zip(plan.steps, counts, crcs, strict=True))
     lacking = [
         (step, count)
@@ -102,7 +108,7 @@ def gathered(plan: Plan, parts: Sequence[Part]) -> Written:
     if lacking:
         raise _incomplete(lacking)
     digests = {number: _digests(step, crcs) for number, (step, _, crcs) in enumerate(found) if crcs}
-    return Written(digests, tuple(files))
+    return Written(digests, tuple(files), overflowed)
 
 
 def _digests(step: Step, crcs: Mapping[Shape, int]) -> Digests:

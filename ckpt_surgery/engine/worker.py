@@ -12,12 +12,13 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Output, Sink, Source, Writer
+from ckpt_surgery.core.tiles import to_c_order
 from ckpt_surgery.engine.executors import threads
 from ckpt_surgery.engine.journal import Finished, Journal, Lines, read_journal
 from ckpt_surgery.engine.step_errors import about
 from ckpt_surgery.engine.tasks import Task, batches, make_tasks
 from ckpt_surgery.engine.tracking import Done, Part, Tracker, Written, gathered
-from ckpt_surgery.graph.evaluating import Statistics, evaluate
+from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.planner.plan import Plan
 
 NOTHING = Finished()
@@ -112,7 +113,7 @@ class _Worker:
         self._sources = sources
         self._outputs = sink.outputs
         self._writer = writer
-        self._statistics = Statistics(self._read)
+        self._evaluator = Evaluator(self._read)
 
     def do(self, task: Task, known: Finished) -> Done:
         """Link or copy the stored bytes of an output, or compute and write a region. Raises SurgeryError.
@@ -128,12 +129,15 @@ class _Worker:
             if known.crc is not None and self._holds(output, task.region, known.crc):
                 return Done(known)
             assert step.cut is not None
-            statistics = self._statistics.of(step.value, step.cut.pieces)
-            block = evaluate(step.value, task.region, self._read, statistics)
+            computed = self._evaluator.compute(step.value, task.region, step.cut.pieces)
+            block = to_c_order(computed.block)
             raise_if_cancelled()
             crc = values_crc(block)
             self._writer.write(output, task.region, block)
-            return Done(Finished(crc))
+            overflowed = computed.overflowed
+            return Done(
+                Finished(crc, overflowed=0 if overflowed is None else int(np.count_nonzero(overflowed)))
+            )
 
     def _holds(self, output: Output, region: Region, crc: int) -> bool:
         """Whether a region is there with this checksum."""

@@ -6,11 +6,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import BOOL, DType, converted, declared_dtype_of
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.base import Blocks, Number, Operand
+from ckpt_surgery.functions.base import Blocks, Number, Operand, Specs
 from ckpt_surgery.functions.dtypes import number_as
 from ckpt_surgery.functions.elementwise import Elementwise
+from ckpt_surgery.functions.marks import MARK
 from ckpt_surgery.functions.operators import Unary
 
 
@@ -88,6 +90,11 @@ class Where(Elementwise):
 
     def compute(self, operands: Sequence[Any]) -> Any:
         return selected(*operands)
+
+    def marks(self, region: Region, ins: Specs, blocks: Blocks, marks: Blocks) -> np.ndarray:
+        remaining = iter(marks[1:])
+        first, second = (next(remaining) if number is None else MARK.type(0) for number in self.operands())
+        return np.array(np.broadcast_to(np.where(blocks[0], first, second), region.shape))
 
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
         if dtypes[0] != BOOL:

@@ -7,6 +7,7 @@ function, write one class in a module of this package, or in a module of another
 under the entry point group `ckpt_surgery.functions`.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -15,6 +16,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.selections import Selection, bounding_box, broadcast, of_region
+from ckpt_surgery.functions.marks import as_marks, of_products, one_by_one
 from ckpt_surgery.functions.signatures import takes
 from ckpt_surgery.functions.streams import Pass
 
@@ -77,6 +79,12 @@ class Function:
     """Whether inputs that were computed in a wider dtype must first be rounded to their declared dtype, as a
     bit cast needs it."""
 
+    reinterprets: ClassVar[bool] = False
+    """Whether the result is numbers that the bytes of others stand for: NaN and infinity in it count as read,
+    not as computed."""
+    multilinear: ClassVar[bool] = False
+    """Whether each element is a sum of products of elements, one of each input."""
+
     full_copies: ClassVar[int] = 0
     """How many arrays of the size of the whole result (at least 4 bytes per element) `apply` holds, even if
     only a region is wanted. 0: its memory is proportional to the region."""
@@ -88,6 +96,10 @@ class Function:
     def __init_subclass__(cls) -> None:
         if "kind" not in vars(cls):
             cls.kind = cls.name
+
+    def for_dtypes(self, dtypes: Sequence[np.dtype[Any]]) -> "Function":
+        """The function for inputs of these declared dtypes. By default they do not matter."""
+        return self
 
     def takes(self, inputs: int) -> bool:
         """Whether the function can have this number of inputs."""
@@ -125,6 +137,31 @@ class Function:
         Raises DataError for values that have no result, such as an integer overflow.
         """
         raise NotImplementedError
+
+    def keeps_finite(self) -> bool:
+        """Whether elements that are made of finite ones are finite, so that no result is looked at."""
+        return self.is_layout or self.reinterprets
+
+    def marks(self, region: Region, ins: Specs, blocks: Blocks, marks: Blocks) -> np.ndarray:
+        """For each element of a region of the result, the marks of all elements that it is made of, joined.
+
+        `marks[i]` are those of `blocks[i]`, bits of a uint8; some are set. The default is quick for functions
+        that are elementwise, of layout, or multilinear; for others it asks `needs` about each element.
+        """
+        if self.elementwise:
+            return np.array(np.broadcast_to(functools.reduce(np.bitwise_or, marks), region.shape))
+        if self.is_layout:
+            return self.apply(region, as_marks(ins), marks)
+        if self.multilinear:
+            return of_products(lambda specs, factors: self.apply(region, specs, factors), ins, marks)
+        return one_by_one(region, lambda part: self.needs(part, ins), marks)
+
+    def permits(self, result: np.ndarray) -> np.ndarray | None:
+        """Elements of a result that may be not finite although they are made of finite ones, as a mask.
+
+        None (the default) if the call permits none.
+        """
+        return None
 
     def stream(self, ins: Specs) -> Pass | None:
         """The first pass over the one input that gives the whole result, which has to be a small array.

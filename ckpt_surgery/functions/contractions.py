@@ -33,6 +33,7 @@ class Matmul(Function):
     """
 
     kind: ClassVar[str] = "matmul"
+    multilinear: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...] | None] = ("a", "b")
 
     def infer(self, ins: Specs) -> ArraySpec:
@@ -101,6 +102,7 @@ class Einsum(Function):
     """
 
     name: ClassVar[str] = "einsum"
+    multilinear: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...] | None] = ("subscripts", "*operands")
     subscripts: str
 

@@ -119,6 +119,12 @@ class InPlaceOf(Function):
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         return blocks[0]
 
+    def marks(self, region: Region, ins: Specs, blocks: Blocks, marks: Blocks) -> np.ndarray:
+        return marks[0]
+
+    def keeps_finite(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True)
 class Arange(_Created):

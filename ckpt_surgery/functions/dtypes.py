@@ -139,27 +139,40 @@ class Cast(Function):
         wide = converted(block, computation(block.dtype))
         if _always_fits(block.dtype, self.dtype) or _within_limits(wide, self.dtype):
             return converted(wide, self.dtype)
-        return self._cast_checked(wide)
+        return self._cast_checked(region, wide)
+
+    def keeps_finite(self) -> bool:
+        return self.on_overflow != "inf"
+
+    def permits(self, result: np.ndarray) -> np.ndarray | None:
+        if self.on_overflow != "inf":
+            return None
+        return ~np.isfinite(converted(result, computation(self.dtype)))
 
     def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
         return manifests[0] if manifests[0].spec.dtype == self.dtype else None
 
-    def _cast_checked(self, wide: np.ndarray) -> np.ndarray:
+    def _cast_checked(self, region: Region, wide: np.ndarray) -> np.ndarray:
         result = converted(wide, self.dtype)
+        if self.on_overflow == "inf":
+            return result
         lost = _lost(wide, result)
-        if not lost.any() or self.on_overflow == "inf":
+        if not lost.any():
             return result
         nan_is_lost = not has_nan(self.dtype) and bool(np.isnan(wide).any())
         if self.on_overflow == "error" or nan_is_lost or kind(self.dtype) == "c":
-            raise self._overflow(wide[lost], wide.size)
+            worst = _furthest(wide, lost)
+            where = f"{np.count_nonzero(lost):,} of {wide.size:,} values here{_place(region, worst)}"
+            raise self.out_of_range(wide[worst], where)
         low, high = limits(self.dtype)
         result[lost] = np.where(wide[lost] < low, low, high).astype(self.dtype)
         return result
 
-    def _overflow(self, offending: np.ndarray, total: int) -> DataError:
-        clamps = not np.isnan(offending).any() and kind(self.dtype) != "c"
+    def out_of_range(self, number: np.ndarray, where: str) -> DataError:
+        """The error for a number that the dtype does not hold. `where`: how many there are, and its place."""
+        clamps = not np.isnan(number).any() and kind(self.dtype) != "c"
         advice = "; on_overflow='saturate' clamps" if clamps else ""
-        return DataError(f"cast to {self.dtype.name}: {_no_value(offending, total, self.dtype)}{advice}")
+        return DataError(f"cast to {self.dtype.name}: {_no_value(number, where, self.dtype)}{advice}")
 
 
 @dataclass(frozen=True)
@@ -172,27 +185,27 @@ class Rounded(Cast):
     name: ClassVar[str] = ""
     kind: ClassVar[str] = "rounded"
 
-    def _overflow(self, offending: np.ndarray, total: int) -> DataError:
+    def permits(self, result: np.ndarray) -> np.ndarray | None:
+        return None  # numbers out of range are infinite for now, and refused in results
+
+    def out_of_range(self, number: np.ndarray, where: str) -> DataError:
         hint = None
-        if not np.isnan(offending).any():
-            hint = f"Write cast(…, '{offending.dtype.name}') around the value to keep it as it was computed"
+        if not np.isnan(number).any():
+            hint = f"Write cast(…, '{number.dtype.name}') around the value to keep it as it was computed"
             if kind(self.dtype) != "c":
                 hint += f", or cast(…, '{self.dtype.name}', on_overflow='saturate') to clamp it"
             hint += "."
         return DataError(
-            f"the result is {self.dtype.name}: {_no_value(offending, total, self.dtype)}", hint=hint
+            f"the result is {self.dtype.name}: {_no_value(number, where, self.dtype)}", hint=hint
         )
 
 
-def _no_value(offending: np.ndarray, total: int, dtype: DType) -> str:
-    """The reason why `dtype` does not hold these values, out of `total`."""
-    if np.isnan(offending).any():
-        return "the dtype has no NaN; replace it first (`where`)"
+def _no_value(number: np.ndarray, where: str, dtype: DType) -> str:
+    """The reason why `dtype` does not hold a number."""
+    if np.isnan(number).any():
+        return f"the dtype has no NaN ({where}); replace it first (`where`)"
     low, high = limits(_real(dtype))
-    return (
-        f"{_furthest(offending)!r} is out of range, {low} to {high} "
-        f"({offending.size:,} of {total:,} values here)"
-    )
+    return f"{number.item()!r} is out of range, {low} to {high} ({where})"
 
 
 def _real(dtype: DType) -> DType:
@@ -200,12 +213,23 @@ def _real(dtype: DType) -> DType:
     return np.empty(0, dtype).real.dtype if kind(dtype) == "c" else dtype
 
 
-def _furthest(values: np.ndarray) -> int | float | complex:
-    """The value of largest magnitude, compared as Python numbers because abs(-128) of an int8 overflows."""
-    if kind(values.dtype) == "c":
-        return complex(values[np.argmax(np.abs(values))])
-    extremes: tuple[int | float, int | float] = (values.max().item(), values.min().item())
-    return max(extremes, key=abs)
+def _furthest(values: np.ndarray, lost: np.ndarray) -> tuple[int, ...]:
+    """The index of the lost value of largest magnitude, or of a NaN if some are lost."""
+    places = np.flatnonzero(lost)
+    offending = values.ravel()[places]
+    if kind(values.dtype) in "fc":
+        number = int(np.argmax(np.abs(offending)))
+    else:  # compared as Python numbers because abs(-128) of an int8 overflows
+        number = max(
+            (int(offending.argmax()), int(offending.argmin())), key=lambda i: abs(offending[i].item())
+        )
+    return tuple(int(i) for i in np.unravel_index(places[number], values.shape))
+
+
+def _place(region: Region, index: tuple[int, ...]) -> str:
+    """The index of a value in the whole array, for messages; nothing for one without axes."""
+    at = [start + i for start, i in zip(region.starts, index, strict=True)]
+    return f", at {at}" if at else ""
 
 
 def _within_limits(block: np.ndarray, dtype: DType) -> bool:
@@ -264,6 +288,7 @@ class Bitcast(Function):
 
     name: ClassVar[str] = "bitcast"
     exact_inputs: ClassVar[bool] = True
+    reinterprets: ClassVar[bool] = True
     dtype: DType
 
     def infer(self, ins: Specs) -> ArraySpec:

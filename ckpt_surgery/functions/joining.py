@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from ckpt_surgery.core.tiles import copy_into
 from ckpt_surgery.functions.axes import axis_of
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import number_as
+from ckpt_surgery.functions.marks import as_marks
 
 MOST_INDICES = 5
 """Number of indices that a message names."""
@@ -109,6 +110,9 @@ class Stack(Function):
         for (place, _), block in zip(wanted, blocks, strict=True):
             copy_into(result[(slice(None),) * axis + (place - region.starts[axis], ...)], block)
         return result
+
+    def marks(self, region: Region, ins: Specs, blocks: Blocks, marks: Blocks) -> np.ndarray:
+        return replace(self, fill=0).apply(region, as_marks(ins), marks)
 
     def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
         if self._length(len(manifests)) != len(manifests):

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from ckpt_surgery.functions.axes import axes_of, axis_of
 from ckpt_surgery.functions.axis_groups import axis_groups
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import number_as
+from ckpt_surgery.functions.marks import as_marks
 from ckpt_surgery.functions.sizes import check_axes
 
 
@@ -170,3 +171,6 @@ class Pad(Function):
         if blocks:
             padded[tuple(slice(n) for n in blocks[0].shape)] = blocks[0]
         return padded
+
+    def marks(self, region: Region, ins: Specs, blocks: Blocks, marks: Blocks) -> np.ndarray:
+        return replace(self, value=0).apply(region, as_marks(ins), marks)

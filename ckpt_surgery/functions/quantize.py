@@ -104,6 +104,7 @@ class Dequantize(Function):
     """
 
     name: ClassVar[str] = "dequantize"
+    multilinear: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...] | None] = ("x", "scale", "block", "dtype")
     block: tuple[int, ...] | None = None
     dtype: DType | None = None

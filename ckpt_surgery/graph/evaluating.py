@@ -52,6 +52,10 @@ class Statistics:
                 self._known[id(node)] = running.result(partial(self._evaluated, node.inputs[0]))
         return self._known
 
+    def piece_of(self, stream: Apply) -> Shape:
+        """The shape of what one thread evaluates at once, for a value that was computed in a stream."""
+        return self._running[id(stream)].piece
+
     def _streams_of(self, value: Node) -> tuple[Apply, ...]:
         if isinstance(value, Read):
             return ()
@@ -116,17 +120,17 @@ def _computed(
     if not isinstance(part.node, Apply):
         return read(part.node.source, part.node.leaf, part.region)
     if part.node.streamed:
-        return _taken(known[id(part.node)], Region.whole(part.node.spec.shape), part.region)
+        return taken_part(known[id(part.node)], Region.whole(part.node.spec.shape), part.region)
     if tiles is not None:
         try:
             return tiles.apply([blocks[number] for number in step.inputs])
         except DataError as error:
             raise _FailedInTiles from error
     specs = [child.spec for child in part.node.inputs]
-    taken = [_taken(blocks[number], parts[number].region, region) for number, region in part.inputs]
+    taken = [taken_part(blocks[number], parts[number].region, region) for number, region in part.inputs]
     return part.node.function.apply(part.region, specs, taken)
 
 
-def _taken(block: np.ndarray, whole: Region, region: Region) -> np.ndarray:
+def taken_part(block: np.ndarray, whole: Region, region: Region) -> np.ndarray:
     """A region of a block; all of it, usually."""
     return block if region == whole else np.asarray(block[region.within(whole)])

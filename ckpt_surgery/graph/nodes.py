@@ -20,6 +20,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Rounded
+from ckpt_surgery.functions.nonfinite import AllowNonfinite, may_be_nonfinite
 from ckpt_surgery.functions.sizes import MOST_GROWTH, check_size
 
 MOST_CHUNKS = 1 << 18
@@ -125,10 +126,21 @@ class Array:
         return ArraySpec(self.node.spec.shape, self.dtype)
 
     def settled(self) -> Node:
-        """The node, rounded to the declared dtype if it is computed in a wider one."""
+        """The node, rounded to the declared dtype if it is computed in a wider one.
+
+        Numbers out of its range become what IEEE 754 says, which `checked.Evaluator` refuses in results.
+        """
+        return self._rounded("inf" if may_be_nonfinite(self.dtype) else "error")
+
+    def exact(self) -> Node:
+        """The same, where numbers out of range are an error, unless `allow_nonfinite` gave them."""
+        function = self.node.function if isinstance(self.node, Apply) else None
+        return self.settled() if isinstance(function, AllowNonfinite) else self._rounded("error")
+
+    def _rounded(self, on_overflow: str) -> Node:
         if self.node.spec.dtype == self.dtype:
             return self.node
-        return Apply(Rounded(self.dtype), (self.node,))
+        return Apply(Rounded(self.dtype, on_overflow), (self.node,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +159,8 @@ class Series:
 
 def applied(function: Function, inputs: Sequence[Array]) -> Array:
     """The lazy array of a function of arrays. Raises FunctionError if their shapes or dtypes do not fit."""
-    nodes = tuple(array.settled() if function.exact_inputs else array.node for array in inputs)
+    function = function.for_dtypes([array.dtype for array in inputs])
+    nodes = tuple(array.exact() if function.exact_inputs else array.node for array in inputs)
     node = _with_statistics(function, nodes)
     dtype = node.spec.dtype
     return Array(node, function.declared_dtype([array.dtype for array in inputs]) if inputs else dtype)

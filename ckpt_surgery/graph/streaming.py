@@ -29,7 +29,7 @@ class Streaming:
         first = node.function.stream(specs)
         assert first is not None, "the function is not computed in a stream"
         self._shape = specs[0].shape
-        self._piece = piece
+        self.piece = piece
         self._state: Pass | np.ndarray = first
         self._changed = threading.Condition()
         self._pieces: Iterator[Region] = iter(())
@@ -87,8 +87,8 @@ class Streaming:
 
     def _begin_pass(self) -> None:
         while isinstance(self._state, Pass):
-            self._left = math.prod(grid_counts(self._shape, self._piece))
-            self._pieces = chunk_regions(self._shape, self._piece)
+            self._left = math.prod(grid_counts(self._shape, self.piece))
+            self._pieces = chunk_regions(self._shape, self.piece)
             if self._left:
                 break
             self._state = self._state.finish()  # there are no elements

@@ -15,6 +15,7 @@ from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded
 from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Repeat, Squeeze, Take, Tile
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
+from ckpt_surgery.functions.nonfinite import AllowNonfinite
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.quantize import Quantize
 from ckpt_surgery.functions.rearranging import Rearrange
@@ -264,6 +265,7 @@ _UNDO: Mapping[type, Callable[[Any, Apply, Held], Undone]] = {
     Concat: _concat,
     Cast: _cast,
     Rounded: _rounded,
+    AllowNonfinite: _rounded,
     Bitcast: _bitcast,
     Quantize: _quantize,
     Binary: _binary,

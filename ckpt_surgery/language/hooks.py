@@ -8,6 +8,7 @@ array arguments and without an `infer_NAME` is called while planning, and gives 
 those.
 """
 
+import functools
 import hashlib
 import operator
 import sys
@@ -29,6 +30,7 @@ from ckpt_surgery.core.libraries import install_hint
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
 from ckpt_surgery.functions.base import Blocks, Function, Specs
+from ckpt_surgery.functions.marks import MARK
 from ckpt_surgery.graph.nodes import Array, Series, applied
 from ckpt_surgery.language.values import bounded, gathered, told
 
@@ -95,6 +97,11 @@ class HookCall(Function):
                 hint=f"Add a function `{INFER}{self.function}` to {self.hooks.name} for its shape and dtype.",
             )
         return np.asarray(whole[region.slices])
+
+    def marks(self, region: Region, ins: Specs, blocks: Blocks, marks: Blocks) -> np.ndarray:
+        """A hook sees all elements, so each element of its result is made of all of them."""
+        joined = functools.reduce(operator.or_, [np.bitwise_or.reduce(block, axis=None) for block in marks])
+        return np.full(region.shape, joined, MARK)
 
 
 def _own(block: np.ndarray) -> np.ndarray:

@@ -38,6 +38,7 @@ def carry_out(
     workers: int,
     donate: bool,
     progress: Callable[[Progress], None] | None = None,
+    overflowed: Callable[[Mapping[str, int]], None] | None = None,
 ) -> Mapping[str, Any]:
     """The value of every output, by the text of its key, in the plan's order.
 
@@ -49,7 +50,8 @@ def carry_out(
     With a target, each value is what the target has there: an array of JAX, of NumPy, a number, a text, an
     empty node. Without one, arrays are JAX's, or NumPy's where JAX would narrow them, and scalars are
     Python's numbers, as Orbax restores them. With `donate`, each array of the target is deleted once it is
-    replaced and nothing reads it any more.
+    replaced and nothing reads it any more. `overflowed` is called at the end with the numbers of elements
+    that are not finite by permission, by key, as far as this process holds them.
 
     Raises SurgeryError, with the key, where values or files are bad, where memory ends, or after a signal.
     """
@@ -71,8 +73,11 @@ def carry_out(
             made(step, taken_over(move, taken))
         count.add(step.leaf.nbytes)
     let_memory_be_reused()
-    Computing(jobs, sources, memory, made, count.add).run(workers)
+    computing = Computing(jobs, sources, memory, made, count.add)
+    computing.run(workers)
     release_memory()
+    if overflowed is not None:
+        overflowed(computing.overflowed)
     return {step.leaf.key.text: values[step.leaf.key.text] for step in plan.steps}
 
 

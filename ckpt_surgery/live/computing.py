@@ -2,6 +2,7 @@
 
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.engine.executors.threads import run_all
 from ckpt_surgery.engine.step_errors import about
 from ckpt_surgery.engine.tasks import batches
-from ckpt_surgery.graph.evaluating import Statistics
+from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.live.filling import Filling
 from ckpt_surgery.live.results import Result
 from ckpt_surgery.live.settings import as_here
@@ -74,8 +75,10 @@ class Computing:
         self._made, self._count = made, count
         self._waiting = {id(job): len(job.result.regions) for job in jobs}
         """The number of regions that are not there yet."""
+        self.overflowed: Counter[str] = Counter()
+        """Number of elements that are not finite by permission (`allow_nonfinite`), by key."""
         self._lock = threading.Lock()
-        self._statistics = Statistics(self._read)
+        self._evaluator = Evaluator(self._read)
 
     def run(self, workers: int) -> None:
         """Compute all leaves. Raises SurgeryError, with the key."""
@@ -124,9 +127,11 @@ class Computing:
     def _fill(self, job: Job, filling: Filling, block: Region) -> None:
         with about(job.step), memory_errors("make it", self._memory):
             raise_if_cancelled()
-            known = self._statistics.of(job.step.value, job.cut.pieces)
-            filled = filling.fill(block, self._read, known)
+            filled = filling.fill(block, self._evaluator, job.cut.pieces)
             self._count(filled.elements * job.itemsize)
+            if filled.overflowed:
+                with self._lock:
+                    self.overflowed[job.step.leaf.key.text] += filled.overflowed
             self._note(job, filled.regions)
 
     def _read(self, source: str, leaf: Leaf, region: Region) -> np.ndarray:

@@ -10,8 +10,8 @@ from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.tiles import copy_into
+from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.graph.costs import decoded_bytes, needed
-from ckpt_surgery.graph.evaluating import Known, Reader, evaluate_in_any_order
 from ckpt_surgery.graph.nodes import Node
 from ckpt_surgery.live.results import Result
 
@@ -23,6 +23,8 @@ class Filled:
     elements: int
     regions: int
     """Number of regions that are full now."""
+    overflowed: int
+    """Number of elements that are not finite by permission (`allow_nonfinite`)."""
 
 
 class Filling:
@@ -40,22 +42,26 @@ class Filling:
         """The cells of a grid of blocks that the regions touch; none where they have no elements."""
         return [cell for cell in chunk_regions(self._value.spec.shape, block) if self._touched(cell)]
 
-    def fill(self, block: Region, read: Reader, known: Known) -> Filled:
+    def fill(self, block: Region, evaluator: Evaluator, pieces: Sequence[Shape]) -> Filled:
         """Compute what the regions need of one block. Returns how far that brings them.
 
-        `known`: what `Statistics` gives for the value.
+        `pieces`: those of the value, for `Evaluator.compute`.
 
         Raises SurgeryError where values or files are bad.
         """
         parts = self._touched(block)
+        overflowed = 0
         for box in self._boxes([part for _, part in parts]):
-            values = evaluate_in_any_order(self._value, box, read, known)
+            computed = evaluator.compute(self._value, box, pieces)
+            values = computed.block
             raise_if_cancelled()
             for region, part in parts:
                 if (shared := part.common(box)) is not None:
                     copy_into(_cut(self._buffers[region], shared, region), _cut(values, shared, box))
-        del values
-        return Filled(sum(part.size for _, part in parts), self._hand_on(parts))
+                    if computed.overflowed is not None:
+                        overflowed += int(np.count_nonzero(_cut(computed.overflowed, shared, box)))
+        del values, computed
+        return Filled(sum(part.size for _, part in parts), self._hand_on(parts), overflowed)
 
     def _touched(self, block: Region) -> list[tuple[Region, Region]]:
         """The regions that have elements in a block, each with what they have in common."""

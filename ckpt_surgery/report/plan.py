@@ -128,8 +128,8 @@ def has_changes(plan: Plan) -> bool:
 def plan_document(plan: Plan, **ran: Any) -> dict[str, Any]:
     """The JSON document of `plan`: every leaf, unfolded; sizes in bytes.
 
-    `ran` are the members that `apply` adds: `seconds`, `destination`, `verified`, `shared` and
-    `companions`.
+    `ran` are the members that `apply` adds: `seconds`, `destination`, `verified`, `shared`,
+    `companions` and `overflowed`.
     """
     return {**plan_json(plan), **ran}
 

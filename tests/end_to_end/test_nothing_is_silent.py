@@ -101,7 +101,7 @@ def test_every_problem_points_into_the_recipe(case: Case) -> None:
         assert 1 <= place.column <= place.column + place.width - 1 <= len(place.text)
 
 
-RANGE = "(1 of 2 values here); on_overflow='saturate' clamps"
+RANGE = "(1 of 2 values here, at [1]); on_overflow='saturate' clamps"
 ONLY_VALUES = [
     (
         "cast(x, 'float16')",
@@ -118,7 +118,7 @@ ONLY_VALUES = [
     (
         "cast(x, 'uint8', on_overflow='saturate')",
         np.float32([np.nan]),
-        "cast to uint8: the dtype has no NaN; replace it first (`where`)",
+        "cast to uint8: the dtype has no NaN (1 of 1 values here, at [0]); replace it first (`where`)",
     ),
     (
         "sum(x)",
@@ -130,7 +130,7 @@ ONLY_VALUES = [
     (
         "x * 2",
         np.float16([1, 60000]),
-        "the result is float16: 120000.0 is out of range, -65504.0 to 65504.0 (1 of 2 values here)\n"
+        "the result is float16: 120000.0 is out of range, -65504.0 to 65504.0 (1 of 2 values here, at [1])\n"
         "  Write cast(…, 'float32') around the value to keep it as it was computed, "
         "or cast(…, 'float16', on_overflow='saturate') to clamp it.",
     ),

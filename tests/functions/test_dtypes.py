@@ -176,7 +176,7 @@ ROUNDED = [
         [5, -323718],
         "int64",
         "int8",
-        "the result is int8: -323718 is out of range, -128 to 127 (1 of 2 values here)\n"
+        "the result is int8: -323718 is out of range, -128 to 127 (1 of 2 values here, at [1])\n"
         "  Write cast(…, 'int64') around the value to keep it as it was computed, "
         "or cast(…, 'int8', on_overflow='saturate') to clamp it.",
     ),
@@ -184,7 +184,7 @@ ROUNDED = [
         [70000],
         "float32",
         "float16",
-        "the result is float16: 70000.0 is out of range, -65504.0 to 65504.0 (1 of 1 values here)\n"
+        "the result is float16: 70000.0 is out of range, -65504.0 to 65504.0 (1 of 1 values here, at [0])\n"
         "  Write cast(…, 'float32') around the value to keep it as it was computed, "
         "or cast(…, 'float16', on_overflow='saturate') to clamp it.",
     ),
@@ -192,7 +192,8 @@ ROUNDED = [
         [NAN],
         "float32",
         "float4_e2m1fn",
-        "the result is float4_e2m1fn: the dtype has no NaN; replace it first (`where`)",
+        "the result is float4_e2m1fn: the dtype has no NaN (1 of 1 values here, at [0]); "
+        "replace it first (`where`)",
     ),
 ]
 

@@ -39,7 +39,9 @@ from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Repeat, Squ
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, MinOfList, SumOfList
+from ckpt_surgery.functions.marks import MARK
 from ckpt_surgery.functions.masks import KthMagnitude, RandomMask, ShareMagnitude, TopkMask, TopShareMask
+from ckpt_surgery.functions.nonfinite import AllowNonfinite, may_be_nonfinite
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.ordering import Ranks
 from ckpt_surgery.functions.packing import Unpack
@@ -113,6 +115,8 @@ DTYPES: list[Case] = [
     (Cast(dtype_named("float64")), ("int4[3,5]",)),
     (Cast(F32), ("float32[3,5]",)),  # which changes nothing
     (Rounded(BF16), ("float32[3,5]",)),
+    (Rounded(BF16, "inf"), ("float32[3,5]",)),
+    (AllowNonfinite(), ("float32[3,5]",)),
     (Bitcast(BF16), ("uint16[3,5]",)),
     (Bitcast(F32), ("int8[2,12]",)),
     (Bitcast(dtype_named("uint8")), ("bfloat16[2,3]",)),
@@ -272,6 +276,39 @@ def test_what_a_function_does_not_use_makes_no_difference(case: Case, data: st.D
         asked[i][region.slices] = True
     if whole[chosen].size:
         assert all((mask <= region).all() for mask, region in zip(masks, asked, strict=True))
+
+
+FLOATS = [
+    case
+    for case in CASES
+    if case[1]
+    and not isinstance(case[0], Where | Bitcast)
+    and case[0] != Einsum("iij->j")  # `uses` names more than the diagonal
+    and may_be_nonfinite(evaluate(case[0], arrays_of(case)).dtype)
+]
+
+
+@pytest.mark.parametrize("case", FLOATS, ids=str)
+@settings(deadline=None, max_examples=12)
+@given(data=st.data())
+def test_an_element_has_the_marks_of_all_that_it_is_made_of(case: Case, data: st.DataObject) -> None:
+    function, arrays = case[0], arrays_of(case)
+    shape = evaluate(function, arrays).shape
+    region = data.draw(regions(shape))
+    dice = np.random.default_rng(data.draw(st.integers(0, 99)))
+    marks = [dice.choice([0, 0, 0, 1, 2], array.shape).astype(MARK) for array in arrays]
+    expected = np.zeros(shape, MARK)
+    for index in np.ndindex(shape):
+        used = used_of(function, arrays, tuple(range(i, i + 1) for i in index))
+        for mask, block in zip(used, marks, strict=True):
+            expected[index] |= np.bitwise_or.reduce(block[mask], axis=None, initial=0)
+    specs = [spec_of(array) for array in arrays]
+    needs = function.needs(region, specs)
+    given_blocks = [arrays[i][part.slices] for i, part in needs]
+    given_marks = [marks[i][part.slices] for i, part in needs]
+    if region.size and any(block.any() for block in given_marks):
+        found = function.marks(region, specs, given_blocks, given_marks)
+        assert same(found, expected[region.slices])
 
 
 @pytest.mark.parametrize("case", [case for case in LAYOUT + LISTS if case[0].is_layout], ids=str)

@@ -49,7 +49,7 @@ def test_narrow_floats_are_rounded_once_at_the_end() -> None:
     assert doubled.spec == ArraySpec((2, 3), NARROW)
     settled = doubled.settled()
     assert isinstance(settled, Apply)
-    assert settled.function == Rounded(NARROW)
+    assert settled.function == Rounded(NARROW, "inf")
     assert settled.inputs == (doubled.node,)
 
 

@@ -1,0 +1,106 @@
+"""NaN and infinity: the search for them in blocks, and `allow_nonfinite`, which permits them in a result."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
+from ckpt_surgery.core.dtypes import DType, converted, has_infinity, has_nan, kind
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.tiles import tile_shape
+from ckpt_surgery.functions.base import Blocks, Function, Specs
+
+TILE = 1 << 16
+"""Elements that are searched at a time, so that what is found for them stays in the processor's cache."""
+_INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F80_0000, "float64": 0x7FF0_0000_0000_0000}
+"""Bits of infinity. Those of NaN are larger, and those of finite numbers smaller, without the sign."""
+_NARROW = 1
+"""Bytes of the dtypes whose 256 numbers are looked up in a table."""
+
+
+def may_be_nonfinite(dtype: DType) -> bool:
+    """Whether a dtype has NaN or infinity."""
+    return has_nan(dtype) or has_infinity(dtype)
+
+
+def finite(block: np.ndarray) -> np.ndarray:
+    """A mask of the elements that are finite."""
+    if block.dtype.itemsize == _NARROW:
+        return np.asarray(~_nonfinite_bytes(block.dtype)[block.view(np.uint8)])
+    wide = block if kind(block.dtype) == "c" else converted(block, np.result_type(np.float32, _wide(block)))
+    return np.asarray(np.isfinite(wide))
+
+
+def _wide(block: np.ndarray) -> DType:
+    return block.dtype if block.dtype.name in ("float32", "float64") else np.dtype(np.float32)
+
+
+def all_finite(block: np.ndarray) -> bool:
+    """Whether all elements are finite: one pass at the speed of the memory, for blocks in any order."""
+    if not may_be_nonfinite(block.dtype):
+        return True
+    if block.flags.forc:
+        flat = block.ravel(order="K")
+        return all(_all_finite(flat[i : i + TILE]) for i in range(0, flat.size, TILE))
+    tiles = chunk_regions(block.shape, tile_shape(block.shape, (block,), TILE))
+    return all(_all_finite(block[tile.slices]) for tile in tiles)
+
+
+def _all_finite(tile: np.ndarray) -> bool:
+    if tile.dtype.itemsize == _NARROW:
+        return not _nonfinite_bytes(tile.dtype)[tile.view(np.uint8)].any()
+    if kind(tile.dtype) == "c":
+        return _all_finite(tile.real) and _all_finite(tile.imag)
+    # The largest of the bits as signed integers is a positive number's, as unsigned ones a negative number's.
+    # NumPy finds these twice as fast as `isfinite` is, and without room for a mask.
+    infinity, size = _INFINITY[tile.dtype.name], tile.dtype.itemsize
+    sign = 1 << (8 * size - 1)
+    signed, unsigned = tile.view(f"i{size}").max(initial=0), tile.view(f"u{size}").max(initial=0)
+    return bool(signed < infinity and unsigned < sign | infinity)
+
+
+@functools.cache
+def _nonfinite_bytes(dtype: DType) -> np.ndarray:
+    """For each byte, whether it is NaN or infinity as a number of this dtype."""
+    numbers = np.arange(256, dtype=np.uint8).view(dtype)
+    return np.asarray(~np.isfinite(numbers.astype(np.float32)))
+
+
+@dataclass(frozen=True)
+class AllowNonfinite(Function):
+    """`allow_nonfinite(x)`: the same values, in which NaN and infinity are permitted.
+
+    Without it, NaN or infinity in a result is an error, unless an element that it is made of is NaN or
+    infinite. What is permitted is counted: a warning tells how many such elements the leaves of the result
+    have.
+    """
+
+    name: ClassVar[str] = "allow_nonfinite"
+    elementwise: ClassVar[bool] = True
+    parameters: ClassVar[tuple[str, ...] | None] = ("x",)
+    dtype: DType | None = None
+    """The declared dtype of the input: what rounding to it makes infinite is permitted too."""
+
+    def for_dtypes(self, dtypes: Sequence[DType]) -> Function:
+        return replace(self, dtype=dtypes[0])
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        return ins[0]
+
+    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
+        return [(0, region)]
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        return blocks[0]
+
+    def keeps_finite(self) -> bool:
+        return True
+
+    def permits(self, result: np.ndarray) -> np.ndarray | None:
+        return ~finite(converted(result, self.dtype or result.dtype))
+
+    def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
+        return manifests[0]

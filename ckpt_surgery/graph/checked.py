@@ -1,0 +1,184 @@
+"""Evaluation of what a plan writes, where NaN and infinity that the computation made are refused.
+
+A block is searched once, as a whole. Only where something is not finite, it is computed again with marks for
+the elements that are made of NaN or infinity of a leaf, and for those that `allow_nonfinite` permits.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
+from ckpt_surgery.core.errors import DataError
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.functions.dtypes import Rounded
+from ckpt_surgery.functions.marks import MARK
+from ckpt_surgery.functions.nonfinite import all_finite, finite, may_be_nonfinite
+from ckpt_surgery.graph.evaluating import Known, Reader, Statistics, evaluate_in_any_order, taken_part
+from ckpt_surgery.graph.nodes import Apply, Node, Read, inputs_first
+from ckpt_surgery.graph.parts import Part, last_uses, parts_of
+
+FROM_LEAF = 1
+"""Mark of an element that is made of a leaf's NaN or infinity."""
+PERMITTED = 2
+"""Mark of an element that is made of one that `allow_nonfinite` permits not to be finite."""
+PIECES = 4
+"""Number of pieces in which a block is computed again, so that marks need no memory that was not planned."""
+
+Marked = tuple[np.ndarray, np.ndarray | None]
+"""Elements, and their marks; None where no element is marked."""
+
+
+@frozen(eq=False)
+class Computed:
+    """A region of a value."""
+
+    block: np.ndarray
+    overflowed: np.ndarray | None = None
+    """Mask of the elements that are not finite by permission; None where there are none."""
+
+
+class Evaluator:
+    """Computes regions of values, and refuses NaN and infinity that are not made of a leaf's.
+
+    Safe to use from several threads. Values must be kept as long as this object, which knows identities.
+    """
+
+    def __init__(self, read: Reader):
+        self._read = read
+        self._statistics = Statistics(read)
+        self._stream_marks: dict[int, int] = {}
+        self._lock = threading.RLock()
+
+    def compute(self, value: Node, region: Region, pieces: Sequence[Shape] = ()) -> Computed:
+        """The elements of a region, in the order that takes least. `pieces` are those of `Statistics.of`.
+
+        Raises DataError for values that have no result, and where elements are not finite although all that
+        they are made of is; SurgeryError as reading does.
+        """
+        if isinstance(value, Read):
+            return Computed(self._read(value.source, value.leaf, region))
+        known = self._statistics.of(value, pieces)
+        block = evaluate_in_any_order(value, region, self._read, known)
+        if not makes_nonfinite(value) or all_finite(block):
+            return Computed(block)
+        return Computed(block, self._permitted(value, region, known))
+
+    def _permitted(self, value: Apply, region: Region, known: Known) -> np.ndarray | None:
+        """The mask of what is permitted in a region that is not all finite. Raises DataError for the rest."""
+        permitted: np.ndarray = np.zeros(region.shape, np.bool_)
+        count, first = 0, None
+        for piece in _pieces(region):
+            block, marks = self._marked(value, piece, known)
+            spoiled = ~finite(block)
+            reasons = np.zeros(piece.shape, MARK) if marks is None else marks
+            permitted[(..., *piece.within(region))] = spoiled & (reasons == PERMITTED)
+            refused = spoiled & (reasons == 0)
+            count += int(np.count_nonzero(refused))
+            if first is None and refused.any():
+                first = _element(piece, int(np.argmax(refused)))
+        if first is not None:
+            raise self._refusal(value, first, f"{count:,} of {region.size:,} values here", known)
+        return permitted if permitted.any() else None
+
+    def _refusal(self, value: Apply, element: Region, where: str, known: Known) -> DataError:
+        """What is wrong with one element, and how many of them there are."""
+        at = f", at {list(element.starts)}" if element.starts else ""
+        if isinstance(value.function, Rounded):
+            wide = evaluate_in_any_order(value.inputs[0], element, self._read, known)
+            if finite(wide).all():
+                return value.function.out_of_range(wide, f"{where}{at}")
+        number = evaluate_in_any_order(value, element, self._read, known).item()
+        return DataError(
+            f"the result is {number!r} where everything that it is made of is finite ({where}{at})",
+            hint="Cast what it is made of to a wider dtype first, replace such elements (`where`), or permit "
+            "them: allow_nonfinite(…) around the value.",
+        )
+
+    def _marked(self, value: Node, region: Region, known: Known) -> Marked:
+        """The elements of a region with their marks."""
+        parts = parts_of(value, region)
+        unused = last_uses([[number for number, _ in part.inputs] for part in parts])
+        found: dict[int, Marked] = {}
+        for number, part in enumerate(parts):
+            found[number] = self._of_part(part, parts, found, known)
+            for done in unused[number]:
+                found.pop(done, None)
+        return found[len(parts) - 1]
+
+    def _of_part(
+        self, part: Part, parts: Sequence[Part], found: Mapping[int, Marked], known: Known
+    ) -> Marked:
+        node = part.node
+        if isinstance(node, Read):
+            return _as_read(self._read(node.source, node.leaf, part.region))
+        if node.streamed:
+            block = taken_part(known[id(node)], Region.whole(node.spec.shape), part.region)
+            bits = self._marks_of_stream(node, known) if may_be_nonfinite(block.dtype) else 0
+            return block, np.full(block.shape, bits, MARK) if bits else None
+        function, specs = node.function, [child.spec for child in node.inputs]
+        taken = [_taken(found[number], parts[number].region, region) for number, region in part.inputs]
+        blocks = [block for block, _ in taken]
+        block = function.apply(part.region, specs, blocks)
+        if not may_be_nonfinite(block.dtype):
+            return block, None
+        if function.reinterprets:
+            return _as_read(block)
+        marks = None
+        if any(m is not None for _, m in taken):
+            filled = [np.zeros(b.shape, MARK) if m is None else m for b, m in taken]
+            marks = function.marks(part.region, specs, blocks, filled)
+        permitted = function.permits(block)
+        if permitted is not None and permitted.any():
+            marks = permitted * MARK.type(PERMITTED) | (MARK.type(0) if marks is None else marks)
+        return block, marks
+
+    def _marks_of_stream(self, node: Apply, known: Known) -> int:
+        """The marks of all elements of the inputs of what is computed in a stream."""
+        with self._lock:
+            if id(node) not in self._stream_marks:
+                self._stream_marks[id(node)] = self._joined_marks(node, known)
+            return self._stream_marks[id(node)]
+
+    def _joined_marks(self, node: Apply, known: Known) -> int:
+        joined = 0
+        for child in node.inputs:
+            for piece in chunk_regions(child.spec.shape, self._statistics.piece_of(node)):
+                marks = self._marked(child, piece, known)[1]
+                joined |= 0 if marks is None else int(np.bitwise_or.reduce(marks, axis=None))
+                if joined & FROM_LEAF:
+                    return joined
+        return joined
+
+
+def makes_nonfinite(value: Node) -> bool:
+    """Whether elements of a value can be NaN or infinite although all that they are made of is finite."""
+    if isinstance(value, Read) or not may_be_nonfinite(value.spec.dtype):
+        return False
+    return not all(node.function.keeps_finite() for node in inputs_first([value]))
+
+
+def _as_read(block: np.ndarray) -> Marked:
+    if all_finite(block):
+        return block, None
+    return block, ~finite(block) * MARK.type(FROM_LEAF)
+
+
+def _taken(found: Marked, whole: Region, region: Region) -> Marked:
+    block, marks = found
+    return taken_part(block, whole, region), None if marks is None else taken_part(marks, whole, region)
+
+
+def _pieces(region: Region) -> Iterator[Region]:
+    """A region cut along its longest axis."""
+    axis = max(range(len(region.starts)), key=lambda i: region.shape[i], default=0)
+    lengths = [-(-n // PIECES) if i == axis else n for i, n in enumerate(region.shape)]
+    return (cell.moved(region.starts) for cell in chunk_regions(region.shape, tuple(lengths)))
+
+
+def _element(region: Region, number: int) -> Region:
+    """The region of one element, by its number in C order."""
+    index = np.unravel_index(number, region.shape)
+    starts = tuple(start + int(i) for start, i in zip(region.starts, index, strict=True))
+    return Region(starts, tuple(start + 1 for start in starts))

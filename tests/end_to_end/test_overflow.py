@@ -1,0 +1,105 @@
+"""Permitted NaN and infinity are told by every way to carry out a recipe, and refused without permission."""
+
+import json
+import logging
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import ckpt_surgery
+from ckpt_surgery.core.errors import DataError, Interrupted
+from ckpt_surgery.results import Overflowed
+from tests.support.command_line import run
+from tests.support.recipes import write_recipe
+
+REFUSED = "version: 1\nrules:\n  - {match: 'w|v', value: x * 2}\n"
+PERMITTED = REFUSED.replace("x * 2", "allow_nonfinite(x * 2)")
+COUNTS = (Overflowed("w", 3), Overflowed("v", 1))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    w = np.ones((64, 512), np.float32)
+    w[0, 3] = w[40, 40] = w[63, 511] = 3e38
+    w[5] = np.inf  # as it was
+    v = np.array([1, 6e4], np.float16)
+    path = tmp_path / "source.safetensors"
+    save_file({"w": w, "v": v, "other": np.float32([np.nan])}, path)
+    return path
+
+
+def check(path: Path) -> None:
+    found = load_file(path)
+    assert np.count_nonzero(np.isinf(found["w"])) == 512 + 3
+    assert np.isinf(found["v"][1])
+
+
+def test_apply_refuses_with_exit_code_1(source: Path, tmp_path: Path) -> None:
+    done = run("apply", write_recipe(tmp_path, REFUSED), source, tmp_path / "out.safetensors", "--json")
+    assert done.exit_code == 1
+    [problem] = json.loads(done.stdout)["error"]["problems"]
+    assert problem["line"] == 3
+    assert not (tmp_path / "out.safetensors").exists()
+
+
+def test_apply_tells_the_number(source: Path, tmp_path: Path) -> None:
+    out, recipe = tmp_path / "out.safetensors", write_recipe(tmp_path, PERMITTED)
+    done = run("apply", recipe, source, out, "--json", "--memory", "1MiB")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["overflowed"] == [{"key": "w", "count": 3}, {"key": "v", "count": 1}]
+    assert "4 elements" in done.stderr
+    check(out)
+    kept = run(
+        "apply", write_recipe(tmp_path, "version: 1\n"), source, tmp_path / "kept.safetensors", "--json"
+    )
+    assert json.loads(kept.stdout)["overflowed"] == []
+
+
+def test_shards_tell_it_when_they_are_committed(source: Path, tmp_path: Path) -> None:
+    plan, out = tmp_path / "plan.json", tmp_path / "out.safetensors"
+    ckpt_surgery.plan(write_recipe(tmp_path, PERMITTED), source, dst=out, out=plan, memory="1MiB")
+    for shard in range(3):
+        ckpt_surgery.apply_shard(plan, shard=f"{shard}/3")
+    result = ckpt_surgery.commit(out)
+    assert result is not None
+    assert result.overflowed == COUNTS
+    check(out)
+
+
+def test_a_resumed_run_counts_what_was_done_before(source: Path, tmp_path: Path) -> None:
+    out, recipe = tmp_path / "out.safetensors", write_recipe(tmp_path, PERMITTED)
+
+    def stop(progress: object) -> None:
+        if progress.done_bytes == progress.total_bytes:  # type: ignore[attr-defined]
+            raise Interrupted(15, "stopped")
+
+    with pytest.raises(Interrupted):
+        ckpt_surgery.apply(recipe, source, dst=out, memory="1MiB", progress=stop)
+    result = ckpt_surgery.apply(recipe, source, dst=out, memory="1MiB", resume=True)
+    assert result.overflowed == COUNTS
+    check(out)
+
+
+def test_restore_refuses_and_logs(source: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(DataError):
+        ckpt_surgery.restore(REFUSED, source)
+    with caplog.at_level(logging.WARNING, logger="ckpt_surgery"):
+        found = ckpt_surgery.restore(PERMITTED, source)
+    assert jnp.isinf(found["w"]).sum() == 512 + 3
+    assert any("3 in `w`" in record.getMessage() for record in caplog.records)
+
+
+def test_merges_obey_the_rule(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        save_file({"w": np.float32([1, 3e38])}, tmp_path / name / "model.safetensors")
+    models = [{"model": str(tmp_path / name), "parameters": {"weight": 1.0}} for name in "ab"]
+    config = tmp_path / "merge.yaml"
+    parameters = {"normalize": False}
+    text = {"merge_method": "linear", "models": models, "dtype": "float32", "parameters": parameters}
+    config.write_text(json.dumps(text))
+    with pytest.raises(DataError):
+        ckpt_surgery.merge(config, tmp_path / "merged")
