@@ -170,7 +170,8 @@ class ComparedLeaf(Keyed):
     max_rel: Number | None
     """max |a - b| / |b|."""
     cosine: Number | None
-    """Cosine of the angle between the two."""
+    """Cosine of the angle between the two, without NaN and infinity that are the same in both; null where a
+    norm is zero, or where NaN or infinity stand against something else."""
 
 
 class NotCompared(Keyed):

@@ -28,9 +28,9 @@ class ValueDifference:
     max_rel: float | None
     """max |a - b| / |b|; infinite where only b is zero."""
     cosine: float | None
-    """Cosine of the angle between the two as vectors, over the elements that are finite in both.
+    """Cosine of the angle between the two as vectors, without NaN and infinity that are the same in both.
 
-    None where a norm is zero or overflows.
+    None where a norm is zero, or where NaN or infinity stand against something else.
     """
     components: tuple[str, ...] = field(default=(), compare=False)
     """Components of the key."""

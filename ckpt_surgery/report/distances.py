@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ckpt_surgery.report.scaling import SMALLEST, exponent_of, scaled, scaled_down
+
 
 @dataclass(frozen=True)
 class Tolerance:
@@ -34,22 +36,36 @@ class Gap:
     max_abs: float = 0.0
     max_rel: float = 0.0
     dot: float = 0.0
+    """Divided by 2**(exponent_a + exponent_b), so that no product leaves the range of float64."""
     norm_a: float = 0.0
-    """Sum of squares."""
+    """Sum of squares, divided by 4**exponent_a."""
     norm_b: float = 0.0
+    exponent_a: int = SMALLEST
+    exponent_b: int = SMALLEST
+    angle: bool = True
+    """Whether there is an angle: no element that differs is NaN or infinite."""
 
     def __add__(self, other: "Gap") -> "Gap":
+        a, b = max(self.exponent_a, other.exponent_a), max(self.exponent_b, other.exponent_b)
         return Gap(
             self.same and other.same,
             max(self.max_abs, other.max_abs),
             max(self.max_rel, other.max_rel),
-            self.dot + other.dot,
-            self.norm_a + other.norm_a,
-            self.norm_b + other.norm_b,
+            *(one + two for one, two in zip(self._scaled_to(a, b), other._scaled_to(a, b), strict=True)),
+            a,
+            b,
+            self.angle and other.angle,
         )
+
+    def _scaled_to(self, a: int, b: int) -> tuple[float, float, float]:
+        """Product and norms for exponents that are as large, or larger."""
+        by_a, by_b = self.exponent_a - a, self.exponent_b - b
+        return scaled(self.dot, by_a + by_b), scaled(self.norm_a, 2 * by_a), scaled(self.norm_b, 2 * by_b)
 
     @property
     def cosine(self) -> float | None:
+        if not self.angle:
+            return None
         product = self.norm_a * self.norm_b
         # One root is exact for equal norms; two roots stay within the range of float64.
         two_roots = math.sqrt(self.norm_a) * math.sqrt(self.norm_b)
@@ -70,13 +86,22 @@ def gap(a: np.ndarray, b: np.ndarray, tolerance: Tolerance = EXACT) -> Gap:
         apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
         if (rounded := ~same & (apart == 0)).any():
             apart[rounded] = np.maximum(_rounding(a[rounded]), _rounding(b[rounded]))
-        relative = np.where(same, 0.0, apart / np.abs(wide_y))
+        relative = np.where(np.isinf(apart), _halved(wide_x, wide_y), apart / np.abs(wide_y))
+        relative = np.where(same, 0.0, relative)
         relative = np.where(np.isnan(relative), np.inf, relative)
         finite = np.isfinite(wide_x) & np.isfinite(wide_y)
         u, v = wide_x[finite], wide_y[finite]
+        exponents = exponent_of(u), exponent_of(v)
+        u, v = scaled_down(u, exponents[0]), scaled_down(v, exponents[1])
         close = same if tolerance.exact else same | _close(apart, wide_y, tolerance)
         products = [float(np.vdot(p, q).real) for p, q in ((u, v), (u, u), (v, v))]
-    return Gap(bool(close.all()), float(apart.max()), float(relative.max()), *products)
+    angle = bool((finite | same).all())
+    return Gap(bool(close.all()), float(apart.max()), float(relative.max()), *products, *exponents, angle)
+
+
+def _halved(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """|x - y| / |y| where the difference leaves the range of float64."""
+    return np.asarray(np.abs(x / 2 - y / 2) / np.abs(y / 2))
 
 
 def _close(apart: np.ndarray, b: np.ndarray, tolerance: Tolerance) -> np.ndarray:

@@ -37,6 +37,8 @@ class Statistics:
     """Statistics of the values of one leaf.
 
     The first four are over its finite elements, and None where it has none; `nan` and `inf` count elements.
+    Of complex numbers they are those of the magnitudes; a number with a part that is NaN or infinite is not
+    finite.
     """
 
     minimum: float | None

@@ -26,6 +26,7 @@ from ckpt_surgery.report.differences import Uncompared, ValueDifference
 from ckpt_surgery.report.distances import EXACT, Gap, Tolerance, gap, whole_numbers, wide
 from ckpt_surgery.report.histograms import NO_VALUES, Histogram, histogram
 from ckpt_surgery.report.leaves import Statistics, Unread
+from ckpt_surgery.report.scaling import SMALLEST, exponent_of, scaled, scaled_down
 
 PIECE = 1 << 20
 """Number of elements that are converted to float64 at once."""
@@ -124,7 +125,10 @@ class _Moments:
 
     count: int = 0
     mean: float = 0.0
+    """Divided by 2**exponent, so that no square of a deviation leaves the range of float64."""
     squares: float = 0.0
+    """Divided by 4**exponent."""
+    exponent: int = SMALLEST
     minimum: float | None = None
     maximum: float | None = None
     nan: int = 0
@@ -135,17 +139,38 @@ class _Moments:
         """Moments of both: Chan, Golub and LeVeque (1979), "Updating formulae and a pairwise algorithm"."""
         count = self.count + other.count
         share = other.count / count if count else 0.0
-        delta = other.mean - self.mean
+        exponent = max(self.exponent, other.exponent)
+        (mean, squares), (other_mean, other_squares) = self._scaled_to(exponent), other._scaled_to(exponent)
+        delta = other_mean - mean
         return _Moments(
             count,
-            self.mean + delta * share,
-            self.squares + other.squares + delta * delta * self.count * share,
+            mean + delta * share,
+            squares + other_squares + delta * delta * self.count * share,
+            exponent,
             min((m for m in (self.minimum, other.minimum) if m is not None), default=None),
             max((m for m in (self.maximum, other.maximum) if m is not None), default=None),
             self.nan + other.nan,
             self.inf + other.inf,
             self.histogram + other.histogram,
         )
+
+    def _scaled_to(self, exponent: int) -> tuple[float, float]:
+        """Mean and squares for an exponent that is as large, or larger."""
+        by = self.exponent - exponent
+        return scaled(self.mean, by), scaled(self.squares, 2 * by)
+
+    @property
+    def mean_of_values(self) -> float:
+        """The mean; rounding takes it beyond none of the values."""
+        assert self.minimum is not None
+        assert self.maximum is not None
+        mean = scaled(self.mean, self.exponent)
+        return mean if math.isinf(self.maximum) else min(max(mean, self.minimum), self.maximum)
+
+    @property
+    def deviation(self) -> float:
+        """The population standard deviation."""
+        return scaled(math.sqrt(self.squares / self.count), self.exponent)
 
 
 def _statistics_or_reason(source: Source, leaf: Leaf, memory: int) -> Statistics | Unread:
@@ -194,31 +219,44 @@ def _statistics_of(source: Source, leaf: Leaf, memory: int) -> Statistics:
             total += _moments(piece)
     if not total.count:
         return Statistics(None, None, None, None, total.nan, total.inf)
-    std = math.sqrt(total.squares / total.count)
-    extremes = (total.minimum, total.maximum)
-    return Statistics(*extremes, total.mean, std, total.nan, total.inf, total.histogram)
+    numbers = (total.minimum, total.maximum, total.mean_of_values, total.deviation)
+    return Statistics(*numbers, total.nan, total.inf, total.histogram)
 
 
 def _moments(piece: np.ndarray) -> _Moments:
-    """The moments of one piece. A complex number is two real values, but one NaN and one infinity at most."""
+    """The moments of one piece; of complex numbers, those of their magnitudes."""
     if whole_numbers(piece.dtype):
-        values = piece.astype(np.float64)
-        low, high, nan, inf = int(piece.min()), int(piece.max()), 0, 0
-    else:
-        parts = _parts(piece)
-        finite = np.isfinite(parts)
-        values = parts[finite]
-        nan = int(np.count_nonzero(np.isnan(parts).any(axis=-1)))
-        inf = int(np.count_nonzero(np.isinf(parts).any(axis=-1)))
-        if not values.size:
-            return _Moments(nan=nan, inf=inf)
-        low, high = values.min(), values.max()
-    with np.errstate(over="ignore", invalid="ignore"):  # beyond float64 they are inf or NaN
-        mean = float(values.mean())
-        squares = float(np.square(values - mean).sum())
-    lowest = low if isinstance(low, int) else float(low)
-    highest = high if isinstance(high, int) else float(high)
-    return _Moments(values.size, mean, squares, lowest, highest, nan, inf, histogram(values))
+        return _moments_of_integers(piece)
+    parts = _parts(piece)
+    nan = int(np.count_nonzero(np.isnan(parts).any(axis=-1)))
+    inf = int(np.count_nonzero(np.isinf(parts).any(axis=-1)))
+    finite = parts[np.isfinite(parts).all(axis=-1)]
+    if not finite.size:
+        return _Moments(nan=nan, inf=inf)
+    exponent = exponent_of(finite)
+    values = scaled_down(finite, exponent)
+    numbers = finite[:, 0]
+    if finite.shape[1] == 2:
+        values = np.hypot(values[:, 0], values[:, 1])
+        with np.errstate(over="ignore"):  # a magnitude of complex128 can be beyond float64
+            numbers = np.ldexp(values, 0 if exponent == SMALLEST else exponent)
+    values = values.reshape(-1)
+    mean = float(values.mean())
+    squares = float(np.square(values - mean).sum())
+    low, high = float(numbers.min()), float(numbers.max())
+    bars = histogram(numbers[np.isfinite(numbers)])
+    return _Moments(values.size, mean, squares, exponent, low, high, nan, inf, bars)
+
+
+def _moments_of_integers(piece: np.ndarray) -> _Moments:
+    """The moments of integers and bools; deviations are those from the smallest one, which are exact."""
+    low, high = int(piece.min()), int(piece.max())
+    exact = piece.astype(np.uint64 if piece.dtype == np.uint64 else np.int64)
+    offsets = (exact.view(np.uint64) - np.uint64(low % 2**64)).astype(np.float64)
+    shift = float(offsets.mean())
+    squares = float(np.square(offsets - shift).sum())
+    bars = histogram(piece.astype(np.float64))
+    return _Moments(piece.size, low + shift, squares, 0, low, high, 0, 0, bars)
 
 
 # --- two checkpoints ---------------------------------------------------------------------------------

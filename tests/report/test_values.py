@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
@@ -73,7 +74,42 @@ def test_statistics_of_booleans_and_complex_numbers():
     flags = statistics_of(np.array([True, False, True, True]))
     assert (flags.minimum, flags.maximum, flags.mean) == (0, 1, 0.75)
     waves = statistics_of(np.array([1 + 2j, complex(np.nan, 1)], np.complex64))
-    assert (waves.minimum, waves.maximum, waves.nan) == (1, 2, 1)
+    assert (waves.minimum, waves.maximum, waves.nan) == (math.sqrt(5), math.sqrt(5), 1)
+    found = statistics_of(np.array([3 + 4j, 0, -6 - 8j, complex(0, np.inf)]))
+    magnitudes = np.array([5, 0, 10])
+    assert (found.minimum, found.maximum, found.nan, found.inf) == (0, 10, 0, 1)
+    assert (found.mean, found.std) == pytest.approx((magnitudes.mean(), magnitudes.std()))
+
+
+@pytest.mark.parametrize("piece", [1, 3, 1 << 20])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1e300, 1.5e300, -1e300, 2e300],
+        [1.7e308, -1.7e308, 1.7e308, 1.7e308],
+        [1e-200, 3e-200, 5e-200, 1e-300],
+        [1.0, -1.0, 1e300, 0.0],
+        [-1e300] * 4,
+        [0.0] * 4,
+        [1e300, 1e-300, 0.0, -5e-324],
+    ],
+)
+def test_statistics_of_numbers_near_the_ends_of_the_range(values, piece, monkeypatch):
+    monkeypatch.setattr(compare, "PIECE", piece)
+    found = statistics_of(np.array(values))
+    exact = [Fraction(value) for value in values]
+    mean = sum(exact) / len(exact)
+    variance = sum((value - mean) ** 2 for value in exact) / len(exact)
+    scale = Fraction(2) ** 1100
+    std = Fraction(math.isqrt(int(variance * scale**2))) / scale
+    assert (found.minimum, found.maximum) == (min(values), max(values))
+    assert (found.mean, found.std) == pytest.approx((float(mean), float(std)), rel=1e-12, abs=0)
+
+
+def test_deviations_of_large_integers_are_exact():
+    assert statistics_of(np.array([2**62, 2**62 + 1])).std == 0.5
+    assert statistics_of(np.array([2**64 - 1, 2**64 - 3], np.uint64)).std == 1
+    assert statistics_of(np.array([-(2**63), 2**63 - 1])).std == pytest.approx(2**63)
 
 
 def test_statistics_of_large_integers_are_exact():
@@ -175,16 +211,19 @@ DIFFERENCES = [
     ([1.0, 2.0], [1.0, 2.0], (True, 0.0, 0.0, 1.0), "equal"),
     ([1.0, 2.5], [1.0, 2.0], (False, 0.5, 0.25, pytest.approx(6 / math.sqrt(7.25 * 5))), "apart"),
     ([np.nan, 1.0], [np.nan, 1.0], (True, 0.0, 0.0, 1.0), "NaN in one place"),
-    ([np.nan, 1.0], [2.0, 1.0], (False, np.inf, np.inf, 1.0), "NaN in A only"),
+    ([np.nan, 1.0], [2.0, 1.0], (False, np.inf, np.inf, None), "NaN in A only"),
     ([np.inf, 1.0], [np.inf, 1.0], (True, 0.0, 0.0, 1.0), "one infinity"),
-    ([np.inf, 1.0], [-np.inf, 1.0], (False, np.inf, np.inf, 1.0), "two infinities"),
-    ([np.inf, 1.0], [3.0, 1.0], (False, np.inf, np.inf, 1.0), "infinite in A only"),
-    ([3.0, 1.0], [np.inf, 1.0], (False, np.inf, np.inf, 1.0), "infinite in B only"),
+    ([np.inf, 1.0], [-np.inf, 1.0], (False, np.inf, np.inf, None), "two infinities"),
+    ([np.inf, 1.0], [3.0, 1.0], (False, np.inf, np.inf, None), "infinite in A only"),
+    ([3.0, 1.0], [np.inf, 1.0], (False, np.inf, np.inf, None), "infinite in B only"),
     ([1.0, 1.0], [0.0, 1.0], (False, 1.0, np.inf, pytest.approx(1 / math.sqrt(2))), "zero in B"),
     ([0.0, 0.0], [0.0, 0.0], (True, 0.0, 0.0, None), "zeros have no direction"),
     ([-0.0], [0.0], (True, 0.0, 0.0, None), "signs of zero"),
     ([1.0, -1.0], [-1.0, 1.0], (False, 2.0, 2.0, -1.0), "opposite"),
-    ([1e200], [1e200], (True, 0.0, 0.0, None), "squares beyond float64"),
+    ([1e300, 0.0], [1e300, 1e300], (False, 1e300, 1.0, pytest.approx(1 / math.sqrt(2))), "squares beyond it"),
+    ([1.7e308], [-1.7e308], (False, np.inf, 2.0, -1.0), "a distance beyond float64"),
+    ([1e-200, 0.0], [1e-200, 1e-200], (False, 1e-200, 1.0, pytest.approx(1 / math.sqrt(2))), "below it"),
+    ([5e-324], [1e-323], (False, 5e-324, 0.5, 1.0), "subnormal"),
     ([1e100], [1e100], (True, 0.0, 0.0, pytest.approx(1)), "products of squares beyond float64"),
     ([1e-100], [-1e-100], (False, 2e-100, 2.0, pytest.approx(-1)), "products of squares below float64"),
 ]
