@@ -1,12 +1,15 @@
 """`invert`: the recipe that undoes a recipe on what it makes of a checkpoint."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from ckpt_surgery import document_paths
 from ckpt_surgery.checking import read_recipe
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike, Size
+from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
@@ -15,7 +18,7 @@ from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import DataFile, Encoder
 from ckpt_surgery.inference.drafting import drafted
 from ckpt_surgery.inference.inverting import Inversion, Irreversible, inverted
-from ckpt_surgery.inference.trials import Trial, structure_problems, tried
+from ckpt_surgery.inference.trials import Trial, comes_back, structure_problems, tried
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.yaml_text import SCHEMA
 from ckpt_surgery.migration.recipes import MigratedRecipe
@@ -62,10 +65,12 @@ def invert(
 ) -> Inverse:
     """Draft the recipe that undoes a recipe: from what it makes of a checkpoint, back to the checkpoint.
 
-    `recipe`, `sources` and the options are what `plan` takes. Of several sources, the first comes back. It is
-    decided from the plan, without data: what the recipe moves, stacks, splits, casts to a wider type or
-    multiplies by a power of two comes back bit for bit; what it drops, rounds or computes from several leaves
-    does not, and `irreversible` says why. Leaves that the recipe added or took from the target are dropped.
+    `recipe`, `sources` and the options are what `plan` takes. Of several sources, the first comes back. What
+    the recipe moves, stacks, splits or casts to a wider type comes back bit for bit; what it drops, rounds or
+    computes from several leaves does not, and `irreversible` says why. What it multiplies or divides by a
+    power of two comes back where no number leaves the range of its dtype: with `check` these leaves are read
+    to find out, without it they are in `irreversible` too. Leaves that the recipe added or took from the
+    target are dropped.
 
     The draft is planned, and its keys, shapes and dtypes are compared with the source's. With `check` both
     recipes are also run in memory, region by region, on random values in place of the source's. `out` is the
@@ -95,18 +100,49 @@ def _inverse(prepared: Prepared, check: bool) -> Inverse:
     source = plan.inputs[0].name
     leaves = prepared.sources[source].leaves()
     inversion = inverted(plan, source, leaves)
-    text = drafted(inversion.findings, _header(plan, inversion)).text
     if not inversion.findings.formations:
-        return Inverse(text, inversion.irreversible, (), ())
+        return Inverse(_draft(plan, inversion), inversion.irreversible, (), ())
     try:
-        back = _planned_back(text, plan, prepared.memory, prepared.workers)
+        back = _planned_back(_draft(plan, inversion), plan, prepared.memory, prepared.workers)
     except SurgeryError as error:
         told = tuple(f"the draft is refused: {problem.message}" for problem in error.problems)
-        return Inverse(text, inversion.irreversible, told, ())
+        return Inverse(_draft(plan, inversion), inversion.irreversible, told, ())
+    inversion = _with_unproved(inversion, prepared, back, source, check)
     lost = frozenset(one.key for one in inversion.irreversible)
     problems = structure_problems(back, leaves, lost)
     trial = tried(plan, back) if check and not problems else Trial((), ())
-    return Inverse(text, inversion.irreversible, (*problems, *trial.problems), trial.sampled)
+    problems = (*problems, *trial.problems)
+    return Inverse(_draft(plan, inversion), inversion.irreversible, problems, trial.sampled)
+
+
+def _draft(plan: Plan, inversion: Inversion) -> str:
+    return drafted(inversion.findings, _header(plan, inversion)).text
+
+
+OUT_OF_RANGE = "a number leaves the range of its dtype, or is rounded at the end of it"
+NOT_PROVED = "it comes back only where no number leaves the range of its dtype, and no value was looked at"
+
+
+def _with_unproved(
+    inversion: Inversion, prepared: Prepared, back: Plan, source: str, check: bool
+) -> Inversion:
+    """Add the leaves that come back only within the range of their dtype, unless their values prove it.
+
+    Values are read if `check` is true.
+    """
+    sources, leaves = prepared.sources, prepared.sources[source].leaves()
+    reasons = {one.key: one.why for one in inversion.irreversible}
+
+    def read(name: str, leaf: Leaf, region: Region) -> np.ndarray:
+        return sources[name].read(leaf, region)
+
+    for key in sorted(inversion.scaled):
+        if not check:
+            reasons[key] = NOT_PROVED
+        elif not comes_back(leaves[key], source, prepared.plan, back, read):
+            reasons[key] = OUT_OF_RANGE
+    lost = tuple(Irreversible(key, reasons[key]) for key in leaves if key in reasons)
+    return replace(inversion, irreversible=lost)
 
 
 def _header(plan: Plan, inversion: Inversion) -> list[str]:

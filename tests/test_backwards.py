@@ -15,6 +15,7 @@ from ckpt_surgery.core.errors import PlanError, RecipeError, SurgeryError, Usage
 from ckpt_surgery.functions.layout import Transpose
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
+from tests.support.recipes import write_recipe
 
 THERE = """\
 version: 1
@@ -195,3 +196,27 @@ def test_drafts_on_random_values_are_refused_where_they_are_wrong(
     back = ckpt_surgery.invert(transposed, square)
     assert back.problems == ("`w` has other values at [0:3, 0:3], on random values",)
     assert ckpt_surgery.invert(transposed, square, check=False).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "number", "comes_back"),
+    [
+        ("x * 2", 3e38, False),
+        ("x * 2", 1.5, True),
+        ("x / 2", 1e-45, False),
+        ("x / 2", 1e-30, True),
+        ("x / 0.5", 3e38, False),
+        ("(x * 2).T", 3e38, False),
+        ("-x", 3e38, True),
+    ],
+)
+def test_values_decide_whether_doubled_and_halved_leaves_come_back(value, number, comes_back, tmp_path):
+    source = tmp_path / "source.npz"
+    np.savez(source, w=np.float32([[1, number]]), v=np.float32([1]))
+    recipe = write_recipe(tmp_path, f"version: 1\nrules:\n  - {{match: w, value: '{value}'}}\n")
+    found = ckpt_surgery.invert(recipe, source)
+    assert [one.key for one in found.irreversible] == ([] if comes_back else ["w"])
+    assert found.problems == ()
+    unread = ckpt_surgery.invert(recipe, source, check=False)
+    assert [one.key for one in unread.irreversible] == ([] if value == "-x" else ["w"])
+    assert run("invert", recipe, source).exit_code == (0 if comes_back else 3)

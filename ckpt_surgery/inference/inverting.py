@@ -46,6 +46,11 @@ class Inversion:
     irreversible: tuple[Irreversible, ...]
     """Leaves of the first source that do not come back, in its order."""
 
+    @property
+    def scaled(self) -> frozenset[str]:
+        """Keys of the leaves that come back only if no number leaves the range of its dtype."""
+        return frozenset(one.target for one in self.findings.formations if one.why == IN_RANGE)
+
 
 def inverted(plan: Plan, source: str, leaves: Mapping[str, Leaf]) -> Inversion:
     """What undoes a plan, for its first source, which has this name and these leaves."""

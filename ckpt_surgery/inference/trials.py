@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.blocks import read_regions
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.graph.evaluating import evaluate
+from ckpt_surgery.graph.evaluating import Reader, evaluate
 from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.inference.random_values import random_region
 from ckpt_surgery.planner.entries import HAS_ARRAY
@@ -20,6 +21,8 @@ MOST_ELEMENTS = 1 << 26
 """Elements that are compared at most; each leaf has its share."""
 SHARE = (1 << 12, 1 << 20)
 """Elements of a leaf that are compared at least, and at most."""
+COMPARED = 64 << 20
+"""Bytes of a leaf's values that are compared at once."""
 BOXES = 8
 """Regions of a larger leaf that are compared."""
 
@@ -94,6 +97,24 @@ def _flaw(step: Step, outputs: Mapping[str, Step], share: int) -> str | None:
     except SurgeryError as error:
         return f"cannot be run on random values: {error.problems[0].message}"
     return None
+
+
+def comes_back(leaf: Leaf, source: str, there: Plan, back: Plan, read: Reader) -> bool:
+    """Whether all values of a leaf come back, bit for bit. `read` reads leaves of the sources of `there`.
+
+    Raises SurgeryError where they cannot be read.
+    """
+    assert leaf.spec is not None
+    outputs = {step.leaf.key.text: step.value for step in there.steps}
+    value = next(step.value for step in back.steps if step.leaf.key.text == leaf.key.text)
+
+    def forwards(_: str, made: Leaf, region: Region) -> np.ndarray:
+        return evaluate(outputs[made.key.text], region, read)
+
+    return all(
+        evaluate(value, region, forwards).tobytes() == np.asarray(read(source, leaf, region)).tobytes()
+        for region in read_regions(leaf, COMPARED)
+    )
 
 
 def _random(source: str, leaf: Leaf, region: Region) -> np.ndarray:
