@@ -147,7 +147,7 @@ class Cast(Function):
     def permits(self, result: np.ndarray) -> np.ndarray | None:
         if self.on_overflow != "inf":
             return None
-        return ~np.isfinite(converted(result, computation(self.dtype)))
+        return np.asarray(~np.isfinite(converted(result, computation(self.dtype))))
 
     def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
         return manifests[0] if manifests[0].spec.dtype == self.dtype else None

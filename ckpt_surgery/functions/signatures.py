@@ -111,7 +111,7 @@ def call_problem(signature: Signature, positional: int, keywords: tuple[str, ...
     """The message for a call that does not fit the signature, or None."""
     names = [p.name for p in signature.parameters]
     if positional > len(names) and not signature.collects:
-        return f"`{signature.name}` takes {_counted(len(names))}, {positional} given: {_usage(signature)}"
+        return f"`{signature.name}` takes {_counted(len(names))}, {positional} given: {usage(signature)}"
     for keyword in keywords:
         if keyword in names[:positional] and keyword in signature.keywords:
             return f"`{signature.name}`: `{keyword}` is given twice"
@@ -119,9 +119,9 @@ def call_problem(signature: Signature, positional: int, keywords: tuple[str, ...
             return f"`{signature.name}` has no argument `{keyword}`{did_you_mean(keyword, names)}"
     for parameter in signature.parameters[positional:]:
         if not parameter.by_name and parameter.name in keywords:
-            return f"`{signature.name}`: `{parameter.name}` has to be given by position: {_usage(signature)}"
+            return f"`{signature.name}`: `{parameter.name}` has to be given by position: {usage(signature)}"
         if parameter.required and parameter.name not in keywords:
-            return f"`{signature.name}` needs `{parameter.name}`: {_usage(signature)}"
+            return f"`{signature.name}` needs `{parameter.name}`: {usage(signature)}"
     return None
 
 
@@ -129,7 +129,7 @@ def _counted(arguments: int) -> str:
     return {0: "no arguments", 1: "at most one argument"}.get(arguments, f"at most {arguments} arguments")
 
 
-def _usage(signature: Signature) -> str:
+def usage(signature: Signature) -> str:
     """The parameters as messages show them: `pad(x, axis, to, [value])`."""
     shown = [p.name if p.required else f"[{p.name}]" for p in signature.parameters]
     return f"{signature.name}({', '.join(shown)})"

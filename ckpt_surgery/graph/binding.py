@@ -1,15 +1,20 @@
 """Arguments of a call: arrays become inputs of a function, everything else its fields."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.text import abridged
 from ckpt_surgery.functions.base import Function, Number
 from ckpt_surgery.functions.fields import Mismatch, typed, wanted
-from ckpt_surgery.functions.signatures import Parameter, Signature, call_problem, signature_of
+from ckpt_surgery.functions.signatures import Parameter, Signature, call_problem, signature_of, usage
 from ckpt_surgery.graph.nodes import Array
 
 LONGEST_TEXT = 4096
@@ -54,13 +59,37 @@ def bind(
     inputs: list[Array] = []
     for parameter in signature.parameters:
         if parameter.name in given:
-            _place(parameter, given[parameter.name], called, fields, inputs)
+            with _explained(signature, parameter, given[parameter.name]):
+                _place(parameter, given[parameter.name], called, fields, inputs)
     if cls.remaining is not None:
         free = {k: v for k, v in keywords.items() if k not in signature.keywords}
         fields[cls.remaining] = tuple(
             (k, _static(v, signature.free, f"`{k}` of `{called}`")) for k, v in free.items()
         )
     return _bound(cls, signature, fields, tuple(inputs))
+
+
+@contextmanager
+def _explained(signature: Signature, parameter: Parameter, value: Any) -> Iterator[None]:
+    """Add the order of the parameters to an error about one of them, and where a dtype belongs."""
+    try:
+        yield
+    except FunctionError as error:
+        if isinstance(value, str) and _takes_dtype(parameter):
+            raise  # it is no dtype, which was said
+        named, text = "", abridged(value)
+        dtype = next((p.name for p in signature.parameters if _takes_dtype(p)), None)
+        if dtype is not None and isinstance(value, str) and value in DTYPES:
+            named = f"{text} is a dtype: give it by name, {dtype}={text}. "
+        first, *more = error.problems
+        hint = first.hint or f"{named}The arguments are {usage(signature)}."
+        raise FunctionError(replace(first, hint=hint), *more) from None
+
+
+def _takes_dtype(parameter: Parameter) -> bool:
+    """Whether a parameter is a dtype."""
+    annotations = (parameter.annotation, *typing.get_args(parameter.annotation))
+    return any(typing.get_origin(annotation) is np.dtype for annotation in annotations)
 
 
 def _given(signature: Signature, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ the elements that are made of NaN or infinity of a leaf, and for those that `all
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from types import EllipsisType
 
 import numpy as np
 
@@ -73,7 +74,8 @@ class Evaluator:
             block, marks = self._marked(value, piece, known)
             spoiled = ~finite(block)
             reasons = np.zeros(piece.shape, MARK) if marks is None else marks
-            permitted[(..., *piece.within(region))] = spoiled & (reasons == PERMITTED)
+            cut: tuple[EllipsisType | slice, ...] = (..., *piece.within(region))  # an array even of no axes
+            permitted[cut] = spoiled & (reasons == PERMITTED)
             refused = spoiled & (reasons == 0)
             count += int(np.count_nonzero(refused))
             if first is None and refused.any():

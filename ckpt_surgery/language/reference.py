@@ -79,6 +79,7 @@ GROUPS: Mapping[str, str] = {
     "indexing": "Elements by their places",
     "joining": "Lists of arrays",
     "dtypes": "Types",
+    "nonfinite": "NaN and infinity",
     "arithmetic": "Arithmetic",
     "reductions": "Reductions",
     "resizing": "Sizes",

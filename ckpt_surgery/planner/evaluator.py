@@ -120,6 +120,8 @@ class Evaluator:
         self._leaves = {name: sources[name] for name in trees}
         self.names: Names = {**constants, **sources, "target": target}
         self._watches: dict[int, Watch] = defaultdict(lambda: Watch(limits.matching))
+        self.failed: set[str] = set()
+        """Texts of the keys whose values could not be made."""
         self._counts: dict[str, int] = {}
         self._ranges: dict[tuple[int, int], Ranges | None] = {}
         self._given = {
@@ -263,11 +265,13 @@ class Evaluator:
         """
         value = self.evaluate(rule, field, expression, names, text, key.text)
         if value is FAILED:
+            self.failed.add(key.text)
             return None
         try:
             ref = self.problems.ref(rule)
             made = computed(value, model, key, ref, replaced)
         except SurgeryError as error:
+            self.failed.add(key.text)
             self.problems.at(rule, field, error, text)
             return None
         try:

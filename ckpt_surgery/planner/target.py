@@ -138,6 +138,8 @@ def fitted(
     missing: list[str] = []
     misfits: list[tuple[Entry, Notice]] = []
     for text, leaf in _located(target, evaluator).items():
+        if text in evaluator.failed:
+            continue  # no other leaf is to be blamed for not being what its value would have been
         offered = (
             given.get(text)
             or matched.get(text)

@@ -47,11 +47,15 @@ class Gap:
 
     def __add__(self, other: "Gap") -> "Gap":
         a, b = max(self.exponent_a, other.exponent_a), max(self.exponent_b, other.exponent_b)
+        dot, norm_a, norm_b = self._scaled_to(a, b)
+        other_dot, other_norm_a, other_norm_b = other._scaled_to(a, b)
         return Gap(
             self.same and other.same,
             max(self.max_abs, other.max_abs),
             max(self.max_rel, other.max_rel),
-            *(one + two for one, two in zip(self._scaled_to(a, b), other._scaled_to(a, b), strict=True)),
+            dot + other_dot,
+            norm_a + other_norm_a,
+            norm_b + other_norm_b,
             a,
             b,
             self.angle and other.angle,
@@ -94,9 +98,11 @@ def gap(a: np.ndarray, b: np.ndarray, tolerance: Tolerance = EXACT) -> Gap:
         exponents = exponent_of(u), exponent_of(v)
         u, v = scaled_down(u, exponents[0]), scaled_down(v, exponents[1])
         close = same if tolerance.exact else same | _close(apart, wide_y, tolerance)
-        products = [float(np.vdot(p, q).real) for p, q in ((u, v), (u, u), (v, v))]
+        dot, norm_a, norm_b = [float(np.vdot(p, q).real) for p, q in ((u, v), (u, u), (v, v))]
     angle = bool((finite | same).all())
-    return Gap(bool(close.all()), float(apart.max()), float(relative.max()), *products, *exponents, angle)
+    return Gap(
+        bool(close.all()), float(apart.max()), float(relative.max()), dot, norm_a, norm_b, *exponents, angle
+    )
 
 
 def _halved(x: np.ndarray, y: np.ndarray) -> np.ndarray:

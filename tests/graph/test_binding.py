@@ -203,3 +203,34 @@ def test_calls_are_checked_without_values(
 
 def test_sqrt_of_an_array_is_not_a_constant() -> None:
     assert called("sqrt", A) == one(Sqrt(), A)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("arange", [24, "float32"]),
+        ("arange", [0, 24, "float32"]),
+        ("zeros", ["float32", (2, 3)]),
+        ("ones", ["bfloat16", 3]),
+        ("full", [(2, 3), "float32", 1.0]),
+        ("init", ["normal", "float32", (2, 3)]),
+        ("cast", ["float16", A]),
+    ],
+)
+def test_a_dtype_in_the_place_of_another_argument_is_told_where_it_belongs(name, arguments):
+    with pytest.raises(FunctionError) as caught:
+        bind(registry()[name], arguments, {}, {"leaf_key": "k"})
+    [problem] = caught.value.problems
+    dtype = next(value for value in arguments if isinstance(value, str) and value != "normal")
+    assert f"dtype='{dtype}'" in (problem.hint or "")
+
+
+def test_other_arguments_in_the_wrong_place_show_the_order():
+    for name, arguments in {
+        "pad": [A, 0, 9, "edge"],
+        "repeat": [A, "3", 0],
+        "zeros": [2, 3],
+    }.items():
+        with pytest.raises(FunctionError) as caught:
+            bind(registry()[name], arguments, {}, {})
+        assert f"{name}(" in (caught.value.problems[0].hint or ""), name
