@@ -5,13 +5,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import Interrupted, PlanError
 from ckpt_surgery.engine import worker
-from ckpt_surgery.graph import evaluating
+from ckpt_surgery.graph.checked import Computed, Evaluator
 from tests.support.merging import Arrays, arrays, loaded, save_config, save_model
 
 CONFIG: dict[str, Any] = {
@@ -73,13 +72,13 @@ def test_a_merge_that_was_interrupted_goes_on_with_the_rest(
     workers: int, config: Path, whole: Arrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = interrupted_merge(config, monkeypatch, workers)
-    real, computed = evaluating.evaluate, []
+    real, computed = Evaluator.compute, []
 
-    def counted(value: Any, *others: Any) -> np.ndarray:
+    def counted(evaluator: Evaluator, value: Any, *others: Any) -> Computed:
         computed.append(value)
-        return real(value, *others)
+        return real(evaluator, value, *others)
 
-    monkeypatch.setattr(worker, "evaluate", counted)
+    monkeypatch.setattr(Evaluator, "compute", counted)
     done = ckpt_surgery.merge(config, out, workers=workers, resume=True)
     assert len(computed) == len(done.plan.steps) - DONE
     assert_same(out, whole)

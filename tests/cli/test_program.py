@@ -17,7 +17,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from ckpt_surgery.core.errors import Interrupted
-from ckpt_surgery.engine import worker
+from ckpt_surgery.graph.checked import Evaluator
 from tests.support.checkpoints import restored
 from tests.support.command_line import run
 
@@ -443,7 +443,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path, monkeypatch: pytes
     words = shlex.split(hint.partition(": ")[2])
     assert words == ["ckpt-surgery", *command, "--resume"]
     writes: list[Any] = []
-    monkeypatch.setattr(worker, "evaluate", lambda *given: writes.append(given))
+    monkeypatch.setattr(Evaluator, "compute", lambda *given: writes.append(given))
     again = run(*words[1:])
     assert (again.exit_code, writes) == (0, []), again.output
     np.testing.assert_array_equal(restored(tmp_path / "out")["a b"], np.arange(6.0) * 2)

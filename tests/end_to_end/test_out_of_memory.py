@@ -10,7 +10,7 @@ import pytest
 
 from ckpt_surgery import api, inspecting, preparing, saved_plans
 from ckpt_surgery.cli import render_inspection
-from ckpt_surgery.engine import worker
+from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.report import values
 from tests.support.command_line import run
 
@@ -29,7 +29,7 @@ def exhaust(*_: Any, **__: Any) -> Any:
 def test_a_leaf_and_the_budget_are_named(
     recipe: Callable[[str], Path], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "evaluate", exhaust)
+    monkeypatch.setattr(Evaluator, "compute", exhaust)
     path = recipe("version: 1\nrules: [{match: b, value: x + 1}]\n")
     done = run("apply", path, model, tmp_path / "x.npz", "--memory", "256MiB", "-q")
     assert done.exit_code == 1
