@@ -209,8 +209,12 @@ def wrong_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every formation of a square array is turned about, as a wrong layout would do it."""
     right = by_values.found_by_values
 
-    def wrong(*sides: Any) -> list[Any]:
-        return [replace(one, value=Value("x.T")) if one.target == "square" else one for one in right(*sides)]
+    def wrong(*sides: Any) -> by_values.ByValues:
+        said = right(*sides)
+        turned = [
+            replace(one, value=Value("x.T")) if one.target == "square" else one for one in said.formations
+        ]
+        return replace(said, formations=tuple(turned))
 
     monkeypatch.setattr("ckpt_surgery.inference.finding.found_by_values", wrong)
 

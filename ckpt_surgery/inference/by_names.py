@@ -13,6 +13,7 @@ from ckpt_surgery.inference.families import families
 from ckpt_surgery.inference.fits import Fit, fits
 from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Undecided, Value
 from ckpt_surgery.inference.layouts import Layout, expression
+from ckpt_surgery.inference.leftovers import MOST_CANDIDATES
 from ckpt_surgery.inference.members import member
 from ckpt_surgery.inference.names import Names
 from ckpt_surgery.inference.pairing import Open, Pair, paired
@@ -183,7 +184,8 @@ def _resembling(
         near.setdefault(b, []).append((score, a))
     for b in sorted(near):
         best = sorted(near[b], key=lambda found: -found[0])[:_MOST_RESEMBLING]
-        candidates = tuple(Candidate(left[a].keys, "", score, "") for score, a in best)
+        keys = [(key, score) for score, a in best for key in left[a].keys]
+        candidates = tuple(Candidate((key,), "", score, "") for key, score in keys[:MOST_CANDIDATES])
         why = "names resemble these, but neither sizes nor values fit"
         yield Undecided(right[b].keys, why, candidates)
 

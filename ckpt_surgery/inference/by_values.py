@@ -5,7 +5,7 @@ of one leaf; one leaf of a stack, or several leaves of one array; stacks in odd 
 arrays that are put together of parts.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,18 +31,30 @@ MOST_SOURCES = 8
 """How many sources with equal values are tried for a leaf."""
 
 
+@dataclass(frozen=True)
+class ByValues:
+    """What sums propose, in no order."""
+
+    formations: tuple[Formation, ...]
+    reordered: Mapping[str, tuple[str, ...]]
+    """Leaves of the target that hold the elements of these leaves of the source in an unknown order."""
+
+
 def found_by_values(
     source: Side, target: Side, resembles: Resembles, decided: Collection[str] = ()
-) -> list[Formation]:
-    """The formations that sums propose, in no order. Arrays of one repeated value are left to names.
+) -> ByValues:
+    """Find the leaves of the source whose elements the leaves of the target hold.
 
-    `decided`: leaves of the target that are left out.
+    Arrays of one repeated value are left to names. `decided`: leaves of the target that are left out.
     """
     dtypes = {leaf.spec.dtype for leaf in target.leaves.values() if leaf.spec is not None}
-    found: list[Formation] = []
+    formations: list[Formation] = []
+    reordered: dict[str, tuple[str, ...]] = {}
     for dtype in sorted(dtypes, key=lambda one: one.name):
-        found += _Search(source, target, dtype, resembles, decided).all()
-    return found
+        search = _Search(source, target, dtype, resembles, decided)
+        formations += search.all()
+        reordered |= search.reordered()
+    return ByValues(tuple(formations), reordered)
 
 
 @dataclass
@@ -69,6 +81,7 @@ class _Search:
             self.every.setdefault((one.size, one.total), []).append(key)
         for group in (*singles(given), *gathered(self.source.families, given)):
             self._add(group)
+        self.families = {key: family.template for family in self.source.families for key in family.keys}
         self.parts = Parts(self.source, self.target, self.dtype)
 
     def _add(self, group: Stack) -> None:
@@ -93,6 +106,16 @@ class _Search:
         for key in self._missing():
             self._of_concat(key)
         return list(self.found.values())
+
+    def reordered(self) -> dict[str, tuple[str, ...]]:
+        """The leaves that are left over, though the source has all of their elements."""
+        found: dict[str, tuple[str, ...]] = {}
+        for make in (gathered, siblings):
+            for wanted in (*self._missing_singles(), *self._missing_groups(make)):
+                alike = self.sources.get((wanted.size, wanted.total), [])
+                for group in self._nearest(alike, wanted.keys[0])[:1]:
+                    found |= {key: group.keys for key in wanted.keys if key not in found}
+        return found
 
     def _missing(self) -> list[str]:
         return [key for key in self.wanted if key not in self.found]
@@ -130,7 +153,10 @@ class _Search:
                     return
 
     def _slices(self, sums: Words, size: int, key: str) -> tuple[str, ...]:
-        """A leaf for each of these sums, none of them twice; fewer where there is none."""
+        """A leaf for each of these sums, none of them twice; fewer where there is none.
+
+        Leaves of one repeated value belong to it only beside others of their family.
+        """
         keys: list[str] = []
         for total in sums:
             alike = self.every.get((size, int(total)), [])[:MOST_OF_EQUAL_SUM]
@@ -138,7 +164,8 @@ class _Search:
             if not candidates:
                 break
             keys.append(max(candidates, key=lambda one: self.resembles(one, key)))
-        return tuple(keys)
+        telling = {self.families[one] for one in keys if not self.given[one].constant}
+        return tuple(keys) if telling >= {self.families[one] for one in keys} else ()
 
     def _only(self, wanted: Stack, group: Stack, why: str = "") -> bool:
         """Take the leaves of a group, in an order that gives all of what is wanted."""

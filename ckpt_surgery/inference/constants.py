@@ -4,27 +4,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ckpt_surgery.inference.comparing import equal_elements
-from ckpt_surgery.inference.families import family_of
+from ckpt_surgery.inference.families import Family, Numbers, Template, family_of
 from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
-from ckpt_surgery.inference.formations import Formation
+from ckpt_surgery.inference.formations import Formation, Value
 from ckpt_surgery.inference.sides import Side
 
 
 def of_families(source: Side, target: Side, decided: Mapping[str, Formation]) -> Iterator[Formation]:
     """The formations of leaves that are decided by those of other members of their family.
 
-    A member is decided by another one with the same value: its sources are the leaves with its own indices in
-    the families of the other's sources. All of them have to hold the same repeated value as the leaf itself.
+    A member is decided by the others, where these agree: its sources are the leaves with its own indices in
+    the families of the others' sources. All of them have to hold the same repeated value as the leaf itself.
     """
     of_sources, of_targets = family_of(source.families), family_of(target.families)
     for family in target.families:
-        known = next((decided[key] for key in family.keys if key in decided), None)
-        if known is None:
+        members = [decided[key] for key in family.keys if key in decided]
+        known = members[0] if members else None
+        if known is None or len({_origin(one, of_sources, of_targets) for one in members} | {None}) != 2:
             continue
-        numbers = of_targets[known.target][1]
         origins = [of_sources[key] for key in known.sources]
-        if any(indices != numbers for _, indices in origins):
-            continue
         for indices, key in family.members.items():
             keys = [origin.members.get(indices) for origin, _ in origins]
             names = tuple(name for name in keys if name is not None)
@@ -33,6 +31,17 @@ def of_families(source: Side, target: Side, decided: Mapping[str, Formation]) ->
             made = replace(known, target=key, sources=names)
             if equal_elements(made, source, target):
                 yield made
+
+
+def _origin(
+    one: Formation, of_sources: Mapping[str, tuple[Family, Numbers]], of_targets: Mapping[str, tuple[Family, Numbers]]
+) -> tuple[Value, tuple[Template, ...]] | None:
+    """What a member is made of, where it has the indices of its sources; None where they differ."""
+    numbers = of_targets[one.target][1]
+    origins = [of_sources[key] for key in one.sources]
+    if any(indices != numbers for _, indices in origins):
+        return None
+    return one.value, tuple(family.template for family, _ in origins)
 
 
 def same_constant(source: Side, keys: tuple[str, ...], target: Side, key: str) -> bool:

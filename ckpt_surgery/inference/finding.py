@@ -4,16 +4,21 @@
 numbers; what names say about the rest, and whether values allow it; and what nobody can tell.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
+
+import numpy as np
 
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.by_names import found_by_names
 from ckpt_surgery.inference.by_values import found_by_values
 from ckpt_surgery.inference.constants import of_families, same_constant
+from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.formations import (
+    Candidate,
     Conflict,
     Evidence,
     Findings,
@@ -26,9 +31,11 @@ from ckpt_surgery.inference.learned import found_by_operations
 from ckpt_surgery.inference.leftovers import MAYBE, leftovers
 from ckpt_surgery.inference.name_checks import checked
 from ckpt_surgery.inference.possible_layouts import layouts
+from ckpt_surgery.inference.proving import COMPARED
 from ckpt_surgery.inference.sides import Side, equal_values
 from ckpt_surgery.inference.values import X, cast
 
+REORDERED = "the values are those of SRC in another order, which no expression that is tried here gives"
 _ALONE = "nothing in SRC has its size and kind; a listing has no value for it"
 _MOST_ROUNDS = 4
 """How often names are asked about what is left."""
@@ -74,6 +81,8 @@ class _Search:
     formations: dict[str, Formation] = field(default_factory=dict)
     undecided: list[Undecided] = field(default_factory=list)
     from_target: list[str] = field(default_factory=list)
+    reordered: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Leaves of the target that hold the elements of these leaves of the source in an unknown order."""
     operations: dict[str, None] = field(default_factory=dict)
     """Sums and products that some leaves show."""
     shared: Shared = Shared.NONE
@@ -87,28 +96,40 @@ class _Search:
 
     def by_values(self) -> None:
         """What sums say."""
-        for one in found_by_values(self.source, self.target, resemblance, self.formations):
-            self.formations[one.target] = one
+        said = found_by_values(self.source, self.target, resemblance, self.formations)
+        self.formations.update((one.target, one) for one in said.formations)
+        self.reordered.update(said.reordered)
+        for key, sources in self.reordered.items():
+            self.undecided.append(Undecided((key,), REORDERED, (Candidate(sources, "", 1.0, _how(sources)),)))
         self.shared = self._share()
         for one in of_families(self.source, self.target, self.formations):
             self.formations[one.target] = one
 
     def _share(self) -> Shared:
-        """How much of the target is proved; leaves of one repeated value count for nothing."""
-        known = self.target.fingerprints
-        telling = {key: next(iter(one.values())) for key, one in known.items()}
-        total = sum(one.size for one in telling.values() if not one.constant)
-        proved = sum(one.size for key, one in telling.items() if key in self.formations)
-        if total and not proved:
+        """Measure how much of the target is in the source.
+
+        Leaves of one repeated value count for nothing, and neither do counters, masks and indices beside
+        weights: a model that was just initialised has the same ones.
+        """
+        telling = _telling(self.target)
+        if not telling and not _telling(self.source):
+            return Shared.SHARED  # constants are all that there is on both sides
+        weights = {key: one for key, one in telling.items() if _is_weight(self.target.dtype_of(key))}
+        counted = weights or telling
+        there = self.formations.keys() | self.reordered.keys()
+        total = sum(one.size for one in counted.values())
+        common = sum(one.size for key, one in counted.items() if key in there)
+        if not common:
             return Shared.UNRELATED
-        return Shared.SHARED if 2 * proved >= total else Shared.PARTLY
+        return Shared.SHARED if 2 * common >= total else Shared.PARTLY
 
     def of_equal_keys(self) -> None:
         """Leaves that are there on both sides, and equal."""
         for key in self._missing():
             here, there = self.target.leaves[key], self.source.leaves.get(key)
             if there is not None and self._equal(there, here):
-                self.formations[key] = Formation(key, (key,), X, Evidence.VALUES)
+                evidence = Evidence.ONLY_LAYOUT if here.spec is None else Evidence.VALUES
+                self.formations[key] = Formation(key, (key,), X, evidence)
             elif self.values and same_constant(self.source, (key,), self.target, key):
                 self._rearrange_constant(there, here)
 
@@ -194,13 +215,15 @@ class _Search:
         alone = [key for key in self._missing() if key not in open_keys]
         left = leftovers(self._leaves(self.source, self._dropped()), self._leaves(self.target, alone))
         self.held = left.held
+        maybe: dict[tuple[Candidate, ...], list[str]] = {}
         for key in alone:
             if key in left.candidates:
-                self.undecided.append(Undecided((key,), MAYBE, left.candidates[key]))
+                maybe.setdefault(left.candidates[key], []).append(key)
             elif not self.values:
                 self.undecided.append(Undecided((key,), _ALONE))
             else:
                 self.from_target.append(key)
+        self.undecided += [Undecided(tuple(keys), MAYBE, candidates) for candidates, keys in maybe.items()]
 
     @staticmethod
     def _leaves(side: Side, keys: Iterable[str]) -> list[Leaf]:
@@ -221,10 +244,11 @@ class _Search:
         return Found(findings, self.shared)
 
     def _missing(self) -> list[str]:
-        return [key for key in self.target.leaves if key not in self.formations]
+        return [key for key in self.target.leaves if key not in self.formations and key not in self.reordered]
 
     def _used(self) -> set[str]:
-        return {key for one in self.formations.values() for key in one.sources}
+        made = (one.sources for one in self.formations.values())
+        return {key for sources in (*made, *self.reordered.values()) for key in sources}
 
     def _dropped(self) -> list[str]:
         """Leaves of the source that feed nothing, and could not be what is undecided."""
@@ -234,14 +258,40 @@ class _Search:
         return [key for key in self.source.leaves if key not in used]
 
     def _conflicts(self) -> Iterable[Conflict]:
-        """Leaves whose own key is in the source, with other values than theirs."""
-        for key, one in self.formations.items():
-            namesake = self.source.leaves.get(key)
-            proved = one.evidence in (Evidence.VALUES, Evidence.ARITHMETIC)
-            if not proved or namesake is None or key in one.sources:
-                continue
-            if namesake.spec == self.target.leaves[key].spec:
-                yield Conflict(key, one.sources, (key,))
+        """Leaves that names alone would make of other leaves than values do."""
+        compared = {key: one for key, one in self.formations.items() if one.evidence in COMPARED}
+        if not self.values or not compared:
+            return
+        named = found_by_names(self.source.leaves.values(), self.target.leaves.values()).formations
+        by_names = {one.target: one.sources for one in named}
+        for key, one in compared.items():
+            names = by_names.get(key, one.sources)
+            if names != one.sources and not self._alike(names, one.sources):
+                yield Conflict(key, one.sources, names)
+
+    def _alike(self, some: Sequence[str], others: Sequence[str]) -> bool:
+        """Whether leaves of the source hold the same elements, so that values cannot contradict names."""
+        totals = []
+        for keys in (some, others):
+            known = [self.source.fingerprints.get(key) for key in keys]
+            totals.append([None if one is None else next(iter(one.values())).total for one in known])
+        return None not in totals[0] and totals[0] == totals[1]
+
+
+def _how(sources: Sequence[str]) -> str:
+    """How a leaf would be made of these leaves."""
+    return "same" if len(sources) == 1 else "stack"
+
+
+def _telling(side: Side) -> dict[str, Fingerprint]:
+    """The leaves that do not repeat one value."""
+    own = {key: next(iter(known.values())) for key, known in side.fingerprints.items()}
+    return {key: one for key, one in own.items() if not one.constant}
+
+
+def _is_weight(dtype: np.dtype[Any]) -> bool:
+    """True for dtypes of weights, quantized ones included; False for those of counters, masks and indices."""
+    return kind_of(dtype) in ("f", "c") or (kind_of(dtype) in ("i", "u") and dtype.itemsize == 1)
 
 
 def _possible(one: Undecided) -> bool:

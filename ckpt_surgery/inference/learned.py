@@ -47,7 +47,8 @@ def found_by_operations(
             continue
         changed = _changed(operation, source, given, wanted)
         known = {key: target.fingerprints[key] for key in wanted}
-        for one in found_by_values(changed, replace(target, leaves=wanted, fingerprints=known), resembles):
+        said = found_by_values(changed, replace(target, leaves=wanted, fingerprints=known), resembles)
+        for one in said.formations:
             value = _after(operation, one.value)
             if value is not None:
                 found[one.target] = replace(one, value=value, evidence=Evidence.ARITHMETIC)

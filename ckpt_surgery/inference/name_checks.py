@@ -8,6 +8,7 @@ import numpy as np
 
 from ckpt_surgery.inference.arithmetic import operations
 from ckpt_surgery.inference.by_names import ByNames
+from ckpt_surgery.inference.comparing import equal_elements
 from ckpt_surgery.inference.constants import same_constant
 from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Undecided, Value
@@ -45,9 +46,11 @@ def checked(said: ByNames, source: Side, target: Side, shared: bool) -> Checked:
     left_open: list[Undecided] = []
     for row in _rows(said.formations):
         made = check.made(row)
-        if made is None and (shared or any(map(check.overlaps, row))):
+        targets = [one.target for one in row]
+        related = not check.reordered.isdisjoint(targets) or any(map(check.overlaps, row))
+        if made is None and (shared or related):
             candidates = tuple(Candidate(one.sources, str(one.value), 1.0, "same") for one in row[:1])
-            left_open.append(Undecided(tuple(one.target for one in row), DIFFERENT, candidates))
+            left_open.append(Undecided(tuple(targets), DIFFERENT, candidates))
         else:
             formations += row if made is None else made
     for one in said.undecided:
@@ -73,6 +76,8 @@ class _Check:
     target: Side
     operations: dict[str, None] = field(default_factory=dict)
     """Those that were found so far, in order."""
+    reordered: set[str] = field(default_factory=set)
+    """Leaves that hold the source's values after arithmetic, in an unknown order."""
 
     def made(self, row: Sequence[Formation]) -> list[Formation] | None:
         """The formations of leaves with the same sources; None where the values are others."""
@@ -81,9 +86,12 @@ class _Check:
         return self._after_arithmetic(row[0].sources, [one.target for one in row])
 
     def _holds(self, one: Formation) -> bool:
-        """Whether a leaf without axes to speak of is what its name says."""
+        """Whether a leaf of repeated values, or one without values, is what its name says."""
         leaf = self.target.leaves[one.target]
         if same_constant(self.source, one.sources, self.target, one.target):
+            return True
+        repeats = _repeats(self.source, one.sources) or _repeats(self.target, [one.target])
+        if repeats and equal_elements(one, self.source, self.target):
             return True
         if self.target.is_array(one.target):
             return False
@@ -105,15 +113,16 @@ class _Check:
         )
 
     def decided(self, one: Undecided) -> list[Formation]:
-        """What values decide of what names leave open."""
+        """What values decide of what names leave open; constants only where names leave the order alone open."""
+        only = len({candidate.sources for candidate in one.candidates}) == 1
         for candidate in one.candidates:
             if candidate.how == "same" and len(candidate.sources) == len(one.targets):
                 pairs = list(zip(candidate.sources, one.targets, strict=True))
-                found = [self._single(key, name, candidate) for name, key in pairs]
+                found = [self._single(key, name, candidate, only) for name, key in pairs]
                 if all(found):
                     return [formation for formations in found if formations for formation in formations]
             elif candidate.how == "stack" and len(one.targets) == 1:
-                made = self._single(one.targets[0], candidate.sources, candidate)
+                made = self._single(one.targets[0], candidate.sources, candidate, only)
                 if made:
                     return made
             elif candidate.how == "unstack" and len(candidate.sources) == 1:
@@ -123,10 +132,10 @@ class _Check:
         return []
 
     def _single(
-        self, key: str, sources: str | tuple[str, ...], candidate: Candidate
+        self, key: str, sources: str | tuple[str, ...], candidate: Candidate, only: bool
     ) -> list[Formation] | None:
         names = (sources,) if isinstance(sources, str) else sources
-        if same_constant(self.source, names, self.target, key) and candidate.value:
+        if only and candidate.value and same_constant(self.source, names, self.target, key):
             why = "all elements are equal, so any order gives the same"
             return [Formation(key, names, Value(candidate.value), Evidence.VALUES, why)]
         return self._after_arithmetic(names, [key])
@@ -153,6 +162,7 @@ class _Check:
                 values = [(key, member(layout, value, stacked, place, array=True)) for place, key in places]
                 self.operations[operation] = None
                 return [self._formation(key, keys, one, dtype.dtype) for key, one in values]
+            self.reordered.update(wanted)
         return None
 
     def _formation(
@@ -170,6 +180,12 @@ def _bare(text: str) -> str:
     depths = itertools.accumulate({"(": 1, ")": -1}.get(letter, 0) for letter in text)
     around_all = text.startswith("(") and list(depths).index(0) == len(text) - 1
     return text[1:-1] if around_all else text
+
+
+def _repeats(side: Side, keys: Sequence[str]) -> bool:
+    """True if each of these leaves repeats one value, so that the search by values leaves them out."""
+    parts = list(_fingerprints(side, keys))
+    return len(parts) == len(keys) and all(part.constant for part in parts)
 
 
 def _telling_slices(of: Fingerprint) -> set[int]:

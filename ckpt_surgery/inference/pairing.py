@@ -161,9 +161,9 @@ class _Table:
     def open(self, targets: Iterable[Subfamily]) -> Iterator[Open]:
         """Subfamilies of the target that have candidates, in this order."""
         for target in targets:
-            likely = [pair for pair in self._by_target.get(id(target), ()) if pair.score >= LEAST]
-            if likely:
-                yield Open(target, tuple(likely[:_MOST_CANDIDATES]))
+            rivals = self._by_target.get(id(target), [])
+            if rivals and rivals[0].score >= LEAST:
+                yield Open(target, tuple(rivals[:_MOST_CANDIDATES]))
 
 
 def _stands_out(rivals: Sequence[Pair]) -> bool:

@@ -59,10 +59,8 @@ class Stack:
 
     @property
     def constant(self) -> bool:
-        """Whether all elements of all members are equal."""
-        return len({part.low for part in self.parts if part.constant} | {None}) == 2 and all(
-            part.constant for part in self.parts
-        )
+        """Whether every member repeats one value, so that their sums are no evidence, not even together."""
+        return all(part.constant for part in self.parts)
 
 
 def single(key: str, fingerprint: Fingerprint) -> Stack:

@@ -26,7 +26,7 @@ SHARES = [
     ({"a": A, "b": C, "c": C[::-1]}, Shared.PARTLY),
     ({"a": C}, Shared.UNRELATED),
     ({"a": A, "b": np.ones((9, 9), "f4")}, Shared.SHARED),  # ones count for nothing
-    ({"a": np.ones((4, 6), "f4")}, Shared.SHARED),
+    ({"a": np.ones((4, 6), "f4")}, Shared.UNRELATED),
 ]
 
 
