@@ -36,12 +36,15 @@ class Analogies:
 
     def __init__(self, choices: Iterable[Choice]) -> None:
         self._ways: dict[tuple[object, ...], set[_Way]] = {}
+        self._plain: dict[tuple[object, ...], set[bool]] = {}
+        """By the endings: whether axes keep their order, of any number of axes."""
         for choice in choices:
             if len(choice.layouts) == 1 and choice.pair.source.numeric:
                 way = _way(choice.layouts[0], len(choice.fit.lengths))
                 ending = _ending(choice)
                 if len(way.blocks) > 1:
                     self._ways.setdefault((*ending, len(way.blocks)), set()).add(way)
+                    self._plain.setdefault(ending, set()).add(_is_plain(way))
 
     def layout(self, choice: Choice) -> Layout | None:
         """The one layout of several that goes as all others with the same endings; None where none does."""
@@ -50,7 +53,14 @@ class Analogies:
         agreed = [
             layout for way, layout in ways if self._ways.get((*_ending(choice), len(way.blocks))) == {way}
         ]
+        if not agreed and self._plain.get(_ending(choice)) == {True}:
+            agreed = [layout for way, layout in ways if way.stacks == () and _is_plain(way)]
         return agreed[0] if len(agreed) == 1 else None
+
+
+def _is_plain(way: _Way) -> bool:
+    """Whether the axes stay in the order that they have, each by itself."""
+    return list(way.blocks) == list(range(len(way.blocks)))
 
 
 def _ending(choice: Choice) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ counts by its rank: `conv1` and `Conv_0` are both the first, where the others ar
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference import synonyms
@@ -38,12 +39,23 @@ class Meaning:
     """Its words in their order, in lower case, indices left out."""
     concepts: tuple[str, ...]
     """What they mean, in their order, each once; at least one."""
+    series: tuple[tuple[bool, int], ...] = ()
+    """For each number among the words: True if those behind the same text count from 0, and how many there
+    are."""
+
+
+def same_words(one: Meaning, other: Meaning) -> bool:
+    """Compare the words of two names; `ln_1` of `ln_0` and `ln_1` is not `ln_1` of `ln_1` and `ln_2`."""
+    shifted = any(a[1] == b[1] and a[0] != b[0] for a, b in zip(one.series, other.series, strict=False))
+    return one.words == other.words and not shifted
 
 
 def meaning(text: str, rank: Rank | None = None) -> Meaning:
     """What a template's text says: `layers/{}/mlp/wi_0/kernel` is layer, mlp, gate, weight."""
     tokens = _tokens(text)
-    words = tuple(word for word, _ in tokens)
+    raw = tuple(word for word, _ in tokens)
+    series = tuple(_series(word, text[:at], rank) for word, at in tokens if word.isdigit())
+    words = _from_one(raw, series)
     found: list[str] = []
     place = 0
     while place < len(tokens):
@@ -53,7 +65,24 @@ def meaning(text: str, rank: Rank | None = None) -> Meaning:
             taken = 1
         found += [concept for concept in concepts if concept not in found]
         place += taken
-    return Meaning(words, tuple(_completed(found)))
+    return Meaning(raw, tuple(_completed(found)), series)
+
+
+def _series(number: str, before: str, rank: Rank | None) -> tuple[bool, int]:
+    """Whether the numbers behind a text count from 0, and how many there are."""
+    place, among = (-1, 1) if rank is None else rank(before, int(number))
+    return among > 1 and place == int(number), among
+
+
+def _from_one(words: Sequence[str], series: Sequence[tuple[bool, int]]) -> tuple[str, ...]:
+    """The words with the numbers of the table: `ln 0` is its `ln 1` where norms are counted from 0."""
+    counts = iter(series)
+    counted_from_one: list[str] = []
+    for before, word in zip(("", *words), words, strict=False):
+        from_zero = word.isdigit() and next(counts)[0]
+        shifted = from_zero and before in _counted_from_one()
+        counted_from_one.append(str(int(word) + 1) if shifted else word)
+    return tuple(counted_from_one)
 
 
 def with_sublayer(said: Meaning, sublayer: str) -> Meaning:
@@ -62,8 +91,8 @@ def with_sublayer(said: Meaning, sublayer: str) -> Meaning:
         return said
     if "norm" in said.concepts:
         kept = [concept for concept in said.concepts if concept not in ("final", "somewhere")]
-        return Meaning(said.words, (*kept, _PLACES[sublayer]))
-    return Meaning(said.words, (*said.concepts, sublayer))
+        return replace(said, concepts=(*kept, _PLACES[sublayer]))
+    return replace(said, concepts=(*said.concepts, sublayer))
 
 
 def counted(text: str) -> str:
@@ -157,6 +186,14 @@ def _table(text: str) -> Phrases:
             means = tuple(concepts.split()) if concepts.strip() != "-" else ()
             table |= {tuple(phrase.split()): means for phrase in phrases.split(",")}
     return table
+
+
+@functools.cache
+def _counted_from_one() -> frozenset[str]:
+    """Words that the table numbers from 1."""
+    texts = (synonyms.ANYWHERE, synonyms.IN_ATTENTION, synonyms.IN_MLP)
+    ends = {phrase[-2:] for text in texts for phrase in _table(text)}
+    return frozenset(end[0] for end in ends if end[1:] == ("1",) and (end[0], "0") not in ends)
 
 
 @functools.cache

@@ -7,7 +7,7 @@ other, by a margin, and the names resemble each other enough. The others stay op
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.concepts import Meaning
+from ckpt_surgery.inference.concepts import Meaning, same_words
 from ckpt_surgery.inference.fits import Fit
 from ckpt_surgery.inference.names import Names
 from ckpt_surgery.inference.subfamilies import Subfamily
@@ -83,22 +83,21 @@ def _namesakes(
     sources: Sequence[Subfamily], targets: Sequence[Subfamily], names: Names, fits: Fits
 ) -> Iterator[Pair]:
     """Pairs with the same words, which no others have. All other names resemble them less, by the margin."""
-    left = _by_words(sources, names.sources)
-    right = _by_words(targets, names.targets)
+    left = _by_words(names.sources)
+    right = _by_words(names.targets)
     for words, of_source in left.items():
         of_target = right.get(words, [])
         if len(of_source) == len(of_target) == 1:
-            ways = fits(of_source[0], of_target[0])
+            a, b = of_source[0], of_target[0]
+            ways = fits(sources[a], targets[b]) if same_words(names.sources[a], names.targets[b]) else ()
             if any(way.exact for way in ways):
-                yield Pair(of_source[0], of_target[0], 1.0, ways)
+                yield Pair(sources[a], targets[b], 1.0, ways)
 
 
-def _by_words(
-    subfamilies: Sequence[Subfamily], said: Sequence[Meaning]
-) -> dict[tuple[str, ...], list[Subfamily]]:
-    found: dict[tuple[str, ...], list[Subfamily]] = {}
-    for subfamily, one in zip(subfamilies, said, strict=True):
-        found.setdefault(one.words, []).append(subfamily)
+def _by_words(said: Sequence[Meaning]) -> dict[tuple[str, ...], list[int]]:
+    found: dict[tuple[str, ...], list[int]] = {}
+    for at, one in enumerate(said):
+        found.setdefault(one.words, []).append(at)
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference import synonyms
-from ckpt_surgery.inference.concepts import Meaning
+from ckpt_surgery.inference.concepts import Meaning, same_words
 
 _COMMON = 0.1
 """Weight of a concept that every name of a checkpoint has: it tells nothing apart."""
@@ -47,7 +47,7 @@ def similarity(a: Meaning, b: Meaning, weigh: Weights) -> float:
     What both say counts against what one of them says; more so where both say something that the other does
     not. Names that contradict each other, as query and key do, keep three tenths for each contradiction.
     """
-    if a.words == b.words:
+    if same_words(a, b):
         return 1.0
     overlap = _overlap(set(a.concepts), set(b.concepts), weigh)
     if not overlap:
