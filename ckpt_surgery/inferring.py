@@ -17,7 +17,7 @@ from ckpt_surgery.engine.resources import default_memory
 from ckpt_surgery.inference.documents import findings_json, rules_json
 from ckpt_surgery.inference.drafting import Draft, drafted
 from ckpt_surgery.inference.finding import Found, found
-from ckpt_surgery.inference.formations import Findings, Undecided
+from ckpt_surgery.inference.formations import COMPARED, Findings, Undecided
 from ckpt_surgery.inference.headers import header
 from ckpt_surgery.inference.proving import structure_problems, value_problems
 from ckpt_surgery.inference.reading import fingerprints_of
@@ -71,8 +71,13 @@ class Inferred:
         return bool(self.findings.from_target)
 
     @property
+    def compared(self) -> int:
+        """Number of leaves of the target of which every element was compared with what the recipe makes."""
+        return sum(one.evidence in COMPARED for one in self.findings.formations)
+
+    @property
     def decided(self) -> bool:
-        """Whether the recipe makes all of the target, and its plan was proved to."""
+        """Whether the recipe makes all of the target; its plan is checked, and values where they decide."""
         return not self.findings.undecided and not self.problems
 
     def document(self) -> dict[str, Any]:

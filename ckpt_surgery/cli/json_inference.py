@@ -98,8 +98,9 @@ class InferDocument(Versioned):
     target: Given
     """TARGET."""
     values: Literal["shared", "partly", "unrelated", "none"]
-    """How many of the target's elements are proved to be in the source: at least half, less, none; `none`
-    where values were not compared."""
+    """How many of the target's elements are in the source, in any order: at least half (`shared`), less
+    (`partly`), none (`unrelated`); `none` where values were not compared. Leaves of one repeated value count
+    for nothing."""
     needs_target: bool
     """Whether the recipe needs `--target`."""
     recipe: str

@@ -51,8 +51,17 @@ def inference_lines(found: "Inferred", out: str | None) -> Iterator[Text]:
     rules = number_of(len(found.draft.rules), "rule")
     where = "" if out is None else f" · {shown(out)}"
     if found.decided:
-        yield Text.assemble(("decided", "bold green"), f"  {rules} · planned, and proved{where}")
+        yield Text.assemble(("decided", "bold green"), f"  {rules} · planned · {_compared(found)}{where}")
     else:
         yield Text.assemble(
             ("not decided", "bold red"), f"  {rules} · the recipe does not run as it is{where}"
         )
+
+
+def _compared(found: "Inferred") -> str:
+    """How many leaves have been compared with those of the target, element by element."""
+    return (
+        f"every element of {number_of(found.compared, 'leaf')} compared"
+        if found.compared
+        else "no values compared"
+    )

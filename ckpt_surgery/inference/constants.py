@@ -34,7 +34,9 @@ def of_families(source: Side, target: Side, decided: Mapping[str, Formation]) ->
 
 
 def _origin(
-    one: Formation, of_sources: Mapping[str, tuple[Family, Numbers]], of_targets: Mapping[str, tuple[Family, Numbers]]
+    one: Formation,
+    of_sources: Mapping[str, tuple[Family, Numbers]],
+    of_targets: Mapping[str, tuple[Family, Numbers]],
 ) -> tuple[Value, tuple[Template, ...]] | None:
     """What a member is made of, where it has the indices of its sources; None where they differ."""
     numbers = of_targets[one.target][1]

@@ -4,6 +4,7 @@
 numbers; what names say about the rest, and whether values allow it; and what nobody can tell.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from ckpt_surgery.inference.by_values import found_by_values
 from ckpt_surgery.inference.constants import of_families, same_constant
 from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.formations import (
+    COMPARED,
     Candidate,
     Conflict,
     Evidence,
@@ -31,7 +33,6 @@ from ckpt_surgery.inference.learned import found_by_operations
 from ckpt_surgery.inference.leftovers import MAYBE, leftovers
 from ckpt_surgery.inference.name_checks import checked
 from ckpt_surgery.inference.possible_layouts import layouts
-from ckpt_surgery.inference.proving import COMPARED
 from ckpt_surgery.inference.sides import Side, equal_values
 from ckpt_surgery.inference.values import X, cast
 
@@ -127,15 +128,22 @@ class _Search:
         """Leaves that are there on both sides, and equal."""
         for key in self._missing():
             here, there = self.target.leaves[key], self.source.leaves.get(key)
+            if self.values and same_constant(self.source, (key,), self.target, key):
+                continue  # names decide first: equal keys may be those of other layers
             if there is not None and self._equal(there, here):
                 evidence = Evidence.ONLY_LAYOUT if here.spec is None else Evidence.VALUES
                 self.formations[key] = Formation(key, (key,), X, evidence)
-            elif self.values and same_constant(self.source, (key,), self.target, key):
+
+    def constants_of_equal_keys(self) -> None:
+        """Leaves of one repeated value that names leave open, under their own keys."""
+        for key in self._missing():
+            here, there = self.target.leaves[key], self.source.leaves.get(key)
+            if there is not None and same_constant(self.source, (key,), self.target, key):
                 self._rearrange_constant(there, here)
 
-    def _rearrange_constant(self, there: Leaf | None, here: Leaf) -> None:
+    def _rearrange_constant(self, there: Leaf, here: Leaf) -> None:
         """A leaf of one repeated value that changes its shape or dtype under its own key."""
-        if there is None or there.spec is None or here.spec is None or there.spec.size != here.spec.size:
+        if there.spec is None or here.spec is None or there.spec.size != here.spec.size:
             return
         key, why = here.key.text, "all elements are equal, so any order gives the same"
         for layout in layouts(there.spec.shape, here.spec.shape)[:1]:
@@ -170,6 +178,8 @@ class _Search:
             self._said_by_names(set(self.source.leaves), kind & self._free(unclear))
         if self.operations:
             self._after_operations()
+        if self.values:
+            self.constants_of_equal_keys()
         for one in unclear:
             targets = tuple(key for key in one.targets if key not in self.formations)
             if targets:
@@ -215,15 +225,15 @@ class _Search:
         alone = [key for key in self._missing() if key not in open_keys]
         left = leftovers(self._leaves(self.source, self._dropped()), self._leaves(self.target, alone))
         self.held = left.held
-        maybe: dict[tuple[Candidate, ...], list[str]] = {}
+        maybe: dict[tuple[object, ...], list[str]] = {}
         for key in alone:
             if key in left.candidates:
-                maybe.setdefault(left.candidates[key], []).append(key)
+                maybe.setdefault((left.candidates[key], re.sub(r"\d+", "", key)), []).append(key)
             elif not self.values:
                 self.undecided.append(Undecided((key,), _ALONE))
             else:
                 self.from_target.append(key)
-        self.undecided += [Undecided(tuple(keys), MAYBE, candidates) for candidates, keys in maybe.items()]
+        self.undecided += [Undecided(tuple(keys), MAYBE, left.candidates[keys[0]]) for keys in maybe.values()]
 
     @staticmethod
     def _leaves(side: Side, keys: Iterable[str]) -> list[Leaf]:

@@ -20,6 +20,10 @@ class Evidence(enum.StrEnum):
     """It is the way back of a step of a recipe."""
 
 
+COMPARED = frozenset({Evidence.VALUES, Evidence.ARITHMETIC})
+"""The kinds of evidence that promise that every element is equal."""
+
+
 @frozen()
 class Value:
     """An expression of the recipe language, with holes for numbers that differ from leaf to leaf."""

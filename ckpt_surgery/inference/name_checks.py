@@ -82,8 +82,13 @@ class _Check:
     def made(self, row: Sequence[Formation]) -> list[Formation] | None:
         """The formations of leaves with the same sources; None where the values are others."""
         if all(self._holds(one) for one in row):
-            return list(row)
+            return [self._of_equal_key(one) for one in row]
         return self._after_arithmetic(row[0].sources, [one.target for one in row])
+
+    def _of_equal_key(self, one: Formation) -> Formation:
+        """Call a leaf compared that is there under its own key, with the same repeated value."""
+        kept = one.sources == (one.target,) and one.value == X and self.target.is_array(one.target)
+        return replace(one, evidence=Evidence.VALUES) if kept else one
 
     def _holds(self, one: Formation) -> bool:
         """Whether a leaf of repeated values, or one without values, is what its name says."""
@@ -113,7 +118,7 @@ class _Check:
         )
 
     def decided(self, one: Undecided) -> list[Formation]:
-        """What values decide of what names leave open; constants only where names leave the order alone open."""
+        """What values decide of what names leave open; constants only where it is the order alone."""
         only = len({candidate.sources for candidate in one.candidates}) == 1
         for candidate in one.candidates:
             if candidate.how == "same" and len(candidate.sources) == len(one.targets):

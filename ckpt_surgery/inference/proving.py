@@ -6,12 +6,9 @@ from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.inference.comparing import makes
-from ckpt_surgery.inference.formations import Evidence, Findings
+from ckpt_surgery.inference.formations import COMPARED, Findings
 from ckpt_surgery.inference.sides import Side
 from ckpt_surgery.planner.plan import Plan, Step
-
-COMPARED = frozenset({Evidence.VALUES, Evidence.ARITHMETIC})
-"""The kinds of evidence that promise that every element is equal."""
 
 
 def structure_problems(plan: Plan, findings: Findings, target: Mapping[str, Leaf]) -> list[str]:

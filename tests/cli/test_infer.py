@@ -53,7 +53,7 @@ def test_the_recipe_goes_to_stdout_and_all_else_to_stderr() -> None:
         "the target's values are in the source\n"
         "2 of 2 leaves: values\n"
         "dropped: `spare`\n"
-        "decided  3 rules · planned, and proved\n"
+        "decided  3 rules · planned · every element of 2 leaves compared\n"
     )
 
 
@@ -67,7 +67,7 @@ def test_the_recipe_makes_the_target() -> None:
 def test_with_out_the_summary_goes_to_stdout_and_names_the_file() -> None:
     done = run("infer", "old.safetensors", "new.safetensors", "--out", "draft.yaml")
     assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout.endswith("decided  3 rules · planned, and proved · draft.yaml\n")
+    assert done.stdout.endswith(" · planned · every element of 2 leaves compared · draft.yaml\n")
     assert run("lint", "draft.yaml").exit_code == 0
 
 

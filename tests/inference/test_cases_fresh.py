@@ -1,0 +1,132 @@
+"""A trained source and a target of Flax that was just initialised: names decide, constants do not."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax.training.train_state import TrainState
+
+from ckpt_surgery import Inferred, infer
+from ckpt_surgery.inference.formations import COMPARED
+from tests.inference.cases.running import inferred
+
+
+class Block(nn.Module):
+    features: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        y = nn.Conv(self.features, (3, 3), use_bias=False)(x)
+        y = nn.BatchNorm(use_running_average=False)(y)
+        y = nn.Conv(self.features, (3, 3), use_bias=False)(nn.relu(y))
+        y = nn.BatchNorm(use_running_average=False, scale_init=nn.initializers.zeros)(y)
+        return y + nn.Conv(self.features, (1, 1), name="proj")(x)
+
+
+class ResNet(nn.Module):
+    prefix: str = "block"
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = nn.BatchNorm(use_running_average=False, name="bn")(nn.Conv(4, (3, 3), name="conv")(x))
+        for i, features in enumerate((4, 8, 8)):
+            x = Block(features, name=f"{self.prefix}_{i}")(x)
+        return nn.Dense(10, name="head")(x.mean((1, 2)))
+
+
+class Transformer(nn.Module):
+    prefix: str = "block"
+    norms: tuple[str, str] = ("ln_0", "ln_1")
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        for i in range(3):
+            name = f"{self.prefix}_{i}"
+            attention = nn.MultiHeadDotProductAttention(2, name=f"{name}_attn")
+            x = x + attention(nn.LayerNorm(name=f"{name}_{self.norms[0]}")(x))
+            x = x + nn.Dense(12, name=f"{name}_fc2")(
+                nn.Dense(20, name=f"{name}_fc1")(nn.LayerNorm(name=f"{name}_{self.norms[1]}")(x))
+            )
+        return nn.LayerNorm(name="ln_f")(x)
+
+
+IMAGE, TEXT = jnp.zeros((1, 8, 8, 3)), jnp.zeros((1, 5, 12))
+
+
+def state(
+    model: nn.Module, x: jax.Array, seed: int, trained: bool, untouched: str = "none"
+) -> dict[str, Any]:
+    """A state with Adam. Of a trained one, leaves whose keys have `untouched` are as they were at first."""
+    made = model.init(jax.random.key(seed), x)
+    params = made.pop("params")
+    fresh = TrainState.create(apply_fn=model.apply, params=params, tx=optax.adam(1e-3))
+    tree = {"step": fresh.step, "params": params, "opt_state": fresh.opt_state, **made}
+    random = np.random.default_rng(seed)
+
+    def train(path: Any, leaf: Any) -> Any:
+        if not trained or untouched in jax.tree_util.keystr(path):
+            return np.asarray(leaf)
+        if jnp.asarray(leaf).dtype == jnp.int32:
+            return np.asarray(1000, np.int32)
+        return np.asarray(leaf) + random.standard_normal(np.shape(leaf)).astype(np.float32)
+
+    return jax.tree_util.tree_map_with_path(train, tree)
+
+
+def names_of(found: Inferred) -> dict[str, tuple[str, ...]]:
+    return {one.target: one.sources for one in found.findings.formations}
+
+
+@pytest.mark.parametrize("untouched", ["none", "scale", "bias", "batch_stats", "mu", "BatchNorm", "ln_"])
+@pytest.mark.parametrize(
+    ("model", "x"), [(ResNet(), IMAGE), (Transformer(), TEXT)], ids=["resnet", "transformer"]
+)
+def test_the_same_model(model: nn.Module, x: jax.Array, untouched: str) -> None:
+    found = infer(state(model, x, 0, True, untouched), state(model, x, 1, False))
+    assert (found.decided, found.values, found.needs_target) == (True, "unrelated", False)
+    assert all(sources == (key,) for key, sources in names_of(found).items())
+
+
+@pytest.mark.parametrize("untouched", ["none", "scale", "bias", "batch_stats", "ln_"])
+@pytest.mark.parametrize(
+    ("model", "renamed", "x"),
+    [
+        (ResNet(), ResNet("layers"), IMAGE),
+        (Transformer(), Transformer("layers"), TEXT),
+        (Transformer(), Transformer("layers", ("norm1", "norm2")), TEXT),
+        (Transformer(), Transformer("block", ("ln_1", "ln_2")), TEXT),
+    ],
+    ids=["resnet", "transformer", "norms", "norms counted from 1"],
+)
+def test_a_renamed_model(model: nn.Module, renamed: nn.Module, x: jax.Array, untouched: str) -> None:
+    """Whatever is decided is of its own layer, its own tree and its own norm."""
+    found = infer(state(model, x, 0, True, untouched), state(renamed, x, 1, False))
+    assert (found.values, found.problems) == ("unrelated", ())
+    for key, sources in names_of(found).items():
+        same = key.replace("layers_", "block_")
+        for word, number in (("norm1", 0), ("norm2", 1)):
+            same = same.replace(word, f"ln_{number}")
+        if isinstance(renamed, Transformer) and renamed.norms[0] == "ln_1":
+            same = same.replace("ln_1", "ln_0").replace("ln_2", "ln_1")
+        assert sources == (same,), key
+
+
+def test_a_target_of_zeros() -> None:
+    """`tree.map(zeros_like, …)` is a common target: nothing in it contradicts the source."""
+    source = state(Transformer(), TEXT, 0, True)
+    found = infer(source, jax.tree.map(np.zeros_like, source))
+    assert (found.decided, found.values) == (True, "unrelated")
+    assert all(one.evidence not in COMPARED for one in found.findings.formations)
+
+
+def test_stacks_of_constants_are_no_evidence() -> None:
+    """Ones and zeros together are those of batch norms as well as of their statistics."""
+    ones, zeros = np.ones(6, np.float32), np.zeros(6, np.float32)
+    old = {"batch_stats/bn/var": ones, "batch_stats/bn/mean": zeros, "w": np.arange(12, dtype=np.float32) / 7}
+    new = {"params/bn/all": np.stack([zeros, ones]), "w": old["w"]}
+    found = inferred(old, new)
+    assert "params/bn/all" not in names_of(found)
