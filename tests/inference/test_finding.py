@@ -97,3 +97,20 @@ def test_everything_is_in_the_order_of_the_target() -> None:
 )
 def test_resemblance(one: str, other: str, wanted: float) -> None:
     assert resemblance(one, other) == pytest.approx(wanted)
+
+
+def test_values_against_names_are_told_across_formats() -> None:
+    source = {"layers.0.q_proj.weight": A, "layers.0.k_proj.weight": B}
+    target = {"params/layers_0/query/kernel": B.T.copy(), "params/layers_0/key/kernel": A.T.copy()}
+    told = {(one.target, one.by_values, one.by_names) for one in known(source, target).findings.conflicts}
+    assert told == {
+        ("params/layers_0/query/kernel", ("layers.0.k_proj.weight",), ("layers.0.q_proj.weight",)),
+        ("params/layers_0/key/kernel", ("layers.0.q_proj.weight",), ("layers.0.k_proj.weight",)),
+    }
+
+
+def test_candidates_of_one_shape_are_told_one_by_one() -> None:
+    source = side({f"layers_{i}/attn/query/kernel": normal(9, 9, seed=i) for i in range(3)})
+    result = found(source, Side(listing({"attn/query/kernel": "float32[9,9]"})))
+    candidates = [candidate.sources for one in result.findings.undecided for candidate in one.candidates]
+    assert sorted(candidates) == [(key,) for key in source.leaves]
