@@ -6,19 +6,17 @@ target's own value. A key that gets nothing is a problem, unless the recipe allo
 that no key of the target gets are dropped.
 """
 
-import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import regex
 
 from ckpt_surgery.core.dtypes import DType, is_integer, kind
 from ckpt_surgery.core.errors import FunctionError, Problem, SurgeryError
-from ckpt_surgery.core.keys import SEPARATOR, text_of
+from ckpt_surgery.core.keys import text_of
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import FEW, Notice, few_keys, sentences
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.quantize import QUANTIZED
 from ckpt_surgery.graph.nodes import Apply, Array, Read, reads
@@ -28,7 +26,8 @@ from ckpt_surgery.planner.dots import slashed
 from ckpt_surgery.planner.effects import deciding_rule, naming_rule
 from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, Tree, with_lists
 from ckpt_surgery.planner.evaluator import Evaluator, SourceLeaves
-from ckpt_surgery.planner.prefixes import Suggestion, look_alike, suggestions
+from ckpt_surgery.planner.missing_hints import move_hints, pattern_of, without_place
+from ckpt_surgery.planner.prefixes import look_alike, suggestions
 from ckpt_surgery.planner.problems import MANY, Problems
 
 TARGET = "target"
@@ -205,52 +204,24 @@ def _note_missing(
     left = [text for text in missing if not any(text in rule.given for rule in rules)]
     alike = {text: list(look_alike(text, target.leaves, [*unclaimed.values(), surplus])) for text in left}
     valued = [text for text in left if target.has_value(target.leaves[text])]
-    hints = list(_hints(rules, len(missing), several=len(unclaimed) > 1))
+    hints = list(move_hints(rules, len(missing), several=len(unclaimed) > 1))
     if left:
         them = "the others" if rules else "them" if len(left) > 1 else "it"
         near = dict.fromkeys(found for texts in alike.values() for found in texts)
-        has = near or _without_place(rules, target.leaves, unclaimed)
+        has = near or without_place(rules, target.leaves, unclaimed)
         more = f"; the source has {few_keys(has)}" if has else ""
         new = [text for text in valued if not alike[text]]
         if not valued:
             others += "; the target has no values for them" if target.has_values else f"; {target.lack}"
             more = ", or give a target that has values"
         elif new and 2 * len(new) <= len(target.leaves):
-            pattern = _pattern_of(new, target.leaves.keys() - set(new)).replace("'", "''")
+            pattern = pattern_of(new, target.leaves.keys() - set(new)).replace("'", "''")
             rule = f"{{fill: '{pattern}', fallback: true}}"
             which = few_keys(new) if len(new) < len(left) else "they" if len(new) > 1 else "it"
             verb = "is" if len(new) == 1 else "are"
             more += f"; where {which} {verb} new in the model, `{rule}` takes the target's"
         hints.append(f"Add rules for {them}{more}.")
     problems.general(Problem(listed + others, None, " ".join(hints), Code.TARGET_MISSING))
-
-
-def _without_place(
-    rules: Sequence[Suggestion], leaves: Collection[str], unclaimed: Mapping[str, Tree]
-) -> list[str]:
-    """The keys of source leaves that the target has no place for, also not by these rules."""
-    placed = {(rule.move.name, origin) for rule in rules for origin in rule.given.values()}
-    return [
-        text
-        for name, tree in unclaimed.items()
-        for text in tree
-        if text not in leaves and (name, text) not in placed
-    ]
-
-
-def _hints(rules: Sequence[Suggestion], count: int, several: bool) -> Iterator[str]:
-    """Sentences about rules that give missing leaves.
-
-    `count`: the number of all missing leaves. `several`: whether there are several sources.
-    """
-    for i, rule in enumerate(rules):
-        given, example = len(rule.given), shown(next(iter(rule.given.values())))
-        source = f"The source `{rule.move.name}`" if several else "The source"
-        some = f"{given:,} of them" if given < count else "them" if count > 1 else "it"
-        where = f"`{example}`" if given == 1 else f"`{example}`, …"
-        yield f"{source} has {some} {'also' if i else 'elsewhere'}, {where}: add the rule `{rule.rule}`."
-    if len(rules) == 1 and len(rules[0].given) == count and rules[0].wrapper is not None:
-        yield f"Or give the target this level too: `{{{rules[0].wrapper!r}: target}}`."
 
 
 def _note_extra(evaluator: Evaluator, tree: Tree, drops: Sequence[Drop]) -> None:
@@ -269,35 +240,6 @@ def _note_extra(evaluator: Evaluator, tree: Tree, drops: Sequence[Drop]) -> None
         hint = "Rename them, or drop them on purpose with a rule: `drop: true`."
         place = evaluator.problems.loaded.place(("target", "extra"))
         evaluator.problems.general(Problem(message, place, hint, Code.TARGET_EXTRA))
-
-
-def _pattern_of(missing: Iterable[str], others: Collection[str]) -> str:
-    """A regular expression that matches missing keys, and none of the others.
-
-    It names the subtrees that lack all their leaves; if there are many, only the first of them.
-    """
-    if not others:
-        return ".*"
-    inhabited = {prefix for text in others for prefix in _prefixes(text)}
-    patterns = dict.fromkeys(
-        _generalized(next((p for p in _prefixes(text) if p not in inhabited), text), others)
-        for text in missing
-    )
-    return "|".join(itertools.islice(patterns, FEW))
-
-
-def _prefixes(text: str) -> Iterator[str]:
-    """`a/`, `a/b/`, … of `a/b/c`: the containers that a key lies in."""
-    return (text[: i + 1] for i, character in enumerate(text) if character == SEPARATOR)
-
-
-def _generalized(text: str, others: Iterable[str]) -> str:
-    """A pattern for a key or a container's content: for any numbers, unless that would match other keys."""
-    end = ".*" if text.endswith(SEPARATOR) else ""
-    pattern = str(regex.escape(text, special_only=True))
-    any_number = str(regex.sub("[0-9]+", r"\\d+", pattern)) + end
-    compiled = regex.compile(any_number)
-    return pattern + end if any(compiled.fullmatch(other) for other in others) else any_number
 
 
 def _located(target: Target, evaluator: Evaluator) -> Mapping[str, Leaf]:
