@@ -54,6 +54,7 @@ def invert(
     *sources: CheckpointLike,
     target: PathLike | Any | None = None,
     set: Assignments = (),
+    config: PathLike | None = None,
     step: int | None = None,
     item: str | None = None,
     src_format: str | None = None,
@@ -80,8 +81,8 @@ def invert(
     Raises RecipeError, PlanError, SourceError or UsageError where `recipe` and `sources` do not go together;
     StorageError where `out` cannot be written, DestinationError where it is there already.
     """
-    given = {"target": target, "set": set, "step": step, "item": item, "src_format": src_format}
-    options: Any = {**given, "memory": memory, "allow_hooks": allow_hooks}
+    given = {"target": target, "set": set, "config": config, "step": step, "item": item}
+    options: Any = {**given, "src_format": src_format, "memory": memory, "allow_hooks": allow_hooks}
     request = requested(recipe, sources, None, options)
     if out is not None:
         request = with_recipe(request)

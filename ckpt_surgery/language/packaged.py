@@ -37,7 +37,7 @@ def directory() -> Path:
 @functools.cache
 def packaged_recipes() -> Mapping[str, Packaged]:
     """All packaged recipes by name, in alphabetical order."""
-    found = sorted(directory().glob(f"*{SUFFIX}"))
+    found = sorted(directory().glob(f"*{SUFFIX}"), key=lambda path: path.stem)
     return {path.stem: Packaged(path.stem, path, _summary(path)) for path in found}
 
 

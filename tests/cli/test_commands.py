@@ -28,6 +28,7 @@ from ckpt_surgery.core.errors import (
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.language import loading as recipes
+from ckpt_surgery.language import recipe_schema
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.report.differences import diff_trees
 from ckpt_surgery.report.leaves import Statistics, Unread
@@ -39,7 +40,7 @@ ONE = "version: 1\nparams: {n: 0, m: a}\nrules: []\n"
 TWO = "version: 1\nsources: [base, lora]\nrules: []\n"
 
 
-PLACES = {"inspect": inspecting, "diff": inspecting, "lint": checking, "schema": recipes}
+PLACES = {"inspect": inspecting, "diff": inspecting, "lint": checking, "schema": recipe_schema}
 """Where commands find what needs no plan."""
 
 
@@ -308,7 +309,7 @@ def test_apply_json_adds_what_happened(library, recipe, tower):
     document = json.loads(done.stdout)
     assert (document["seconds"], document["destination"]) == (0.25, "/out")
     assert document.keys() - plan_json(tower).keys() == {
-        *("seconds", "destination", "shared", "verified", "companions"),
+        *("seconds", "destination", "shared", "verified", "companions", "overflowed"),
     }
     assert document["verified"] == {"mode": "fast", "bytes_read": 1 << 20, "bytes_not_read": 2 << 30}
     assert document["summary"]["dropped"] == 4
@@ -715,7 +716,7 @@ def test_every_command_has_help():
 
 SLOW_READER = """
 import sys
-from ckpt_surgery.language import loading as recipe
+from ckpt_surgery.language import recipe_schema as recipe
 from ckpt_surgery.cli import main
 recipe.schema = lambda: {str(i): "x" * 100 for i in range(10_000)}
 sys.argv = ["ckpt-surgery", "schema"]

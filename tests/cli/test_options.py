@@ -44,7 +44,8 @@ def test_options_have_the_names_of_the_library() -> None:
     assert set(values([], plan_options, recipe_options, last_option)) - told == set(
         PlanOptions.__annotations__
     )
-    for name, options, own in (("apply", PlanOptions, set()), ("convert", ConvertOptions, {"to", "set"})):
+    of_convert = {"to", "set", "config"}
+    for name, options, own in (("apply", PlanOptions, set()), ("convert", ConvertOptions, of_convert)):
         command = cli.get_command(None, name)  # type: ignore[arg-type]
         assert command is not None
         names = {param.name for param in command.params}

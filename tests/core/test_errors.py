@@ -71,6 +71,7 @@ def test_exit_codes_are_those_of_the_documentation() -> None:
         "SurgeryError": 1,
         "FunctionError": 2,
         "UsageError": 2,
+        "MissingLibraryError": 2,
         "RecipeError": 2,
         "PlanError": 2,
         "SourceError": 1,

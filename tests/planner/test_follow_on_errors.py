@@ -13,7 +13,7 @@ from ckpt_surgery.core.errors import SurgeryError
         "{fill: w, value: \"arange(24, 'float32')\"}",
         "{fill: w, from: v, value: \"reshape(x, 'a')\"}",
         "{add: w, value: \"arange(24, 'float32')\"}",
-        "{match: v, to: w, value: \"reshape(x, 'a')\"}",
+        "{match: v, to: {w: \"reshape(x, 'a')\", v: x}}",
         "{match: v, to: {w: \"pad(x, 0, '24')\", v: x}}",
     ],
 )

@@ -127,8 +127,8 @@ def test_defaults_that_were_relied_on_are_told() -> None:
     plan = planned(THERE, listed(hf_shapes(d)), overrides=given, memory=FULL_WIDTH)
     assert shapes_of(plan) == jax_shapes(d, Layout())
     assert plan.warnings == (
-        "by default model_type=deepseek_v3, first_dense=3, num_heads=128, qk_rope_head_dim=64, "
-        "dtype=bfloat16, tied=false: there is no config.json",
+        "by default model_type=deepseek_v3, first_dense=3, num_heads=128, qk_rope_head_dim=64, tied=false: "
+        "there is no config.json",
     )
 
 

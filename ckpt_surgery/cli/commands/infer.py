@@ -21,7 +21,7 @@ UNDECIDED = 3
 
 EXAMPLES = {
     "infer old new": "The recipe that makes new of old, with the evidence for each rule.",
-    "infer old new --out recipe.yaml": "Into a file.",
+    "infer old new --out draft.yaml": "Into a file.",
     "infer old model.json --json -": "For a listing of keys, shapes and dtypes; the findings as JSON.",
 }
 

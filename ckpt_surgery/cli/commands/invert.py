@@ -54,6 +54,7 @@ def command(
     rules: tuple[str, ...],
     target: str | None,
     set: tuple[str, ...],
+    config: str | None,
     allow_hooks: bool,
     step: int | None,
     item: str | None,
@@ -78,12 +79,14 @@ def command(
     sources = (recipe, *sources) if rules else sources
     terminal = open_terminal(ctx.find_root().obj, STDOUT if out is None else json_to)
     loaded = given_recipe(recipe, rules, set, terminal)
-    read: PlanOptions = {"target": target, "step": step, "item": item, "src_format": src_format}
+    read: PlanOptions = {"target": target, "config": config, "step": step, "item": item}
+    read["src_format"] = src_format
     check_documents([json_to, out], loaded, sources, None, read)
     found = ckpt_surgery.invert(
         loaded,
         *sources,
         target=target,
+        config=config,
         step=step,
         item=item,
         src_format=src_format,
