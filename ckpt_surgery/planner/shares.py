@@ -28,35 +28,23 @@ def check_sources_used(plan: Plan, loaded: LoadedRecipe, listings: Listings, tar
     """Raise PlanError for each source with arrays that is neither used nor dropped on purpose.
 
     A recipe drops on purpose by a rule with `drop`, by a value that uses none of what it claims, by
-    `unmatched: drop`, by `prefer: target`, and by rules that say of the leaves' own keys what they are in the
-    target, where these do not claim all of it.
+    `unmatched: drop`, and by `prefer: target`. Transforms of Orbax may use nothing, as in Orbax itself.
     """
-    if target is not None and target.policy.prefer == "target":
+    if loaded.document.rules or (target is not None and target.policy.prefer == "target"):
         return
-    replaced = _replaced_keys(plan, loaded, target)
     used = {name for step in plan.steps for name, _ in step.sources}
     problems = []
     for given in plan.inputs:
         if given.name in used or given.name not in listings:
             continue
         arrays = [d for d in plan.dropped if d.source == given.name and d.leaf.kind is LeafKind.ARRAY]
-        left = [d for d in arrays if d.why in BY_ITSELF and d.leaf.key.text not in replaced]
-        if arrays and len(left) == len(arrays):
+        if arrays and all(drop.why in BY_ITSELF for drop in arrays):
             has = f"{shown(given.path)} has {few_keys(drop.leaf.key.printed for drop in arrays)}"
             message = f"nothing of the source `{given.name}` is used: {has}"
             hint = _hint(given.name, plan, loaded, listings, target)
             problems.append(Problem(message, None, hint, Code.SOURCE_UNUSED))
     if problems:
         raise PlanError(*problems)
-
-
-def _replaced_keys(plan: Plan, loaded: LoadedRecipe, target: Target | None) -> frozenset[str]:
-    """Keys of the target that a rule for them gives, and not one that claims every key."""
-    if target is None:
-        return frozenset()
-    blanket = set(_claiming_all(loaded, target))
-    ruled = (step for step in plan.steps if step.rule is not None and step.rule.path not in blanket)
-    return frozenset(step.leaf.key.text for step in ruled)
 
 
 def _hint(name: str, plan: Plan, loaded: LoadedRecipe, listings: Listings, target: Target | None) -> str:

@@ -1,7 +1,8 @@
 """`demo`: a small checkpoint and a recipe to try the other commands on."""
 
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +11,9 @@ from ckpt_surgery.cli.console import open_terminal
 from ckpt_surgery.cli.options import global_options
 from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.core.text import shown
+
+if TYPE_CHECKING:
+    import numpy as np
 
 EXAMPLES = {
     "demo": "Into the new directory demo/.",
@@ -43,8 +47,6 @@ def command(ctx: click.Context, directory: str) -> int:
     """
     from rich.text import Text
 
-    import ckpt_surgery
-
     folder = Path(directory)
     if folder.exists():
         raise DestinationError(
@@ -52,7 +54,7 @@ def command(ctx: click.Context, directory: str) -> int:
             hint="Name another directory: `ckpt-surgery demo DIRECTORY`.",
         )
     folder.mkdir(parents=True)
-    ckpt_surgery.apply({"version": 1}, checkpoint(), dst=folder / "old", format="orbax")
+    write(folder / "old")
     recipe = folder / "recipe.yaml"
     recipe.write_text(RECIPE, encoding="utf-8")
     terminal = open_terminal(ctx.find_root().obj, None)
@@ -67,21 +69,25 @@ def command(ctx: click.Context, directory: str) -> int:
     return 0
 
 
-def checkpoint() -> dict[str, Any]:
-    """What a small training run might save: the same numbers each time."""
+def write(destination: Path) -> None:
+    """Write what a small training run might save: the same numbers each time. Needs no jax."""
     import numpy as np
+
+    import ckpt_surgery
 
     random = np.random.default_rng(0)
 
-    def weights(*shape: int) -> Any:
-        return (random.standard_normal(shape) / shape[0] ** 0.5).astype(np.float32)
+    def weights(*shape: int) -> "np.ndarray":
+        return np.asarray(random.standard_normal(shape) / shape[0] ** 0.5, np.float32)
 
-    params = {
-        f"layer_{i}": {
-            "attention": {"qkv": {"kernel": weights(32, 96)}, "out": {"kernel": weights(32, 32)}},
-            "mlp": {"wi": {"kernel": weights(32, 64)}, "wo": {"kernel": weights(64, 32)}},
-        }
-        for i in range(LAYERS)
-    }
-    head = {"kernel": weights(32, 10), "bias": np.zeros(10, np.float32)}
-    return {"params": {**params, "head": head}, "ema": {"decay": 0.99}, "step": 1000}
+    params: dict[str, Any] = {"head/kernel": weights(32, 10), "head/bias": np.zeros(10, np.float32)}
+    for i in range(LAYERS):
+        params[f"layer_{i}/attention/qkv/kernel"] = weights(32, 96)
+        params[f"layer_{i}/attention/out/kernel"] = weights(32, 32)
+        params[f"layer_{i}/mlp/wi/kernel"] = weights(32, 64)
+        params[f"layer_{i}/mlp/wo/kernel"] = weights(64, 32)
+    scalars = [{"add": "ema/decay", "value": "0.99"}, {"add": "step", "value": "1000"}]
+    with tempfile.TemporaryDirectory() as directory:
+        arrays = Path(directory) / "arrays.npz"
+        np.savez(arrays, **{f"params/{key}": value for key, value in params.items()})
+        ckpt_surgery.apply({"version": 1, "rules": scalars}, arrays, dst=destination, format="orbax")
