@@ -7,6 +7,7 @@ from ckpt_surgery.core.errors import DestinationError, UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.destinations import Publication
 from ckpt_surgery.engine.staging import object_leftovers as leftovers
+from ckpt_surgery.engine.staging.object_lock import lock_name
 from ckpt_surgery.existing_items import (
     exists_already,
     item_replacement,
@@ -91,17 +92,25 @@ def replacement(where: Publication, overwrite: bool) -> Replacement | None:
     the next run completes that first.
     """
     url = where.place
-    state = state_of(url)
-    if state is None:
-        return None
+    state, found = state_of(url), leftovers.examine(*store_of(url))
+    begun = any(attempt.switching for attempt in found.attempts)
     if writes_one_item(where):
-        return _item_replacement(where, overwrite, state)
-    if not overwrite:
-        if error := exists_already(where):
-            raise error
-        return None
-    state = replaceable(url)
-    return None if state is None else whole_replacement(where, url, state)
+        return None if state is None and not begun else _item_replacement(where, overwrite, state or "")
+    if overwrite and begun:
+        return Replacement(url, state or "")
+    if overwrite:
+        state = replaceable(url)
+        return None if state is None else whole_replacement(where, url, state)
+    if state is None or not found.others or found.attempts or _is_locked(url):
+        return None  # the run itself tidies up what ended runs left, and then looks at what is there
+    if error := exists_already(where):
+        raise error
+    return None
+
+
+def _is_locked(url: str) -> bool:
+    store, name = store_of(url)
+    return store.stat(lock_name(name)) is not None
 
 
 def _item_replacement(where: Publication, overwrite: bool, state: str) -> Replacement:

@@ -306,7 +306,8 @@ def test_the_way_back_finds_the_config_after_other_conversions(saved: Saved, tmp
 def test_safetensors_unless_told_otherwise(saved: Saved, tmp_path: Path) -> None:
     api.apply("@hf-llama3-to-jax", saved("llama3")[0], dst=tmp_path / "jax")
     api.apply("@jax-to-hf-llama3", tmp_path / "jax", dst=tmp_path / "hf")
-    assert [path.name for path in (tmp_path / "hf").iterdir()] == ["model.safetensors"]
+    beside = ["config.json", "generation_config.json", "model.safetensors"]
+    assert sorted(path.name for path in (tmp_path / "hf").iterdir()) == beside
     with safe_open(tmp_path / "hf" / "model.safetensors", "np") as file:
         assert file.metadata()["format"] == "pt"
     api.apply("@jax-to-hf-llama3", tmp_path / "jax", dst=tmp_path / "orbax", format="orbax")
