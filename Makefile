@@ -22,7 +22,7 @@ INPUTS := pyproject.toml constraints.txt constraints-lowest.txt
 TESTS ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-all test-wheel dist slim faults fuzz lint types check format bench docs site pictures man lowest schema clean
+.PHONY: setup demo test test-all test-wheel dist slim faults fuzz lint types check format bench performance docs site pictures man lowest schema clean
 
 setup: $(STAMP)
 
@@ -121,12 +121,14 @@ SIZE ?= 1GB
 BENCH ?=
 
 # BENCH: more options, such as `--only cast --runs 1 --scratch DIR`.
-bench: .venv/.bench
+bench: $(STAMP)
 	$(BIN)/python -m benchmarks.bench --size $(SIZE) $(BENCH)
 
-.venv/.bench: $(STAMP)
-	$(INSTALL) -e '.[bench]'
-	touch $@
+# docs/performance.md with its pictures, and the table in README.md, from this run and earlier ones.
+MEASURED := benchmarks/results/page
+performance: $(STAMP)
+	$(BIN)/python -m benchmarks.bench --size $(SIZE) --results $(MEASURED) $(BENCH)
+	$(BIN)/python -m benchmarks.performance $(MEASURED)
 
 docs: $(STAMP)
 	$(BIN)/python -m ckpt_surgery.language.reference > docs/reference.md

@@ -4,12 +4,26 @@ import fcntl
 import os
 import platform
 import tempfile
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-LIBRARIES = ("ckpt-surgery", "orbax-checkpoint", "tensorstore", "jax", "numpy", "safetensors")
+LIBRARIES = ("ckpt-surgery", "orbax-checkpoint", "tensorstore", "jax", "flax", "numpy", "safetensors")
 FICLONE = 0x40049409
 """Number of the request in `linux/fs.h`."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """When, where and by which command something was measured."""
+
+    date: str
+    """Day, as 2026-11-26."""
+    machine: str
+    load: float
+    """Processes that wanted to run in the minute before."""
+    cores: int
+    command: str
 
 
 def machine(scratch: Path) -> str:

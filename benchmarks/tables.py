@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from benchmarks.machine import Setting
 from benchmarks.measure import Measured
 
 MIB = 2**20
@@ -143,13 +144,13 @@ def _at(curve: Curve, size: float) -> str:
     return "" if seconds is None else f"{seconds:.2f}"
 
 
-def document(machine: str, lines: Sequence[Line]) -> str:
+def document(setting: Setting, lines: Sequence[Line]) -> str:
     """Everything, for programs; seconds and bytes."""
     found = [
         {**asdict(line), "ratio": ratio(line, lines), "kept": kept(line, ratio(line, lines))}
         for line in lines
     ]
-    return json.dumps({"machine": machine, "lines": found}, indent=1) + "\n"
+    return json.dumps({**asdict(setting), "lines": found}, indent=1) + "\n"
 
 
 def report(machine: str, lines: Sequence[Line]) -> str:

@@ -18,7 +18,7 @@ import pytest
 from safetensors import safe_open
 
 import ckpt_surgery
-from benchmarks import bench, cases, checkpoints, machine, peers, planted, plot, restoring, tables
+from benchmarks import bench, cases, checkpoints, machine, peers, planted, restoring, tables
 from benchmarks import measure as measuring
 from benchmarks.llama import (
     LLAMA_8B,
@@ -261,7 +261,7 @@ def test_what_measures_is_small_itself() -> None:
     code = "import sys, benchmarks.bench; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = in_a_fresh_interpreter(code).split()
     assert "benchmarks" in loaded
-    assert not {"numpy", "jax", "matplotlib", "ckpt_surgery", "tensorstore", "safetensors"} & {*loaded}
+    assert not {"numpy", "jax", "ckpt_surgery", "tensorstore", "safetensors"} & {*loaded}
 
 
 def test_a_command_that_fails_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
@@ -459,42 +459,14 @@ def test_the_report_names_the_machine_first() -> None:
 
 
 def test_the_document_has_everything() -> None:
-    found = json.loads(tables.document("2 cores", LINES))
-    assert found["machine"] == "2 cores"
+    setting = machine.Setting("2026-11-26", "2 cores", 0.1, 2, "make performance")
+    found = json.loads(tables.document(setting, LINES))
+    assert (found["machine"], found["date"], found["load"]) == ("2 cores", "2026-11-26", 0.1)
     assert found["lines"][1]["ratio"] == 1.0
     assert found["lines"][1]["kept"] is False
     assert found["lines"][0]["measured"] == {
         "seconds": 1.5, "least": 0.75, "most": 3.0, "peak": 90 * MIB, "runs": 3, "processor": 0.0
     }  # fmt: skip
-
-
-class Axes:
-    """Records the calls that draw."""
-
-    def __init__(self) -> None:
-        self.drawn: list[tuple[str, Any, Any, str]] = []
-        self.called: list[tuple[Any, ...]] = []
-
-    def plot(self, xs: Any, ys: Any, marker: str, linestyle: str, label: str) -> None:
-        self.drawn.append((label, xs, ys, linestyle))
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *arguments, **options: self.called.append((name, *arguments))
-
-
-def test_the_plot_has_every_curve() -> None:
-    axes = Axes()
-    plot.draw(axes, tables.curves(LINES, "GB"), "GB")
-    assert axes.drawn == [
-        ("copy: ckpt-surgery", (1, 2), (1.5, 4.5), "-"),
-        ("copy: cp", (1, 2), (2.25, 4.25), "--"),
-    ]
-    assert {("set_xscale", "log"), ("set_yscale", "log"), ("set_xlabel", "GB")} <= {*axes.called}
-
-
-def test_there_is_no_plot_of_one_size(tmp_path: Path) -> None:
-    assert not plot.save(tmp_path / "none.png", "2 cores", [SMALL])
-    assert not (tmp_path / "none.png").exists()
 
 
 # --- the whole ----------------------------------------------------------------------------------------
