@@ -23,8 +23,9 @@ from ckpt_surgery.core.errors import SurgeryError
 HEAD = """\
 # The Python API
 
-Generated from the docstrings by `make docs`; a test checks that it is current. The [README](../README.md)
-introduces the functions with examples, and [In a training program](training.md) introduces `restore`.
+Generated from the docstrings by `make docs`; a test checks that it is current.
+[The commands](commands.md#from-python) have an example of the functions, and
+[In a training program](training.md) introduces `restore`.
 What is not on this page is internal and can change without notice.
 
 `PathLike` stands for `str | os.PathLike[str]`. Sizes are in bytes."""

@@ -1,8 +1,8 @@
 """What the documentation site has besides the files of docs/; mkdocs calls the functions `on_…`.
 
-Files at the root that readers look for become pages, and so do sections of the README and the packaged
-recipes. Links in Markdown are paths of the repository, which work where the files are browsed; here they
-become links to the pages. A link to a file that is no page is a warning, with which a strict build fails.
+Files at the root that readers look for become pages, and so do the packaged recipes. Links in Markdown are
+paths of the repository, which work where the files are browsed; here they become links to the pages. A link
+to a file that is no page is a warning, with which a strict build fails.
 """
 
 import logging
@@ -23,8 +23,6 @@ WHOLE = {
     "SECURITY.md": "security.md",
 }
 """Files of the repository that are pages as they are, and the names of the pages."""
-SECTIONS = {"the-commands": "commands.md", "speed": "speed.md"}
-"""Sections of the README that are pages, by their anchors."""
 ELSEWHERE = {"README.md": "index.md", "recipes": "recipes.md", "recipes/examples": "recipes.md#examples"}
 """What other paths of the repository have on the site in their place."""
 
@@ -59,8 +57,6 @@ def link_from(page: str, link: str, origin: str) -> str | None:
     if target is None:
         return None
     folder = posixpath.dirname(page) or "."
-    if path == "README.md" and fragment in SECTIONS:
-        return posixpath.relpath(SECTIONS[fragment], folder)
     return posixpath.relpath(target, folder) + hash_ + fragment
 
 
@@ -79,17 +75,6 @@ def with_links(markdown: str, page: str, origin: str) -> str:
 
 
 # --- pages ----------------------------------------------------------------------------------------
-
-
-def readme_section(name: str) -> str:
-    """The section of the README with the anchor `name`, as a page."""
-    sections = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## ")
-    (section,) = (text for text in sections if slug(text.partition("\n")[0]) == name)
-    return f"# {section}\n"
-
-
-def slug(heading: str) -> str:
-    return heading.lower().replace(" ", "-")
 
 
 def anchor(recipe: Path) -> str:
@@ -128,8 +113,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, page in WHOLE.items():
         content = (ROOT / path).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=content))
-    for name, page in SECTIONS.items():
-        files.append(File.generated(config, page, content=readme_section(name)))
     files.append(File.generated(config, "recipes.md", content="\n".join(recipes())))
     return files
 
@@ -144,5 +127,5 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     name = page.file.src_uri
     if name == "recipes.md":
         return markdown
-    origins = {page: path for path, page in WHOLE.items()} | dict.fromkeys(SECTIONS.values(), "README.md")
+    origins = {page: path for path, page in WHOLE.items()}
     return with_links(markdown, name, origins.get(name, f"docs/{name}"))

@@ -73,7 +73,7 @@ def setting(options: argparse.Namespace) -> Setting:
     )
     here = machine(options.scratch or Path(tempfile.gettempdir()))
     cores = os.cpu_count() or 1
-    return Setting(f"{datetime.now(UTC):%Y-%m-%d}", here, round(os.getloadavg()[0], 1), cores, command)
+    return Setting(f"{datetime.now(UTC):%Y-%m-%d %H:%M}", here, round(os.getloadavg()[0], 1), cores, command)
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ class Setting:
     """When, where and by which command something was measured."""
 
     date: str
-    """Day, as 2026-11-26."""
+    """Day and time, UTC, as `2026-11-26 09:30`."""
     machine: str
     load: float
     """Processes that wanted to run in the minute before."""

@@ -54,7 +54,7 @@ AGAIN = """\
 ## Measure it on your machine
 
 ```text
-make performance                                   # all works: an hour, 20 GB of disk, 12 GB of memory
+make performance                                   # all works: up to an hour, 15 GB of disk, 10 GB of memory
 make performance BENCH='--only cast --only scan'   # two works; the others stay as they were measured before
 make performance SIZE=8GB                          # larger checkpoints
 make performance BENCH='--mergekit DIRECTORY'      # merges too; installs mergekit in DIRECTORY
@@ -111,13 +111,13 @@ def page(results: Results) -> str:
 
 
 def _settings(results: Results) -> Iterator[str]:
-    for run in results:
-        setting, _ = run
-        warning = " **The machine was busy: only ratios to a peer say something.**" if _is_busy(run) else ""
-        yield (
-            f"{setting.date}, `{setting.command}`: {setting.machine}. "
-            f"Load at the start: {setting.load:.1f}.{warning}"
-        )
+    """The machines, each with its runs."""
+    for machine in dict.fromkeys(setting.machine for setting, _ in results):
+        runs = [setting for setting, _ in results if setting.machine == machine]
+        yield f"On `{machine}`:"
+        yield "\n".join(f"- {run.date[:10]}, `{run.command}`, at a load of {run.load:.1f}" for run in runs)
+    if any(_is_busy(setting) for setting, _ in results):
+        yield "**The machine was busy with other work: times say little, peaks are right.**"
 
 
 def _shown(unit: str, title: str) -> str:
@@ -178,14 +178,17 @@ def _told(measured: Measured | None) -> list[str]:
 
 def caption(results: Results) -> str:
     """When and where the numbers in the README were measured."""
-    dates = sorted({setting.date for setting, _ in results})
-    machines = "; ".join(dict.fromkeys(setting.machine.partition(";")[0] for setting, _ in results))
-    busy = " The machine was busy; only ratios say something." if any(map(_is_busy, results)) else ""
+    dates = sorted({setting.date[:10] for setting, _ in results})
+    machines = "; ".join(dict.fromkeys(f"`{setting.machine.partition(';')[0]}`" for setting, _ in results))
+    busy = (
+        " The machine was busy with other work: times say little, peaks are right."
+        if any(_is_busy(setting) for setting, _ in results)
+        else ""
+    )
     return f"Measured {' to '.join([dates[0], *dates[1:][-1:]])} on {machines}.{busy}"
 
 
-def _is_busy(run: tuple[Setting, Sequence[Line]]) -> bool:
-    setting, _ = run
+def _is_busy(setting: Setting) -> bool:
     return setting.load > BUSY * setting.cores
 
 

@@ -13,7 +13,7 @@ from benchmarks.machine import Setting
 from benchmarks.measure import Measured
 from benchmarks.tables import MIB, Curve, Limit, Line
 
-SETTING = Setting("2026-11-20", "2 cores, here", 0.1, 2, "make performance SIZE=2GB")
+SETTING = Setting("2026-11-20 08:00", "2 cores, here", 0.1, 2, "make performance SIZE=2GB")
 NAMES = {
     r"\d+ MiB transposed and cast": "4096 MiB transposed and cast",
     "list .* of flax": "list 3.0 GiB of flax",
@@ -52,14 +52,14 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 def test_a_work_is_taken_from_the_latest_run(tmp_path: Path) -> None:
     first, again = lines_of("cast"), [lines_of("cast")[1]]
-    other, later = lines_of("scan"), replace(SETTING, date="2026-11-26")
+    other, later = lines_of("scan"), replace(SETTING, date="2026-11-20 17:00")
     stored(tmp_path, "a", later, again)  # in the order of dates, and not of names
     stored(tmp_path, "b", SETTING, first + other)
     assert performance.read(tmp_path) == [(SETTING, other), (later, again)]
 
 
 def test_a_run_all_of_whose_works_were_repeated_is_left_out(tmp_path: Path) -> None:
-    later = replace(SETTING, date="2026-11-26")
+    later = replace(SETTING, date="2026-11-20 17:00")
     stored(tmp_path, "a", SETTING, lines_of("cast"))
     stored(tmp_path, "b", later, lines_of("cast"))
     assert [setting for setting, _ in performance.read(tmp_path)] == [later]
@@ -70,13 +70,21 @@ def test_a_run_all_of_whose_works_were_repeated_is_left_out(tmp_path: Path) -> N
 
 def test_the_page_says_when_where_how_and_what() -> None:
     page = performance.page([(SETTING, lines_of("cast"))])
-    assert "2026-11-20, `make performance SIZE=2GB`: 2 cores, here. Load at the start: 0.1." in page
+    assert "On `2 cores, here`:\n\n- 2026-11-20, `make performance SIZE=2GB`, at a load of 0.1\n" in page
     assert "busy" not in page
     assert "| cast, 2 GB | ckpt-surgery --link-mode copy | 1.23 | 3 |  | 78 |  |" in page
     assert "| cast, 2 GB | a peer | out of memory |" in page
     assert "| cast | ckpt-surgery --link-mode copy | 0.50 | 1.23 |" in page
     assert "pictures/growth-size-dark.svg#gh-dark-mode-only" in page
     assert "growth-leaves" not in page
+
+
+def test_machines_are_told_apart() -> None:
+    other = replace(SETTING, machine="8 cores, there")
+    page = performance.page([(SETTING, lines_of("a")), (other, lines_of("b")), (SETTING, lines_of("c"))])
+    here, there = (page.index(f"On `{one.machine}`:") for one in (SETTING, other))
+    assert page[here:there].count("- 2026-11-20") == 2
+    assert page[there:].count("- 2026-11-20") == 1
 
 
 def test_a_ratio_is_to_the_peer() -> None:
@@ -125,7 +133,7 @@ def test_everything_is_written(tmp_path: Path) -> None:
     assert readme.startswith("before\n\n<!-- speed -->\n")
     assert readme.endswith("<!-- /speed -->\n\nafter\n")
     assert performance.short_table(every_line()) in readme
-    assert "2026-11-20" in readme
+    assert "Measured 2026-11-20 on `2 cores, here`." in readme
     assert "old" not in readme
     assert (tmp_path / "docs" / "performance.md").read_text() == performance.page(results)
     names = sorted(path.name for path in (tmp_path / "docs" / "pictures").iterdir())

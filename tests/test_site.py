@@ -183,7 +183,7 @@ def links_of_navigation(site: Path) -> list[str]:
         ("docs/json.md", "changelog.md", "CHANGELOG.md", "json.md"),  # of a file at the root
         ("../CONTRIBUTING.md#style", "extending.md", "docs/extending.md", "contributing.md#style"),
         ("../../README.md", "cookbook/t5.md", "docs/cookbook/t5.md", "../index.md"),
-        ("../README.md#speed", "ci.md", "docs/ci.md", "speed.md"),  # a section that is a page
+        ("docs/commands.md#exit-codes", "contributing.md", "CONTRIBUTING.md", "commands.md#exit-codes"),
         ("../../recipes/", "cookbook/t5.md", "docs/cookbook/t5.md", "../recipes.md"),
         ("../recipes/cast.yaml", "recipe.md", "docs/recipe.md", "recipes.md#cast"),
         ("../recipes/examples/rename.yaml", "recipe.md", "docs/recipe.md", "recipes.md#example-rename"),

@@ -1,0 +1,123 @@
+"""The README: its length, its order, and that what it shows is what the package has."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from benchmarks import performance
+from ckpt_surgery.formats import registry
+from tests.support.command_line import run
+from tests.test_docs import blocks
+
+ROOT = Path(__file__).parent.parent
+README, PERFORMANCE = ROOT / "README.md", ROOT / "docs" / "performance.md"
+LONGEST = 1200
+"""Words, of prose and tables."""
+
+
+def words(text: str) -> list[str]:
+    """Everything but blocks of code, tags of HTML, badges, and the destinations of links."""
+    text = re.sub(r"^```.*?^```$|<[^>]*>", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"\[!\[.*?\]\(.*?\)\]\(.*?\)|\]\([^)]*\)", " ", text)
+    return [word for word in text.split() if re.search(r"\w", word)]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("# One\n\n| two | three |\n|---|---:|\n| `four five` | |", 5),
+        ("a [link of words](https://a.b/c d) here", 5),
+        ("```console\n$ not counted\n```\n\n<img src='no' alt='no'>\ncounted", 1),
+        ("[![Badge](https://a.b)](https://c.d)", 0),
+    ],
+)
+def test_words_are_counted_outside_code(text: str, count: int) -> None:
+    assert len(words(text)) == count
+
+
+def test_the_readme_is_short() -> None:
+    assert 400 < len(words(README.read_text())) <= LONGEST
+
+
+def test_the_order() -> None:
+    text = README.read_text()
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == [
+        *(
+            "Install",
+            "A first recipe",
+            "What it can do",
+            "Formats",
+            "Compared with other tools",
+            "Speed",
+            "More",
+        )
+    ]
+    first = text.partition("## Install")[0]
+    assert first.index("by a short recipe") < first.index("docs/pictures/plan-dark.svg")
+
+
+def test_the_recipe_is_the_demo_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("demo")
+    (shown,) = (block.text for block in blocks(README) if block.language == "yaml")
+    written = (tmp_path / "demo" / "recipe.yaml").read_text()
+    assert shown.splitlines()[1:] == written.splitlines()[1:]
+
+
+def test_every_format_that_is_written_is_in_the_table() -> None:
+    table = README.read_text().partition("## Formats")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.*?) \| (yes|no) \| (yes|no) \|$", table, re.MULTILINE)
+    assert {read for _, read, _ in rows} == {"yes"}
+    assert sum(written == "yes" for *_, written in rows) == len(registry.writable())
+
+
+def test_every_command_of_the_table_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a demo checkpoint, which is `old` and `new`, and on the small models of two pages."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    run("demo")
+    run("apply", "demo/recipe.yaml", "demo/old", "new")
+    Path("demo/old").rename("old")
+    names: dict[str, object] = {}
+    for page in ("coming-from/maxtext.md", "merging.md"):
+        exec(next(block.text for block in blocks(ROOT / "docs" / page) if block.language == "python"), names)
+    Path("llama").rename("Llama-3.1-8B")
+    math = "{model: math, parameters: {weight: 1}}"
+    Path("ties.yaml").write_text(f"{{merge_method: ties, base_model: base, models: [{math}]}}")
+    table = README.read_text().partition("## What it can do")[2].partition("\n## ")[0]
+    commands = re.findall(r"`ckpt-surgery ([^`]*)`", table)
+    assert len(commands) >= 8
+    for command in commands:
+        arguments, _, _ = command.partition(" > ")
+        done = run(*shlex.split(arguments))
+        assert done.exit_code == 0, f"{command}\n{done.output}"
+
+
+# --- speed ----------------------------------------------------------------------------------------
+
+
+def test_the_table_of_speed_is_dated_and_has_the_works_of_the_page() -> None:
+    table = performance.TABLE.search(README.read_text())
+    assert table
+    assert re.match(r"Measured \d{4}-\d\d-\d\d", table[0])
+    rows = re.findall(r"^\| (.*?)(?:, `.*?`)? \| [\d.]+ s \| \d+ MiB \|", table[0], re.MULTILINE)
+    assert len(rows) == len(performance.SHOWN)
+    for row, work in zip(rows, performance.SHOWN, strict=True):
+        assert re.match(work, row), row
+        assert re.search(rf"^\| {work}", PERFORMANCE.read_text(), re.MULTILINE), row
+
+
+def test_the_page_is_dated_and_names_its_command() -> None:
+    page = PERFORMANCE.read_text()
+    assert re.search(r"^- \d{4}-\d\d-\d\d, `make performance SIZE=", page, re.MULTILINE)
+    for library in ("orbax-checkpoint", "safetensors", "jax", "flax"):
+        assert re.search(rf"{library} \d", page), library
+
+
+def test_the_page_has_its_pictures() -> None:
+    pictures = re.findall(r"\(pictures/(growth-[\w-]+\.svg)#gh", PERFORMANCE.read_text())
+    assert len(pictures) == 4
+    for name in pictures:
+        assert (ROOT / "docs" / "pictures" / name).exists()
