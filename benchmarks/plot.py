@@ -8,7 +8,7 @@ from itertools import groupby
 
 from benchmarks.tables import Curve
 
-PANEL_WIDTH, PLOT_HEIGHT, LEFT, RIGHT, BOTTOM, TITLE, ROW = 360, 190, 52, 16, 46, 30, 18
+PANEL_WIDTH, PLOT_HEIGHT, LEFT, RIGHT, BOTTOM, TITLE, ROW = 360, 190, 52, 28, 46, 30, 18
 """Pixels: of a panel's width and of its axes, of the margins, of the title and of each name below it."""
 COLUMNS = 2
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
