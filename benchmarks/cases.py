@@ -271,7 +271,7 @@ def _budgeted(bench: Bench, work: str, recipe: str, source: str, mebibytes: int)
 RESTORING = {
     "ours": f"{OURS}: restore",
     "ours memory=256MiB": f"{OURS}: restore, memory=256MiB",
-    "transforms": "PyTreeCheckpointer.restore(transforms=…)",
+    "transforms": "Orbax restore with transforms",
     "transformations": "Orbax restore, apply_transformations",
 }
 """What `benchmarks.restoring` is called with, and what the tables call it."""

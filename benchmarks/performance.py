@@ -99,7 +99,6 @@ def page(results: Results) -> str:
     """docs/performance.md."""
     lines = [line for _, run in results for line in run]
     parts = [INTRODUCTION, "## When, where, by which command", *_settings(results)]
-    parts += ["## Results", _table(lines)]
     for unit, title in (("GB", "Growth with the size"), ("leaves", "Growth with the number of leaves")):
         grown = growth(lines, unit)
         parts += (
@@ -107,6 +106,7 @@ def page(results: Results) -> str:
             if grown
             else []
         )
+    parts += ["## All results", _table(lines)]
     return "\n\n".join([*parts, AGAIN]) + "\n"
 
 
