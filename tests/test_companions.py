@@ -293,7 +293,7 @@ def test_the_summary_and_the_documents_have_the_files(
         {"file": "config.json", "source": "src/config.json", "size": 2},
         {"file": "vocab.txt", "source": "src/vocab.txt", "size": 1},
     ]
-    assert "<td>vocab.txt</td><td>src/vocab.txt</td><td>1 B</td>" in Path("d.html").read_text()
+    assert '>vocab.txt</td><td data-label="copy of">src/vocab.txt</td>' in Path("d.html").read_text()
     bare = run("convert", "src", "e", "--format=safetensors", "--no-copy-config")
     assert "came along" not in bare.stdout
     assert names(tmp_path / "e") == {"model.safetensors"}

@@ -1,6 +1,5 @@
 """The documentation site builds without a warning, its links lead somewhere, and it is complete in itself."""
 
-import importlib.util
 import logging
 import os
 import re
@@ -11,27 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from markdown_it import MarkdownIt
 
+from tests.support.ci_scripts import script
 from tests.test_docs import blocks, commands_of, run_commands
 
 ROOT = Path(__file__).parent.parent
-
-
-def script(name: str) -> ModuleType:
-    """A module of .ci, which is no package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    # Its dataclasses look themselves up there.
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

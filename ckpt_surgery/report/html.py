@@ -195,15 +195,9 @@ def _summary(plan: Plan, document: Mapping[str, Any]) -> Iterator[str]:
     yield from _inputs(plan)
     if plan.params:
         rows = ([param.name, param.text, param.origin.value, param.note or ""] for param in plan.params)
-        yield from _table(("param", "value", "from", ""), rows)
-    if document.get("companions"):
-        rows = ([one["file"], one["source"], bytes_text(one["size"])] for one in document["companions"])
-        yield "<h3>Config and tokenizer files that came along</h3>"
-        yield from _table(("file", "is a copy of", "size"), rows)
-    if document.get("shared"):
-        rows = ([file["file"], file["source"], bytes_text(file["size"])] for file in document["shared"])
-        yield "<h3>Files that are one with a source's file</h3>"
-        yield from _table(("file", "is also", "size"), rows)
+        yield from _table(("param", "value", "from", "note"), rows)
+    yield from _files("Config and tokenizer files copied along", "copy of", document.get("companions"))
+    yield from _files("Files shared with a source", "same file as", document.get("shared"))
 
 
 def _card(name: str, value: str, kind: str = "") -> str:
@@ -225,12 +219,24 @@ def _inputs(plan: Plan) -> Iterator[str]:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield '<div class="wide"><table><thead><tr>'
+    """A table each of whose cells names its column, which narrow screens show beside the cell."""
+    yield '<table class="rows"><thead><tr>'
     yield "".join(f"<th>{_text(head)}</th>" for head in heads)
     yield "</tr></thead><tbody>"
     for row in rows:
-        yield f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>"
-    yield "</tbody></table></div>"
+        cells = zip(heads, row, strict=True)
+        labelled = (f'<td data-label="{_text(head)}">{_text(cell)}</td>' for head, cell in cells)
+        yield f"<tr>{''.join(labelled)}</tr>"
+    yield "</tbody></table>"
+
+
+def _files(title: str, relation: str, files: Sequence[Mapping[str, Any]] | None) -> Iterator[str]:
+    """A table of files, folded, as a checkpoint may have thousands."""
+    if files:
+        rows = ([file["file"], file["source"], bytes_text(file["size"])] for file in files)
+        yield f"<details><summary>{_text(title)} ({len(files):,})</summary>"
+        yield from _table(("file", relation, "size"), rows)
+        yield "</details>"
 
 
 def _warnings(plan: Plan) -> Iterator[str]:

@@ -5,10 +5,8 @@ import hashlib
 import html
 import json
 import re
-import struct
 import tomllib
 import xml.etree.ElementTree as ElementTree
-import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.report.html import ASSETS, RecipeText, RuleLines, embedded, html_page, page_data
-from tests.support.browser import browse, dom_of, needs_browser, texts
+from tests.support.browser import dom_of, needs_browser, texts
 from tests.support.leaves import array_leaf
 
 EVIL = "<script>document.title='owned'</script>"
@@ -280,11 +278,35 @@ def test_the_summary_has_the_numbers_of_the_run() -> None:
         ("time", "1.50 s"),
         ("verified", "fast, 2.00 KiB read back"),
     ]
-    assert "<td>d/1</td><td>/ckpt/old/d/1</td><td>512 B</td>" in page
+    shared = [
+        "<td data-label={}>{}</td>".format(*cell)
+        for cell in (('"file"', "d/1"), ('"same file as"', "/ckpt/old/d/1"), ('"size"', "512 B"))
+    ]
+    assert "<details><summary>Files shared with a source (1)</summary><table" in page
+    assert "".join(shared) in page
     assert "<p>/ckpt/old → /new</p>" in page
     planned = html_page(plan, RECIPE)
     assert "<p>/ckpt/old, with r.yaml</p>" in planned
     assert "<dt>time</dt>" not in planned
+
+
+def test_every_cell_of_a_table_names_its_column() -> None:
+    """Narrow screens show the name beside the cell, and no row of heads."""
+    inputs = (Input("source", "/ckpt/old", "orbax", 3, "f", 7, "state"),)
+    page = html_page(
+        plan_of([], inputs=inputs, params=(ParamValue("n", "2", Origin.SET, None, "layers"),)),
+        None,
+        destination="/new",
+        companions=[{"file": "config.json", "source": "/ckpt/old/config.json", "size": 2}],
+        shared=[{"file": "d/1", "source": "/ckpt/old/d/1", "size": 512, "mode": "hardlink"}],
+    )
+    tables = re.findall(r'<table class="rows">(.*?)</table>', page)
+    assert len(tables) == 4
+    for table in tables:
+        heads = re.findall("<th>(.*?)</th>", table)
+        assert all(heads)
+        for row in re.findall("<tr>(<td.*?)</tr>", table):
+            assert re.findall('<td data-label="(.*?)">', row) == heads
 
 
 @pytest.mark.slow
@@ -352,32 +374,6 @@ def test_rows_of_a_large_tree_are_made_when_they_are_opened(tmp_path: Path) -> N
     assert texts(dom, "more") == ["4,700 more rows"]
     found = opened(tmp_path, page, "#search=layer_4999/")
     assert found.count("data-key") == 9
-
-
-@needs_browser
-@pytest.mark.parametrize(("scheme", "dark"), [("0", True), ("1", False)])
-def test_light_and_dark(scheme: str, dark: bool, tmp_path: Path) -> None:
-    """The corner of a picture of the page has the colour of the background."""
-    (tmp_path / "report.html").write_text(html_page(small(), RECIPE), encoding="utf-8")
-    browse(
-        tmp_path / "report.html",
-        tmp_path / "profile",
-        f"--blink-settings=preferredColorScheme={scheme}",
-        f"--screenshot={tmp_path / 'page.png'}",
-        "--window-size=64,64",
-    )
-    assert (sum(corner_of(tmp_path / "page.png")) < 3 * 128) == dark
-
-
-def corner_of(picture: Path) -> bytes:
-    """Red, green and blue of the first pixel of a PNG, which no filter changes."""
-    data, at, packed = picture.read_bytes(), 8, b""
-    while at < len(data):
-        (length,) = struct.unpack_from(">I", data, at)
-        if data[at + 4 : at + 8] == b"IDAT":
-            packed += data[at + 8 : at + 8 + length]
-        at += length + 12
-    return zlib.decompress(packed)[1:4]
 
 
 # --- the package ------------------------------------------------------------------------------------------
