@@ -21,6 +21,7 @@ from tests.emulators.fixtures import bucket_of, gcs_bucket, gcs_emulator, s3_buc
 from tests.support import checkpoints
 from tests.support.models import save_model
 from tests.support.recipes import write_recipe
+from tests.support.site import site
 
 # Shells start programs in the background with SIGINT ignored, and some tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -36,7 +37,7 @@ settings.register_profile(
 )
 settings.load_profile("unhurried")
 
-__all__ = ["bucket_of", "gcs_bucket", "gcs_emulator", "s3_bucket", "s3_emulator"]
+__all__ = ["bucket_of", "gcs_bucket", "gcs_emulator", "s3_bucket", "s3_emulator", "site"]
 
 
 @pytest.fixture

@@ -1,10 +1,7 @@
 """The documentation site builds without a warning, its links lead somewhere, and it is complete in itself."""
 
 import logging
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,17 +16,6 @@ from tests.support.ci_scripts import script
 from tests.test_docs import blocks, commands_of, run_commands
 
 ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(directory)]
-    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "SITE_URL": ""}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "WARNING" not in done.stderr
-    return directory
 
 
 # --- what is in a page ----------------------------------------------------------------------------
