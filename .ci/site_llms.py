@@ -77,7 +77,7 @@ def contexts() -> Iterator[click.Context]:
 
 def section_of(page: Page) -> str:
     """The heading of the navigation that the page stands below."""
-    return str(page.ancestors[-1].title if page.ancestors else page.title)
+    return str([page, *page.ancestors][-1].title)
 
 
 def first_sentence(markdown: str) -> str:
