@@ -40,6 +40,12 @@ settings.load_profile("unhurried")
 __all__ = ["bucket_of", "gcs_bucket", "gcs_emulator", "s3_bucket", "s3_emulator", "site"]
 
 
+def pytest_configure() -> None:
+    """Forget the variables of options: they are the taste of whoever runs the tests."""
+    for name in [name for name in os.environ if name.startswith("CKPT_SURGERY_")]:
+        del os.environ[name]
+
+
 @pytest.fixture
 def own_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory for temporary files that no other test has, for this process and those that it starts.

@@ -83,7 +83,9 @@ NAMED = re.compile(r"# (\S+\.yaml)\n")
 @pytest.mark.parametrize("page", [*READ_THROUGH, *COOKBOOK, *COMING_FROM])
 def test_a_page_works_from_top_to_bottom(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(resources, "_cores", lambda: 2)  # the peak of memory that a plan shows depends on it
+    monkeypatch.setattr(
+        resources, "usable_cores", lambda: 2
+    )  # the peak of memory that a plan shows depends on it
     if "import tensorflow" in (ROOT / page).read_text():
         tensorflow()  # without its messages
     names: dict[str, Any] = {}

@@ -57,6 +57,7 @@ OF_API = {
         "layer_stacks",
         "companions",
         "dropped_items",
+        "environment",
         "existing_items",
         "merges",
         "model_configs",

@@ -158,6 +158,8 @@ COMMANDS = (
     "commit parts",
     "recipes",
     "schema",
+    "completion bash",
+    "env",
 )
 """Lines that run in this order, each with exit code 0."""
 

@@ -1,9 +1,11 @@
-"""What all commands have: examples at the end of their help, and no option twice."""
+"""What all commands have: examples at the end of their help, variables for options, and no option twice."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import click
+
+from ckpt_surgery.cli.variables import blame_variable, name_variables, note_variables
 
 
 class Command(click.Command):
@@ -13,11 +15,18 @@ class Command(click.Command):
         super().__init__(*args, **settings)
         self.examples = examples or {}
         """Command lines without the program's name, and what each of them does."""
+        name_variables(self)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:  # which asks what a line that is being written can go on with
             self._refuse_repeated(ctx, args)
-        return super().parse_args(ctx, args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.BadParameter as error:
+            blame_variable(error, ctx)
+            raise
+        note_variables(ctx)
+        return rest
 
     def _refuse_repeated(self, ctx: click.Context, args: list[str]) -> None:
         _, _, given = self.make_parser(ctx).parse_args(list(args))

@@ -1,4 +1,4 @@
-"""The JSON documents of `inspect` and `diff` as models."""
+"""The JSON documents of `inspect`, `diff` and `env` as models."""
 
 from typing import Any, Literal
 
@@ -202,3 +202,28 @@ class DiffDocument(Versioned):
     """With `--values`: every array that both have in one shape; else null."""
     not_compared: list[NotCompared] | None
     """With `--values`: leaves that could not be compared."""
+
+
+class EnvironmentDocument(Versioned):
+    """`env`."""
+
+    ckpt_surgery: str
+    """Version of ckpt-surgery."""
+    location: str
+    """Directory of the package."""
+    python: str
+    """Version, implementation and path of Python."""
+    platform: str
+    """System, release, architecture and C library."""
+    cores: int
+    """Cores of the machine."""
+    usable_cores: int
+    """Cores that the process may use."""
+    memory: int
+    """Memory of the machine."""
+    available_memory: int
+    """Memory available without swapping."""
+    packages: dict[str, str | None]
+    """Versions of libraries by name; null where one is not installed."""
+    variables: dict[str, str]
+    """Environment variables that change what is done, without passwords."""

@@ -13,6 +13,7 @@ DOCUMENTS: Mapping[str, type[Versioned]] = {
     "infer": json_inference.InferDocument,
     "inspect": json_listings.InspectDocument,
     "diff": json_listings.DiffDocument,
+    "env": json_listings.EnvironmentDocument,
     "verify": json_documents.VerifyDocument,
     "lint": json_documents.LintDocument,
     "invert": json_inference.InvertDocument,

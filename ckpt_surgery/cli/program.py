@@ -23,6 +23,7 @@ from ckpt_surgery.cli.console import PUBLISHED, Settings, print_errors, problem_
 from ckpt_surgery.cli.options import global_options
 from ckpt_surgery.cli.problem_reports import requested, write_failure
 from ckpt_surgery.cli.streams import guard, unwritten
+from ckpt_surgery.cli.variables import FROM_VARIABLES
 from ckpt_surgery.core.errors import AGAIN, GO_ON, Interrupted, Problem, StorageError, SurgeryError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.problem_codes import Code
@@ -119,8 +120,12 @@ def _report(error: SurgeryError, ctx: click.Context) -> int:
 
 
 def _with_command(problem: Problem, arguments: Sequence[str]) -> Problem:
-    """The problem; where what was done is kept, with the command that goes on from there."""
+    """The problem, with the command that goes on from what was kept, or the variable that is to blame."""
     hint = problem.hint or ""
+    variables = click.get_current_context().meta.get(FROM_VARIABLES, {})
+    set_by = [name for argument, name in variables.items() if f"`{argument}=" in hint]
+    if set_by:
+        return replace(problem, hint=f"{hint} The variable {' and '.join(set_by)} sets it now.")
     if not hint.endswith((GO_ON, AGAIN)):
         return problem
     more = [RESUME] if hint.endswith(GO_ON) and RESUME not in arguments else []

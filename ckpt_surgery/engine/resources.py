@@ -12,12 +12,12 @@ _MEMINFO = Path("/proc/meminfo")
 
 def default_memory() -> int:
     """Bytes: the smaller of 2 GiB and a quarter of the available memory."""
-    return min(DEFAULT_MEMORY, _available_memory() // 4)
+    return min(DEFAULT_MEMORY, available_memory() // 4)
 
 
 def default_workers() -> int:
     """One thread per core that this process may use, and one more to overlap reading and writing."""
-    return _cores() + 1
+    return usable_cores() + 1
 
 
 def release_memory() -> None:
@@ -27,16 +27,22 @@ def release_memory() -> None:
         trim(0)
 
 
-def _available_memory() -> int:
+def available_memory() -> int:
     """Bytes available without swapping; half of all memory on systems that do not report it."""
     try:
         lines = _MEMINFO.read_text(encoding="ascii").splitlines()
     except FileNotFoundError:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+        return total_memory() // 2
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
 
 
-def _cores() -> int:
+def total_memory() -> int:
+    """Bytes of memory of the machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def usable_cores() -> int:
+    """Number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

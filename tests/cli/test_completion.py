@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery import offers
+from tests.support.command_line import run
 
 PROGRAM = [sys.executable, "-W", "error", "-m", "ckpt_surgery"]
 
@@ -31,6 +32,18 @@ def test_the_script_of_a_shell(shell: str) -> None:
     script = asked(f"{shell}_source")
     assert f"_CKPT_SURGERY_COMPLETE={shell}_complete" in script
     assert "_ckpt_surgery_completion" in script
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_command_prints_the_script(shell: str) -> None:
+    done = run("completion", shell)
+    assert (done.exit_code, done.stdout) == (0, asked(f"{shell}_source").rstrip() + "\n")
+
+
+def test_an_unknown_shell_is_refused() -> None:
+    done = run("completion", "tcsh")
+    assert done.exit_code == 2
+    assert "zsh" in done.stderr
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
@@ -90,7 +103,7 @@ def test_every_command_is_offered() -> None:
     assert [line.partition(",")[2] for line in completed("ckpt-surgery ")][:3] == [
         "apply",
         "commit",
-        "convert",
+        "completion",
     ]
 
 

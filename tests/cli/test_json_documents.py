@@ -47,6 +47,7 @@ WRITTEN = [
     ("inspect", "inspect m.safetensors --stats --json"),
     ("diff", "diff m.safetensors n.safetensors --json"),
     ("diff", "diff m.safetensors n.safetensors --values --json"),
+    ("env", "env --json"),
     ("verify", "verify v.safetensors --json"),
     ("lint", "lint r.yaml --format json"),
     ("lint", "lint r.yaml bad.yaml --format json"),

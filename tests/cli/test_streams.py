@@ -27,6 +27,8 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "schema": ["schema"],
     "lint": ["lint", "r.yaml"],
     "demo": ["demo", "out"],
+    "completion": ["completion", "bash"],
+    "env": ["env"],
     "explain": ["explain", "CS010"],
     "explain a key": ["explain", "r.yaml", "m.safetensors", "w0x0"],
     "infer": ["infer", "m.safetensors", "m.safetensors", "--out", "drafted.yaml"],

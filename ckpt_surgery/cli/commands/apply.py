@@ -19,6 +19,7 @@ from ckpt_surgery.cli.options import (
 )
 from ckpt_surgery.cli.paths import missing_destination, source_names, split_paths
 from ckpt_surgery.cli.reports import Report
+from ckpt_surgery.cli.variables import is_from_variable
 from ckpt_surgery.cli.written_files import check_documents, check_kept
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
@@ -83,6 +84,8 @@ def command(
     terminal = open_terminal(ctx.find_root().obj, json_to)
     given = options.pop("set", None) or ()
     loaded = None if is_plan_file(recipe) and not rules else given_recipe(recipe, rules, given, terminal)
+    if loaded is None and is_from_variable(ctx, "link_mode"):
+        options["link_mode"] = None  # the plan has decided it
     if loaded is not None:
         sources, dst = split_paths(source_names(loaded, options.get("last")), paths)
         if dst is None:
@@ -99,7 +102,7 @@ def command(
             {
                 "--dry-run": dry_run,
                 "--resume": resume,
-                "--engine": engine != "local",
+                "--engine": engine != "local" and not is_from_variable(ctx, "engine"),
                 "--report": report_to is not None,
                 "--copy-config": copy_config is not None,
             },
