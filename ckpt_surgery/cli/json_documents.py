@@ -228,6 +228,8 @@ class PlanDocument(Versioned):
     """What is allowed and may still be a mistake."""
     restorable_by: dict[str, str]
     """Libraries that can restore the result, and from which version on."""
+    misfits: dict[str, str | None] | None = None
+    """Of `plan plan.json`: for each source why it no longer fits the saved plan; null where it fits."""
     seconds: float | None = None
     """Wall time; where the plan was carried out, as the members that follow."""
     destination: str | None = None

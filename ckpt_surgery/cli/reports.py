@@ -36,11 +36,11 @@ class Report:
     recipe: Any = None
     """The loaded recipe of the plan, for the page; None where the plan was saved before, or has none."""
 
-    def planned(self, plan: "Plan") -> int:
-        """Print a plan that is not carried out. Returns the exit code."""
+    def planned(self, plan: "Plan", **more: Any) -> int:
+        """Print a plan that is not carried out. `more`: members of its JSON. Returns the exit code."""
         self._show(plan)
         self._summarize(plan)
-        self._write(plan)
+        self._write(plan, **more)
         return self._code(plan)
 
     def carried_out(self, run: Callable[..., "Result"]) -> int:

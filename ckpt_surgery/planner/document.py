@@ -18,6 +18,7 @@ import msgspec
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import FunctionError, UsageError
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.functions.base import Function
@@ -30,20 +31,24 @@ from ckpt_surgery.planner.document_forms import (
     MOST_BYTES,
     MOST_STEP,
     MOST_WORKERS,
+    CostsForm,
     DestinationForm,
     DroppedForm,
     FileForm,
     HooksForm,
     InputForm,
+    ItemForm,
     OutputForm,
     ParamForm,
     PlaceForm,
     RecipeForm,
     RuleForm,
     SavedPlan,
+    SeenForm,
 )
 from ckpt_surgery.planner.entries import RuleEffect, RuleRef
 from ckpt_surgery.planner.options import DestinationOptions
+from ckpt_surgery.planner.origins import origins
 from ckpt_surgery.planner.plan import Input, Plan, Step
 from ckpt_surgery.planner.plan_json import plan_json
 
@@ -91,10 +96,7 @@ def saved_plan(
     saved = SavedPlan(
         version=VERSION,
         recipe=RecipeForm(plan.recipe, plan.recipe_sha256, _hooks_form(hooks)),
-        inputs=[
-            InputForm(i.name, urls.absolute(i.path), i.format, _files_form(i), i.step, i.item)
-            for i in plan.inputs
-        ],
+        inputs=_input_forms(plan),
         destination=_destination_form(destination),
         memory=memory,
         workers=workers,
@@ -114,6 +116,14 @@ def saved_plan(
             for gone in plan.dropped
         ],
         warnings=list(plan.warnings),
+        costs=CostsForm(**asdict(plan.costs)),
+        restorable_by=dict(plan.restorable_by),
+        dropped_items=tuple(
+            [
+                ItemForm(gone.source, gone.item, gone.kind, gone.nbytes, gone.why)
+                for gone in plan.dropped_items
+            ]
+        ),
     )
     return msgspec.structs.replace(saved, sha256=seal(saved))
 
@@ -147,6 +157,29 @@ def known_kinds(hooks: HookFile | None) -> Mapping[str, type[Function]]:
 
 def _hooks_form(hooks: HookFile | None) -> HooksForm | None:
     return None if hooks is None else HooksForm(os.path.abspath(hooks.file), hooks.sha256)
+
+
+def _input_forms(plan: Plan) -> list[InputForm]:
+    """The sources, each with those of its leaves that the plan shows."""
+    seen = {(gone.source, gone.leaf.key.text): gone.leaf for gone in plan.dropped}
+    for step in plan.steps:
+        seen |= origins(step)
+    of_source: dict[str, list[SeenForm]] = {}
+    for (source, _), leaf in seen.items():
+        of_source.setdefault(source, []).append(_seen_form(leaf))
+    return [
+        InputForm(
+            *(i.name, urls.absolute(i.path), i.format, _files_form(i), i.step, i.item, i.leaves),
+            tuple(of_source.get(i.name, ())),
+        )
+        for i in plan.inputs
+    ]
+
+
+def _seen_form(leaf: Leaf) -> SeenForm:
+    shape, dtype = (None, None) if leaf.spec is None else (leaf.spec.shape, leaf.spec.dtype.name)
+    indices = tuple(i for i, sequence in enumerate(leaf.key.sequences) if sequence)
+    return SeenForm(leaf.key.names, leaf.kind, indices, shape, dtype, leaf.prng_impl or leaf.empty)
 
 
 def _files_form(given: Input) -> dict[str, FileForm]:

@@ -55,6 +55,45 @@ class FileForm(_Form, frozen=True):
     sample: Crc | None = None
 
 
+class SeenForm(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A leaf of a source that is read or dropped, as the plan shows it where the source is not at hand."""
+
+    key: Annotated[tuple[str, ...], Meta(min_length=1)]
+    """Components of the key; a list index is its decimal digits."""
+    kind: LeafKind
+    list_indices: tuple[Count, ...]
+    """Which components of the key are list indices, by number."""
+    shape: tuple[Count, ...] | None
+    """Shape of the array; None for strings and empty nodes."""
+    dtype: str | None
+    about: str | None
+    """Implementation of a PRNG key, or kind of an empty node."""
+
+
+class ItemForm(_Form, frozen=True):
+    """An item that the result does not get; `DroppedItem` describes the fields."""
+
+    source: str
+    item: str
+    kind: str
+    nbytes: Size
+    why: str
+
+
+class CostsForm(_Form, frozen=True):
+    """What the plan costs where it was made; `Costs` describes the fields."""
+
+    bytes_out: Size
+    bytes_linked: Size
+    bytes_copied: Size
+    bytes_computed: Size
+    bytes_read: Size
+    peak_memory: Size
+    bytes_dead: Size = 0
+    bytes_linkable: Size = 0
+    bytes_served: Size = 0
+
+
 class InputForm(_Form, frozen=True):
     """A source, or the target where it is a checkpoint."""
 
@@ -66,6 +105,10 @@ class InputForm(_Form, frozen=True):
     """The checkpoint's files by their paths within it, wherever it lies."""
     step: StepNumber | None = None
     item: str | None = None
+    leaves: Count = 0
+    """Number of its leaves."""
+    seen: tuple[SeenForm, ...] = ()
+    """Its leaves that are read or dropped. They are shown, and never taken for the source."""
 
 
 class DestinationForm(_Form, frozen=True):
@@ -178,5 +221,11 @@ class SavedPlan(_Form, frozen=True):
     outputs: list[OutputForm]
     dropped: list[DroppedForm]
     warnings: list[str]
+    costs: CostsForm | None = None
+    """What the plan costs; carrying it out works this out again."""
+    restorable_by: dict[str, str] = {}
+    """The oldest version of each package that can restore the result."""
+    dropped_items: tuple[ItemForm, ...] = ()
+    """Items of the sources that the result does not get."""
     sha256: str = ""
     """Digest of all else (`seal`), by which a file that was damaged or changed is recognized."""

@@ -13,7 +13,8 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from ckpt_surgery.core.arguments import PathLike
-from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.core.arrays import ArraySpec, Shape
+from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError, Place, PlanError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
@@ -22,16 +23,24 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.functions.fields import Mismatch, json_value, typed
+from ckpt_surgery.functions.registry import kinds
 from ckpt_surgery.functions.streams import block_shape
 from ckpt_surgery.graph.node_json import NodeReader
 from ckpt_surgery.graph.nodes import Node, Read, Spare, streams_of
-from ckpt_surgery.language.hooks import HookFile
+from ckpt_surgery.language.hooks import HookCall, HookFile
 from ckpt_surgery.language.params import ParamValue
 from ckpt_surgery.planner.cutting import Cut, budget_for, measured, room_of, signature
 from ckpt_surgery.planner.document import SAVED, known_kinds, not_saved
-from ckpt_surgery.planner.document_forms import DroppedForm, OutputForm, ParamForm, RuleForm, SavedPlan
+from ckpt_surgery.planner.document_forms import (
+    DroppedForm,
+    OutputForm,
+    ParamForm,
+    RuleForm,
+    SavedPlan,
+    SeenForm,
+)
 from ckpt_surgery.planner.entries import RuleEffect, RuleRef
-from ckpt_surgery.planner.plan import Dropped, Plan, Step, Transfer
+from ckpt_surgery.planner.plan import Costs, Dropped, DroppedItem, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.planning import ambiguous, costs_of, origin
 from ckpt_surgery.planner.transfers import Destination, Linkable, adopted, dead_bytes, transfers_of
 
@@ -108,6 +117,76 @@ def _plan(
         hooks_sha256=None if hooks is None else hooks.sha256,
         restorable_by=destination.restorable_by([step.leaf for step in steps]),
     )
+
+
+# --- without sources --------------------------------------------------------------------------------------
+
+
+class _NoHooks:
+    """Stands for the hooks of a plan that is shown: none of them is loaded, and none is called."""
+
+    def function(self, name: str) -> None:
+        """Nothing: there is no function to call."""
+
+
+def read_without_sources(path: PathLike, saved: SavedPlan) -> Plan:
+    """The plan of a document that was read from `path`, to be shown: nothing can be carried out with it.
+
+    It is what the document says; no source is opened, and no hook is loaded. Raises UsageError for a document
+    that contradicts itself.
+    """
+    try:
+        return _shown(saved)
+    except _Malformed as error:
+        raise not_saved(path, f"{SAVED}.{error.field}", str(error)) from error
+
+
+def _shown(saved: SavedPlan) -> Plan:
+    hooks = saved.recipe.hooks
+    rules = [_rule(form) for form in saved.rules]
+    listings = {form.name: {leaf.key.text: leaf for leaf in map(_seen, form.seen)} for form in saved.inputs}
+    types = kinds() if hooks is None else {**kinds(), HookCall.kind: HookCall}
+    reader = NodeReader(listings, types, {"hooks": _NoHooks()})
+    _each(saved.shared, "shared", reader.share)
+    if saved.costs is None:
+        _refuse("costs", "they are missing")
+    return Plan(
+        recipe=saved.recipe.path,
+        recipe_sha256=saved.recipe.sha256,
+        inputs=tuple([Input(i.name, i.path, i.format, i.leaves, "", i.step, i.item) for i in saved.inputs]),
+        steps=tuple(_each(saved.outputs, "outputs", lambda form: _shown_step(form, reader, rules))),
+        dropped=tuple(_each(saved.dropped, "dropped", lambda form: _dropped(form, listings, rules))),
+        warnings=tuple(saved.warnings),
+        costs=Costs(**msgspec.structs.asdict(saved.costs)),
+        metadata=_metadata(saved.metadata),
+        params=tuple(_each(saved.params, "params", _param)),
+        hooks_sha256=None if hooks is None else hooks.sha256,
+        dropped_items=tuple([DroppedItem(**msgspec.structs.asdict(form)) for form in saved.dropped_items]),
+        restorable_by=saved.restorable_by,
+    )
+
+
+def _seen(form: SeenForm) -> Leaf:
+    """A leaf of a source as the plan has seen it."""
+    spec = None
+    if form.shape is not None and form.dtype is not None:
+        spec = ArraySpec(form.shape, dtype_named(form.dtype))
+    key = Key(form.key, tuple(i in form.list_indices for i in range(len(form.key))))
+    prng = form.about if form.kind is LeafKind.PRNG_KEY else None
+    return Leaf(key, form.kind, spec, prng_impl=prng, empty=None if prng else form.about)
+
+
+def _shown_step(form: OutputForm, reader: NodeReader, rules: Sequence[RuleRef]) -> Step:
+    key = _key(form)
+    value = reader.node(form.value)
+    fate, sources = origin(key, value)
+    effects = tuple([RuleEffect(_numbered(rules, n), *changed) for n, *changed in form.effects])
+    rule = None if form.rule is None else _numbered(rules, form.rule)
+    leaf = _leaf(form, key, value)
+    return Step(leaf, value, fate, rule, sources, form.transfer, served=form.served, effects=effects)
+
+
+# --- parts ------------------------------------------------------------------------------------------------
 
 
 def _each(forms: Sequence[T], name: str, read: Callable[[T], U]) -> list[U]:

@@ -39,7 +39,7 @@ _ONE = "Name a file for one of them: --json FILE."
 EXAMPLES = {
     "plan recipe.yaml old": "What a recipe would do.",
     "plan recipe.yaml old new --out plan.json": "Check the destination too; save the plan.",
-    "plan -e 'step = 0' old --full": "A rule without a file, and every key on its line.",
+    "plan plan.json": "What a saved plan will do, and whether its sources still fit.",
     "plan recipe.yaml old --target new --detailed-exitcode": "Against a structure; changes exit with 2.",
 }
 
@@ -81,9 +81,18 @@ def command(
 
     A recipe takes one SRC unless it names several `sources`. With DST, everything is refused that `apply`
     would refuse there, with --overwrite or without; nothing is created.
+
+    A file that --out has saved is shown without its sources, and they are compared with what they were.
     """
     from ckpt_surgery import api
+    from ckpt_surgery.requests import is_plan_file
 
+    if is_plan_file(recipe) and not rules:
+        from ckpt_surgery.cli.saved_plan_view import show_saved_plan
+
+        code = show_saved_plan(ctx, recipe, paths, full, json_to, report_to, detailed_exitcode)
+        if code is not None:
+            return code
     if not (paths or rules):
         raise click.MissingParameter(param_hint="'SRC... [DST]'", param_type="argument")
     paths = (recipe, *paths) if rules else paths

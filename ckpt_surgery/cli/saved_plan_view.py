@@ -1,0 +1,73 @@
+"""What `plan plan.json` prints: a saved plan, and whether its sources still fit."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from ckpt_surgery.cli.console import open_terminal
+from ckpt_surgery.cli.reports import Report
+from ckpt_surgery.core.text import bytes_text, shown
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from ckpt_surgery.shown_plans import ShownPlan
+
+SHOWS = frozenset({"recipe", "full", "json_to", "report_to", "detailed_exitcode"})
+"""Arguments that say how a saved plan is shown; the plan has decided about all others."""
+
+
+def show_saved_plan(
+    ctx: click.Context,
+    path: str,
+    paths: Sequence[str],
+    full: bool,
+    json_to: str | None,
+    report_to: str | None,
+    detailed_exitcode: bool,
+) -> int | None:
+    """Show the saved plan in a file; None where the file is something else. Returns the exit code."""
+    from ckpt_surgery import document_paths
+    from ckpt_surgery.shown_plans import refuse_arguments, show_plan
+
+    found = show_plan(path)
+    if found is None:
+        return None
+    refuse_arguments(path, [*map(shown, paths), *_decided(ctx)])
+    inputs = [document_paths.CheckpointPath(i.path, i.format, i.step, i.item) for i in found.plan.inputs]
+    document_paths.check_documents([json_to, report_to], document_paths.Named(inputs, [path]))
+    terminal = open_terminal(ctx.find_root().obj, json_to)
+    report = Report(terminal, full, json_to, detailed_exitcode, report_to)
+    code = report.planned(found.plan, misfits=dict(found.misfits))
+    terminal.show(_lines(found))
+    terminal.warn(_misfit_lines(found))
+    return code
+
+
+def _decided(ctx: click.Context) -> Iterator[str]:
+    """Options on the command line that a saved plan has decided about."""
+    for param in ctx.command.params:
+        given = ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        if isinstance(param, click.Option) and param.expose_value and given and param.name not in SHOWS:
+            yield f"`{param.opts[-1]}`"
+
+
+def _lines(found: "ShownPlan") -> Iterator["Text"]:
+    from rich.text import Text
+
+    made = f"{bytes_text(found.memory)} of memory, {found.workers} threads"
+    options = found.destination
+    where = "no destination" if options.path is None else shown(options.path)
+    yield Text(f"saved for {where} ({options.format}; {made})")
+    fitting = [shown(name) for name, why in found.misfits.items() if why is None]
+    if fitting:
+        yield Text(f"as when the plan was made: {', '.join(fitting)}", "green")
+
+
+def _misfit_lines(found: "ShownPlan") -> Iterator["Text"]:
+    from ckpt_surgery.cli.render import warning_lines
+
+    misfits = {name: why for name, why in found.misfits.items() if why is not None}
+    yield from warning_lines(f"{name} {why}; `apply` will refuse this plan" for name, why in misfits.items())
