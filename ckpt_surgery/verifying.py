@@ -18,8 +18,9 @@ from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.readback import Findings, read_leaves
 from ckpt_surgery.records import Malformed, Record, digests_of, record_of, with_digests
-from ckpt_surgery.report.verification import Depth, Flaw, Verified
+from ckpt_surgery.report.verification import Depth, Flaw, Sample, Verified
 from ckpt_surgery.requests import place as at
+from ckpt_surgery.sampling import check_share, draw_sample
 from ckpt_surgery.storage.failures import told
 from ckpt_surgery.storage.listing import exists, is_directory
 from ckpt_surgery.storage.record_files import put_record
@@ -28,6 +29,7 @@ from ckpt_surgery.structure import check_structure, place_of_record
 from ckpt_surgery.wholeness import check_chunks, check_copies, check_grid, check_shared
 
 NO_RECORD = "no digests are recorded: values were read, but not compared"
+NO_SAMPLE = "no digests are recorded, so there is nothing to compare a sample with"
 NO_RECORD_FAST = "no digests are recorded: only structure and sizes were checked"
 READ_ONLY = "the checkpoint has no record of ckpt-surgery: digests of what was read are not recorded"
 
@@ -37,6 +39,8 @@ def verify(
     path: PathLike,
     *,
     mode: Depth | str = Depth.VALUES,
+    sample: float | None = None,
+    seed: int = 0,
     step: int | None = None,
     item: str | None = None,
     src_format: str | None = None,
@@ -48,15 +52,24 @@ def verify(
 
     `mode`: `values` reads everything that has checksums in the record, or everything where there is no
     record; `fast` checks structure, sizes, and files that are shared with a source; `full` reads all values,
-    and records checksums of those that have none. `step` and `item` choose from a checkpoint that holds
-    several; `src_format` is what it is read as. `memory` is the budget: bytes, or a text such as `2GiB`;
-    `workers` is the number of threads; `progress` is called from any thread.
+    and records checksums of those that have none. `sample`, above 0 and at most 1, is the share of the bytes
+    with checksums that is read: chunks are drawn at random, and the same `seed` draws the same ones of a
+    checkpoint. Damage in any other chunk is not noticed. `step` and `item` choose from a checkpoint that
+    holds several; `src_format` is what it is read as. `memory` is the budget: bytes, or a text such as
+    `2GiB`; `workers` is the number of threads; `progress` is called from any thread.
 
-    What is wrong is in the result. Raises UsageError, SourceError where the path holds no known format, and
-    StorageError where the record cannot be written.
+    What is wrong is in the result. Raises UsageError, also for a sample where no checksums are recorded,
+    SourceError where the path holds no known format, and StorageError where the record cannot be written.
     """
     if mode not in list(Depth):
         raise UsageError(f"`mode`: {shown(repr(mode))} is none of: {', '.join(Depth)}")
+    if sample is not None:
+        check_share(sample)
+        if mode != Depth.VALUES:
+            raise UsageError(
+                f"`sample` is a part of what has digests, which `mode={mode!s}` does not read alone",
+                hint="Leave out one of them.",
+            )
     forget()
     place, depth = at(path), Depth(mode)
     budget, threads = bytes_of("memory", memory) or default_memory(), workers or default_workers()
@@ -67,7 +80,7 @@ def verify(
             leaves = source.leaves()
         except SourceError as error:
             return Verified(place, depth, chosen or "", 0, 0, 0, (Flaw(None, None, told(error)),))
-        return _Run(source, leaves, depth, budget, threads).done(progress)
+        return _Run(source, leaves, depth, budget, threads, sample, seed).done(progress)
 
 
 @dataclass(frozen=True)
@@ -79,6 +92,9 @@ class _Run:
     mode: Depth
     memory: int
     workers: int
+    share: float | None = None
+    """Share of the bytes with digests that is read; None: what the mode says."""
+    seed: int = 0
 
     @property
     def arrays(self) -> dict[str, Leaf]:
@@ -93,8 +109,15 @@ class _Run:
         retimed = [] if record is None else self._check_against(record, findings)
         check_chunks(arrays.values(), findings, self.memory, self.workers)
         wanted, unknown = self._wanted(record, known)
+        sample = None
+        if self.share is not None:
+            if record is None and not findings.flaws:
+                raise UsageError(NO_SAMPLE, hint="Leave out `sample` to read all values.")
+            wanted, sample = draw_sample(wanted, self.share, self.seed)
+            unknown = []
         found = read_leaves(self.source, wanted, unknown, findings, self.memory, self.workers, progress)
         read = sum(leaf.nbytes for leaf in (*(leaf for leaf, _ in wanted), *unknown))
+        read = read if sample is None else sample.bytes_read
         unread = sum(leaf.nbytes for leaf in arrays.values()) - read
         return Verified(
             self.source.path,
@@ -107,7 +130,9 @@ class _Run:
             (
                 *_times_told(retimed, unread, len(found)),
                 *self._notices(record, {} if findings.flaws else found),
+                *_sample_told(sample),
             ),
+            sample,
         )
 
     def _record(self, findings: Findings) -> Record | None:
@@ -160,6 +185,17 @@ class _Run:
             return told
         put_record(place, with_digests(record, self.leaves, found))
         return (*told, f"digests of {len(found)} more leaves were recorded")
+
+
+def _sample_told(sample: Sample | None) -> tuple[str, ...]:
+    """What a sample does not prove."""
+    if sample is None or sample.regions_read == sample.regions:
+        return ()
+    left = sample.regions - sample.regions_read
+    return (
+        f"a sample: {left:,} of {sample.regions:,} chunks with digests were not compared, and damage in them "
+        f"is not noticed; another `seed` than {sample.seed} draws others",
+    )
 
 
 def _times_told(retimed: Sequence[AdoptedFile], unread: int, recorded: int) -> tuple[str, ...]:

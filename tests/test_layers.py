@@ -64,6 +64,7 @@ OF_API = {
         "models",
         "reporting",
         "results",
+        "sampling",
         "shown_plans",
         "url_destinations",
         "wholeness",

@@ -285,6 +285,25 @@ class Flaw(Document):
     """What is wrong."""
 
 
+class VerifiedSample(Document):
+    """The part of what has digests that `verify --sample` compared."""
+
+    share: Number
+    """Share of the bytes that was asked for."""
+    seed: int
+    """Number that chose the part."""
+    regions_read: int
+    """Number of chunks that were compared."""
+    regions: int
+    """Number of chunks that have digests."""
+    bytes_read: int
+    """Decoded bytes that were compared."""
+    bytes: int
+    """Decoded bytes that have digests."""
+    share_read: Number
+    """Share of those bytes that was compared."""
+
+
 class VerifyDocument(Versioned):
     """`verify`."""
 
@@ -306,6 +325,8 @@ class VerifyDocument(Versioned):
     """The first 100 of them."""
     notices: list[str]
     """What could not be compared, or was recorded."""
+    sample: VerifiedSample | None = None
+    """With `--sample`: the part that was compared."""
 
 
 class ProblemEntry(Document):

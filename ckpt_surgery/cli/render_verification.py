@@ -31,8 +31,12 @@ def flaw_lines(found: Verified) -> Iterator[Text]:
 def verified_line(found: Verified) -> Text:
     """The last line of `verify`."""
     whole = not found.flaws
-    line = Text.assemble(("whole", "bold green") if whole else ("damaged", "bold red"), "  ")
+    part = found.sample is not None and found.sample.regions_read < found.sample.regions
+    good = ("sample whole" if part else "whole", "bold green")
+    line = Text.assemble(good if whole else ("damaged", "bold red"), "  ")
     line.append(f"{number_of(found.leaves, 'leaf')} · {bytes_text(found.bytes_read)} read")
+    if found.sample is not None:
+        line.append(f" ({found.sample.share_read:.2%} of what has digests)")
     if found.bytes_not_read:
         line.append(f", {bytes_text(found.bytes_not_read)} not read")
     if not whole:

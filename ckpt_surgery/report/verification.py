@@ -1,7 +1,7 @@
 """What verification found, and its JSON documents."""
 
 import enum
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ckpt_surgery.core.arrays import Shape
@@ -61,6 +61,29 @@ class Depth(enum.StrEnum):
 
 
 @dataclass(frozen=True)
+class Sample:
+    """The part of a checkpoint's digests that `verify` compared."""
+
+    share: float
+    """Share of the bytes that was asked for, above 0 and at most 1."""
+    seed: int
+    """Number that chose the part; another one chooses another part."""
+    regions_read: int
+    """Number of chunks, or of regions of the digests' grid, that were drawn."""
+    regions: int
+    """Number of all that have digests."""
+    bytes_read: int
+    """Bytes of arrays, decoded, that were drawn."""
+    bytes: int
+    """Bytes of arrays, decoded, that have digests."""
+
+    @property
+    def share_read(self) -> float:
+        """Share of the bytes with digests that was drawn; 1 where there are none."""
+        return self.bytes_read / self.bytes if self.bytes else 1.0
+
+
+@dataclass(frozen=True)
 class Verified:
     """What `verify` found."""
 
@@ -79,6 +102,8 @@ class Verified:
     """Everything that is wrong; empty: nothing is."""
     notices: tuple[str, ...] = ()
     """What could not be compared, or was recorded."""
+    sample: Sample | None = None
+    """The part of the digests that was compared; None where the mode alone says what was."""
 
 
 def flaw_text(flaw: Flaw) -> str:
@@ -110,4 +135,9 @@ def verified_document(found: Verified) -> dict[str, Any]:
             for flaw in found.flaws[:MOST_FLAWS]
         ],
         "notices": list(found.notices),
+        **({} if found.sample is None else {"sample": _sample_json(found.sample)}),
     }
+
+
+def _sample_json(sample: Sample) -> dict[str, Any]:
+    return {**asdict(sample), "share_read": sample.share_read}
