@@ -55,6 +55,7 @@ OF_API = {
         "backwards",
         "choosing",
         "layer_stacks",
+        "cleaning",
         "companions",
         "dropped_items",
         "environment",

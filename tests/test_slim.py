@@ -160,6 +160,7 @@ COMMANDS = (
     "schema",
     "completion bash",
     "env",
+    "clean new --yes",
 )
 """Lines that run in this order, each with exit code 0."""
 

@@ -1,4 +1,4 @@
-"""The JSON documents of `inspect`, `diff` and `env` as models."""
+"""The JSON documents of `inspect`, `diff`, `env` and `clean` as models."""
 
 from typing import Any, Literal
 
@@ -227,3 +227,27 @@ class EnvironmentDocument(Versioned):
     """Versions of libraries by name; null where one is not installed."""
     variables: dict[str, str]
     """Environment variables that change what is done, without passwords."""
+
+
+class RemainderEntry(Document):
+    """Something that a run left."""
+
+    path: str
+    """Where it is."""
+    state: Literal["dead", "live", "kept"]
+    """Whether its run has ended; `kept`: it is of use, or not known to be a run's."""
+    bytes: int
+    """Size that removing it frees."""
+    note: str
+    """Whose it is, or why it stays."""
+    removed: bool
+    """Whether it was removed."""
+
+
+class CleanDocument(Versioned):
+    """`clean`."""
+
+    path: str
+    """As it was given."""
+    remainders: list[RemainderEntry]
+    """What runs left beside it or in it."""

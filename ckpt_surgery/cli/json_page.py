@@ -14,6 +14,7 @@ DOCUMENTS: Mapping[str, type[Versioned]] = {
     "inspect": json_listings.InspectDocument,
     "diff": json_listings.DiffDocument,
     "env": json_listings.EnvironmentDocument,
+    "clean": json_listings.CleanDocument,
     "verify": json_documents.VerifyDocument,
     "lint": json_documents.LintDocument,
     "invert": json_inference.InvertDocument,

@@ -102,8 +102,8 @@ def test_what_is_offered(line: str, offered: list[str]) -> None:
 def test_every_command_is_offered() -> None:
     assert [line.partition(",")[2] for line in completed("ckpt-surgery ")][:3] == [
         "apply",
+        "clean",
         "commit",
-        "completion",
     ]
 
 

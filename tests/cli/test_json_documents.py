@@ -48,6 +48,7 @@ WRITTEN = [
     ("diff", "diff m.safetensors n.safetensors --json"),
     ("diff", "diff m.safetensors n.safetensors --values --json"),
     ("env", "env --json"),
+    ("clean", "clean v.safetensors --json"),
     ("verify", "verify v.safetensors --json"),
     ("lint", "lint r.yaml --format json"),
     ("lint", "lint r.yaml bad.yaml --format json"),

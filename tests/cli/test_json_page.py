@@ -25,7 +25,10 @@ def test_schema_prints_the_schema_of_a_document(name: str) -> None:
 def test_another_name_is_refused_with_the_names_there_are() -> None:
     done = run("schema", "plane")
     assert (done.exit_code, done.stdout) == (2, "")
-    names = "recipe, plan, explain, infer, inspect, diff, env, verify, lint, invert, error, shard, committed"
+    names = (
+        "recipe, plan, explain, infer, inspect, diff, env, clean, verify, lint, "
+        "invert, error, shard, committed"
+    )
     assert done.stderr.endswith(f"there is no document `plane`\n  There are: {names}.\n")
 
 

@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "demo": ["demo", "out"],
     "completion": ["completion", "bash"],
     "env": ["env"],
+    "clean": ["clean", "v.safetensors"],
     "explain": ["explain", "CS010"],
     "explain a key": ["explain", "r.yaml", "m.safetensors", "w0x0"],
     "infer": ["infer", "m.safetensors", "m.safetensors", "--out", "drafted.yaml"],

@@ -1,0 +1,71 @@
+"""`clean`: what dead runs left behind."""
+
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+import click
+
+from ckpt_surgery.cli.command import Command
+from ckpt_surgery.cli.completion import complete_path
+from ckpt_surgery.cli.console import open_terminal, write_document
+from ckpt_surgery.cli.options import global_options, json_option
+from ckpt_surgery.core.text import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.text import Text
+
+    from ckpt_surgery.cleaning import Cleaned
+
+EXAMPLES = {
+    "clean new": "What dead runs left beside the checkpoint `new`.",
+    "clean new --yes": "Remove it.",
+}
+STYLES = {"dead": "bold", "live": "cyan", "kept": "dim", "removed": "green"}
+
+
+@click.command(
+    "clean", cls=Command, short_help="List, or remove, what dead runs left behind.", examples=EXAMPLES
+)
+@click.argument("path", metavar="PATH", shell_complete=complete_path)
+@click.option("--yes", is_flag=True, help="Remove what dead runs left.")
+@json_option
+@global_options
+@click.pass_context
+def command(ctx: click.Context, path: str, yes: bool, json_to: str | None) -> int:
+    """List what runs that were killed left beside PATH, a destination, or in PATH, a directory of some.
+
+    That is temporary directories and locks, with their sizes. What a living run may use stays, as do parts of
+    shards and what no run made. Without --yes nothing is removed. A run to the same destination does the same
+    by itself, or goes on with what is there: `apply … --resume`.
+    """
+    from ckpt_surgery.cleaning import clean, cleaned_document
+
+    terminal = open_terminal(ctx.find_root().obj, json_to)
+    found = clean(path, remove=yes)
+    terminal.show(_lines(found, yes))
+    if json_to is not None:
+        write_document(cleaned_document(found), json_to)
+    return 0
+
+
+def _lines(found: "Cleaned", removed: bool) -> "Iterator[Text]":
+    from rich.text import Text
+
+    from ckpt_surgery.core.text import bytes_text
+
+    for one in found.remainders:
+        word = "removed" if one.removed else one.state.value
+        path = shown(os.path.relpath(one.path))
+        line = Text.assemble((f"{word:<9}", STYLES[word]), f"{path}  {bytes_text(one.nbytes)}")
+        yield line.append(f"  {shown(one.note)}", "dim")
+    gone = [one for one in found.dead if one.removed or not removed]
+    if not gone:
+        yield Text(f"{shown(found.path)}: dead runs left nothing")
+        return
+    count = "1 thing" if len(gone) == 1 else f"{len(gone):,} things"
+    size = bytes_text(sum(one.nbytes for one in gone))
+    again = f"ckpt-surgery clean {shown(shlex.quote(found.path))} --yes"
+    yield Text(f"removed {count}, {size}" if removed else f"{count} to remove, {size}: {again}")
