@@ -13,11 +13,12 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.history import RECIPES, recorded
 from ckpt_surgery.language.configs import Config
 from ckpt_surgery.layer_stacks import SCAN_LAYERS, is_mixed, is_numbered, is_scanned, layer_axes
 from ckpt_surgery.models import HF, Layout, Model, Run
 from ckpt_surgery.opening import opened
-from ckpt_surgery.provenance import RECIPES, configs_of, recorded
+from ckpt_surgery.provenance import configs_of
 from ckpt_surgery.requests import place
 
 SCAN = "scan"

@@ -16,13 +16,13 @@ from ckpt_surgery.core.protocols import Companion, Source
 from ckpt_surgery.destinations import DEFAULT_FORMAT, is_file
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.config_files import CONFIG, config_place, read_object
+from ckpt_surgery.history import recorded
 from ckpt_surgery.language.scope import CONFIG as RECORDED_CONFIG
 from ckpt_surgery.model_configs import REMOVED, contradictions
 from ckpt_surgery.opening import in_memory, on_disk
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.target import TARGET
-from ckpt_surgery.provenance import recorded
 from ckpt_surgery.readback import range_crc
 from ckpt_surgery.records import Copied
 from ckpt_surgery.storage.companion_names import KEPT, is_companion

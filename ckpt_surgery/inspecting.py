@@ -14,10 +14,12 @@ from ckpt_surgery.core.protocols import Choices, ChosenSource, ConvertingSource,
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.engine.resources import default_memory
 from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.history import history_of
 from ckpt_surgery.matching import check_matched, matching, selected
-from ckpt_surgery.opening import opened, without_values
+from ckpt_surgery.opening import in_memory, opened, without_values
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
+from ckpt_surgery.report.history import History
 from ckpt_surgery.report.leaves import Statistics, Unread
 from ckpt_surgery.report.scalars import Values, scalar_values
 from ckpt_surgery.report.tree import Subtree, name_order, parameters, subtrees
@@ -62,6 +64,8 @@ class Inspection:
     """Types of the format's own that arrays are stored in, by key text, where there are such."""
     warnings: tuple[str, ...] = ()
     """Sentences about what may be a mistake in the checkpoint, or around it."""
+    history: History | None = None
+    """How it was made by this tool; None where nothing says so."""
 
     @property
     def parameters(self) -> int:
@@ -124,6 +128,7 @@ def inspect(
         sort,
         _stored_types(source, leaves),
         (*about_source(source), *(chosen_items([source]) if item is None else ())),
+        None if in_memory(source) else history_of(source),
     )
 
 

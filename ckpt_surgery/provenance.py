@@ -16,15 +16,14 @@ from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config, read_object
+from ckpt_surgery.history import RECIPES, recorded
 from ckpt_surgery.language.configs import Config, Configs, Layer
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.scope import CONFIG, CONFIGS
 from ckpt_surgery.opening import in_memory, on_disk
+from ckpt_surgery.report.history import RECORD, own_metadata
 
-RECORD = "ckpt_surgery"
-"""Name of the record among custom metadata; recipes read it as `ckpt_surgery/recipes/NAME/params/PARAM`."""
-RECIPES = "recipes"
 NO_RECORD = f"the entry `{RECORD}` of the custom metadata is no record of a conversion; it is replaced"
 
 
@@ -67,7 +66,7 @@ def _layers(source: Source, given: str | None = None) -> Iterator[Layer]:
     found = _file(source, given)
     if found is None:
         yield Layer("the recorded config", record.get(CONFIG, {}))
-        yield Layer("the custom metadata", own(source.metadata), of_model=False)
+        yield Layer("the custom metadata", own_metadata(source.metadata), of_model=False)
     else:
         yield Layer(*found)
     yield Layer("the record of the conversion", {RECORD: record} if record else {}, of_model=False)
@@ -78,23 +77,6 @@ def _file(source: Source, given: str | None) -> tuple[str, dict[str, Any]] | Non
     if given is not None:
         return os.path.basename(given), read_object(given)
     return None if in_memory(source) else read_config(source.path)
-
-
-def recorded(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The record among custom metadata, parsed where it is JSON text; malformed parts are left out."""
-    record = metadata.get(RECORD)
-    if isinstance(record, str):
-        try:
-            record = json.loads(record)
-        except (ValueError, RecursionError):
-            return {}
-    kept = record if isinstance(record, dict) else {}
-    return {name: kept[name] for name in (RECIPES, CONFIG) if isinstance(kept.get(name), dict)}
-
-
-def own(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The user's own custom metadata: all but the record."""
-    return {name: value for name, value in metadata.items() if name != RECORD}
 
 
 # --- writing ----------------------------------------------------------------------------------------------
@@ -111,7 +93,7 @@ def noted(
     if not formats.named(format).holds_metadata:
         return dict(source.metadata), []
     record, warnings = _record(source, loaded, config)
-    users = own(source.metadata)
+    users = own_metadata(source.metadata)
     whole = {**formats.named(format).metadata_entries, **users, RECORD: record} if record else users
     most = formats.named(format).metadata_bytes
     if record and most is not None and len(json.dumps(whole)) > most:

@@ -60,6 +60,7 @@ OF_API = {
         "dropped_items",
         "environment",
         "existing_items",
+        "history",
         "merges",
         "model_configs",
         "models",

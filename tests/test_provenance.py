@@ -17,8 +17,9 @@ import ckpt_surgery
 from ckpt_surgery import api
 from ckpt_surgery.cli.render_plan import plan_lines
 from ckpt_surgery.core.errors import PlanError, SourceError
+from ckpt_surgery.history import recorded
 from ckpt_surgery.planner.plan_json import plan_json
-from ckpt_surgery.provenance import NO_RECORD, recorded
+from ckpt_surgery.provenance import NO_RECORD
 
 ARRAYS = {"w": np.arange(12, dtype=np.float32).reshape(3, 4), "b": np.ones(4, ml_dtypes.bfloat16)}
 MODEL = {"model_type": "tiny", "heads": 2, "nested": {"layers": 3}}

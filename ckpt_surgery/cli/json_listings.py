@@ -84,6 +84,47 @@ class UnusualLeaves(Document):
     """Their keys."""
 
 
+class PastRecipe(Document):
+    """A recipe that the checkpoint went through."""
+
+    name: str
+    """Its path or name; `(recipe)` where it was given as data."""
+    sha256: str
+    """Hexadecimal digest of its text."""
+    params: dict[str, Any]
+    """Values of its params."""
+
+
+class Origin(Document):
+    """What the checkpoint was made from."""
+
+    name: str
+    """Name of the source in the recipe."""
+    path: str
+    """As it was given."""
+    format: str
+    """Name of its format."""
+    step: int | None
+    """Step inside a CheckpointManager's directory."""
+    item: str | None
+    """Item of that step."""
+
+
+class History(Document):
+    """How the checkpoint was made by ckpt-surgery."""
+
+    recipes: list[PastRecipe]
+    """The recipes that it went through, the latest last."""
+    sources: list[Origin]
+    """What the last run made it from."""
+    version: str | None
+    """Version of ckpt-surgery that made it."""
+    written: str | None
+    """When, by the time of the file that records it, in UTC; null in a bucket."""
+    config: list[str]
+    """Names of the entries of the config that is recorded in it."""
+
+
 class InspectDocument(Versioned):
     """`inspect`."""
 
@@ -119,6 +160,8 @@ class InspectDocument(Versioned):
     """With `--stats`: what is unusual; else null."""
     warnings: list[str]
     """What may be a mistake in the checkpoint, or around it."""
+    history: History | None = None
+    """How it was made, where ckpt-surgery made it."""
 
 
 class Side(Document):

@@ -10,6 +10,7 @@ from ckpt_surgery.cli.columns import flowing, padded, rows_of
 from ckpt_surgery.cli.render import chosen_text, number_of
 from ckpt_surgery.core.documents import json_text
 from ckpt_surgery.core.text import bytes_text, shown
+from ckpt_surgery.report.history import history_sentences, own_metadata
 from ckpt_surgery.report.leaves import short_dtype
 from ckpt_surgery.report.scalars import shared_texts
 from ckpt_surgery.report.tree import Line, Total, by_size, dtype_totals, listing, total_of, tree
@@ -112,8 +113,13 @@ def head_lines(found: "Inspection", verbose: bool, width: int) -> Iterator[Text]
     yield from _labelled("unfinished steps", _few(list(map(str, choices.unfinished))), width)
     others = [shown(name) for name in choices.items]
     yield from _labelled("items", _few(others), width)
-    if found.metadata:
-        text = json_text(found.metadata, indent=None).strip()
+    if found.history is not None:
+        for number, sentence in enumerate(history_sentences(found.history)):
+            label = Text("history" if number == 0 else "       ", "dim")
+            yield from flowing([label, *map(Text, sentence.split(" "))], " ", width)
+    metadata = own_metadata(found.metadata)
+    if metadata:
+        text = json_text(metadata, indent=None).strip()
         cut = len(text) > MOST_METADATA and not verbose
         told = f"{text[:MOST_METADATA]}… (-v shows all)" if cut else text
         yield from flowing([Text("metadata", "dim"), *map(Text, told.split(" "))], " ", width)

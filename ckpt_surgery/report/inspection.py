@@ -8,6 +8,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Choices, StoredType
 from ckpt_surgery.core.shardings import sharding_summary
 from ckpt_surgery.report.histograms import Histogram
+from ckpt_surgery.report.history import History, history_json
 from ckpt_surgery.report.leaves import Statistics, Unread
 from ckpt_surgery.report.scalars import Values
 from ckpt_surgery.report.tree import Subtree, Total, dtype_totals, parameters
@@ -44,6 +45,8 @@ class Inspected(Protocol):
     @property
     def warnings(self) -> Sequence[str]: ...
     @property
+    def history(self) -> History | None: ...
+    @property
     def unusual(self) -> Sequence[Unusual] | None: ...
 
 
@@ -71,6 +74,7 @@ def inspect_json(found: Inspected) -> dict[str, Any]:
         "leaves": [_leaf_json(leaf, found) for leaf in found.leaves],
         "unusual": None if found.unusual is None else list(map(_unusual_json, found.unusual)),
         "warnings": list(found.warnings),
+        **({} if found.history is None else {"history": history_json(found.history)}),
     }
 
 

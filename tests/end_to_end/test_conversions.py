@@ -23,8 +23,8 @@ from ckpt_surgery.engine import worker as execute
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.plan_json import plan_json
-from ckpt_surgery.provenance import own
 from ckpt_surgery.report.differences import difference_rows
+from ckpt_surgery.report.history import own_metadata as own
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support import checkpoints
 from tests.support.checkpoints import CUSTOM, random, restored

@@ -1,0 +1,89 @@
+"""Reads how a checkpoint was made: from the entry in its custom metadata, and from its record."""
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.protocols import RecordedSource, Source
+from ckpt_surgery.core.urls import is_url
+from ckpt_surgery.report.history import RECORD, History, Origin, PastRecipe
+from ckpt_surgery.storage.record_files import read_record, record_file
+
+RECIPES = "recipes"
+CONFIG = "config"
+
+
+def recorded(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry in custom metadata, parsed where it is JSON text; malformed parts are left out."""
+    record = metadata.get(RECORD)
+    if isinstance(record, str):
+        try:
+            record = json.loads(record)
+        except (ValueError, RecursionError):
+            return {}
+    kept = record if isinstance(record, dict) else {}
+    return {name: kept[name] for name in (RECIPES, CONFIG) if isinstance(kept.get(name), dict)}
+
+
+def history_of(source: Source) -> History | None:
+    """How an open checkpoint was made; None where neither its metadata nor a record says so.
+
+    What is malformed is left out: `verify` says what is wrong with a record.
+    """
+    entry, document = recorded(source.metadata), _document(source)
+    recipes = [_recipe(name, one) for name, one in entry.get(RECIPES, {}).items() if isinstance(one, dict)]
+    last = document.get("recipe")
+    if isinstance(last, dict) and not any(one.sha256 == last.get("sha256") for one in recipes):
+        recipes.append(_recipe(str(last.get("path")), {**last, "params": document.get("params")}))
+    elif isinstance(last, dict):  # a run of the same recipe again comes last
+        recipes.sort(key=lambda one: one.sha256 == last.get("sha256"))
+    if not (recipes or document or entry):
+        return None
+    version, sources = document.get("version"), document.get("sources")
+    return History(
+        tuple(recipes),
+        tuple(_origin(one) for one in sources if isinstance(one, dict)) if isinstance(sources, list) else (),
+        version if isinstance(version, str) else None,
+        _written(source) if document else None,
+        tuple(entry.get(CONFIG, {})),
+    )
+
+
+def _document(source: Source) -> dict[str, Any]:
+    """The record of a checkpoint; empty where it has none, or none that can be read."""
+    try:
+        text = source.record() if isinstance(source, RecordedSource) else None
+        text = read_record(record_file(source.path)) if text is None else text
+        document = {} if text is None else json.loads(text)
+    except (SourceError, ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _recipe(name: str, entry: Mapping[str, Any]) -> PastRecipe:
+    params = entry.get("params")
+    return PastRecipe(name, str(entry.get("sha256", "")), params if isinstance(params, dict) else {})
+
+
+def _origin(entry: Mapping[str, Any]) -> Origin:
+    step, item = entry.get("step"), entry.get("item")
+    return Origin(
+        str(entry.get("name", "")),
+        str(entry.get("path", "")),
+        str(entry.get("format", "")),
+        step if isinstance(step, int) else None,
+        item if isinstance(item, str) else None,
+    )
+
+
+def _written(source: Source) -> datetime | None:
+    """The time of the file that the record is in; None in a bucket."""
+    if is_url(source.path):
+        return None
+    own = source.record_file if isinstance(source, RecordedSource) else None
+    place = record_file(source.path) if own is None else own
+    place = place if os.path.exists(place) else source.path
+    return datetime.fromtimestamp(os.stat(place).st_mtime, UTC)
