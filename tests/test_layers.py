@@ -61,6 +61,7 @@ OF_API = {
         "environment",
         "existing_items",
         "history",
+        "mending",
         "merges",
         "model_configs",
         "models",

@@ -30,20 +30,29 @@ Found = Sequence[tuple[str, Sequence[Problem]]]
 
 EXAMPLES = {
     "lint recipe.yaml": "All problems of a recipe.",
+    "lint recipe.yaml --fix": "Mend what has a single remedy, and print what changed.",
     "lint recipes/*.yaml --format github": "As annotations of GitHub Actions.",
 }
 
 
 @click.command("lint", cls=Command, short_help="Check recipes without a checkpoint.", examples=EXAMPLES)
 @click.argument("recipes", metavar="RECIPE...", nargs=-1, required=True, shell_complete=complete_recipe)
+@click.option("--fix", is_flag=True, help="Rewrite RECIPE without the mistakes that have a single remedy.")
 @report_format_option("--format", "--report-format")
 @global_options
 @click.pass_context
-def command(ctx: click.Context, recipes: tuple[str, ...], report_format: ReportFormat) -> int:
-    """List all problems of each RECIPE, each with its line and its code. Exits with 2 if there are any."""
+def command(ctx: click.Context, recipes: tuple[str, ...], fix: bool, report_format: ReportFormat) -> int:
+    """List all problems of each RECIPE, each with its line and its code. Exits with 2 if there are any.
+
+    With --fix, misspelt fields and functions, texts that need quotes, and signs of templates in expressions
+    are mended where there is one remedy only; comments stay, and the changes are printed as a diff. Then the
+    problems that are left are listed.
+    """
     import ckpt_surgery
 
     settings = ctx.find_root().obj
+    if fix:
+        _mend(recipes, open_terminal(settings, None if report_format is ReportFormat.TEXT else STDOUT))
     found = ckpt_surgery.lint(recipes)
     code = RecipeError.exit_code if any(problems for _, problems in found) else 0
     if report_format is ReportFormat.TEXT:
@@ -54,6 +63,18 @@ def command(ctx: click.Context, recipes: tuple[str, ...], report_format: ReportF
         every = [told(problem, path) for path, problems in found for problem in problems]
         sys.stdout.write(rendered(report_format, every, code))
     return code
+
+
+def _mend(recipes: Sequence[str], terminal: Terminal) -> None:
+    """Rewrite recipes, and print what changed in them."""
+    from rich.text import Text
+
+    from ckpt_surgery.mending import mend_recipe
+
+    styles = {"-": "red", "+": "green", "@": "cyan"}
+    for recipe in recipes:
+        lines = mend_recipe(recipe).diff
+        terminal.show(Text(shown(line), styles.get(line[:1], "")) for line in lines)
 
 
 def _show(found: Found, terminal: Terminal) -> None:
