@@ -220,3 +220,15 @@ def test_values_decide_whether_doubled_and_halved_leaves_come_back(value, number
     unread = ckpt_surgery.invert(recipe, source, check=False)
     assert [one.key for one in unread.irreversible] == ([] if value == "-x" else ["w"])
     assert run("invert", recipe, source).exit_code == (0 if comes_back else 3)
+
+
+def test_the_command_takes_the_config_that_describes_the_model(tmp_path: Path) -> None:
+    save_file({"a": np.ones((6, 2), np.float32)}, tmp_path / "old.safetensors")
+    (tmp_path / "model.json").write_text('{"n_head": 3}')
+    recipe = "version: 1\nparams:\n  heads: {default: 8, config: n_head}\n"
+    recipe += "rules: [{match: a, to: 'a${heads}'}]\n"
+    (tmp_path / "r.yaml").write_text(recipe)
+    arguments = (tmp_path / "r.yaml", tmp_path / "old.safetensors", "--config", tmp_path / "model.json")
+    done = run("invert", *arguments)
+    assert done.exit_code == 0, done.output
+    assert "match: a3" in done.stdout

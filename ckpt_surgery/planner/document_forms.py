@@ -221,11 +221,11 @@ class SavedPlan(_Form, frozen=True):
     outputs: list[OutputForm]
     dropped: list[DroppedForm]
     warnings: list[str]
-    costs: CostsForm | None = None
+    costs: CostsForm
     """What the plan costs; carrying it out works this out again."""
-    restorable_by: dict[str, str] = {}
+    restorable_by: dict[str, str]
     """The oldest version of each package that can restore the result."""
-    dropped_items: tuple[ItemForm, ...] = ()
+    dropped_items: tuple[ItemForm, ...]
     """Items of the sources that the result does not get."""
     sha256: str = ""
     """Digest of all else (`seal`), by which a file that was damaged or changed is recognized."""

@@ -148,8 +148,6 @@ def _shown(saved: SavedPlan) -> Plan:
     types = kinds() if hooks is None else {**kinds(), HookCall.kind: HookCall}
     reader = NodeReader(listings, types, {"hooks": _NoHooks()})
     _each(saved.shared, "shared", reader.share)
-    if saved.costs is None:
-        _refuse("costs", "they are missing")
     return Plan(
         recipe=saved.recipe.path,
         recipe_sha256=saved.recipe.sha256,

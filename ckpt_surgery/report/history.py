@@ -22,8 +22,11 @@ class Origin:
     path: str
     """Path as it was given."""
     format: str
+    """Name of its format."""
     step: int | None
+    """The step that was chosen from a directory of steps; None for any other checkpoint."""
     item: str | None
+    """The item that was chosen from a composite checkpoint; None for any other checkpoint."""
 
 
 @dataclass(frozen=True)
