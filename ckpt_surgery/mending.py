@@ -45,6 +45,8 @@ _DOUBLE = re.compile(r'"([^"]*)"')
 _YAML_ESCAPE = re.compile(r'\\[0abtnvfre "/\\N_LPxuU]|\\$')
 _BOOLEAN = {"yes": "true", "on": "true", "no": "false", "off": "false", "y": "true", "n": "false"}
 _GROUP = re.compile(r"\\(?:([1-9]\d?)|g<(\w+)>)")
+_KEY_OF_GROUP = re.compile(r"""\[(?:f?)(['"])((?:(?!\1)[^\\{}])*(?:\\[1-9](?:(?!\1)[^\\{}])*)+)\1\]""")
+"""The key of a lookup, in quotes, with the sign of a group: in expressions, that is the character U+0001."""
 _DOLLAR = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 _QUOTED = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
 _QUOTE = re.compile("['\"]")
@@ -101,7 +103,21 @@ def mended_text(text: str, path: str) -> Mended:
         if remedied is None:
             break
         after, problems = remedied
-    return Mended(path, text, after, tuple(problems))
+    return Mended(path, text, _with_keys_of_groups(after, problems, path), tuple(problems))
+
+
+def _with_keys_of_groups(text: str, problems: Sequence[Problem], path: str) -> str:
+    """The text with groups in the keys of `source[…]`, which lint misses, on lines where it finds nothing."""
+    known = set(map(_identity, problems))
+    wrong = {problem.place.line for problem in problems if problem.place}
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        changed = line if number + 1 in wrong else _with_groups_in_keys(line)
+        if changed != line:
+            candidate = "\n".join([*lines[:number], changed, *lines[number + 1 :]])
+            if known >= set(map(_identity, _problems(candidate, path))):
+                lines[number] = changed
+    return "\n".join(lines)
 
 
 def _problems(text: str, path: str) -> Sequence[Problem]:
@@ -234,6 +250,19 @@ def _without_signs_of_templates(line: str) -> str:
     if len(parts) % 2 == 0 or any(_QUOTE.search(part) for part in parts[::2]):
         return line
     return before + "".join(_expression(part) if n % 2 == 0 else part for n, part in enumerate(parts))
+
+
+def _with_groups_in_keys(line: str) -> str:
+    """The line with `source[f'a/{g[1]}']` for `source['a/\\1']`, which no key can be."""
+    found = _EXPRESSION_FIELD.match(line)
+    if found is None or found[2][:1] in ("'", '"'):
+        return line
+
+    def text(key: re.Match[str]) -> str:
+        name = re.sub(r"\\([1-9])", r"{g[\1]}", key[2])
+        return f"[f{key[1]}{name}{key[1]}]"
+
+    return found[1] + _KEY_OF_GROUP.sub(text, found[2])
 
 
 def _expression(text: str) -> str:

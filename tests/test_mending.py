@@ -51,6 +51,14 @@ MENDED = {
         ("match: 'a(.*)'", "value: zeros((int(\\1),), 'float32')"),
         ("match: 'a(.*)'", "value: zeros((int(g[1]),), 'float32')"),
     ),
+    "group in a key": (
+        ("match: 'a(.*)'", "value: x + source['b/\\1/c']  # its bias"),
+        ("match: 'a(.*)'", "value: x + source[f'b/{g[1]}/c']  # its bias"),
+    ),
+    "group in a key of another source": (
+        ("match: 'a(.*)/(.)'", 'when: has(source["b/\\1/\\2"])', "to: b"),
+        ("match: 'a(.*)/(.)'", 'when: has(source[f"b/{g[1]}/{g[2]}"])', "to: b"),
+    ),
 }
 """Fields of a rule before and after."""
 
@@ -72,6 +80,8 @@ LEFT = {
     "a number as a group": ("match: 'a(.*)'", "value: x * ${1}"),
     "a group inside a text": ("match: 'a(.*)'", "value: x * + lora['r/\\1'] *"),
     "brackets that do not close": ("match: a", "value: [x, 1"),
+    "a group that there is not": ("match: a", "value: x + source['b/\\1']"),
+    "a group in a template": ("match: 'a(.*)'", "to: 'b/\\1'"),
     "nothing is wrong": ("match: a", "drop: true"),
 }
 
