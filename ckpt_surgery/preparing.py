@@ -173,7 +173,9 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
     if request.made_from is None:  # a merge changes the entries itself
         warnings = (*warnings, *config_warnings(plan, options))
     items = dropped_items(sources, options)
-    plan = replace(plan, warnings=warnings, metadata=metadata, dropped_items=items)
+    plan = replace(
+        plan, warnings=warnings, metadata=metadata, dropped_items=items, destination=options.chosen
+    )
     return Prepared(plan, sources, options, memory, workers, hooks)
 
 

@@ -125,7 +125,8 @@ def opened_again(request: SavedRequest) -> Prepared:
             f"{shown(request.path)} was made to copy {size} that could be linked",
             hint='Make the plan again with `link_mode="hardlink"`.',
         )
-    plan = replace(plan, inputs=inputs, dropped_items=dropped_items(sources, request.destination))
+    items, chosen = dropped_items(sources, request.destination), request.destination.chosen
+    plan = replace(plan, inputs=inputs, dropped_items=items, destination=chosen)
     return Prepared(plan, sources, request.destination, request.memory, request.workers, hooks)
 
 

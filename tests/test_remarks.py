@@ -80,11 +80,11 @@ def test_in_zarr_that_is_a_matter_of_course(tmp_path: Path) -> None:
 
 def test_the_versions_are_a_line_and_in_the_json(tmp_path: Path) -> None:
     made = api.plan(None, SPARSE, dst=tmp_path / "c")
-    lines = [line.plain for line in plan_lines(made, full=False, verbose=False, width=100)]
+    lines = [line.plain for line in plan_lines(made, full=False, verbose=True, width=100)]
     assert lines[-1] == "restorable by orbax-checkpoint ≥ 0.5.21"
     assert plan_json(made)["restorable_by"] == {"orbax-checkpoint": "0.5.21"}
     made = api.plan(None, SPARSE, dst=tmp_path / "c.msgpack")
-    lines = [line.plain for line in plan_lines(made, full=False, verbose=False, width=100)]
+    lines = [line.plain for line in plan_lines(made, full=False, verbose=True, width=100)]
     assert not any(line.startswith("restorable") for line in lines)
     assert plan_json(made)["restorable_by"] == {}
 

@@ -1,5 +1,6 @@
 """Texts, and lines in columns, that several commands show. Prints nothing."""
 
+import textwrap
 from collections.abc import Iterable, Iterator
 
 from rich.text import Text
@@ -29,6 +30,12 @@ def whole_seconds_text(seconds: float) -> str:
         return f"{round(seconds)} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def sentence(text: str, width: int) -> Iterator[Text]:
+    """A sentence, broken at spaces alone: no option, key or number is cut."""
+    lines = textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+    yield from map(Text, lines)
 
 
 def start_of(word: str, style: str) -> Text:

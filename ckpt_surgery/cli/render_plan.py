@@ -1,17 +1,18 @@
 """Plans and results as lines of styled text. Prints nothing."""
 
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.text import Text
 
+from ckpt_surgery.cli.columns import flowing
 from ckpt_surgery.cli.render import (
     WORD,
     chosen_text,
     number_of,
     seconds_text,
+    sentence,
     start_of,
 )
 from ckpt_surgery.core.text import bytes_text, shown
@@ -59,6 +60,7 @@ def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterat
     """The diff: inputs, rows by fate, totals. Kept leaves are only counted, unless `full` or `verbose`."""
     yield _labelled("recipe", shown(plan.recipe))
     yield from _input_lines(plan)
+    yield from _destination_lines(plan)
     yield from _param_lines(param_rows(plan), width)
     yield Text()
     order = list(STYLES)
@@ -75,37 +77,45 @@ def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterat
     replacement = replacement_text(plan.replaces)
     if replacement is not None:
         yield Text(replacement)
-    yield _totals(plan)
-    yield _costs(plan)
+    yield from flowing(_totals(plan), " ", width)
+    yield from flowing(list(map(Text, _costs(plan, verbose))), ", ", width)
+    if verbose:
+        yield from _cost_remarks(plan, width)
+
+
+def _cost_remarks(plan: "Plan", width: int) -> Iterator[Text]:
+    """What could cost less, and what can restore the result."""
     if plan.costs.bytes_linkable:
         why = (
             f"{bytes_text(plan.costs.bytes_linkable)} are copied because programs rewrite such files in "
             "place; `--link-mode hardlink` links them if nothing will rewrite SRC"
         )
-        yield from map(Text, textwrap.wrap(why, width, break_on_hyphens=False))
+        yield from sentence(why, width)
     if plan.restorable_by:
-        yield Text(f"restorable by {version_text(plan.restorable_by)}")
+        yield from sentence(f"restorable by {version_text(plan.restorable_by)}", width)
 
 
-def result_line(result: "Result") -> Text:
+def result_lines(result: "Result", width: int) -> Iterator[Text]:
     """The last line of `apply`: counts, bytes, seconds, destination."""
-    size, seconds = result.plan.costs.bytes_out, result.seconds
-    line = Text.assemble(("done", "bold green"), "  ")
-    line.append_text(_fates(totals(result.plan).by_fate))
-    line.append(f" · {bytes_text(size)} in {seconds_text(seconds)}")
-    if seconds >= 1:
-        line.append(f" ({bytes_text(size / seconds)}/s)")
-    return line.append(f" · {shown(result.destination)}")
+    size, seconds, written = result.plan.costs.bytes_out, result.seconds, result.plan.costs.bytes_written
+    took = f"{bytes_text(size)} in {seconds_text(seconds)}"
+    if seconds >= 1 and written:  # links take no time: their bytes would make a speed of TiB/s
+        linked = "" if written == size else "written at "
+        took += f" ({linked}{bytes_text(written / seconds)}/s)"
+    counts = Text(", ").join(_fates(totals(result.plan).by_fate))
+    done = Text.assemble(("done", "bold green"), "  ", counts)
+    yield from flowing([done, Text(took), Text(shown(result.destination))], " · ", width)
 
 
-def shared_lines(result: "Result") -> Iterator[Text]:
+def shared_lines(result: "Result", width: int) -> Iterator[Text]:
     """Which files the result shares with sources."""
     count = len(result.shared)
     if count:
         files = "1 file is" if count == 1 else f"{count:,} files are"
         them = "it" if count == 1 else "them"
         sources = ", ".join(map(shown, linked_sources(result.plan)))
-        yield Text(f"{files} shared with {sources} (hard links): do not rewrite {them} in place")
+        why = f"{files} shared with {sources} (hard links): do not rewrite {them} in place"
+        yield from sentence(why, width)
 
 
 def _labelled(label: str, text: str) -> Text:
@@ -119,6 +129,13 @@ def _input_lines(plan: "Plan") -> Iterator[Text]:
         chosen = chosen_text(source.format, source.step, source.item)
         about = f"  ({chosen}, {number_of(source.leaves, 'leaf')})"
         yield _labelled(label, shown(source.path)).append(about, "dim")
+
+
+def _destination_lines(plan: "Plan") -> Iterator[Text]:
+    goal = plan.destination
+    if goal is not None:
+        chosen = chosen_text(goal.format, goal.step, goal.item)
+        yield _labelled("destination", shown(goal.path)).append(f"  ({chosen})", "dim")
 
 
 def _param_lines(rows: Iterable[ParamsRow], width: int) -> Iterator[Text]:
@@ -153,6 +170,10 @@ def _word(fate: str) -> Text:
     return start_of(fate.upper() if fate in LOUD else fate, STYLES[fate])
 
 
+def _row_word(row: Row) -> Text:
+    return start_of("averaged", STYLES[row.fate]) if row.averaged else _word(row.fate)
+
+
 def row_lines(rows: Sequence[Row], width: int, full: bool) -> Iterator[Text]:
     """A line for each row: keys, what they hold, and the rule; two or three where that is too long."""
     cells = [(_keys(row, full), _held(row), _reason(row, full)) for row in rows]
@@ -165,10 +186,10 @@ def row_lines(rows: Sequence[Row], width: int, full: bool) -> Iterator[Text]:
         tails = (f"{' ' * (max(column - cell_len(keys), 0) + 2)}{columns}", f"  {what}  {reason}".rstrip())
         tail = next((one for one in tails if WORD + cell_len(keys) + cell_len(one) <= width), None)
         if tail is not None:
-            yield _word(row.fate).append(keys).append(tail, "dim")
+            yield _row_word(row).append(keys).append(tail, "dim")
             continue
         first, *others = _within(keys, ARROW, width - WORD)
-        yield _word(row.fate).append(first)
+        yield _row_word(row).append(first)
         yield from (Text(f"{' ' * WORD}{other}") for other in others)
         about = _within(f"{what}  {reason}".rstrip(), "  ", width - WORD)
         yield from (Text(" " * WORD).append(line, "dim") for line in about)
@@ -184,7 +205,7 @@ def _within(text: str, sign: str, width: int) -> list[str]:
 
 def _keys(row: Row, full: bool) -> str:
     """`old → new`, or the key alone where it stays."""
-    if row.sources in ((), (row.key,), (f"target:{row.key}",)):
+    if row.sources in ((), (row.key,), (f"*:{row.key}",), (f"target:{row.key}",)):
         return row.key
     most = len(row.sources) if full else MOST_SOURCES
     listed = ", ".join(row.sources[:most])
@@ -198,6 +219,7 @@ def _held(row: Row) -> str:
         here = row.nbytes // (1 + len(row.also))
         size = [bytes_text(here)] if row.fate == "dropped" else []
         text = ", ".join([number_of(row.count * row.leaves, "leaf"), row.spec, *size])
+        text = f"{text} ({row.gathers:,}{ARROW}1)" if row.gathers > 1 else text
     else:
         text = row.spec if row.gathers < 2 else f"{row.gathers:,} × {row.spec}"
         if row.gathers > 1 and ARROW not in row.spec:
@@ -206,13 +228,18 @@ def _held(row: Row) -> str:
             text = f"({text})"
         text = f"{row.count:,} × {text}" if row.count > 1 else text
     text = f"{text}, also in {_listed(row.also)}" if row.also else text
+    text = (
+        f"{text}, also in {_listed(row.other_shapes)} (other shapes or dtypes)" if row.other_shapes else text
+    )
     return f"{text}, {row.why}" if row.why and row.fate != "dropped" else text
 
 
 def _listed(names: Sequence[str]) -> str:
-    """`mu and nu`: the last components, where they tell the subtrees apart."""
-    ends = [name.rpartition("/")[2] for name in names]
-    return " and ".join(ends if len(set(ends)) == len(ends) else names)
+    """`mu, nu and v`: the last components, where they tell the subtrees apart."""
+    distinct = list(dict.fromkeys(names))
+    ends = [name.rpartition("/")[2] for name in distinct]
+    *before, last = ends if len(set(ends)) == len(ends) else distinct
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def _reason(row: Row, full: bool) -> str:
@@ -235,34 +262,37 @@ def _item_lines(plan: "Plan") -> Iterator[Text]:
         yield _word("dropped").append(f"item  {name}").append(about, "dim")
 
 
-def _totals(plan: "Plan") -> Text:
+def _totals(plan: "Plan") -> list[Text]:
+    """`16 leaves → 7:`, then the fates, each with the comma after it."""
     found = totals(plan)
-    line = Text(f"{number_of(found.before, 'leaf')} → {found.after:,}: ")
-    return line.append_text(_fates(found.by_fate))
+    fates = _fates(found.by_fate)
+    parts = [part + Text(",") for part in fates[:-1]] + fates[-1:]
+    return [Text(f"{number_of(found.before, 'leaf')}{ARROW}{found.after:,}:"), *parts]
 
 
-def _fates(found: Mapping[str, int]) -> Text:
-    """`1 kept, 140 renamed, 1 DROPPED`."""
+def _fates(found: Mapping[str, int]) -> list[Text]:
+    """`1 kept`, `140 renamed`, `1 DROPPED`."""
     parts = [
         Text(f"{found[fate]:,} {fate.upper() if fate in LOUD else fate}", style)
         for fate, style in STYLES.items()
         if found[fate]
     ]
-    return Text(", ").join(parts) if parts else Text("nothing")
+    return parts or [Text("nothing")]
 
 
-def _costs(plan: "Plan") -> Text:
+def _costs(plan: "Plan", verbose: bool) -> Iterator[str]:
+    """`3.00 GiB linked`, `1.00 GiB computed`, …: the parts of what goes out, what is read, and memory."""
     costs = plan.costs
+    why = " (-v says why)" if costs.bytes_linkable and not verbose else ""
     parts = (
         (costs.bytes_linked, "linked"),
-        (costs.bytes_copied - costs.bytes_served, "copied"),
+        (costs.bytes_copied - costs.bytes_served, f"copied{why}"),
         (costs.bytes_served, "copied by the store itself"),
         (costs.bytes_computed, "computed"),
     )
-    ways = ", ".join(f"{bytes_text(size)} {way}" for size, way in parts if size)
-    whole = "copied" if costs.bytes_served else "linked"
-    dead = f", {bytes_text(costs.bytes_dead)} unused in {whole} files" if costs.bytes_dead else ""
-    return Text(
-        f"{bytes_text(costs.bytes_out)} out{f' ({ways})' if ways else ''}{dead}, "
-        f"{bytes_text(costs.bytes_read)} to read, peak memory {bytes_text(costs.peak_memory)}"
-    )
+    yield from [f"{bytes_text(size)} {way}" for size, way in parts if size] or ["0 B out"]
+    if costs.bytes_dead:
+        whole = "copied" if costs.bytes_served else "linked"
+        yield f"{bytes_text(costs.bytes_dead)} unused in {whole} files"
+    yield f"{bytes_text(costs.bytes_read)} to read"
+    yield f"peak memory {bytes_text(costs.peak_memory)}"

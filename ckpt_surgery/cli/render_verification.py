@@ -4,19 +4,22 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from ckpt_surgery.cli.columns import flowing
 from ckpt_surgery.cli.render import number_of
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.report.verification import MOST_FLAWS, Verified, VerifiedRun, Verify, flaw_text
 
 
-def run_line(run: VerifiedRun) -> Text:
+def run_lines(run: VerifiedRun, width: int) -> Iterator[Text]:
     """The line of `apply` that says how much was read back before the result was published."""
     if run.mode is Verify.NONE:
-        return Text("not verified (`verify` reads it back)", "dim")
-    parts = [f"{bytes_text(run.bytes_read)} read back"]
+        yield Text("not verified (`verify` reads it back)", "dim")
+        return
+    parts = [Text(f"verified: {bytes_text(run.bytes_read)} read back", "dim")]
     if run.bytes_not_read:
-        parts.append(f"{bytes_text(run.bytes_not_read)} linked and not read (`verify --full` reads them)")
-    return Text(f"verified: {', '.join(parts)}", "dim")
+        linked = f"{bytes_text(run.bytes_not_read)} linked and not read (see `verify --full`)"
+        parts.append(Text(linked, "dim"))
+    yield from flowing(parts, ", ", width)
 
 
 def flaw_lines(found: Verified) -> Iterator[Text]:

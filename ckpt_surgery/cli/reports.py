@@ -98,14 +98,19 @@ class Report:
     def _finish(self, result: "Result") -> None:
         """Notices, the summary, and the documents."""
         from ckpt_surgery.cli.render import warning_lines
-        from ckpt_surgery.cli.render_plan import result_line, shared_lines
-        from ckpt_surgery.cli.render_verification import run_line
+        from ckpt_surgery.cli.render_plan import result_lines, shared_lines
+        from ckpt_surgery.cli.render_verification import run_lines
         from ckpt_surgery.report.plan import companions_json, shared_json
         from ckpt_surgery.report.verification import run_document
 
         self.terminal.warn(warning_lines(result.notices))
-        lines = [*shared_lines(result), run_line(result.verified), *_companions_line(result)]
-        after = [*lines, result_line(result)]
+        width = self.terminal.text.width
+        after = [
+            *shared_lines(result, width),
+            *run_lines(result.verified, width),
+            *_companions_lines(result, width),
+            *result_lines(result, width),
+        ]
         self.terminal.show(after)
         self._summarize(result.plan, [line.plain for line in after])
         ran = {
@@ -145,10 +150,11 @@ class Report:
         return CHANGES if self.detailed_exitcode and has_changes(plan) else 0
 
 
-def _companions_line(result: "Result") -> Iterator["Text"]:
+def _companions_lines(result: "Result", width: int) -> Iterator["Text"]:
     """Which config and tokenizer files came along, and where from."""
+    from ckpt_surgery.cli.render import sentence
+
     if result.companions:
         names = ", ".join(shown(one.name) for one in result.companions)
-        from rich.text import Text
-
-        yield Text(f"came along: {names} (from {shown(os.path.dirname(result.companions[0].source))})")
+        source = shown(os.path.dirname(result.companions[0].source) or os.curdir)
+        yield from sentence(f"came along: {names} (from {source})", width)

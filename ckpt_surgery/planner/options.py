@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.protocols import LinkMode, Source
 from ckpt_surgery.language.hooks import HookFile
-from ckpt_surgery.planner.plan import Plan, Replacement
+from ckpt_surgery.planner.plan import ChosenDestination, Plan, Replacement
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,12 @@ class DestinationOptions:
     shard_size: int | None
     """Bytes of arrays per file at most; None: one file."""
     link_mode: LinkMode
+
+    @property
+    def chosen(self) -> ChosenDestination | None:
+        """What a plan says of it; None if the plan is made without one."""
+        path = self.path
+        return None if path is None else ChosenDestination(path, self.format, self.step, self.item)
 
     @property
     def name(self) -> str:

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.graph.nodes import inputs_first, reads
+from ckpt_surgery.functions.dtypes import Cast
+from ckpt_surgery.functions.list_reductions import MeanOfList
+from ckpt_surgery.graph.nodes import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.planner.plan import Step
 
 
@@ -28,3 +30,11 @@ def functions(step: Step) -> list[tuple[str, ArraySpec, int]]:
     applied = Counter((one.height, one.function.called(), one.spec) for one in inputs_first([step.value]))
     ordered = sorted(applied.items(), key=lambda item: item[0][0])
     return [(name, spec, count) for (_, name, spec), count in ordered]
+
+
+def is_mean(value: Node) -> bool:
+    """Whether a value is the mean of several leaves, perhaps in another dtype."""
+    while isinstance(value, Apply) and isinstance(value.function, Cast):
+        (value,) = value.inputs
+    inputs = value.inputs if isinstance(value, Apply) and isinstance(value.function, MeanOfList) else ()
+    return len(inputs) > 1 and all(isinstance(one, Read) for one in inputs)

@@ -175,6 +175,20 @@ class Replacement:
 
 
 @dataclass(frozen=True)
+class ChosenDestination:
+    """Where the result goes, and in which format."""
+
+    path: str
+    """Path or URL as the caller gave it."""
+    format: str
+    """Name of the format."""
+    step: int | None = None
+    """The step that is written below the path; None where it is the checkpoint's own."""
+    item: str | None = None
+    """The item of that step."""
+
+
+@dataclass(frozen=True)
 class Costs:
     """What it takes to carry out a plan, in bytes."""
 
@@ -196,6 +210,11 @@ class Costs:
     """Those of `bytes_copied` that are copied only because programs may rewrite their files in place."""
     bytes_served: int = 0
     """Those of `bytes_copied` that an object store copies itself, from object to object."""
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of output arrays that a run writes itself: links, and copies by a store, cost it nothing."""
+        return self.bytes_computed + self.bytes_copied - self.bytes_served
 
     @property
     def bytes_through(self) -> int:
@@ -230,5 +249,7 @@ class Plan:
     """The items beside those that are read, which the result does not get."""
     replaces: Replacement | None = None
     """What is at the destination; None where nothing is, or no destination was looked at."""
+    destination: ChosenDestination | None = None
+    """Where the result goes; None where that is in memory, or was not said."""
     restorable_by: Mapping[str, str] = field(default_factory=dict)
     """The oldest version of each package that can restore the result; of packages for which it is known."""

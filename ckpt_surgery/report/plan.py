@@ -1,7 +1,7 @@
 """A plan as rows, totals and a JSON document: what `plan` and `apply` show."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ckpt_surgery.core.folding import Fold, ShownKey, fold, unfolded
@@ -11,12 +11,18 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import AdoptedFile, Companion
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.origins import origins, printed_origin
+from ckpt_surgery.planner.origins import is_mean, origins, printed_origin
 from ckpt_surgery.planner.plan import Dropped, Fate, Plan, Replacement, Step, Transfer
 from ckpt_surgery.planner.plan_json import DROPPED, counts, plan_json
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe
-from ckpt_surgery.report.moves import Move, Subtree, mirrored, subtrees
+from ckpt_surgery.report.mirrors import Mirrored, Pattern, mirrored
+from ckpt_surgery.report.moves import Move, Subtree, subtrees
+
+MOST_SOURCES = 3
+"""Number of sources that a row names."""
+LEAST_TOGETHER = 3
+"""Number of rows of added leaves with one name from which on they share a row."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,8 @@ class Row:
     """Pattern of the output keys, or of the source keys where the leaves are dropped; printable. A pattern
     that ends with `/…` stands for subtrees, all leaves of which are in this row."""
     sources: tuple[str, ...]
-    """Patterns of the source keys that are read; with the source's name if there are several sources."""
+    """Patterns of the source keys that are read; with the source's name if there are several sources, with
+    `*` for the same key in all of them, and with `first,third` for the same key in some."""
     count: int
     """Number of keys, or of subtrees, that the pattern stands for."""
     leaves: int
@@ -50,11 +57,15 @@ class Row:
     """Subtrees in which the same has happened below the same keys."""
     rules: tuple[RuleRef, ...] = ()
     """The rules that changed the leaves, from the first pass to the last; `rule` is one of them."""
+    other_shapes: tuple[str, ...] = ()
+    """Subtrees, and slots of an optimizer, in which the same has happened to leaves of other shapes."""
+    averaged: bool = False
+    """Whether each leaf is the mean of its source leaves."""
 
     @property
     def total(self) -> int:
         """Number of leaves."""
-        return self.count * self.leaves * (1 + len(self.also))
+        return self.count * self.leaves * (1 + len(self.also) + len(self.other_shapes))
 
 
 @dataclass(frozen=True)
@@ -87,21 +98,81 @@ def plan_rows(plan: Plan, *, full: bool = False, part: bool = False) -> list[Row
     Rows are in the plan's own order, dropped leaves last. With `full` each leaf has a row to itself. `part`:
     whether the plan lacks leaves of the whole one, so that none of its subtrees is known to be complete.
     """
-    several = len({i.name for i in plan.inputs} - {TARGET}) > 1
+    names = tuple(dict.fromkeys(i.name for i in plan.inputs if i.name != TARGET))
+    several = len(names) > 1
     changes = [
         *(_of_step(step, several) for step in plan.steps),
         *(_of_dropped(gone, several) for gone in plan.dropped),
     ]
     if full or part:
-        alone = [Subtree(c.key, c.source, (n,), ((),)) for n, c in enumerate(changes)]
-        together = (unfolded if full else fold)([_entry(changes, one) for one in alone])
+        alone = [Subtree(c.key, c.sources, (n,), ((),)) for n, c in enumerate(changes)]
+        together = (unfolded if full else fold)([_entry(changes, one, names) for one in alone])
         return [_row(changes, alone[f.first], f) for f in together]
     read = dict.fromkeys(source for change in changes for source in change.sources)
-    found = subtrees([change.move for change in changes], [tuple(key.split("/")) for key in read])
-    entries = [_entry(changes, one) for one in found]
+    found = subtrees([change.move for change in changes], [tuple(parts_of(key)) for key in read])
+    entries = [_entry(changes, one, names) for one in found]
     folds = fold(entries)
-    pairs = [(f.key, f.sources[0] if len(f.sources) == 1 else f.key, entries[f.first].like) for f in folds]
-    return [_row(changes, found[folds[n].first], folds[n], also) for n, also in mirrored(pairs)]
+    patterns = [_pattern(changes, found[f.first], f, entries[f.first].like) for f in folds]
+    rows = [_row(changes, found[f.first], f) for f in folds]
+    kept = [_with_mirrors(rows, one) for one in mirrored(patterns)]
+    return list(_added_together(_dropped_together(kept) if several else kept))
+
+
+def _pattern(changes: Sequence["_Change"], found: Subtree, f: Fold, like: Any) -> Pattern:
+    one, stays = changes[found.members[0]], len(f.sources) != 1 or f.sources[0] == f"*:{f.key}"
+    # Where neither shape nor dtype changes, they say nothing of what is done.
+    loose = (one.decided, found.rests, f.count) if one.unchanged else None
+    return Pattern(f.key, f.key if stays else f.sources[0], like, len(found.members) > 1, loose)
+
+
+def _with_mirrors(rows: Sequence[Row], found: Mirrored) -> Row:
+    """A row that stands for its mirrors, too."""
+    row = rows[found.index]
+    size = row.nbytes + sum(rows[n].nbytes for n, _ in (*found.also, *found.other_shapes))
+    also, shaped = (tuple([tree for _, tree in one]) for one in (found.also, found.other_shapes))
+    return replace(row, nbytes=size, also=also, other_shapes=shaped)
+
+
+def _dropped_together(rows: Sequence[Row]) -> Iterator[Row]:
+    """The rows; those of one key that is dropped from several sources as one: `second,third:step`."""
+    alike: dict[Any, list[Row]] = {}
+    for n, row in enumerate(rows):
+        alike.setdefault(replace(row, key=_key_in_source(row)) if row.fate == DROPPED else n, []).append(row)
+    for group in alike.values():
+        first = group[0]
+        names = [row.key.partition(":")[0] for row in group]
+        listed = ",".join(names) if len(names) <= MOST_SOURCES else f"{names[0]},…,{names[-1]}"
+        if len(group) == 1:
+            yield first
+        else:
+            key, times = f"{listed}:{_key_in_source(first)}", len(group)
+            yield replace(first, key=key, count=first.count * times, nbytes=first.nbytes * times)
+
+
+def _key_in_source(row: Row) -> str:
+    return row.key.partition(":")[2]
+
+
+def _added_together(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows; those of one name and spec that one rule adds in many places as one: `state/…/m`."""
+    alike: dict[Any, list[Row]] = {}
+    for n, row in enumerate(rows):
+        top, _, name = row.key.partition("/")[0], *row.key.rpartition("/")[1:]
+        many = row.fate == Fate.ADDED.value and row.rule is not None and not row.sources
+        alike.setdefault((row.rule, row.spec, top, name) if many else n, []).append(row)
+    for group in alike.values():
+        if len(group) < LEAST_TOGETHER:
+            yield from group
+            continue
+        keys = [row.key.split("/") for row in group]
+        start = next(n for n, parts in enumerate(zip(*keys, strict=False)) if len(set(parts)) > 1)
+        yield replace(
+            group[0],
+            key="/".join([*keys[0][:start], "…", keys[0][-1]]),
+            count=sum(row.count for row in group),
+            nbytes=sum(row.nbytes for row in group),
+            rules=tuple(dict.fromkeys(rule for row in group for rule in row.rules)),
+        )
 
 
 def param_rows(plan: Plan) -> list[ParamsRow]:
@@ -193,14 +264,16 @@ class _Change:
     rule: RuleRef | None
     rules: tuple[RuleRef, ...]
     why: str = ""
+    averaged: bool = False
 
     @property
-    def source(self) -> str | None:
-        return self.sources[0] if len(self.sources) == 1 else None
+    def decided(self) -> tuple[str, str, str, bool]:
+        return (self.fate, " ".join([rule.path for rule in self.rules]), self.why, self.averaged)
 
     @property
-    def decided(self) -> tuple[str, str, str]:
-        return (self.fate, " ".join([rule.path for rule in self.rules]), self.why)
+    def unchanged(self) -> bool:
+        """Whether the leaf is, as a whole, that of a source."""
+        return self.fate in (Fate.KEPT, Fate.RENAMED) and self.before in ("", describe(self.leaf))
 
     @property
     def spec(self) -> str:
@@ -215,10 +288,11 @@ class _Change:
     @property
     def move(self) -> Move:
         """As part of subtrees, if it can be shown as one: where its shape stays, and it is no surprise."""
-        key, source = (None if one is None else tuple(parts_of(one)) for one in (self.key, self.source))
-        whole = self.source is not None and self.fate not in (Fate.DEFAULTED, Fate.ADDED)
-        same = self.before.partition("[")[2] == describe(self.leaf).partition("[")[2]
-        return Move(key, source, self.decided if whole and same else None)
+        key = None if self.key is None else tuple(parts_of(self.key))
+        whole = bool(self.sources) and self.fate not in (Fate.DEFAULTED, Fate.ADDED)
+        after = describe(self.leaf).partition("[")[2]
+        like = self.decided if whole and self.before and self.before.partition("[")[2] == after else None
+        return Move(key, tuple([tuple(parts_of(one)) for one in self.sources]), like)
 
 
 def _of_step(step: Step, several: bool) -> _Change:
@@ -234,6 +308,7 @@ def _of_step(step: Step, several: bool) -> _Change:
         step.rule,
         step.rules,
         why_of(step),
+        is_mean(step.value),
     )
 
 
@@ -243,17 +318,33 @@ def _of_dropped(gone: Dropped, several: bool) -> _Change:
     return _Change(DROPPED, None, (key,), gone.leaf, before, gone.rule, rules, gone.why)
 
 
-def _entry(changes: Sequence[_Change], found: Subtree) -> ShownKey:
+def _entry(changes: Sequence[_Change], found: Subtree, names: Sequence[str]) -> ShownKey:
     """What is folded: a key and its sources, and what its row says besides."""
     one = changes[found.members[0]]
     looks = tuple([(rest, changes[n].spec) for rest, n in zip(found.rests, found.members, strict=True)])
     if one.key is None:
-        return ShownKey(found.source or "", (), (one.decided, looks))
-    sources = one.sources if len(found.members) == 1 else (found.source or "",)
-    return ShownKey(found.key or one.key, sources, (one.decided, looks))
+        return ShownKey(found.sources[0], (), (one.decided, looks))
+    like = (one.decided, looks, len(one.sources))
+    return ShownKey(found.key or one.key, _under_one_key(found.sources, names), like)
 
 
-def _row(changes: Sequence[_Change], found: Subtree, f: Fold, also: tuple[str, ...] = ()) -> Row:
+def _under_one_key(sources: tuple[str, ...], names: Sequence[str]) -> tuple[str, ...]:
+    """The keys, those that several sources have as one: `*:w` for all sources, `first,third:w` for some."""
+    if len(sources) < 2 or len(names) < 2:
+        return sources
+    holders: dict[str, list[str]] = {}
+    for source in sources:
+        name, _, key = source.partition(":")
+        holders.setdefault(key, []).append(name)
+    return tuple(
+        [
+            f"{'*' if len(having) == len(names) and TARGET not in having else ','.join(having)}:{key}"
+            for key, having in holders.items()
+        ]
+    )
+
+
+def _row(changes: Sequence[_Change], found: Subtree, f: Fold) -> Row:
     members = [changes[n] for n in found.members]
     one, whole = members[0], len(members) > 1
     spec = ", ".join(dict.fromkeys(member.dtypes for member in members)) if whole else one.spec
@@ -264,13 +355,13 @@ def _row(changes: Sequence[_Change], found: Subtree, f: Fold, also: tuple[str, .
         tuple([source + end for source in f.sources]),
         f.count,
         len(members),
-        f.gathers,
+        f.gathers if one.key is None else len(one.sources),
         spec,
-        sum(member.leaf.nbytes for member in members) * f.count * (1 + len(also)),
+        sum(member.leaf.nbytes for member in members) * f.count,
         one.rule,
         one.why,
-        also,
-        one.rules,
+        rules=one.rules,
+        averaged=one.averaged,
     )
 
 

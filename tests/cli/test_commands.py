@@ -289,7 +289,7 @@ def test_apply_prints_diff_and_summary(library, recipe, tower):
     assert lines[-4:] == [
         "Warning: 1 of 2 elements of `a[b]` are used by no output",
         "Warning: the lock of a dead process was removed",
-        "verified: 1.00 MiB read back, 2.00 GiB linked and not read (`verify --full` reads them)",
+        "verified: 1.00 MiB read back, 2.00 GiB linked and not read (see `verify --full`)",
         "done  1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED"
         " · 1.50 GiB in 0.25 s · /out",
     ]

@@ -9,7 +9,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.plan import Costs, Fate, Transfer
+from ckpt_surgery.planner.plan import ChosenDestination, Costs, Fate, Transfer
 from ckpt_surgery.report.plan import ParamsRow, Row, totals
 from ckpt_surgery.results import Result
 
@@ -37,7 +37,7 @@ DROPPED      opt_state/…                                 3 leaves, f32, 24.0 K
 DROPPED      ema                                         f32[2048]                not in target
 
 100 leaves → 52: 1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED
-1.50 GiB out (1.50 GiB computed), 1.50 GiB to read, peak memory 64.0 MiB"""
+1.50 GiB computed, 1.50 GiB to read, peak memory 64.0 MiB"""
 
 
 NARROW = """\
@@ -125,7 +125,7 @@ def test_full_lists_every_key(tower):
 def test_a_plan_without_changes(plain):
     assert diff(plain).endswith(
         "\n\nkept         1 leaf, 64 B\n\n100 leaves → 1: 1 kept\n"
-        "64 B out (64 B computed), 64 B to read, peak memory 64.0 MiB"
+        "64 B computed, 64 B to read, peak memory 64.0 MiB"
     )
 
 
@@ -157,11 +157,59 @@ def test_many_sources_are_cut_short_without_full(make_plan, tower):
 
 
 def test_the_last_line_of_apply(tower):
-    assert render_plan.result_line(Result(tower, 2.5, "/out\x1b")).plain == (
-        "done  1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED"
-        " · 1.50 GiB in 2.50 s (615 MiB/s) · /out\\x1b"
+    counts = "done  1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED"
+    assert last_lines(tower, 2.5, "/out\x1b", 120) == [
+        f"{counts} · 1.50 GiB in 2.50 s (615 MiB/s) · /out\\x1b"
+    ]
+    assert last_lines(tower, 0.25, "/out", 120) == [f"{counts} · 1.50 GiB in 0.25 s · /out"]
+    assert last_lines(tower, 0.25, "/out", 80) == [f"{counts} ·", "    1.50 GiB in 0.25 s · /out"]
+
+
+def last_lines(plan, seconds: float, destination: str, width: int) -> list[str]:
+    return [line.plain for line in render_plan.result_lines(Result(plan, seconds, destination), width)]
+
+
+def test_the_speed_is_that_of_what_was_written(tower):
+    linked, all_linked = (
+        replace(tower, costs=replace(tower.costs, bytes_linked=links, bytes_computed=(3 << 29) - links))
+        for links in (1 << 30, 3 << 29)
     )
-    assert render_plan.result_line(Result(tower, 0.25, "/out")).plain.endswith(" · 1.50 GiB in 0.25 s · /out")
+    assert last_lines(linked, 2, "/out", 200)[0].endswith(
+        " · 1.50 GiB in 2.00 s (written at 256 MiB/s) · /out"
+    )
+    assert last_lines(all_linked, 2, "/out", 200)[0].endswith(" · 1.50 GiB in 2.00 s · /out")
+
+
+def test_the_destination_is_shown(tower):
+    item = ChosenDestination("new\x1b", "orbax", 10, "state")
+    assert diff(replace(tower, destination=item)).split("\n")[3] == (
+        "destination  new\\x1b  (orbax, step 10, item state)"
+    )
+    assert "destination" not in diff(tower)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_nothing_below_the_diff_is_wider_than_the_terminal(tower, width):
+    costs = Costs(600 << 30, 1 << 30, 2 << 30, 3 << 30, 650 << 30, 999 << 30, 50 << 20, 2 << 30, 1 << 30)
+    plan = replace(tower, costs=costs, restorable_by={"orbax-checkpoint": "0.5.21", "tensorstore": "0.1.80"})
+    lines = diff(plan, verbose=True, width=width).split("\n\n")[-1].split("\n")
+    assert max(map(len, lines)) <= width
+    assert not any(line.endswith(("peak", "GiB to")) for line in lines)
+
+
+def test_a_row_of_averages():
+    row = Row("transformed", "params/…", ("*:params/…",), 1, 53, 3, "f32", 96, RuleRef("rules[0]", 4), "")
+    row = replace(row, also=("opt/mu", "opt/nu"), averaged=True)
+    (line,) = render_plan.row_lines([row], 100, False)
+    assert line.plain == (
+        "averaged     params/…                  53 leaves, f32 (3 → 1), also in mu and nu  rules[0], line 4"
+    )
+
+
+def test_slots_of_other_shapes_are_told():
+    row = Row("renamed", "t/b", ("a",), 12, 1, 1, "bf16[6,20]", 96, RuleRef("rules[0]", 4))
+    (line,) = render_plan.row_lines([replace(row, other_shapes=("v", "v_col", "v_row"))], 120, False)
+    assert "12 × bf16[6,20], also in v, v_col and v_row (other shapes or dtypes)  rules[0]" in line.plain
 
 
 def test_every_fate_has_a_style_and_a_place_in_the_order(make_plan):
@@ -185,19 +233,24 @@ def test_params_are_shown_with_where_they_come_from(make_plan):
 
 def test_the_ways_of_the_bytes_are_told(make_plan):
     costs = Costs(600 << 10, 100 << 10, 200 << 10, 300 << 10, 650 << 10, 1 << 20, 50 << 10)
-    assert diff(replace(make_plan(), costs=costs)).split("\n")[-1] == (
-        "600 KiB out (100 KiB linked, 200 KiB copied, 300 KiB computed), 50.0 KiB unused in linked files, "
-        "650 KiB to read, peak memory 1.00 MiB"
+    assert diff(replace(make_plan(), costs=costs)).split("\n")[-1] == ("    peak memory 1.00 MiB")
+    assert diff(replace(make_plan(), costs=costs)).split("\n")[-2] == (
+        "100 KiB linked, 200 KiB copied, 300 KiB computed, 50.0 KiB unused in linked files, 650 KiB to read,"
     )
 
 
 def test_what_hard_links_would_save_is_told_where_there_is_something(make_plan):
     costs = Costs(600 << 10, 0, 600 << 10, 0, 600 << 10, 0, 0, 400 << 10)
-    assert diff(replace(make_plan(), costs=costs)).split("\n")[-2:] == [
+    assert diff(replace(make_plan(), costs=costs)).split("\n")[-1] == (
+        "600 KiB copied (-v says why), 600 KiB to read, peak memory 0 B"
+    )
+    assert diff(replace(make_plan(), costs=costs), verbose=True).split("\n")[-2:] == [
         "400 KiB are copied because programs rewrite such files in place; `--link-mode hardlink` links them",
         "if nothing will rewrite SRC",
     ]
-    assert "hardlink" not in diff(replace(make_plan(), costs=replace(costs, bytes_linkable=0)))
+    without = replace(make_plan(), costs=replace(costs, bytes_linkable=0))
+    assert "hardlink" not in diff(without, verbose=True)
+    assert "-v" not in diff(without)
 
 
 def test_shared_files_are_told_with_their_source(make_plan, tower):
@@ -208,16 +261,17 @@ def test_shared_files_are_told_with_their_source(make_plan, tower):
 
     def told(*shared: AdoptedFile) -> list[str]:
         result = Result(plan, 1, "/out", shared=shared)
-        return [line.plain for line in render_plan.shared_lines(result)]
+        return [line.plain for line in render_plan.shared_lines(result, 100)]
 
     assert told() == []
     assert told(files[0]) == [f"1 file is shared with {path} (hard links): do not rewrite it in place"]
     assert told(*files) == [f"1,200 files are shared with {path} (hard links): do not rewrite them in place"]
 
 
-def test_versions_that_restore_the_result_are_the_last_line(make_plan):
+def test_versions_that_restore_the_result_are_the_last_line_with_v(make_plan):
     plan = replace(make_plan(), restorable_by={"orbax-checkpoint": "0.5.21"})
-    assert diff(plan).split("\n")[-1] == "restorable by orbax-checkpoint ≥ 0.5.21"
+    assert diff(plan, verbose=True).split("\n")[-1] == "restorable by orbax-checkpoint ≥ 0.5.21"
+    assert "restorable" not in diff(plan)
 
 
 def test_params_are_parted_between_their_values():

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import ckpt_surgery
-from ckpt_surgery.cli.render_verification import flaw_lines, run_line, verified_line
+from ckpt_surgery.cli.render_verification import flaw_lines, run_lines, verified_line
 from ckpt_surgery.report.verification import Depth, Flaw, Verified, VerifiedRun, Verify
 from tests.support.command_line import run
 
@@ -17,12 +17,20 @@ def found(*flaws: Flaw, not_read: int = 0) -> Verified:
     return Verified("/a\x1b", Depth.VALUES, "orbax", 2, 1 << 20, not_read, flaws)
 
 
+def of_run(mode: Verify, read: int, not_read: int, width: int = 80) -> list[str]:
+    return [line.plain for line in run_lines(VerifiedRun(mode, read, not_read), width)]
+
+
 def test_the_line_of_a_run() -> None:
-    assert run_line(VerifiedRun(Verify.FULL, 1 << 20, 0)).plain == "verified: 1.00 MiB read back"
-    assert run_line(VerifiedRun(Verify.FAST, 0, 3 << 30)).plain == (
-        "verified: 0 B read back, 3.00 GiB linked and not read (`verify --full` reads them)"
-    )
-    assert run_line(VerifiedRun(Verify.NONE, 0, 9)).plain == "not verified (`verify` reads it back)"
+    assert of_run(Verify.FULL, 1 << 20, 0) == ["verified: 1.00 MiB read back"]
+    assert of_run(Verify.FAST, 0, 3 << 30) == [
+        "verified: 0 B read back, 3.00 GiB linked and not read (see `verify --full`)"
+    ]
+    assert of_run(Verify.FAST, 1 << 20, 3 << 30, 60) == [
+        "verified: 1.00 MiB read back,",
+        "    3.00 GiB linked and not read (see `verify --full`)",
+    ]
+    assert of_run(Verify.NONE, 0, 9) == ["not verified (`verify` reads it back)"]
 
 
 def test_the_last_line_of_verify() -> None:

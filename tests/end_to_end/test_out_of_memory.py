@@ -105,6 +105,6 @@ def test_after_publication_the_destination_is_told(
         def fail(*_: Any, failure: BaseException = failure) -> Any:
             raise failure
 
-        monkeypatch.setattr("ckpt_surgery.cli.render_plan.result_line", fail)
+        monkeypatch.setattr("ckpt_surgery.cli.render_plan.result_lines", fail)
         done = run("convert", model, out)
         assert (done.exit_code, done.stderr.endswith(complete), out.exists()) == (code, True, True)

@@ -383,7 +383,7 @@ def test_a_plan_tells_each_transfer_and_what_it_costs() -> None:
         *(680, 400),
     ]
     printed = "\n".join(line.plain for line in plan_lines(plan, full=True, verbose=False, width=100))
-    assert "680 B out (400 B linked, 80 B copied, 200 B computed), 400 B unused in linked files" in printed
+    assert "400 B linked, 80 B copied, 200 B computed, 400 B unused in linked files" in printed
 
 
 def test_nothing_is_said_of_dead_bytes_where_there_are_none() -> None:
@@ -391,7 +391,7 @@ def test_nothing_is_said_of_dead_bytes_where_there_are_none() -> None:
     assert plan.costs.bytes_dead == 0
     printed = "\n".join(line.plain for line in plan_lines(plan, full=True, verbose=False, width=100))
     assert "unused" not in printed
-    assert "400 B out (400 B linked), 0 B to read" in printed
+    assert "400 B linked, 0 B to read" in printed
 
 
 @settings(deadline=None, max_examples=60)

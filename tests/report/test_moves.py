@@ -1,11 +1,11 @@
-"""Subtrees that moved, stayed or went as a whole, and those that mirror one another."""
+"""Subtrees that moved, stayed or went as a whole, from one subtree or from several."""
 
 from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.report.moves import Move, Subtree, mirrored, subtrees
+from ckpt_surgery.report.moves import Move, Subtree, subtrees
 
 NAMES = st.sampled_from(["a", "b", "c"])
 KEYS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
@@ -16,15 +16,19 @@ def parts(key: str | None) -> tuple[str, ...] | None:
 
 
 def found(*moves: tuple[str | None, str | None, str | None]) -> list[Subtree]:
-    sources = dict.fromkeys(source for _, source, _ in moves if source is not None)
-    made = [Move(parts(key), parts(source), like) for key, source, like in moves]
-    return subtrees(made, [tuple(source.split("/")) for source in sources])
+    """The subtrees; a move's sources are separated by spaces."""
+    sources = [tuple([] if source is None else source.split()) for _, source, _ in moves]
+    made = [
+        Move(parts(key), tuple([tuple(one.split("/")) for one in having]), like if having else None)
+        for (key, _, like), having in zip(moves, sources, strict=True)
+    ]
+    return subtrees(made, [tuple(one.split("/")) for one in dict.fromkeys(sum(sources, ()))])
 
 
 def test_a_renamed_subtree() -> None:
     assert found(("h/1/q", "x/0/q", "r"), ("h/1/k/w", "x/0/k/w", "r"), ("z", "z", "k")) == [
-        Subtree("h/1", "x/0", (0, 1), (("q",), ("k", "w"))),
-        Subtree("z", "z", (2,), ((),)),
+        Subtree("h/1", ("x/0",), (0, 1), (("q",), ("k", "w"))),
+        Subtree("z", ("z",), (2,), ((),)),
     ]
 
 
@@ -32,18 +36,18 @@ def test_what_was_dropped_and_what_stayed() -> None:
     assert found(
         (None, "opt/mu", "d"), (None, "opt/nu/w", "d"), ("p/a", "p/a", "k"), ("p/b", "p/b", "k")
     ) == [
-        Subtree(None, "opt", (0, 1), (("mu",), ("nu", "w"))),
-        Subtree("p", "p", (2, 3), (("a",), ("b",))),
+        Subtree(None, ("opt",), (0, 1), (("mu",), ("nu", "w"))),
+        Subtree("p", ("p",), (2, 3), (("a",), ("b",))),
     ]
 
 
 def test_one_leaf_is_no_subtree() -> None:
-    assert found((None, "opt/mu", "d")) == [Subtree(None, "opt/mu", (0,), ((),))]
+    assert found((None, "opt/mu", "d")) == [Subtree(None, ("opt/mu",), (0,), ((),))]
 
 
 def test_a_leaf_that_went_elsewhere_parts_a_subtree() -> None:
     moves = [("h/a/x", "o/a/x", "r"), ("h/a/y", "o/a/y", "r"), ("h/b/x", "o/b/x", "r"), (None, "o/b/y", "d")]
-    assert [(one.key, one.source) for one in found(*moves)] == [
+    assert [(one.key, *one.sources) for one in found(*moves)] == [
         ("h/a", "o/a"),
         ("h/b/x", "o/b/x"),
         (None, "o/b/y"),
@@ -75,37 +79,20 @@ def test_every_line_is_exact(drawn: list[tuple[str, str | None, str]]) -> None:
     assert sorted(n for line in lines for n in line.members) == list(range(len(moves)))
     for line in lines:
         for n, rest in zip(line.members, line.rests, strict=True):
-            ends = (None if one is None else "/".join((one, *rest)) for one in (line.key, line.source))
+            source = line.sources[0] if line.sources else None
+            ends = (None if one is None else "/".join((one, *rest)) for one in (line.key, source))
             assert tuple(ends) == moves[n][:2]
         if line.rests != ((),):
-            for place, head in ((0, line.key), (1, line.source)):
+            for place, head in ((0, line.key), (1, source)):
                 below = {n for n, move in enumerate(moves) if (move[place] or "").startswith(f"{head}/")}
                 assert head is None or below == set(line.members)
             assert len({moves[n][2] for n in line.members}) == 1
 
 
-def test_mirrors_of_a_rename() -> None:
-    pairs = [
-        ("opt/mu/h/{0..3}", "opt/mu/x/{1..4}", "r"),
-        ("params/h/{0..3}", "params/x/{1..4}", "r"),
-        ("opt/nu/h/{0..3}", "opt/nu/x/{1..4}", "r"),
-        ("opt/nu/h/{0..3}", "opt/nu/x/{0..3}", "r"),
-        ("ema/h/{0..3}", "ema/x/{1..4}", "another"),
-    ]
-    assert mirrored(pairs) == [(1, ("opt/mu", "opt/nu")), (3, ()), (4, ())]
-
-
-def test_what_keeps_its_key_is_mirrored_where_a_rename_is() -> None:
-    rename = [("p/b", "p/a", "r"), ("opt/mu/b", "opt/mu/a", "r")]
-    same = [("p/w", "p/w", "t"), ("opt/mu/w", "opt/mu/w", "t"), ("opt/mu/v", "opt/mu/v", "t")]
-    assert mirrored([*same, *rename]) == [(0, ("opt/mu",)), (2, ()), (3, ("opt/mu",))]
-    assert mirrored(same) == [(0, ()), (1, ()), (2, ())]
-
-
-def test_the_trees_are_named_that_differ() -> None:
-    pairs = [("params/params/h", "params/params/x", "r"), ("opt/nu/params/h", "opt/nu/params/x", "r")]
-    assert mirrored(pairs) == [(0, ("opt/nu",))]
-
-
-def test_keys_without_a_common_beginning_are_no_mirrors() -> None:
-    assert mirrored([("a", "b", "r"), ("c", "b", "r"), ("a", "b", "r")]) == [(0, ()), (1, ()), (2, ())]
+def test_a_subtree_of_what_several_subtrees_had() -> None:
+    moves = [("p/a", "x:p/a y:p/a", "r"), ("p/b/c", "x:p/b/c y:p/b/c", "r")]
+    assert found(*moves) == [Subtree("p", ("x:p", "y:p"), (0, 1), (("a",), ("b", "c")))]
+    # A leaf of one of them went elsewhere, so that no line may claim all of it.
+    assert [one.key for one in found(*moves, (None, "y:p/z", "d"))] == ["p/a", "p/b/c", None]
+    other_order = [moves[0], ("p/b/c", "y:p/b/c x:p/b/c", "r")]
+    assert [one.key for one in found(*other_order)] == ["p/a", "p/b/c"]

@@ -10,6 +10,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.create import Full, InPlaceOf
 from ckpt_surgery.functions.dtypes import Cast
+from ckpt_surgery.functions.list_reductions import MeanOfList
 from ckpt_surgery.graph.nodes import Apply, Read
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
@@ -322,3 +323,45 @@ def test_leaves_whose_shapes_change_have_rows_of_their_own():
 def test_surprises_are_shown_leaf_by_leaf(fate):
     steps = [step(f"p/{name}", fate, [("target", f"p/{name}")]) for name in "ab"]
     assert [row.key for row in plan_rows(a_plan(steps))] == ["p/a", "p/b"]
+
+
+def test_averages_of_whole_trees_share_a_row() -> None:
+    """As `@average` makes them: the same leaves of several sources, in params and in both moments."""
+    names, trees = ("first", "second", "source_3"), ("opt/mu", "opt/nu", "params")
+
+    def average(key: str) -> Step:
+        leaf = array_leaf(key)
+        mean = Apply(MeanOfList(), tuple(Read(name, leaf) for name in names))
+        return Step(leaf, mean, Fate.TRANSFORMED, FIRST, tuple((name, key) for name in names))
+
+    steps = [average(f"{tree}/layer_{n}/{name}") for tree in trees for n in range(13) for name in "qk"]
+    count = step("opt/count", Fate.KEPT, [("third", "opt/count")])
+    row, _ = plan_rows(a_plan([*steps, count], names=names))
+    assert (row.averaged, row.key, row.sources) == (True, "params/…", ("*:params/…",))
+    assert (row.leaves, row.gathers, row.also, row.total) == (26, 3, ("opt/mu", "opt/nu"), 78)
+    # Of two of three sources: no line says that all have it.
+    some = Step(steps[0].leaf, steps[0].value, Fate.TRANSFORMED, FIRST, steps[0].sources[:2])
+    (row,) = plan_rows(a_plan([some], names=names))
+    assert row.sources == ("first,second:opt/mu/layer_0/q",)
+
+
+def test_what_several_sources_lose_shares_a_row() -> None:
+    gone = [Dropped(name, array_leaf("step"), FIRST, "drop") for name in ("a", "b", "c", "d", "e")]
+    rows = plan_rows(a_plan([], gone, ("a", "b", "c", "d", "e")))
+    assert [(row.key, row.count, row.nbytes) for row in rows] == [("a,…,e:step", 5, 5 * 24)]
+    rows = plan_rows(
+        a_plan([], [*gone[:2], Dropped("c", array_leaf("step"), None, "not claimed")], ("a", "b"))
+    )
+    assert [row.key for row in rows] == ["a,b:step", "c:step"]
+
+
+def test_added_leaves_of_one_name_share_a_row() -> None:
+    keys = [f"state/p/{layer}/w/m" for layer in ("q", "k", "o")] + ["state/p/o/w/v", "other/m"]
+    steps = [step(key, Fate.ADDED, (), FIRST) for key in keys]
+    rows = plan_rows(a_plan(steps))
+    assert [(row.key, row.count, row.nbytes) for row in rows] == [
+        ("state/p/…/m", 3, 3 * 24),
+        ("state/p/o/w/v", 1, 24),
+        ("other/m", 1, 24),
+    ]
+    assert len(plan_rows(a_plan(steps), full=True)) == 5

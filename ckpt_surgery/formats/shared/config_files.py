@@ -48,7 +48,7 @@ def _above(directory: str) -> Iterator[str]:
         place, name = os.path.split(place.rstrip("/"))
         if not name or not is_directory(place):
             return
-        yield place
+        yield place if os.path.isabs(directory) or urls.is_url(directory) else os.path.relpath(place)
         if not (_STEP.fullmatch(name) or _STEP.fullmatch(os.path.basename(place))):
             return
         steps += 1
