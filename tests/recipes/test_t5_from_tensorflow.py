@@ -97,7 +97,7 @@ def test_inspect_tells_the_step(saved: Path) -> None:
 
 def test_the_plan_folds_the_slots_of_adafactor(saved: Path) -> None:
     text = ran("plan", "@t5-to-t5x", saved).stdout
-    assert len(text.splitlines()) < 100  # of 1,411 leaves
+    assert len(text.splitlines()) < 110  # of 1,411 leaves
     assert "added        state/param_states/…/m" in text
     about = next(line.strip() for line in text.splitlines() if "12 × bf16[20,6]" in line)
     assert about.startswith("12 × bf16[20,6], also in v_col and v_row (other shapes or dtypes)")
