@@ -58,7 +58,7 @@ def test_the_page_of_the_program_lists_the_commands(pages: dict[str, str]) -> No
     listed = page.partition("\n.SH COMMANDS\n")[2].partition("\n.SH ")[0]
     assert re.findall(r"^\.TP\n(\w+)$", listed, re.MULTILINE) == NAMES
     assert re.findall(r"ckpt-surgery-(\w+)\(1\)", page.partition(".SH SEE ALSO")[2]) == NAMES
-    assert "\n.nf\nExit codes: 0 done;" in page
+    assert "\n.nf\nExit codes:\n  0  done\n" in page
 
 
 def test_no_line_of_text_is_a_request(pages: dict[str, str]) -> None:

@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -605,8 +606,8 @@ def test_the_summary_says_where_a_plan_has_written(model: Path, tmp_path: Path) 
     api.plan(None, model, dst=out, out=tmp_path / "plan.json")
     done = run("apply", tmp_path / "plan.json", "--json", tmp_path / "done.json")
     assert done.exit_code == 0, done.stderr
-    (summary,) = [line for line in done.stdout.splitlines() if line.startswith("done ")]
-    assert f" · {out}" in summary
+    summary = done.stdout[done.stdout.index("\ndone ") :]
+    assert f" · {out}\n" in re.sub(r" ·\n +", " · ", summary)
     assert json.loads((tmp_path / "done.json").read_text())["destination"] == str(out)
 
 

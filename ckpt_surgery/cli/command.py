@@ -1,10 +1,11 @@
-"""What all commands have: examples at the end of their help, variables for options, and no option twice."""
+"""What all commands have: grouped options, variables and examples in their help, and no option twice."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
+from ckpt_surgery.cli.option_groups import GROUPS, MOST_UNGROUPED, OTHERS, group_of
 from ckpt_surgery.cli.variables import blame_variable, name_variables, note_variables
 
 
@@ -34,6 +35,25 @@ class Command(click.Command):
         for option in once:
             if once.count(option) > 1:
                 raise click.UsageError(f"Option '{option.opts[-1]}' is given more than once.", ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options; many of them by what they are about."""
+        shown = [
+            (param, record)
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)) is not None
+        ]
+        if len(shown) <= MOST_UNGROUPED:
+            super().format_options(ctx, formatter)
+            return
+        groups: dict[str, list[tuple[int, tuple[str, str]]]] = {name: [] for name in (*GROUPS, OTHERS)}
+        for option, record in shown:
+            group, place = group_of(self.name or "", [*option.opts, *option.secondary_opts])
+            groups[group].append((place, record))
+        for group, records in groups.items():
+            if records:
+                with formatter.section(group):
+                    formatter.write_dl([record for _, record in sorted(records)])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, each on one line of any length, so that it can be copied."""

@@ -1,6 +1,7 @@
 """Where output goes. Text from recipes and checkpoints is escaped, and never interpreted as markup."""
 
 import gc
+import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,13 +53,16 @@ class Terminal:
         self.text.print(*lines, sep="\n")
 
     def warn(self, lines: Iterable["Text"]) -> None:
-        """Print sentences, even with `--quiet`: wrapped at words on a terminal, elsewhere each on a line."""
+        """Print sentences, even with `--quiet`: wrapped at words where the width is that of a terminal.
+
+        Elsewhere, as in the logs of a job, each is on a line, however long.
+        """
+        from ckpt_surgery.cli.columns import flowing
+
         console = self.notes if self.settings.quiet else self.text
-        if console.is_terminal:
-            for line in lines:
-                console.print(line)
-        else:
-            _print(console, lines)
+        if console.is_terminal or "COLUMNS" in os.environ:
+            lines = [part for line in lines for part in flowing(line.split(" "), " ", console.width)]
+        _print(console, lines)
 
 
 def _print(console: "Console", lines: Iterable["Text"]) -> None:

@@ -40,6 +40,14 @@ RESUME = "--resume"
 INTERNAL = 1
 KEYBOARD_INTERRUPT = 130
 
+EVERYDAY = (
+    *("inspect", "plan", "apply", "convert", "diff", "verify"),
+    *("merge", "infer", "explain", "recipes", "demo"),
+)
+"""Commands that the help lists first."""
+RARE = ("lint", "commit", "invert", "schema")
+"""Commands that the help lists last."""
+
 LIMITS = "Check permissions, free space and limits (ulimit -a), then run again."
 BUG = (
     "This is a bug in ckpt-surgery, not in your input. Please report it to the project's issue tracker, with "
@@ -51,7 +59,10 @@ class Commands(click.Group):
     """The group of all commands; the one place where an exception becomes a message and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
+        """All commands, in the order of the work; the ones that few need come last."""
+        names = sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
+        order = {name: n for n, name in enumerate((*EVERYDAY, *sorted({*names} - {*EVERYDAY, *RARE}), *RARE))}
+        return sorted(names, key=order.__getitem__)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
@@ -165,10 +176,14 @@ def cli() -> None:
     """Rename, reshape, merge and convert checkpoints by a recipe, without loading them.
 
     \b
-    Exit codes: 0 done; 1 failed (damaged source, overflow); 2 wrong usage, or recipe,
-    checkpoint and target do not go together; 3 verification failed, or `diff --exit-code`
-    found a difference; 4 destination exists or is locked; 5 no space, no permission or an
-    I/O error; 129, 130 and 143 interrupted.
+    Exit codes:
+      0  done
+      1  failed: a damaged source, an overflow
+      2  wrong usage, or recipe, checkpoint and target do not go together
+      3  verification failed, or `diff --exit-code` found a difference
+      4  destination exists or is locked
+      5  no space, no permission or an I/O error
+      129, 130 and 143  interrupted
     """
 
 

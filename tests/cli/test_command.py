@@ -1,5 +1,6 @@
 """Examples in the help of every command."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from ckpt_surgery.cli.command import Command
+from ckpt_surgery.cli.option_groups import GROUPS, MOST_UNGROUPED
 from ckpt_surgery.cli.program import cli
 from tests.support import checkpoints
 from tests.support.command_line import run
@@ -107,6 +109,40 @@ def test_help_ends_with_examples_one_below_the_other(name: str) -> None:
     lines = [f"  # {why}\n  ckpt-surgery {line}\n" for line, why in examples.items()]
     assert run(name, "--help", COLUMNS="80").stdout.partition("\nExamples:\n")[2] == "".join(lines)
     assert all(len(f"  # {why}") <= 80 for why in examples.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_many_options_are_grouped(name: str) -> None:
+    text = run(name, "--help", COLUMNS="80").stdout
+    assert all(len(line) <= 80 for line in text.partition("\nExamples:\n")[0].split("\n"))
+    options = command(name).get_params(click.Context(command(name)))
+    names = [max(one.opts, key=len) for one in options if isinstance(one, click.Option)]
+    if len(names) <= MOST_UNGROUPED:
+        return
+    assert "\nOptions:\n" not in text, "an option is in no group: see GROUPS"
+    sections = re.split(r"\n(What to .*|How to .*):\n", text.partition("\nExamples:\n")[0])
+    groups = dict(zip(sections[1::2], sections[2::2], strict=True))
+    assert list(groups) == [group for group in GROUPS if group in groups]
+    for option in names:
+        assert sum(bool(re.search(rf"^  .*{option}\b", one, re.MULTILINE)) for one in groups.values()) >= 1
+
+
+def test_the_groups_of_apply() -> None:
+    text = run("apply", "--help", COLUMNS="80").stdout
+    at = [text.index(f"\n{group}:\n") for group in GROUPS]
+    assert at == sorted(at)
+    places = [text.index(f"\n  {name} ") for name in ("-e", "--format", "--memory", "--full")]
+    assert all(start < place for start, place in zip(at, places, strict=True))
+    assert all(place < end for place, end in zip(places, at[1:], strict=False))
+
+
+def test_everyday_commands_come_first() -> None:
+    text = run("--help", COLUMNS="80").stdout
+    assert all(len(line) <= 80 for line in text.split("\n"))
+    names = re.findall(r"^  (\w+) ", text.partition("Commands:\n")[2], re.MULTILINE)
+    assert names[:5] == ["inspect", "plan", "apply", "convert", "diff"]
+    assert names[-4:] == ["lint", "commit", "invert", "schema"]
+    assert sorted(names) == sorted(NAMES)
 
 
 def test_a_command_without_examples_has_no_heading() -> None:

@@ -708,7 +708,7 @@ def test_every_command_has_help():
         done = run(name, "--help")
         assert done.exit_code == 0
         assert done.stdout.startswith(f"Usage: ckpt-surgery {name} ")
-    assert cli.list_commands(None) == [
+    assert sorted(cli.list_commands(None)) == [
         *("apply", "clean", "commit", "completion", "convert", "demo", "diff", "env", "explain", "infer"),
         *("inspect", "invert", "lint", "merge", "plan", "recipes", "schema", "verify"),
     ]

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rich.text import Text
 
 import ckpt_surgery
 from ckpt_surgery import api, inspecting
@@ -22,6 +21,7 @@ from ckpt_surgery.cli.console import (
     problem_text,
 )
 from ckpt_surgery.cli.program import cli
+from ckpt_surgery.cli.render import warning_lines
 from ckpt_surgery.core.errors import Problem
 from ckpt_surgery.requests import ARGUMENTS
 
@@ -131,14 +131,17 @@ def test_lines_of_recipes_are_cut_where_their_carets_are(line: str, caret: str, 
     ]
 
 
-def test_warnings_are_wrapped_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "20")
-    for forced, wanted in (
-        ("1", "a sentence of seven\nlittle words\n"),
-        (None, "a sentence of seven little words\n"),
+def test_warnings_are_wrapped_where_a_width_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal, and in a pipe where COLUMNS says so; no path is cut, however long."""
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    path = "/a/path/that/is/longer/than/a/line"
+    for columns, wanted in (
+        ("20", f"Warning: seven words\n    of {path}\n    in all\n"),
+        (None, f"Warning: seven words of {path} in all\n"),
     ):
         out = io.StringIO()
         monkeypatch.setattr(sys, "stdout", out)
-        monkeypatch.setenv("FORCE_COLOR", forced) if forced else monkeypatch.delenv("FORCE_COLOR")
-        open_terminal(Settings(color=False)).warn([Text("a sentence of seven little words")])
-        assert re.sub(r" +\n", "\n", out.getvalue()) == wanted
+        monkeypatch.setenv("COLUMNS", columns) if columns else monkeypatch.delenv("COLUMNS")
+        open_terminal(Settings(color=False)).warn(warning_lines([f"seven words of {path} in all"]))
+        told = out.getvalue().replace(f"\n    {path}", f" {path}")
+        assert told == wanted

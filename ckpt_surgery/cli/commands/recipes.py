@@ -27,13 +27,20 @@ def command(ctx: click.Context, name: str | None) -> int:
     from rich.text import Text
 
     from ckpt_surgery import offers
+    from ckpt_surgery.cli.columns import GAP, NARROWEST
+    from ckpt_surgery.cli.render import sentence
 
     terminal = open_terminal(ctx.find_root().obj)
     if name is not None:
         terminal.show([Text(line) for line in offers.recipe_text(name).split("\n")[:-1]])
         return 0
     found = offers.recipes()
-    width = max((len(name) for name, _ in found), default=0)
-    terminal.show(Text.assemble((f"{name:<{width}}", "bold"), f"  {purpose}") for name, purpose in found)
+    column = max((len(name) for name, _ in found), default=0) + len(GAP)
+    for name, purpose in found:
+        lines = [line.plain for line in sentence(purpose, max(terminal.text.width - column, NARROWEST))]
+        heads = [f"{name:<{column}}", *[" " * column] * (len(lines) - 1)]
+        terminal.show(
+            Text.assemble((head, "bold"), line) for head, line in zip(heads, lines or [""], strict=True)
+        )
     terminal.show([Text(f"in {offers.recipes_directory()}", "dim")])
     return 0
