@@ -21,10 +21,11 @@ from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.history import History
 from ckpt_surgery.report.leaves import Statistics, Unread
+from ckpt_surgery.report.renames import renamed_leaves
 from ckpt_surgery.report.scalars import Values, scalar_values
 from ckpt_surgery.report.tree import Subtree, name_order, parameters, subtrees
 from ckpt_surgery.report.unusual import Unusual, unusual
-from ckpt_surgery.report.values import statistics, value_differences
+from ckpt_surgery.report.values import same_values, statistics, value_differences
 from ckpt_surgery.requests import checkpoint_or_tree
 from ckpt_surgery.source_warnings import about_source, chosen_items
 from ckpt_surgery.storage.views import forget
@@ -177,7 +178,9 @@ def diff(
     keys, as in recipes: only these leaves are compared. Values of A and B count as the same where
     |a - b| <= atol + rtol * |b|, as for `numpy.allclose`, and NaN in the same place does. `memory` is the
     budget for values: bytes, or a text such as `2GiB`; `progress` is told of what is read of A. Values that
-    cannot be compared are listed; the two then count as different. Raises SourceError or UsageError.
+    cannot be compared are listed; the two then count as different. Leaves that both have under different
+    names are `renamed`, with what shows it: the same stored bytes, with `values` equal values, without it
+    perhaps only the names. Raises SourceError or UsageError.
     """
     forget()
     budget, tolerance = bytes_of("memory", memory), _tolerance(values, rtol, atol)
@@ -193,7 +196,9 @@ def diff(
         difference = replace(
             difference, values=found.values, uncompared=found.uncompared, tolerance=tolerance
         )
-    return difference
+        same = same_values(one, other, budget or default_memory(), bare)
+        return replace(difference, renamed=renamed_leaves(difference.only_a, difference.only_b, same))
+    return replace(difference, renamed=renamed_leaves(difference.only_a, difference.only_b))
 
 
 def _tolerance(values: bool, rtol: float, atol: float) -> Tolerance:

@@ -61,7 +61,7 @@ class Terminal:
 
         console = self.notes if self.settings.quiet else self.text
         if console.is_terminal or "COLUMNS" in os.environ:
-            lines = [part for line in lines for part in flowing(line.split(" "), " ", console.width)]
+            lines = [part for line in lines for part in flowing(list(line.split(" ")), " ", console.width)]
         _print(console, lines)
 
 

@@ -203,6 +203,18 @@ class ChangedLeaf(Keyed):
     """The leaf in B."""
 
 
+class RenamedLeaf(Document):
+    """A leaf of A and one of B that are most likely the same under two names."""
+
+    a: Keyed
+    """The leaf in A."""
+    b: Keyed
+    """The leaf in B."""
+    proof: Literal["stored", "values", "names"]
+    """What shows it: that both have the same stored bytes, that all values are equal, or only that
+    names, shape and dtype suggest it."""
+
+
 class ComparedLeaf(Keyed):
     """How far the values of a leaf are apart."""
 
@@ -237,6 +249,8 @@ class DiffDocument(Versioned):
     """Leaves that A lacks."""
     changed: list[ChangedLeaf]
     """Leaves that differ in more than values."""
+    renamed: list[RenamedLeaf]
+    """Those of `only_a` and `only_b` that are most likely the same under two names."""
     rtol: Number
     """Relative tolerance."""
     atol: Number

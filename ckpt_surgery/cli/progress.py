@@ -87,7 +87,7 @@ def progress_text(progress: Progress, seconds: float) -> str:
     """`writing 1.20 GiB of 4.00 GiB, 250 MiB/s, 12 s left`; `seconds` have passed since it began."""
     done, total = progress.done_bytes, progress.total_bytes
     text = f"{progress.doing} {bytes_text(done)} of {bytes_text(total)}"
-    if not (done and seconds > 0):
+    if not done or seconds < 1:  # until then, a speed says more of the clock than of the run
         return text
     rate = done / seconds
     return f"{text}, {bytes_text(rate)}/s, {whole_seconds_text((total - done) / rate)} left"

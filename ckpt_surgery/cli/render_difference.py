@@ -6,6 +6,7 @@ from rich.text import Text
 
 from ckpt_surgery.cli.columns import GAP, blocks_of, flowing, padded, rows_of
 from ckpt_surgery.cli.render import WORD, number_of, start_of
+from ckpt_surgery.core.folding import escaped
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.report.differences import (
@@ -14,10 +15,11 @@ from ckpt_surgery.report.differences import (
     Holds,
     ValueDifference,
     difference_rows,
-    largest_first,
+    folded_values,
     why_missing,
 )
 from ckpt_surgery.report.distances import Tolerance
+from ckpt_surgery.report.renames import Proof
 
 MOST_VALUES = 20
 """Number of leaves with differing values that are listed without `--full`."""
@@ -26,16 +28,35 @@ MOST_VALUES = 20
 def difference_lines(difference: Difference, *, full: bool, width: int) -> Iterator[Text]:
     """What differs, then the summary."""
     rows = difference_rows(difference, full=full)
+    yield from _row_lines([row for row in rows if not row.source], width)
+    for row in rows:
+        if row.source:
+            yield from _renamed_lines(row, width)
+    unequal = folded_values(difference.values or (), full=full)
+    told = [(row.key, row.count, [_leaves(row.count), *_distances(row.worst)]) for row in unequal]
+    yield from _listed(told, "values", full, width)
+    unknown = [(escaped(one.key), 1, [shown(one.why)]) for one in difference.uncompared]
+    yield from _listed(unknown, "not compared", full, width)
+    yield from _difference_summary(difference, width)
+
+
+def _row_lines(rows: Sequence[DifferenceRow], width: int) -> Iterator[Text]:
     keys = [_side(row.side).append(row.key) for row in rows]
     counts = [f"{row.count:,} × " if row.count > 1 else "" for row in rows]
     widest = max(map(len, counts), default=0)
     cells = [_cells(row, f"{count:>{widest}}") for row, count in zip(rows, counts, strict=True)]
     yield from rows_of(keys, padded(cells, (False, False)), 1, width)
-    unequal = largest_first(value for value in difference.values or () if not value.equal)
-    yield from _listed([(one.key, _distances(one)) for one in unequal], "values", full, width)
-    unknown = [(one.key, [shown(one.why)]) for one in difference.uncompared]
-    yield from _listed(unknown, "not compared", full, width)
-    yield from _difference_summary(difference, width)
+
+
+def _renamed_lines(row: DifferenceRow, width: int) -> Iterator[Text]:
+    """`old → new  3 × f32[16]`; on two lines where that is too long."""
+    what = f"{row.count:,} × {row.before}" if row.count > 1 else row.before
+    parts = [_side(row.side).append(row.source), Text(f"→ {row.key}").append(f"  {what}", "dim")]
+    yield from flowing(parts, " ", width, WORD)
+
+
+def _leaves(count: int) -> str:
+    return number_of(count, "leaf") if count > 1 else ""
 
 
 def _cells(row: DifferenceRow, count: str) -> list[Text]:
@@ -46,6 +67,7 @@ def _cells(row: DifferenceRow, count: str) -> list[Text]:
 
 def _side(side: str) -> Text:
     styles = {"only in A": "bold red", "only in B": "green", "changed": "yellow"}
+    styles |= {"renamed": "cyan", "renamed?": "cyan"}
     return start_of(side, styles[side])
 
 
@@ -57,15 +79,19 @@ def _distances(value: ValueDifference) -> list[str]:
     return [f"max abs {value.max_abs:.4g}", f"max rel {value.max_rel:.4g}", f"cosine {cosine}"]
 
 
-def _listed(told: Sequence[tuple[str, Sequence[str]]], word: str, full: bool, width: int) -> Iterator[Text]:
-    """A line for each key and its texts; only the first ones of many, unless `full`."""
+def _listed(
+    told: Sequence[tuple[str, int, Sequence[str]]], word: str, full: bool, width: int
+) -> Iterator[Text]:
+    """A line for each pattern of keys and its texts; only the first ones of many, unless `full`."""
     listed = told if full else told[:MOST_VALUES]
-    keys = [start_of(word, "yellow").append(shown(key)) for key, _ in listed]
-    most = max((len(texts) for _, texts in listed), default=0)
-    cells = [[Text(text) for text in (*texts, *[""] * (most - len(texts)))] for _, texts in listed]
+    keys = [start_of(word, "yellow").append(key) for key, _, _ in listed]
+    most = max((len(texts) for _, _, texts in listed), default=0)
+    cells = [[Text(text) for text in (*texts, *[""] * (most - len(texts)))] for _, _, texts in listed]
     yield from blocks_of(keys, padded(cells, (False,) * most), 0, width, WORD + len(GAP))
-    if len(told) > len(listed):
-        yield start_of(word, "yellow").append(f"and {len(told) - len(listed):,} more leaves (--full)")
+    more = sum(count for _, count, _ in told[len(listed) :])
+    if more:
+        leaves = "leaf" if more == 1 else "leaves"
+        yield start_of(word, "yellow").append(f"and {more:,} more {leaves} (--full)")
 
 
 def _difference_summary(difference: Difference, width: int) -> Iterator[Text]:
@@ -80,9 +106,13 @@ def _difference_summary(difference: Difference, width: int) -> Iterator[Text]:
         yield from flowing([Text("same", "bold green"), *map(Text, same.split(" "))], " ", width)
         return
     unequal = sum(not value.equal for value in compared or ())
+    guessed = sum(one.proof is Proof.NAMES for one in difference.renamed)
+    moved = len(difference.renamed)
     counts = [
-        (len(difference.only_a), f"only in A{_of_empty(difference.only_a, difference.holds_b)}"),
-        (len(difference.only_b), f"only in B{_of_empty(difference.only_b, difference.holds_a)}"),
+        (len(difference.only_a) - moved, f"only in A{_of_empty(difference.only_a, difference.holds_b)}"),
+        (len(difference.only_b) - moved, f"only in B{_of_empty(difference.only_b, difference.holds_a)}"),
+        (moved - guessed, "renamed"),
+        (guessed, "renamed, to go by names and shapes (--values compares them)"),
         (len(difference.changed), "changed"),
         (unequal, f"with other values{within}"),
         (len(difference.uncompared), "not compared"),

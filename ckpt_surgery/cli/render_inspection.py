@@ -24,9 +24,6 @@ MOST_METADATA = 200
 MOST_NAMES = 8
 """Number of steps, and of items, that the head names."""
 
-WIDE = 120
-"""Number of columns from which on there is place for words."""
-
 ON_MESH = " on mesh "
 """What stands between a partition and the mesh of devices in the text of a sharding."""
 
@@ -58,8 +55,7 @@ def inspection_lines(
     yield from _labelled("mesh", [Text(mesh)] if mesh else [], width)
     yield Text()
     names = [Text("  " * line.level).append(line.key, "bold" if line.row is None else "") for line in lines]
-    long = width >= WIDE
-    rows = padded([_cells(line, mesh, verbose, long) for line in lines], (True, False, True, False, False))
+    rows = padded([_cells(line, mesh, verbose) for line in lines], (True, False, True, False, False))
     yield from rows_of(names, rows, 4, width)
 
 
@@ -77,11 +73,11 @@ def _only_mesh(lines: Sequence[Line]) -> str:
     return meshes.pop() if len(meshes) == 1 else ""
 
 
-def _cells(line: Line, mesh: str, verbose: bool, long: bool) -> list[Text]:
+def _cells(line: Line, mesh: str, verbose: bool) -> list[Text]:
     """Count, spec and value, bytes, sharding and chunks (`verbose`) of leaves; totals of subtrees."""
     size = Text(bytes_text(line.total.nbytes), "dim")
     if line.row is None:
-        return [Text(), Text(_total_text(line.total, long)), size, Text(), Text()]
+        return [Text(), Text(_total_text(line.total)), size, Text(), Text()]
     row = line.row
     count = Text(f"{row.count:,} ×" if row.count > 1 else "", "dim")
     spec = Text.assemble((row.spec, "dim"), f" {row.value}" if row.value else "")
@@ -89,11 +85,12 @@ def _cells(line: Line, mesh: str, verbose: bool, long: bool) -> list[Text]:
     return [count, spec, size, sharding, Text(row.chunks if verbose else "", "dim")]
 
 
-def _total_text(total: Total, long: bool) -> str:
-    """`26 leaves, 267M`, or `26 leaves, 267M elements`; leaves alone where they have no elements."""
+def _total_text(total: Total) -> str:
+    """`26 leaves, 267M elements`; leaves alone where they have no elements."""
     leaves = number_of(total.leaves, "leaf")
-    noun = " elements" if long else ""
-    return f"{leaves}, {count_text(total.elements)}{noun}" if total.elements else leaves
+    if not total.elements:
+        return leaves
+    return f"{leaves}, {count_text(total.elements)} element{'' if total.elements == 1 else 's'}"
 
 
 def head_lines(found: "Inspection", verbose: bool, width: int) -> Iterator[Text]:

@@ -7,7 +7,7 @@ from rich.text import Text
 from ckpt_surgery.cli.columns import flowing
 from ckpt_surgery.cli.render import number_of
 from ckpt_surgery.core.text import bytes_text, shown
-from ckpt_surgery.report.verification import MOST_FLAWS, Verified, VerifiedRun, Verify, flaw_text
+from ckpt_surgery.report.verification import MOST_FLAWS, Depth, Verified, VerifiedRun, Verify, flaw_text
 
 
 def run_lines(run: VerifiedRun, width: int) -> Iterator[Text]:
@@ -33,15 +33,19 @@ def flaw_lines(found: Verified) -> Iterator[Text]:
 
 def verified_line(found: Verified) -> Text:
     """The last line of `verify`."""
-    whole = not found.flaws
     part = found.sample is not None and found.sample.regions_read < found.sample.regions
-    good = ("sample whole" if part else "whole", "bold green")
-    line = Text.assemble(good if whole else ("damaged", "bold red"), "  ")
-    line.append(f"{number_of(found.leaves, 'leaf')} · {bytes_text(found.bytes_read)} read")
+    if found.flaws:
+        word = ("damaged", "bold red")
+    elif part or found.bytes_not_read:  # what was not read proves nothing
+        word = ("no damage found", "green")
+    else:
+        word = ("whole", "bold green")
+    line = Text.assemble(word, f"  {number_of(found.leaves, 'leaf')} · {bytes_text(found.bytes_read)} read")
     if found.sample is not None:
         line.append(f" ({found.sample.share_read:.2%} of what has digests)")
     if found.bytes_not_read:
         line.append(f", {bytes_text(found.bytes_not_read)} not read")
-    if not whole:
+        line.append("" if found.flaws or found.mode is Depth.FULL else " (--full reads all)")
+    if found.flaws:
         line.append(f" · {number_of(len(found.flaws), 'flaw')}")
     return line.append(f" · {shown(found.path)}")

@@ -1,8 +1,9 @@
 """How two checkpoints differ: a value that holds the differences, its rows and its JSON document."""
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from ckpt_surgery.core.documents import JSON_SCHEMA, key_json, spec_json
@@ -10,6 +11,7 @@ from ckpt_surgery.core.folding import ShownKey, escaped
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.report.distances import EXACT, Tolerance
 from ckpt_surgery.report.leaves import describe, folded
+from ckpt_surgery.report.renames import Proof, Renamed
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ class Difference:
     holds_b: Holds = Holds()
     tolerance: Tolerance = EXACT
     """Within which values count as the same."""
+    renamed: tuple[Renamed, ...] = ()
+    """Those of `only_a` and `only_b` that are most likely the same under two names."""
     scalars: tuple[str, ...] = ()
     """Texts of keys with a scalar in one, and in the other, whose format has none, an array without axes."""
 
@@ -119,7 +123,7 @@ class DifferenceRow:
     """One line of a comparison."""
 
     side: str
-    """`only in A`, `only in B` or `changed`."""
+    """`only in A`, `only in B`, `changed`, `renamed`, or `renamed?` where that is a guess."""
     key: str
     """Pattern, printable."""
     count: int
@@ -129,6 +133,8 @@ class DifferenceRow:
     """Description of the leaf in B; empty for `only in A`."""
     why: str = ""
     """Why the format of the other checkpoint cannot hold the leaf; empty where it can."""
+    source: str = ""
+    """Pattern of the keys in A, of what was renamed."""
 
 
 def diff_trees(
@@ -193,17 +199,33 @@ def _containers(a: Leaf, b: Leaf) -> Sequence[tuple[bool, bool]]:
 
 
 def difference_rows(difference: Difference, *, full: bool = False) -> list[DifferenceRow]:
-    """The differences except those of values, folded: keys only in A, then only in B, then in both."""
+    """The differences except those of values, folded: keys only in A, only in B, in both, under two names."""
+    moved_a, moved_b = ({side.key.text for side in sides} for sides in _sides(difference.renamed))
     only_a = [
         _shown(leaf, "only in A", describe(leaf), "", why_missing(leaf, difference.holds_b))
         for leaf in difference.only_a
+        if leaf.key.text not in moved_a
     ]
     only_b = [
         _shown(leaf, "only in B", "", describe(leaf), why_missing(leaf, difference.holds_a))
         for leaf in difference.only_b
+        if leaf.key.text not in moved_b
+    ]
+    renamed = [
+        ShownKey(one.b.key.printed, (one.a.key.printed,), (_word_of(one.proof), describe(one.a), "", ""))
+        for one in difference.renamed
     ]
     changed = [_shown(c.a, "changed", *_change_texts(c), "") for c in difference.changed]
-    return [row for part in (only_a, only_b, changed) for row in _difference_rows(part, full)]
+    parts = (only_a, only_b, changed, renamed)
+    return [row for part in parts for row in _difference_rows(part, full)]
+
+
+def _sides(renamed: Sequence[Renamed]) -> tuple[list[Leaf], list[Leaf]]:
+    return [one.a for one in renamed], [one.b for one in renamed]
+
+
+def _word_of(proof: Proof) -> str:
+    return "renamed?" if proof is Proof.NAMES else "renamed"
 
 
 def _shown(leaf: Leaf, *cells: str) -> ShownKey:
@@ -214,13 +236,58 @@ def _difference_rows(entries: Sequence[ShownKey], full: bool) -> list[Difference
     rows = []
     for one in folded(entries, full):
         side, before, after, why = cast(tuple[str, str, str, str], entries[one.first].like)
-        rows.append(DifferenceRow(side, one.key, one.count, before, after, why))
+        source = one.sources[0] if one.sources else ""
+        rows.append(DifferenceRow(side, one.key, one.count, before, after, why, source))
     return rows
 
 
 def largest_first(values: Iterable[ValueDifference]) -> list[ValueDifference]:
     """The differences by decreasing distance, those that have no distance before all others."""
     return sorted(values, key=lambda v: (v.max_abs is not None, -(v.max_abs or 0), -(v.max_rel or 0)))
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """Leaves with other values whose keys differ in indices only."""
+
+    key: str
+    """Pattern, printable."""
+    count: int
+    worst: ValueDifference
+    """The largest distances of these leaves, and the smallest cosine."""
+
+
+_INDEX = re.compile(r"\d+")
+
+
+def folded_values(values: Iterable[ValueDifference], *, full: bool = False) -> list[ValueRow]:
+    """The leaves with other values, those with the largest distances first; `full`: each on its own."""
+    unequal = largest_first(value for value in values if not value.equal)
+    alike: dict[Any, list[ValueDifference]] = {}
+    for n, value in enumerate(unequal):
+        measured = value.max_abs is None
+        alike.setdefault(n if full else (_INDEX.sub("0", value.key), measured), []).append(value)
+    rows: list[ValueRow] = []
+    for group in alike.values():
+        patterns = folded([ShownKey(value.key) for value in group], full)
+        if len(patterns) == 1:
+            rows.append(ValueRow(patterns[0].key, len(group), _worst(group)))
+        else:  # their indices are no product of sets
+            rows += [ValueRow(escaped(value.key), 1, value) for value in group]
+    return rows
+
+
+def _worst(group: Sequence[ValueDifference]) -> ValueDifference:
+    first = group[0]
+    if first.max_abs is None:
+        return first
+    cosines = [value.cosine for value in group if value.cosine is not None]
+    return replace(
+        first,
+        max_abs=max(value.max_abs or 0 for value in group),
+        max_rel=max(value.max_rel or 0 for value in group),
+        cosine=min(cosines) if len(cosines) == len(group) else None,
+    )
 
 
 def why_missing(leaf: Leaf, other: Holds) -> str:
@@ -258,6 +325,10 @@ def difference_json(difference: Difference) -> dict[str, Any]:
         "changed": [
             {**key_json(c.a.key), "what": list(c.what), "a": _side_json(c, c.a), "b": _side_json(c, c.b)}
             for c in difference.changed
+        ],
+        "renamed": [
+            {"a": key_json(one.a.key), "b": key_json(one.b.key), "proof": one.proof.value}
+            for one in difference.renamed
         ],
         "rtol": difference.tolerance.rtol,
         "atol": difference.tolerance.atol,

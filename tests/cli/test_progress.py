@@ -50,7 +50,15 @@ def test_a_terminal_gets_a_bar_once_there_is_something_to_tell():
         assert out.getvalue() == ""
         report(Progress(1 << 30, 4 << 30))
         report(Progress(2 << 30, 4 << 30))
-    assert "writing 2.00 GiB of 4.00 GiB, " in out.getvalue()
+    assert "writing 2.00 GiB of 4.00 GiB\n" in out.getvalue()
+
+
+def test_a_speed_is_told_once_there_is_one():
+    """Of the first milliseconds it would be TiB/s."""
+    text = progress.progress_text(Progress(1 << 30, 4 << 30), 0.0001)
+    assert text == "writing 1.00 GiB of 4.00 GiB"
+    text = progress.progress_text(Progress(1 << 30, 4 << 30), 4)
+    assert text == "writing 1.00 GiB of 4.00 GiB, 256 MiB/s, 12 s left"
 
 
 def test_what_is_no_terminal_gets_no_animation():

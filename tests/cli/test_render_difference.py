@@ -103,10 +103,25 @@ def test_scalars_that_the_other_format_cannot_have():
 
 
 def test_only_the_worst_values_are_listed_without_full(leaves):
-    values = tuple(ValueDifference(f"k{i}", False, 1.0, float(i), 1.0) for i in range(30))
+    names = [f"{a}{b}" for a in "klmnop" for b in "abcde"]
+    values = tuple(ValueDifference(name, False, 1.0, float(i), 1.0) for i, name in enumerate(names))
     lines = compared(leaves, leaves, values=values).split("\n")
-    assert lines[0].startswith("values       k29  ")
+    assert lines[0].startswith("values       pe  ")
     assert lines[20] == "values       and 10 more leaves (--full)"
+
+
+def test_layers_with_other_values_are_folded(leaves):
+    layers = [ValueDifference(f"l_{i}/w", False, 0.5 * i, 1.0, 1 - 0.1 * i) for i in (1, 2, 5)]
+    one = ValueDifference("e", False, 4.0, 1.0, 0.25)
+    odd = [ValueDifference(f"x_{i}/y_{j}", False, 0.1, 1.0, None) for i, j in ((0, 0), (1, 0), (1, 1))]
+    assert compared(leaves, leaves, values=(*layers, one, *odd)).split("\n") == [
+        "values       e                      max abs 4    max rel 1  cosine 0.25000000",
+        "values       l_{1,2,5}/w  3 leaves  max abs 2.5  max rel 1  cosine 0.50000000",
+        "values       x_0/y_0                max abs 0.1  max rel 1  cosine -",
+        "values       x_1/y_0                max abs 0.1  max rel 1  cosine -",
+        "values       x_1/y_1                max abs 0.1  max rel 1  cosine -",
+        "different: 7 with other values; 27 leaves in both",
+    ]
 
 
 def test_the_largest_differences_come_first(leaves):

@@ -40,6 +40,11 @@ def test_the_last_line_of_verify() -> None:
     )
 
 
+def test_what_was_not_read_is_no_proof() -> None:
+    line = verified_line(found(not_read=5)).plain
+    assert line == r"no damage found  2 leaves · 1.00 MiB read, 5 B not read (--full reads all) · /a\x1b"
+
+
 def test_flaws_are_listed_up_to_a_number() -> None:
     lines = [
         line.plain for line in flaw_lines(found(Flaw("k\x1b", (1, 2), "it is cut"), Flaw(None, None, "x")))

@@ -112,6 +112,7 @@ def test_difference_json():
                 "b": {"kind": "array", "shape": [2, 3], "dtype": "bfloat16"},
             }
         ],
+        "renamed": [],
         "rtol": 0.0,
         "atol": 0.0,
         "values": None,

@@ -67,7 +67,9 @@ def command(
 ) -> int:
     """Show which keys only A or only B has, and where kind, container, shape or dtype differ.
 
-    With --values the leaves with the largest differences come first.
+    A leaf that both have under different names is `renamed` where stored bytes, or with --values all values,
+    are the same; `renamed?` is a guess by names, shapes and dtypes. With --values the leaves with the largest
+    differences come first.
     """
     import ckpt_surgery
     from ckpt_surgery.cli.progress import reporting

@@ -1,0 +1,187 @@
+"""Finds leaves that two checkpoints have under different names, and says what shows it."""
+
+import enum
+import functools
+import itertools
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.leaves import Leaf
+
+MOST_TRIED = 8
+"""Number of leaves of B whose values are compared with those of one leaf of A."""
+MOST_PAIRS = 20_000
+"""Number of pairs of one shape up to which all are ranked; of more, those with the same numbers are."""
+MOST_CHUNKS = 10_000
+"""Number of chunks up to which the places of a leaf's stored bytes are compared."""
+_NUMBER = re.compile(r"\d+")
+_SEPARATOR = re.compile(r"[/.]")
+
+
+class Proof(enum.StrEnum):
+    """What shows that two leaves are the same one under two names."""
+
+    STORED = "stored"
+    """Both have the same stored bytes: of the same files, or equal ones in the checkpoints' indexes."""
+    VALUES = "values"
+    """All elements are equal."""
+    NAMES = "names"
+    """Shape, dtype and names suggest it: a guess."""
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """A leaf that only A has, and one that only B has, which are the same under two names."""
+
+    a: Leaf
+    b: Leaf
+    proof: Proof
+
+
+Same = Callable[[Leaf, Leaf], bool]
+"""Whether a leaf of A and one of B have the same elements."""
+
+
+def renamed_leaves(
+    only_a: Iterable[Leaf], only_b: Iterable[Leaf], same_values: Same | None = None
+) -> tuple[Renamed, ...]:
+    """Leaves of one kind, shape and dtype that are most likely the same, each at most once, in A's order.
+
+    Stored bytes prove it where both share files. With `same_values` nothing else counts but equal values;
+    without it, leaves are paired by their names where these leave no choice.
+    """
+    alike: dict[Hashable, tuple[list[Leaf], list[Leaf]]] = defaultdict(lambda: ([], []))
+    for side, leaves in enumerate((only_a, only_b)):
+        for leaf in leaves:
+            if leaf.spec is not None:
+                alike[leaf.kind, leaf.spec.shape, leaf.spec.dtype][side].append(leaf)
+    order = {leaf.key.text: n for n, leaf in enumerate(only_a)}
+    found: list[Renamed] = []
+    for left, right in alike.values():
+        if left and right:
+            places = {leaf.key.text: _place(leaf) for leaf in (*left, *right)}
+            stored = list(_matched(left, right, functools.partial(_same_place, places), Proof.STORED))
+            found += stored
+            done = {leaf.key.text for one in stored for leaf in (one.a, one.b)}
+            rest_a, rest_b = ([x for x in side if x.key.text not in done] for side in (left, right))
+            if same_values is None:
+                found += _by_names(rest_a, rest_b)
+            else:
+                found += _matched(rest_a, rest_b, same_values, Proof.VALUES)
+    return tuple(sorted(found, key=lambda one: order[one.a.key.text]))
+
+
+def _matched(left: Sequence[Leaf], right: Sequence[Leaf], same: Same, proof: Proof) -> Iterator[Renamed]:
+    """Pairs that are the same, each leaf in at most one: of several, those with the most similar names.
+
+    Where two leaves are as similar to a third, and all three are the same, nobody knows which it was.
+    """
+    done: set[str] = set()
+    tried: Counter[str] = Counter()
+    ranked = sorted(_pairs(left, right), key=lambda pair: _likeness(*pair), reverse=True)
+    for _, alike in itertools.groupby(ranked, key=lambda pair: _likeness(*pair)):
+        equal: list[tuple[Leaf, Leaf]] = []
+        for one, other in alike:
+            if {one.key.text, other.key.text} & done or tried[one.key.text] >= MOST_TRIED:
+                continue
+            tried[one.key.text] += proof is Proof.VALUES
+            if same(one, other):
+                equal.append((one, other))
+        times = Counter(leaf.key.text for pair in equal for leaf in pair)
+        done |= times.keys()
+        for one, other in equal:
+            if times[one.key.text] == times[other.key.text] == 1:
+                yield Renamed(one, other, proof)
+
+
+def _pairs(left: Sequence[Leaf], right: Sequence[Leaf]) -> Iterator[tuple[Leaf, Leaf]]:
+    """All pairs; where they are very many, those with the same numbers in their names."""
+    if len(left) * len(right) <= MOST_PAIRS:
+        yield from itertools.product(left, right)
+        return
+    by_numbers: dict[Hashable, list[Leaf]] = defaultdict(list)
+    for leaf in right:
+        by_numbers[_numbers(leaf)].append(leaf)
+    for leaf in left:
+        yield from ((leaf, other) for other in by_numbers[_numbers(leaf)])
+
+
+def _same_place(places: Mapping[str, Hashable], one: Leaf, other: Leaf) -> bool:
+    place = places[one.key.text]
+    return place is not None and place == places[other.key.text]
+
+
+def _place(leaf: Leaf) -> Hashable | None:
+    """Where the stored bytes of an array are, and how they are encoded; None where that is not known.
+
+    Bytes in the index of a checkpoint stand for themselves.
+    """
+    stored = leaf.manifest
+    if stored is None or not stored.complete or not 0 < len(stored.chunks) <= MOST_CHUNKS:
+        return None
+    files = {file: _identity(file) for file in {chunk.file for chunk in stored.chunks.values()}}
+    ranges = [
+        (n, files[chunk.file] if chunk.inline is None else chunk.inline, chunk.offset, chunk.length)
+        for n, chunk in sorted(stored.chunks.items())
+    ]
+    return (stored.chunk_shape, stored.codec, tuple(ranges))
+
+
+def _identity(file: str) -> Hashable:
+    """What is the same for all names of a file: hard links and symbolic links to it as well."""
+    if urls.is_url(file) or not os.path.exists(file):
+        return file
+    found = os.stat(file)
+    return found.st_dev, found.st_ino
+
+
+def _by_names(left: Sequence[Leaf], right: Sequence[Leaf]) -> Iterator[Renamed]:
+    """Pairs whose names have the same numbers and the same end, where no other leaf does as well."""
+    if len(left) == len(right) == 1 and _tells_much(left[0]):
+        yield Renamed(left[0], right[0], Proof.NAMES)
+        return
+    by_numbers: dict[Hashable, tuple[list[Leaf], list[Leaf]]] = defaultdict(lambda: ([], []))
+    for side, leaves in enumerate((left, right)):
+        for leaf in leaves:
+            by_numbers[_numbers(leaf)][side].append(leaf)
+    for ours, theirs in by_numbers.values():
+        chosen = [(leaf, _nearest(leaf, theirs)) for leaf in ours]
+        taken = Counter(other.key.text for _, other in chosen if other is not None)
+        for leaf, other in chosen:
+            if other is not None and taken[other.key.text] == 1:
+                yield Renamed(leaf, other, Proof.NAMES)
+
+
+def _nearest(leaf: Leaf, others: Sequence[Leaf]) -> Leaf | None:
+    """The one with the longest common end of names; None where two are as near, or none is near."""
+    ends = sorted(((_common_end(leaf, other), n) for n, other in enumerate(others)), reverse=True)
+    if not ends or not ends[0][0] or (len(ends) > 1 and ends[1][0] == ends[0][0]):
+        return None
+    return others[ends[0][1]]
+
+
+def _likeness(leaf: Leaf, other: Leaf) -> tuple[bool, int, int]:
+    """Whether the numbers are the same, and how much of both names is, from the end and from the start."""
+    letters = enumerate(zip(leaf.key.text, other.key.text, strict=False))
+    start = next((n for n, (a, b) in letters if a != b), 0)
+    return _numbers(leaf) == _numbers(other), _common_end(leaf, other), start
+
+
+def _numbers(leaf: Leaf) -> tuple[int, ...]:
+    return tuple(int(number) for number in _NUMBER.findall(leaf.key.text)[:12] if len(number) < 19)
+
+
+def _common_end(leaf: Leaf, other: Leaf) -> int:
+    """Number of components at the end of both names that are the same."""
+    ours, theirs = (_SEPARATOR.split(each.key.text)[::-1] for each in (leaf, other))
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(ours), len(theirs)))
+
+
+def _tells_much(leaf: Leaf) -> bool:
+    """Whether a shape is one that few arrays have by chance."""
+    return leaf.spec is not None and leaf.spec.size > 1
