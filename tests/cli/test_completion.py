@@ -101,9 +101,9 @@ def test_what_is_offered(line: str, offered: list[str]) -> None:
 
 def test_every_command_is_offered() -> None:
     assert [line.partition(",")[2] for line in completed("ckpt-surgery ")][:3] == [
+        "inspect",
+        "plan",
         "apply",
-        "clean",
-        "commit",
     ]
 
 

@@ -175,7 +175,7 @@ def test_inspect_lists_what_orbax_wrote(source):
         "sharding": {"type": "SingleDeviceSharding", "device": "cpu:0"},
     }
     assert listed["step"]["kind"] == "scalar"
-    assert "  wi                  12 ×  bf16[4,8]       768 B  cpu:0\n" in done.stderr
+    assert "  wi                  12 ×  bf16[4,8]                768 B  cpu:0\n" in done.stderr
 
 
 def test_inspect_stats_are_the_values(source):
