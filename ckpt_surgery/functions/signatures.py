@@ -10,6 +10,9 @@ from typing import Annotated, Any
 
 from ckpt_surgery.core.text import did_you_mean
 
+OTHER_NAMES: Mapping[str, str] = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "input": "x"}
+"""What PyTorch calls parameters, and what they are called here."""
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -101,10 +104,21 @@ def signature_problem(
 
     The values of the arguments are not looked at.
     """
+    return call_problem(_signature(function), positional, tuple(keywords))
+
+
+def usage_of(function: type[Any] | Callable[..., Any]) -> str:
+    """How a function of the language is called, for advice: `mean(x, axis=…, keepdims=…)`."""
+    signature = _signature(function)
+    written = [p.name if p.required else f"{p.name}=…" for p in signature.parameters]
+    return f"{signature.name}({', '.join(written)})"
+
+
+def _signature(function: type[Any] | Callable[..., Any]) -> Signature:
     if isinstance(function, type):
         cls: Any = function
-        return call_problem(signature_of(cls, cls.name), positional, tuple(keywords))
-    return call_problem(_plain_signature(function), positional, tuple(keywords))
+        return signature_of(cls, cls.name)
+    return _plain_signature(function)
 
 
 def call_problem(signature: Signature, positional: int, keywords: tuple[str, ...]) -> str | None:
@@ -116,7 +130,9 @@ def call_problem(signature: Signature, positional: int, keywords: tuple[str, ...
         if keyword in names[:positional] and keyword in signature.keywords:
             return f"`{signature.name}`: `{keyword}` is given twice"
         if keyword not in names and signature.free is None:
-            return f"`{signature.name}` has no argument `{keyword}`{did_you_mean(keyword, names)}"
+            meant = OTHER_NAMES.get(keyword, "")
+            guess = f"; did you mean `{meant}`?" if meant in names else did_you_mean(keyword, names)
+            return f"`{signature.name}` has no argument `{keyword}`{guess}"
     for parameter in signature.parameters[positional:]:
         if not parameter.by_name and parameter.name in keywords:
             return f"`{signature.name}`: `{parameter.name}` has to be given by position: {usage(signature)}"

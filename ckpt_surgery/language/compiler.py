@@ -14,10 +14,12 @@ from ckpt_surgery.language import closures
 from ckpt_surgery.language.closures import Evaluator, located
 from ckpt_surgery.language.lookups import LOOKUPS, within
 from ckpt_surgery.language.operators import binary, formatted, truth, unary
+from ckpt_surgery.language.other_libraries import attribute_advice, is_module, method_advice
 from ckpt_surgery.language.scope import HOOKS, CallUse, GroupUse, NameUse
 from ckpt_surgery.language.spans import Spans
 from ckpt_surgery.language.subscripts import ATTRIBUTES, OF_VALUES, attribute, subscripted
 from ckpt_surgery.language.values import bounded
+from ckpt_surgery.language.vocabulary import usages
 
 MAX_DEPTH = 64
 """Limit on the nesting of an expression."""
@@ -182,7 +184,8 @@ class Compiler:
     def attribute(self, node: ast.Attribute) -> Evaluator:
         if node.attr not in ATTRIBUTES:
             known = ", ".join(f".{name}" for name in ATTRIBUTES)
-            self._spans.refuse(f"the attribute `.{node.attr}` is not accepted; there are {known}", node)
+            instead = attribute_advice(node.value, node.attr, usages()) or f"; there are {known}"
+            self._spans.refuse(f"the attribute `.{node.attr}` is not accepted{instead}", node)
         if isinstance(node.value, ast.Subscript):
             value = self.subscript(node.value, metadata_only=node.attr not in OF_VALUES)
         else:
@@ -235,7 +238,10 @@ class Compiler:
     def _hook(self, node: ast.Call, function: ast.Attribute) -> Evaluator:
         if not (isinstance(function.value, ast.Name) and function.value.id == HOOKS):
             instead = f"; {LOOK_UP}" if function.attr in ("index", "get") else ""
-            self._spans.refuse(f"there are no methods; `.{function.attr}(…)` is not accepted{instead}", node)
+            instead = instead or method_advice(function.value, function.attr, usages())
+            lacks = "modules" if is_module(function.value) else "methods"
+            message = f"expressions have no {lacks}: `.{function.attr}(…)` is not accepted{instead}"
+            self._spans.refuse(message, node)
         if node.keywords or function.attr.startswith("_"):
             self._spans.refuse("a hook is called by its name with plain arguments: hooks.name(x)", node)
         hooks, *arguments = self._all((function.value, *node.args))

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.functions.signatures import signature_problem
-from ckpt_surgery.language.scope import (
-    HOOKS,
-)
+from ckpt_surgery.functions.signatures import signature_problem, usage_of
+from ckpt_surgery.language.other_libraries import written_here
+from ckpt_surgery.language.scope import HOOKS
 
 BUILT_IN = {
     "has": "`has(source['a/b'])`: whether that source, or the target, has a leaf of this key. "
@@ -25,6 +24,11 @@ BUILT_IN = {
 def function_names() -> frozenset[str]:
     """The names of all functions that expressions can call."""
     return frozenset((*registry(), *BUILT_IN))
+
+
+def usages() -> dict[str, str]:
+    """How each function of the registry is called, by name: `pad(x, axis, to, value=…)`."""
+    return {name: usage_of(function) for name, function in registry().items()}
 
 
 def unknown_name(name: str, known: Iterable[str]) -> str:
@@ -44,5 +48,5 @@ def call_problem(name: str, positional: int, keywords: Sequence[str]) -> str | N
         return None  # the compiler has checked their arguments
     function = registry().get(name)
     if function is None:
-        return f"unknown function `{name}`{did_you_mean(name, function_names())}"
+        return f"unknown function `{name}`{written_here(name) or did_you_mean(name, function_names())}"
     return signature_problem(function, positional, keywords)

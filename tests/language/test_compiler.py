@@ -85,11 +85,16 @@ def test_limits() -> None:
         ("1 ^ 2", "this operator is not part of the expression language", 0, 5),
         ("x is None", "`is` is not part of the expression language; use `==`", 0, 9),
         ("x.real", "the attribute `.real` is not accepted; there are .T, .shape, .dtype, .ndim, .size", 0, 6),
-        ("x.sum()", "there are no methods; `.sum(…)` is not accepted", 0, 7),
+        (
+            "x.sum()",
+            "expressions have no methods: `.sum(…)` is not accepted; write `sum(x, axis=…, keepdims=…)`",
+            0,
+            7,
+        ),
         (
             "o.index(x)",
-            "there are no methods; `.index(…)` is not accepted; write it as a table under `tables:`, and "
-            "look it up by its name: `order[name]`",
+            "expressions have no methods: `.index(…)` is not accepted; write it as a table under "
+            "`tables:`, and look it up by its name: `order[name]`",
             0,
             10,
         ),
