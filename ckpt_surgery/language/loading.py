@@ -345,7 +345,11 @@ def _wrong_value(path: DocumentPath, details: Mapping[str, Any], context: Mappin
     wanted = context["wanted"] if details["type"] == WRONG_TYPE else _TYPES.get(details["type"])
     if wanted is None:
         return f"{name}: {details['msg']}"
-    quotes = "; write it in quotes" if "text" in wanted and isinstance(given, bool | int | float) else ""
+    quotes = ""
+    if "text" in wanted and isinstance(given, bool | int | float):
+        quotes = "; write it in quotes"
+    elif "text" in wanted and isinstance(given, list | dict):
+        quotes = f"; text that begins with `{'[' if isinstance(given, list) else '{'}` needs quotes"
     return f"{name} has to be {wanted}, not {_in_yaml(given)}{quotes}"
 
 

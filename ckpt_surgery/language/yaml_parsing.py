@@ -21,6 +21,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, Mark, path_text
 from ckpt_surgery.language.yaml_offsets import paired
 from ckpt_surgery.language.yaml_problems import syntax_problem
+from ckpt_surgery.language.yaml_quoting import quoted, value_at
 from ckpt_surgery.language.yaml_scalars import Disputed, PlainValue, plain_value
 
 MAX_BYTES = 1 << 20
@@ -47,10 +48,16 @@ class _Builder:
         return Document(self.path, self.text, value, self.marks, self.key_marks, tuple(self.problems))
 
     def report(
-        self, message: str, start: int, stop: int, path: DocumentPath, code: Code = Code.YAML_FEATURE
+        self,
+        message: str,
+        start: int,
+        stop: int,
+        path: DocumentPath,
+        code: Code = Code.YAML_FEATURE,
+        hint: str | None = None,
     ) -> None:
         place = Document(self.path, self.text, None, {}, {}).at(start, stop, path_text(path))
-        self.problems.append(Problem(message, place, code=code))
+        self.problems.append(Problem(message, place, hint, code))
         if len(self.problems) >= MAX_PROBLEMS:
             raise _Abandoned
 
@@ -87,12 +94,22 @@ class _Builder:
         """Report aliases, anchors and tags: a document is plain data, with one place for each value."""
         start, stop = event.start_mark.index, event.end_mark.index
         if isinstance(event, yaml.AliasEvent):
-            self.report("an alias (`*name`) is not accepted; write the value again", start, stop, path)
+            message = "an alias (`*name`) is not accepted; write the value again"
+            self.report(message, start, stop, path, hint=self._quotes(event))
             return
         if event.anchor is not None:
-            self.report("an anchor (`&name`) is not accepted", start, start + 1, path)
+            message = "an anchor (`&name`) is not accepted"
+            self.report(message, start, start + 1, path, hint=self._quotes(event))
         if event.tag is not None:
-            self.report(f"a tag (`{_shown_tag(event.tag)}`) is not accepted", start, start + 1, path)
+            message = f"a tag (`{_shown_tag(event.tag)}`) is not accepted"
+            self.report(message, start, start + 1, path, hint=self._quotes(event))
+
+    def _quotes(self, event: Any) -> str | None:
+        """How a value that begins with a sign of YAML is written if it is text."""
+        if not isinstance(event, yaml.AliasEvent) and getattr(event, "style", "") is not None:
+            return None
+        value = value_at(self.text, event.start_mark.index)
+        return f"If it is text, put it in single quotes: {quoted(value)}"
 
     def _scalar(self, event: Any, path: DocumentPath) -> PlainValue:
         start, stop = event.start_mark.index, event.end_mark.index

@@ -5,6 +5,7 @@ import yaml
 from ckpt_surgery.core.errors import Problem
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.yaml_document import Document
+from ckpt_surgery.language.yaml_quoting import unquoted_at
 
 
 def syntax_problem(error: yaml.YAMLError, path: str, text: str) -> Problem:
@@ -36,10 +37,23 @@ def _explained(error: yaml.MarkedYAMLError, text: str, index: int) -> tuple[str,
         start, line = late
         message = f"the quote that opens here is closed on line {line} only, by one that looks like another's"
         return message, start, "Close it on its own line."
+    unquoted = unquoted_at(text, index)
+    if unquoted is not None:
+        sign = _sign(unquoted.text)
+        sign = "a backquote" if sign == "`" else f"`{sign}`"
+        message = f"{sign} has a meaning of its own in YAML: this text needs quotes"
+        return message, unquoted.start, unquoted.hint
     if problem == "mapping values are not allowed here":
         hint = "Put the whole text in single quotes; or, if it is a field, check how its line is indented."
         return "`: ` is not allowed inside a text without quotes", index, hint
     return f"not valid YAML: {', '.join(part for part in (error.context, problem) if part)}", index, None
+
+
+def _sign(text: str) -> str:
+    """The first character of a text that has a meaning in YAML there."""
+    if text[0] in "[{*&!%@`|>?#-":
+        return text[0]
+    return next((character for character in text if character in "[]{},:"), text[0])
 
 
 def _closed_late(text: str, index: int) -> tuple[int, int] | None:

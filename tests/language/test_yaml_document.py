@@ -170,7 +170,7 @@ HOSTILE = [
     ("\ta: 1", (1, 1), "a tab cannot indent a line"),
     ('a: "\\d"', (1, 5), "in double quotes a backslash begins an escape, and `\\d` is none"),
     ("a: [b\nc: d", (2, 2), "not valid YAML: while parsing a flow sequence"),
-    ("a: @b", (1, 4), "not valid YAML"),
+    ("a: @b", (1, 4), "this text needs quotes"),
     ("a: \x00", (1, 4), "U+0000 is not allowed"),
     ("a: \x1b[31m", (1, 4), "U+001B is not allowed"),
     ("\x7fELF\x02\x01", (1, 1), "U+007F is not allowed"),
