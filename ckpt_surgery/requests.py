@@ -117,7 +117,7 @@ class PlanOptions(ConvertOptions, total=False):
 
 
 ARGUMENTS = frozenset(
-    {*PlanOptions.__annotations__, "overwrite", "resume", "verify", "values", "copy_config", "under"}
+    {*PlanOptions.__annotations__, "overwrite", "resume", "verify", "values", "copy_config", "under", "out"}
 )
 """Arguments that hints name, as in `step=10`; at the command line they are options."""
 

@@ -790,7 +790,7 @@ def test_lint_takes_several(recipe: Callable[[str], Path], tmp_path: Path) -> No
     told = dict(ckpt_surgery.lint([bad, missing, "@lora-mrge", good]))
     assert list(told) == [str(bad), str(missing), "@lora-mrge", str(good)]
     assert len(told[str(bad)]) >= 1
-    assert [p.message for p in told[str(missing)]] == [f"there is no recipe {missing}"]
+    assert [p.message for p in told[str(missing)]] == [f"recipe not found: {missing}"]
     assert "did you mean `@lora-merge`?" in told["@lora-mrge"][0].message
 
 

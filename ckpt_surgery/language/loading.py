@@ -20,6 +20,7 @@ from ckpt_surgery.language.configs import NO_CONFIGS, Configs
 from ckpt_surgery.language.field_types import SYNTAX, WRONG_TYPE
 from ckpt_surgery.language.findings import Finding
 from ckpt_surgery.language.models import OutputPolicy, Param, Pass, Recipe, Rule, ShardingPolicy, TargetPolicy
+from ckpt_surgery.language.other_documents import refuse_other_documents
 from ckpt_surgery.language.packaged import recipe_path
 from ckpt_surgery.language.params import Origin, ParamValue, overridden, resolved, unsaid
 from ckpt_surgery.language.scope import CONFIG, CONFIGS, HOOKS, Constant, Hooks, Table, Watched
@@ -150,6 +151,7 @@ def parse_recipe(
     None for a text that somebody wrote; see `Document`.
     """
     document = parse_document(text, path) if rules is None else _of_data(text, path, rules)
+    refuse_other_documents(document.value, path)
     recipe = _valid(document, check, {}, hooks is not None)
     given = overridden(recipe.params, overrides)
     if given:  # patterns have the values of params in them

@@ -18,6 +18,7 @@ from ckpt_surgery.core.access import access_error, name_beside
 from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.language.other_documents import ORDER, recipe_not_found
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, Mark, path_text
 from ckpt_surgery.language.yaml_offsets import paired
 from ckpt_surgery.language.yaml_problems import syntax_problem
@@ -219,45 +220,52 @@ def _instead_of(directory: Path) -> str:
     return "A recipe comes before the checkpoints; without one there is `convert`, and in Python None."
 
 
-def read_text(path: str | Path) -> str:
-    """The text of a recipe.
+def read_text(path: str | Path, what: str = "recipe") -> str:
+    """The text of a recipe, or of another YAML file, which messages call `what`.
 
     Raises UsageError if there is none, StorageError if the system does not let it be read, RecipeError if it
     is not UTF-8.
     """
     if urls.is_url(str(path)):
         raise UsageError(
-            f"{shown(str(path))}: recipes are files of this machine",
+            f"{shown(str(path))}: a {what} has to be a file on this machine",
             hint="Copy it here first.",
             code=Code.UNREADABLE,
         )
     try:
         if Path(path).is_dir():
-            message = f"{path} is a directory; a recipe is a YAML file"
+            message = f"{path} is a directory; a {what} is a YAML file"
             raise UsageError(message, hint=_instead_of(Path(path)), code=Code.UNREADABLE)
         with Path(path).open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
+        if what == "recipe":
+            raise recipe_not_found(str(path)) from None
         guess = name_beside(str(path))
-        raise UsageError(f"there is no recipe {path}{guess}", code=Code.UNREADABLE) from None
+        raise UsageError(f"{what} not found: {path}{guess}", code=Code.UNREADABLE) from None
     except (OSError, ValueError) as error:
         refused = access_error(str(path), error) if isinstance(error, OSError) else None
         reason = getattr(error, "strerror", None) or error
-        message = f"the recipe {path} cannot be read: {reason}"
+        message = f"the {what} {path} cannot be read: {reason}"
         raise refused or UsageError(message, code=Code.UNREADABLE) from None
+    order = f"If it is a checkpoint: {ORDER}" if what == "recipe" else None
     if len(data) > MAX_BYTES:
-        raise RecipeError(f"{path} is larger than {MAX_BYTES >> 20} MiB", code=Code.UNREADABLE)
+        message = f"{path} is larger than {MAX_BYTES >> 20} MiB"
+        raise RecipeError(Problem(message, hint=order), code=Code.UNREADABLE)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         byte = data[error.start]
         message = f"{path} is not UTF-8 text: byte {error.start} is 0x{byte:02x}"
-        raise RecipeError(message, code=Code.UNREADABLE) from None
+        raise RecipeError(Problem(message, hint=order), code=Code.UNREADABLE) from None
 
 
-def load_document(path: str | Path) -> Document:
-    """The document in a file. Raises RecipeError with all problems, UsageError if the file cannot be read."""
-    document = parse_document(read_text(path), str(path))
+def load_document(path: str | Path, what: str = "recipe") -> Document:
+    """The document in a file, which messages call `what`.
+
+    Raises RecipeError with all problems, UsageError if the file cannot be read.
+    """
+    document = parse_document(read_text(path, what), str(path))
     if document.problems:
         raise RecipeError(*document.problems)
     return document

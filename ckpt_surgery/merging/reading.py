@@ -11,6 +11,7 @@ from ckpt_surgery.core.errors import Place, Problem, RecipeError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean
 from ckpt_surgery.language.field_types import WRONG_TYPE
+from ckpt_surgery.language.other_documents import refuse_recipe
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, path_text
 from ckpt_surgery.language.yaml_parsing import parse_document, read_text
 from ckpt_surgery.merging.checks import Finding, findings
@@ -50,12 +51,13 @@ def read_config(path: str) -> LoadedConfig:
 
     Raises UsageError if the file cannot be read, RecipeError with all problems of the configuration.
     """
-    return parse_config(read_text(path), path)
+    return parse_config(read_text(path, "configuration"), path)
 
 
 def parse_config(text: str, path: str) -> LoadedConfig:
     """Like `read_config`, for a text. Messages call it `path`."""
     document = parse_document(text, path)
+    refuse_recipe(document.value, path)
     problems = list(document.problems)
     if not isinstance(document.value, dict):
         message = "a configuration is a mapping with `merge_method` and `models` or `slices`"

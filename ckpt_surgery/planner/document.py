@@ -27,6 +27,7 @@ from ckpt_surgery.functions.registry import kinds
 from ckpt_surgery.graph.node_json import nodes_json
 from ckpt_surgery.graph.nodes import Node, inputs_first
 from ckpt_surgery.language.hooks import HookCall, HookFile
+from ckpt_surgery.language.other_documents import REPORT, SAVE
 from ckpt_surgery.planner.document_forms import (
     MOST_BYTES,
     MOST_STEP,
@@ -64,6 +65,8 @@ class _Version(msgspec.Struct):
 
 class _File(msgspec.Struct):
     saved: _Version | None = None
+    schema: Any = None
+    summary: Any = None
 
 
 class _WholeFile(msgspec.Struct):
@@ -239,18 +242,21 @@ def plan_file(plan: Plan, saved: SavedPlan) -> bytes:
 def read_plan_file(path: PathLike) -> SavedPlan | None:
     """A saved plan; None where the file is something else (a recipe, most likely).
 
-    Raises UsageError for a plan of another version of the tool, for what no `plan --out` wrote, and for a
-    plan that was changed since, but for the paths of its inputs.
+    Raises UsageError for the report of a plan, for a plan of another version of the tool, for what no
+    `plan --out` wrote, and for a plan that was changed since, but for the paths of its inputs.
     """
     try:
         text = Path(path).read_bytes()
-        found = _decoded(text, _File).saved
+        file = _decoded(text, _File)
     except msgspec.ValidationError as error:
         if " - at " not in str(error):
             return None  # no object
         raise _malformed(path, error) from error
     except (OSError, ValueError, RecursionError):
         return None  # load_recipe says what is wrong with the file
+    found = file.saved
+    if found is None and file.schema is not None and file.summary is not None:
+        raise UsageError(f"{shown(os.fspath(path))} is {REPORT}", hint=SAVE)
     if found is None:
         return None
     if found.version != VERSION:

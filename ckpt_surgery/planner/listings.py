@@ -43,7 +43,7 @@ def read_listing(path: str) -> Mapping[str, Leaf]:
 
 def _parsed(path: str) -> Any:
     if not path.endswith(".json"):
-        return load_document(path).value
+        return load_document(path, "listing").value
     try:
         return json.loads(Path(path).read_bytes())  # of any size: the listing of a large model is several MiB
     except OSError as error:

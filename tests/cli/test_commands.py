@@ -532,12 +532,12 @@ def test_lint_tells_a_file_that_cannot_be_read_beside_the_problems_of_others(tmp
     for options in ([], ["-q"]):
         done = run("lint", *map(str, (missing, bad)), *options)
         assert done.exit_code == 2
-        assert done.stderr == f"Error: there is no recipe {missing}\n"
+        assert done.stderr == f"Error: recipe not found: {missing}\n"
     assert done.stdout == ""
     done = run("lint", str(bad), str(missing))
     assert done.stdout.startswith(f"{bad}:2:10  rules[0].mtach  CS010\n")
     assert done.stdout.endswith("\n1 problem\n")
-    assert done.stderr == f"Error: there is no recipe {missing}\n"
+    assert done.stderr == f"Error: recipe not found: {missing}\n"
 
 
 def test_lint_without_problems(library):

@@ -93,7 +93,7 @@ def test_without_json_and_with_a_file_stdout_has_nothing(here: Path) -> None:
 
 def test_lint_as_json(here: Path) -> None:
     done = run("lint", "bad.yaml", "ok.yaml", "gone.yaml", "--format", "json")
-    gone = problem("CS001", "there is no recipe gone.yaml", "gone.yaml", None, None)
+    gone = problem("CS001", "recipe not found: gone.yaml", "gone.yaml", None, None)
     assert (done.exit_code, done.stderr) == (2, "")
     assert json.loads(done.stdout) == {
         "schema": 1,

@@ -620,7 +620,7 @@ def test_load_recipe(tmp_path: Path) -> None:
     assert loaded.path == str(path)
     assert loaded.params == {"head_dim": 64}
     assert loaded.place(("rules", 0, "value")).file == str(path)
-    with pytest.raises(UsageError, match="there is no recipe"):
+    with pytest.raises(UsageError, match="recipe not found:"):
         load_recipe(tmp_path / "none.yaml")
 
 

@@ -219,7 +219,7 @@ def test_a_document_of_more_than_a_mebibyte_is_refused() -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no recipe"):
+    with pytest.raises(UsageError, match="recipe not found:"):
         read_text(tmp_path / "none.yaml")
     with pytest.raises(UsageError, match="is a directory"):
         read_text(tmp_path)

@@ -87,7 +87,7 @@ def test_json_with_tabs_and_a_byte_order_mark() -> None:
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
-        (None, UsageError, "there is no recipe"),
+        (None, UsageError, "recipe not found:"),
         (b"a: \xff", RecipeError, "is not UTF-8 text: byte 3 is 0xff"),
         (b"#" * (MAX_BYTES + 1), RecipeError, "is larger than 1 MiB"),
     ],

@@ -1,0 +1,115 @@
+"""Files that are given as a recipe and are something else."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import ckpt_surgery
+from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.language.loading import load_recipe, parse_recipe
+from ckpt_surgery.merging.reading import parse_config, read_config
+from tests.support.command_line import run
+
+RECIPE = "version: 1\nrules:\n  - {match: a, to: b}\n"
+MERGE = {"merge_method": "linear", "models": [{"model": "m", "parameters": {"weight": 1.0}}]}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("r.yaml").write_text(RECIPE)
+    save_file({"a": np.arange(3, dtype=np.float32)}, "m.safetensors")
+    np.savez("m.npz", a=np.arange(3))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("document", "what", "hint"),
+    [
+        (MERGE, "a configuration of mergekit", "`ckpt-surgery merge file DST`"),
+        ({"slices": []}, "a configuration of mergekit", "`ckpt-surgery merge file DST`"),
+        ({"schema": 1, "recipe": {}, "summary": {}, "leaves": []}, "a report about a plan", "`out=FILE`"),
+        ({"schema": 1, "leaves": []}, "a report of ckpt-surgery", "`target=file`"),
+        ({"weight_map": {"a": "b.safetensors"}}, "the index of a checkpoint", "the directory"),
+        ({"model_type": "llama"}, "the config of a model", "`config=FILE`"),
+        ({"peft_type": "LORA", "r": 8}, "the config of a model", "`config=FILE`"),
+    ],
+)
+def test_each_is_called_what_it_is_in_one_problem(document: Mapping[str, Any], what: str, hint: str) -> None:
+    with pytest.raises(RecipeError) as raised:
+        parse_recipe(json.dumps(document), "file")
+    (problem,) = raised.value.problems
+    assert problem.code is Code.UNREADABLE
+    assert what in problem.message
+    assert hint in (problem.hint or "")
+
+
+def test_a_recipe_with_a_strange_field_is_a_recipe() -> None:
+    with pytest.raises(RecipeError) as raised:
+        parse_recipe(f"{RECIPE}models: []\n", "r.yaml")
+    assert [problem.code for problem in raised.value.problems] == [Code.UNKNOWN_FIELD]
+
+
+def test_a_recipe_is_not_merged() -> None:
+    with pytest.raises(RecipeError) as raised:
+        parse_config(RECIPE, "r.yaml")
+    (problem,) = raised.value.problems
+    assert problem.code is Code.UNREADABLE
+    assert "`ckpt-surgery apply r.yaml SRC... DST`" in (problem.hint or "")
+
+
+@pytest.mark.parametrize("checkpoint", ["m.safetensors", "m.npz"])
+def test_a_checkpoint_in_the_place_of_the_recipe(here: Path, checkpoint: str) -> None:
+    done = run("apply", checkpoint, "r.yaml", "out.npz")
+    assert done.exit_code == 2
+    assert "the recipe comes first" in done.stderr
+    assert sorted(path.name for path in here.iterdir()) == ["m.npz", "m.safetensors", "r.yaml"]
+
+
+@pytest.mark.parametrize("command", [("apply", "p.json", "out.safetensors"), ("lint", "p.json")])
+def test_a_report_of_a_plan_is_not_applied_and_the_hint_works(here: Path, command: Sequence[str]) -> None:
+    assert run("plan", "r.yaml", "m.safetensors", "out.safetensors", "--json", "p.json").exit_code == 0
+    done = run(*command)
+    assert done.exit_code == 2
+    assert "`--out FILE`" in done.stderr + done.stdout
+    assert len(done.stderr.splitlines()) <= 2
+    assert run("plan", "r.yaml", "m.safetensors", "out.safetensors", "--out", "saved.json").exit_code == 0
+    assert run("apply", "saved.json", "out.safetensors").exit_code == 0
+    assert load_file("out.safetensors")["b"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("stack-layers", "@stack-layers"),
+        ("stack_layers", "@stack-layers"),
+        ("stack-layers.yaml", "@stack-layers"),
+        ("recipes/lora-merge.yaml", "@lora-merge"),
+        ("stack-layer", "@stack-layers"),
+        ("r.yml", "r.yaml"),
+    ],
+)
+def test_a_recipe_that_is_not_found(here: Path, given: str, meant: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        load_recipe(given)
+    assert f"did you mean `{meant}`" in raised.value.problems[0].message
+    load_recipe(meant)
+
+
+def test_names_of_nothing_get_no_guess(here: Path) -> None:
+    with pytest.raises(UsageError, match=r"^recipe not found: zzz\.yaml$"):
+        load_recipe("zzz.yaml")
+    with pytest.raises(UsageError, match=r"^configuration not found: zzz\.yaml$"):
+        read_config("zzz.yaml")
+
+
+def test_from_python(here: Path) -> None:
+    assert run("plan", "r.yaml", "m.safetensors", "--json", "p.json").exit_code == 0
+    with pytest.raises(SurgeryError, match="out=FILE"):
+        ckpt_surgery.apply("p.json", dst="out")
