@@ -260,7 +260,11 @@ def _text(file: _FileEnds) -> Recognized | None:
         text = file.head[: error.start].decode("utf-8")
     if any(character < " " and character not in "\t\r\n\f" for character in text):
         return None
-    return Recognized("a text file", "Name the checkpoint itself.")
+    return Recognized(
+        "a text file",
+        "Name the checkpoint itself. A recipe comes before the checkpoints; a listing of keys and shapes is a "
+        "target, `target=PATH`.",
+    )
 
 
 _FILES: Sequence[FileMark] = (

@@ -141,8 +141,10 @@ class Stack(Function):
             given = set(places)
             missing = list(itertools.islice((i for i in range(length) if i not in given), MOST_INDICES + 1))
             raise FunctionError(
-                f"`stack`: there is no array for the index {_named(missing)} of 0 to {length - 1}",
-                hint="Give `fill=0`, or another number, to fill the gap.",
+                f"`stack`: no array has the index {_named(missing)} of 0 to {length - 1}",
+                hint="Look whether the source has everything: a file may be missing, or it has fewer layers "
+                "than its config says. Only for a model that lacks these parts on purpose does "
+                "`stack(…, fill=NUMBER)` fill the gap.",
             )
         return length
 

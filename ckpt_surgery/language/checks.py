@@ -130,7 +130,9 @@ def _pass(subject: Subject, path: DocumentPath, pass_: Pass) -> Iterator[Finding
     if path and isinstance(written, Mapping):
         yield from empty_fields(written, path)
     if pass_.when is not None:
-        yield from expression_findings((*path, "when"), pass_.when, subject.constants, None)
+        yield from expression_findings(
+            (*path, "when"), pass_.when, subject.constants, None, sources=subject.recipe.named_sources
+        )
     yield from _mirror(pass_, (*path, "mirror"))
     for index, rule in enumerate(pass_.rules):
         where = (*path, "rules", index)

@@ -7,7 +7,7 @@ Whatever is refused is an ExpressionError that points at the characters in quest
 
 import ast
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,11 +119,14 @@ def _syntax_message(error: SyntaxError) -> str:
     return f"not an expression: {error.msg}"
 
 
-def check(expression: Expression, known: Iterable[str]) -> list[Flaw]:
-    """Flaws that show without values: unknown names, unknown functions, calls with wrong arguments."""
+def check(expression: Expression, known: Iterable[str], sources: Sequence[str] = ()) -> list[Flaw]:
+    """Flaws that show without values: unknown names, unknown functions, calls with wrong arguments.
+
+    `sources`: names of the recipe's sources, for messages.
+    """
     names = frozenset(known)
     flaws = [
-        Flaw(unknown_name(use.name, names), use.start, use.end, Code.UNKNOWN_NAME)
+        Flaw(unknown_name(use.name, names, sources), use.start, use.end, Code.UNKNOWN_NAME)
         for use in expression.name_uses
         if use.name not in names
     ]

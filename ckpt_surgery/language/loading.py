@@ -97,7 +97,7 @@ class LoadedRecipe:
             else Watched(one.value, partial(self.used_defaults.add, one.name))
             for one in self.param_values
         }
-        tables = {name: Table(name, entries) for name, entries in self.recipe.tables.items()}
+        tables = {name: Table(name, entries, self.params) for name, entries in self.recipe.tables.items()}
         configs = {CONFIG: self.configs.first, CONFIGS: self.configs}
         return {**params, **tables, **configs, **({} if self.hooks is None else {HOOKS: self.hooks})}
 

@@ -220,6 +220,10 @@ class RuleCheck:
             | (frozenset() if pattern is None else frozenset(pattern.groupindex))
         )
 
+    @property
+    def _sources(self) -> tuple[str, ...]:
+        return tuple(self.subject.recipe.named_sources)
+
     def _expression(
         self, path: DocumentPath, expression: Expression | None, known: frozenset[str]
     ) -> Iterator[Finding]:
@@ -227,9 +231,9 @@ class RuleCheck:
             return
         if self._pattern is None and self.rule.add is None:
             known |= expression.names  # the pattern does not parse, so its groups are unknown
-            yield from expression_findings(path, expression, known, None, groups=False)
+            yield from expression_findings(path, expression, known, None, False, self._sources)
         else:
-            yield from expression_findings(path, expression, known, self._pattern)
+            yield from expression_findings(path, expression, known, self._pattern, sources=self._sources)
 
     def _template(
         self, path: DocumentPath, template: Template, known: frozenset[str], at_key: bool
@@ -237,7 +241,7 @@ class RuleCheck:
         if self._pattern is None and self.rule.add is None:
             return
         known, explained = explained_names(template.names, known)
-        for flaw in check_template(template, known, self._pattern):
+        for flaw in check_template(template, known, self._pattern, self._sources):
             yield Finding(path, flaw.message, flaw.start, flaw.end, at_key, code=flaw.code)
         for name in explained:
             start = template.text.find(name)

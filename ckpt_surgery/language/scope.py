@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -26,6 +26,8 @@ CONFIG = "config"
 CONFIGS = "configs"
 """Name of the JSON beside each source: `configs['lora']`."""
 
+MOST_ENTRIES = 10
+"""Number of entries of a table that a message names."""
 _AS_INTEGER = "Look up int(…), or write the table's keys in quotes."
 _AS_TEXT = "Look up str(…), or write the table's keys without quotes."
 
@@ -144,6 +146,8 @@ class Table(Lookup):
 
     name: str
     entries: Mapping[str | int, Constant]
+    params: Mapping[str, Constant] = field(default_factory=dict)
+    """The recipe's params, one of which may be the key."""
 
     DEFAULT = "_"
 
@@ -159,11 +163,14 @@ class Table(Lookup):
             if self.DEFAULT in self.entries:
                 return self.entries[self.DEFAULT]
         guess = did_you_mean(str(key), map(str, self.entries))
-        raise FunctionError(
-            f"table `{self.name}` has no entry {key!r}{guess}",
-            hint="Add it to the table, or add an entry `_` that stands for all others.",
-            code=Code.NO_ENTRY,
-        )
+        known = [repr(one) for one in self.entries]
+        listed = ", ".join(known[:MOST_ENTRIES]) + (", …" if len(known) > MOST_ENTRIES else "")
+        param = next((name for name, value in self.params.items() if key == value and value), None)
+        if param is not None and known:
+            hint = f"The param `{param}` takes one of these: {listed}."
+        else:
+            hint = f"It has {listed or 'none'}. Add this one, or an entry `_` that stands for all others."
+        raise FunctionError(f"table `{self.name}` has no entry {key!r}{guess}", hint=hint, code=Code.NO_ENTRY)
 
     def has(self, key: str | int) -> bool:
         """Whether there is an entry of this key. The default entry `_` does not count.

@@ -1,7 +1,7 @@
 """Parsing of key templates, and the checks that need no match."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import regex
 
@@ -126,7 +126,10 @@ def _refuse_empty_components(text: str, pieces: Iterable[Piece]) -> None:
 
 
 def check_template(
-    template: Template, known: Iterable[str], pattern: regex.Pattern[str] | None
+    template: Template,
+    known: Iterable[str],
+    pattern: regex.Pattern[str] | None,
+    sources: Sequence[str] = (),
 ) -> list[Flaw]:
     """The flaws that show without a match: groups that `pattern` lacks, and flaws of the expressions.
 
@@ -138,7 +141,7 @@ def check_template(
         if isinstance(piece, GroupReference):
             flaws += _group_flaws(piece.group, pattern, piece.start, piece.end)
         elif isinstance(piece, Inserted):
-            inner = [*check(piece.expression, names), *check_groups(piece.expression, pattern)]
+            inner = [*check(piece.expression, names, sources), *check_groups(piece.expression, pattern)]
             flaws += [f._replace(start=f.start + piece.start, end=f.end + piece.start) for f in inner]
     return flaws
 

@@ -1,6 +1,6 @@
 """Checks of an expression of a recipe against the names that it can use."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import regex
 
@@ -29,9 +29,10 @@ def expression_findings(
     known: frozenset[str],
     pattern: regex.Pattern[str] | None,
     groups: bool = True,
+    sources: Sequence[str] = (),
 ) -> Iterator[Finding]:
     known, explained = explained_names(expression.names, known)
-    flaws = [*check(expression, known), *_pattern_flaws(expression)]
+    flaws = [*check(expression, known, sources), *_pattern_flaws(expression)]
     if groups and "g" not in explained:
         flaws += check_groups(expression, pattern)
     flaws += [

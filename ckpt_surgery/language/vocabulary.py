@@ -1,5 +1,6 @@
 """The functions that expressions can call, and the messages for unknown names and wrong calls."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from ckpt_surgery.core.dtypes import DTYPES
@@ -8,6 +9,10 @@ from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.signatures import signature_problem, usage_of
 from ckpt_surgery.language.other_libraries import written_here
 from ckpt_surgery.language.scope import HOOKS
+
+SOURCE = "source"
+"""Name of the only source of a recipe that names none."""
+_OF_SOURCES = re.compile(r"(?:source|src)(?:_?[0-9]+)?")
 
 BUILT_IN = {
     "has": "`has(source['a/b'])`: whether that source, or the target, has a leaf of this key. "
@@ -26,13 +31,21 @@ def function_names() -> frozenset[str]:
     return frozenset((*registry(), *BUILT_IN))
 
 
+def _called(sources: Sequence[str]) -> str:
+    return "the source is called" if len(sources) == 1 else "the sources are called"
+
+
 def usages() -> dict[str, str]:
     """How each function of the registry is called, by name: `pad(x, axis, to, value=…)`."""
     return {name: usage_of(function) for name, function in registry().items()}
 
 
-def unknown_name(name: str, known: Iterable[str]) -> str:
-    """The message for a name that is none of the `known` ones."""
+def unknown_name(name: str, known: Iterable[str], sources: Sequence[str] = ()) -> str:
+    """The message for a name that is none of the `known` ones. `sources`: names of the recipe's sources."""
+    if sources and _OF_SOURCES.fullmatch(name):
+        called = ", ".join(f"`{source}`" for source in sources)
+        more = "; others need names under `sources:`" if list(sources) == [SOURCE] else ""
+        return f"unknown name `{name}`; {_called(sources)} {called}{more}"
     if name in function_names():
         return f"`{name}` is a function; call it: {name}(…)"
     if name == HOOKS:

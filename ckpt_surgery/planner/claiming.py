@@ -14,12 +14,14 @@ from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.language.models import Pass, Rule
+from ckpt_surgery.language.naming import TARGET
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.patterns import Watch, compile_pattern
 from ckpt_surgery.language.prefilters import Literals, Texts, literals
+from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.evaluator import Evaluator, Names, x_of
-from ckpt_surgery.planner.problems import OPTIONAL
+from ckpt_surgery.planner.problems import EXCHANGED, OPTIONAL
 
 OPEN_ENDS = (")", "*", "+", "?")
 """Ends of patterns that match whatever follows: that one matches the beginning of a key says nothing."""
@@ -196,6 +198,14 @@ def _matched_beginning(
     return next(found, None)
 
 
+def _matched_in_target(index: int, pattern: regex.Pattern[str], evaluator: Evaluator) -> str | None:
+    """A key of the target that the pattern matches; None where there is none, or no target."""
+    target = evaluator.names[TARGET]
+    leaves = target.listed if isinstance(target, Unavailable) else target
+    keys = () if leaves is None else leaves.keys()
+    return next((key for key in keys if evaluator.match(index, ("match",), pattern, key)), None)
+
+
 def _matched_part(pattern: regex.Pattern[str], keys: Sequence[str]) -> str | None:
     """What the pattern matches within a key that it does not match as a whole, as a clause."""
     anywhere = compile_pattern(f"(?s:.*?)(?P<part_of_key>{pattern.pattern})(?s:.*)")
@@ -255,6 +265,10 @@ def why_unused(
     others = made_for_others(evaluator.problems.loaded.path, entries)
     if not fits:
         keys = [entry.key.text for entry in entries]
+        meant_target = _matched_in_target(index, pattern, evaluator)
+        if meant_target is not None:
+            why = f"it matches `{shown(meant_target)}` of the target, and no key of the source"
+            return SurgeryError(f"the rule claims nothing: {why}", hint=EXCHANGED, code=Code.CLAIMS_NOTHING)
         guess = did_you_mean(pattern.pattern, keys)
         begun = _matched_beginning(index, pattern, entries, evaluator)
         if begun is not None:

@@ -24,6 +24,11 @@ MANY = 20
 MOST_NOTED = 2_000
 """How many problems are noted before planning ends: a rule that fails at one key fails at most of them."""
 
+EXCHANGED = (
+    "If the source and the target are exchanged, give them the other way round; `fill` rules are for leaves "
+    "of the target."
+)
+"""Hint for a rule that matches keys of the target where the source has none that it matches."""
 OPTIONAL = "Write `optional: true` if that is fine."
 
 
@@ -104,8 +109,14 @@ class Problems:
             found = [_with_keys(problem, keys) for problem, keys in self._problems.values()]
             found += [Problem(one.sentence, *one.first.about) for one in merged(self._misfits)]
             found = _once(found) if self.loaded.path.startswith(PREFIX) else found
+            found = _without_moves(found) if any(one.hint == EXCHANGED for one in found) else found
             ordered = sorted(_shortened(found), key=lambda p: (p.place and p.place.line) or 0)
             raise PlanError(*_with_defaults(ordered, self.loaded.notes))
+
+
+def _without_moves(problems: Iterable[Problem]) -> list[Problem]:
+    """The problems without rules for missing leaves: those would make a checkpoint of the wrong source."""
+    return [replace(one, hint=None) if one.code is Code.TARGET_MISSING else one for one in problems]
 
 
 def _with_defaults(problems: Sequence[Problem], defaults: Sequence[str]) -> list[Problem]:

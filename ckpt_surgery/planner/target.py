@@ -324,11 +324,17 @@ def _disagree(problems: Problems, target: Target, misfits: Sequence[tuple[Entry,
     """
     are_few = len(misfits) == 1 or 2 * len(misfits) <= len(target.leaves)
     for entry, misfit in misfits:
-        if target.policy.on_shape_mismatch == "fallback":
+        has_value = target.has_value(target.leaves[entry.key.text])
+        if target.policy.on_shape_mismatch == "fallback" and has_value:
             problems.warn(replace(misfit, after=f"{misfit.after}: the target's value is used"))
             continue
-        fill = f"{{fill: '{regex.escape(entry.key.text, special_only=True)}', fallback: true}}"
-        own = f"; where the target's own value is meant, write `{fill}`" if are_few else ""
+        own = ""
+        if not has_value:
+            lack = "its value here is not known" if target.has_values else target.lack
+            misfit = replace(misfit, after=f"{misfit.after}; {lack}")
+        elif are_few:
+            fill = f"{{fill: '{regex.escape(entry.key.text, special_only=True)}', fallback: true}}"
+            own = f"; where the target's own value is meant, write `{fill}`"
         problems.about(entry, misfit, f"Change the value with a rule{own}.", Code.TARGET_MISFIT)
 
 

@@ -50,9 +50,9 @@ def test_a_region_of_a_stack_reads_the_arrays_that_it_meets() -> None:
         (
             Stack(places=(0, 2)),
             ("int8[2]",) * 2,
-            "there is no array for the index 1 of 0 to 2\n  Give `fill=0`",
+            "no array has the index 1 of 0 to 2\n  Look whether the source has everything",
         ),
-        (Stack(count=9), ("int8[2]",) * 2, "no array for the index 2, 3, 4, 5, 6, … of 0 to 8"),
+        (Stack(count=9), ("int8[2]",) * 2, "no array has the index 2, 3, 4, 5, 6, … of 0 to 8"),
         (Stack(count=1), ("int8[2]",) * 2, "an array has the index 1, but `count` is 1"),
         (
             Stack(places=(1, 1), fill=0),

@@ -127,3 +127,11 @@ def test_value_and_mirror_value_are_of_one_kind() -> None:
     assert found(rule, {"a": ["b"]}) == [
         (("mirror_value",), "`value` and `mirror_value` must both use `x`, or both use `xs`", False)
     ]
+
+
+@pytest.mark.parametrize("name", ["source", "source_2", "src"])
+@pytest.mark.parametrize("field", ["value", "when", "to"])
+def test_sources_that_have_names_are_listed(name: str, field: str) -> None:
+    text = f"{name}['w']" if field != "to" else f"${{{name}['w']}}"
+    ((_, message, _),) = found({"match": "w", field: text})
+    assert message == f"unknown name `{name}`; the sources are called `a`, `b`"

@@ -31,7 +31,7 @@ def test_a_missing_entry_names_a_close_one() -> None:
         Table("t", {"query": 1}).entry("qury")
     assert message(caught) == (
         "table `t` has no entry 'qury'; did you mean `query`?",
-        "Add it to the table, or add an entry `_` that stands for all others.",
+        "It has 'query'. Add this one, or an entry `_` that stands for all others.",
     )
 
 
@@ -72,3 +72,9 @@ def test_leaves_are_found_or_a_close_key_is_named() -> None:
         with pytest.raises(FunctionError) as caught:
             function("source", leaves, "a/kernl")
         assert message(caught)[0] == "`source` has no leaf 'a/kernl'; did you mean `a/kernel`?"
+
+
+def test_a_param_that_no_entry_has_is_not_to_be_added_to_the_table() -> None:
+    with pytest.raises(FunctionError) as caught:
+        Table("order", {"half": 1, "interleaved": 2}, {"layers": 2, "rope": "foo"}).entry("foo")
+    assert message(caught)[1] == "The param `rope` takes one of these: 'half', 'interleaved'."

@@ -100,7 +100,7 @@ def test_passes_take_what_each_of_them_takes(value: str, count: int) -> None:
         ("tile(x, (10**6, 10**6))", "`tile` would make float32[4000000,4000000], 58.2 TiB out of 64 B"),
         ("pad(x, 0, 10**15)", "`pad` would make float32[1000000000000000,4]"),
         ("stack([x], count=10**12, fill=0)", "`stack` would make float32[1000000000000,4,4]"),
-        ("stack([x], count=10**12)", "there is no array for the index 1, 2, 3, 4, 5, …"),
+        ("stack([x], count=10**12)", "no array has the index 1, 2, 3, 4, 5, …"),
         (
             "zeros((10**9, 10**9), 'float32')",
             "`zeros` would make float32[1000000000,1000000000]",

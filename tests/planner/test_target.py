@@ -11,6 +11,7 @@ from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import sentences
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.graph.nodes import Read, reads
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
@@ -18,7 +19,7 @@ from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.evaluator import Evaluator, SourceLeaves
 from ckpt_surgery.planner.target import Fitted, Target, fitted, own_value, target_leaves
 from tests.support.passes import Described, evaluator_of, rules_of, target_of, tree_of
-from tests.support.plans import plan_of
+from tests.support.plans import fates, plan_of
 
 KEPT = "version: 1\n"
 
@@ -226,3 +227,29 @@ def test_the_target_s_values_are_not_advised_for_what_the_source_has_under_sever
     assert "`ema/w`, `raw/w`" in hint
     assert "head/" in hint
     assert "params" not in hint
+
+
+@pytest.mark.parametrize("policy", ["{}", "{on_shape_mismatch: fallback}"])
+def test_no_value_of_a_target_is_advised_or_used_that_it_has_not(policy: str) -> None:
+    given, wanted = {"a": "float32[2,3]", "b": "float32[4]"}, {"a": "float32[2,4]", "b": "float32[4]"}
+    with pytest.raises(PlanError) as caught:
+        plan_of(f"version: 1\ntarget: {policy}\n", given, target=wanted, readable=False)
+    (problem,) = caught.value.problems
+    assert problem.code is Code.TARGET_MISFIT
+    assert "`a`" in problem.message
+    assert "has no values" in problem.message
+    assert "fallback" not in (problem.hint or "")
+
+
+def test_a_source_and_a_target_that_are_exchanged() -> None:
+    recipe = "version: 1\nrules:\n  - {match: '([ab])', to: 'x/\\1'}\n"
+    inner, outer = {"a": "float32[2]", "b": "float32[3]"}, {"x/a": "float32[2]", "x/b": "float32[3]"}
+    assert set(fates(plan_of(recipe, inner, target=outer)).values()) == {"renamed"}
+    for readable in (True, False):
+        with pytest.raises(PlanError) as caught:
+            plan_of(recipe, outer, target=inner, readable=readable)
+        missing, unused = caught.value.problems
+        assert (missing.code, missing.hint) == (Code.TARGET_MISSING, None)  # no rule that makes it fit
+        assert unused.code is Code.CLAIMS_NOTHING
+        assert "`a` of the target" in unused.message
+        assert "the other way round" in (unused.hint or "")

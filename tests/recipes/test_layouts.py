@@ -336,7 +336,7 @@ THERE = [
     ("llama3", "num_kv_heads=4", {}, "an axis of 12 does not split into h=4"),
     ("llama3", "rope=halves", {}, "table `rope_order` has no entry 'halves'; did you mean `half`?"),
     ("llama3", "num_layers=10", {}, "`stack`: an array has the index 10, but `count` is 10"),
-    ("llama3", "num_layers=12", {}, "`stack`: there is no array for the index 11 of 0 to 11"),
+    ("llama3", "num_layers=12", {}, "`stack`: no array has the index 11 of 0 to 11"),
     ("gemma2", "num_layers=5", {}, "num_layers is an even number"),
     ("gemma2", "num_layers=6", {}, "layers are missing, or num_layers is not theirs"),
     ("llama3", "layer_axis=-1", {}, "layer_axis is 0 or 1"),
@@ -348,7 +348,7 @@ THERE = [
     ("llama3", "tied=false", {"model.layers.3.mlp.up_proj.bias": (14,)}, "no rule claims"),
     ("llama3", "tied=false", {"model.layers.3.mlp.up_proj.weight": None}, "there is no leaf at place 3"),
     ("llama3", "tied=false", {"model.embed_tokens.weight": None}, "the rule claims nothing: no key matches"),
-    ("mixtral", "num_experts=4", {}, "`stack`: there is no array for the index 3 of 0 to 3"),
+    ("mixtral", "num_experts=4", {}, "`stack`: no array has the index 3 of 0 to 3"),
     (
         "qwen3_moe",
         "num_experts=11",
@@ -454,7 +454,7 @@ OTHER_MODELS = [
     (
         "llama3",
         {"tie_word_embeddings": False, "num_hidden_layers": 12},
-        "no array for the index 11 of 0 to 11",
+        "no array has the index 11 of 0 to 11",
     ),
 ]
 
