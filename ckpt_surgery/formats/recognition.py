@@ -262,7 +262,7 @@ def _text(file: _FileEnds) -> Recognized | None:
         return None
     return Recognized(
         "a text file",
-        "Name the checkpoint itself. A recipe comes before the checkpoints; a listing of keys and shapes is a "
+        "Name the checkpoint itself. A recipe comes before the checkpoints; a listing of shapes is a "
         "target, `target=PATH`.",
     )
 
