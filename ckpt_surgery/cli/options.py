@@ -183,8 +183,9 @@ def recipe_options(function: F) -> F:
             "rules",
             multiple=True,
             metavar="RULE",
-            help="A rule in place of RECIPE, also several: `s|REGEX|TEMPLATE|`, `drop:REGEX`, "
-            "`KEY = EXPRESSION`, `add:TEMPLATE = EXPRESSION`, and last `keep:REGEX`, which drops the rest.",
+            help="A rule in place of RECIPE, also several: `s|REGEX|TEMPLATE|` for whole keys, "
+            "`s|REGEX|TEXT|g` inside keys, `drop:REGEX`, `KEY = EXPRESSION`, `add:TEMPLATE = EXPRESSION`, and "
+            "last `keep:REGEX`, which drops the rest.",
         ),
         click.option(
             "--target",

@@ -20,8 +20,10 @@ import click
 
 from ckpt_surgery.cli import commands
 from ckpt_surgery.cli.console import PUBLISHED, Settings, print_errors, problem_text, problem_texts
+from ckpt_surgery.cli.given_recipes import RULES, with_rule_inside_keys
 from ckpt_surgery.cli.options import global_options
 from ckpt_surgery.cli.problem_reports import requested, write_failure
+from ckpt_surgery.cli.step_summary import add_failure, summary_file
 from ckpt_surgery.cli.streams import guard, unwritten
 from ckpt_surgery.cli.variables import FROM_VARIABLES
 from ckpt_surgery.core.errors import AGAIN, GO_ON, Interrupted, Problem, StorageError, SurgeryError
@@ -37,6 +39,8 @@ REPORT = "report"
 ARGUMENTS = "arguments"
 """Name of the program's arguments in the context's `meta`."""
 RESUME = "--resume"
+SUMMARIZED = ("plan", "apply", "convert", "merge")
+"""Commands that add to the summary of a step of GitHub Actions, also where they fail."""
 INTERNAL = 1
 KEYBOARD_INTERRUPT = 130
 
@@ -123,7 +127,9 @@ class Commands(click.Group):
 
 
 def _report(error: SurgeryError, ctx: click.Context) -> int:
+    rules = ctx.meta.get(RULES, ())
     problems = [_with_command(problem, ctx.meta[ARGUMENTS]) for problem in error.problems]
+    problems = [with_rule_inside_keys(problem, rules) for problem in problems] if rules else problems
     _tell(problem_texts(problems), ctx)
     code = 128 + error.signal_number if isinstance(error, Interrupted) else error.exit_code
     _write(problems, code, ctx)
@@ -145,8 +151,14 @@ def _with_command(problem: Problem, arguments: Sequence[str]) -> Problem:
 
 
 def _write(problems: Sequence[Problem], code: int, ctx: click.Context) -> None:
-    """Report an error on stdout, where a format for programs is asked for."""
+    """Report an error on stdout, where a format for programs is asked for, and on the page of a CI job."""
     write_failure(ctx.meta[REPORT], problems, 1 if ctx.meta[PROGRAM] else code)
+    file = summary_file() if ctx.invoked_subcommand in SUMMARIZED else None
+    if file is not None:
+        try:
+            add_failure(file, str(ctx.invoked_subcommand), problem_texts(problems))
+        except OSError as error:
+            _tell([f"the summary of the step cannot be written: {error}"], ctx)
 
 
 def _tell(messages: list[str], ctx: click.Context) -> None:

@@ -30,6 +30,13 @@ def add_summary(file: Path, plan: "Plan", diff: Iterable[str], after: Sequence[s
         stream.write(markdown(plan, "\n".join(diff), after))
 
 
+def add_failure(file: Path, command: str, problems: Iterable[str]) -> None:
+    """Add the Markdown of a command that failed, with the texts of its problems. Raises OSError."""
+    heading = f"### ❌ ckpt-surgery {command} failed"
+    with file.open("a", encoding="utf-8") as stream:
+        stream.write("\n".join([heading, "", _block("\n\n".join(problems)), ""]))
+
+
 def markdown(plan: "Plan", diff: str, after: Sequence[str] = ()) -> str:
     """A heading, a table of the totals, the warnings, and the diff, which is folded away."""
     from ckpt_surgery.report.plan import totals
@@ -52,6 +59,11 @@ def _text(text: str) -> str:
 
 
 def _folded(diff: str) -> str:
-    cut = diff if len(diff) <= MOST else f"{diff[:MOST].rpartition(chr(10))[0]}\n…"
+    return f"<details><summary>Every key</summary>\n\n{_block(diff)}\n\n</details>\n"
+
+
+def _block(text: str) -> str:
+    """A block of code that no text in it can end."""
+    cut = text if len(text) <= MOST else f"{text[:MOST].rpartition(chr(10))[0]}\n…"
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", cut)), default=0))
-    return f"<details><summary>Every key</summary>\n\n{fence}text\n{cut}\n{fence}\n\n</details>\n"
+    return f"{fence}text\n{cut}\n{fence}"

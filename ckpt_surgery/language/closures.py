@@ -8,15 +8,18 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+import regex
+
 from ckpt_surgery.core.errors import FunctionError, SurgeryError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.base import Function, Plain
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language.calls import called
 from ckpt_surgery.language.operators import compared, truth
+from ckpt_surgery.language.patterns import Watch, compile_pattern
 from ckpt_surgery.language.scope import CallUse, ExpressionError, Scope, Unavailable, Watched
 from ckpt_surgery.language.spans import Span
-from ckpt_surgery.language.values import listed, told
+from ckpt_surgery.language.values import bounded, listed, told
 from ckpt_surgery.language.vocabulary import call_problem, unknown_name
 
 Evaluator = Callable[[Scope], Any]
@@ -188,3 +191,19 @@ def _counted(scope: Scope, pattern: Any) -> int:
     if scope.count is None:
         raise FunctionError("`count` has no keys to count here")
     return scope.count(pattern)
+
+
+def substitution() -> Callable[[Any, Any, Any], str]:
+    """What `sub(text, 'regex', 'replacement')` does at one place of a recipe, whose matches share a limit."""
+    watch = Watch()
+
+    def substituted(text: Any, pattern: Any, replacement: Any) -> str:
+        for value in (text, pattern, replacement):
+            if not isinstance(value, str):
+                raise FunctionError(f"`sub` takes three texts, not {told(value)}")
+        try:
+            return bounded(watch.sub(compile_pattern(pattern), replacement, text))
+        except (regex.error, IndexError) as error:
+            raise FunctionError(f"`sub`: the replacement {replacement!r} does not fit: {error}") from None
+
+    return substituted

@@ -209,6 +209,10 @@ class Compiler:
             if len(arguments) != 1 or node.keywords:
                 self._spans.refuse("`count` takes one regular expression: count('regex')", node)
             return closures.count(arguments[0], self._spans.of(node))
+        if use.name == "sub":
+            if len(arguments) != 3 or node.keywords:
+                self._spans.refuse("`sub` takes three texts: sub(text, 'regex', 'replacement')", node)
+            return located(closures.substitution(), self._spans.of(node), *arguments)
         keywords = {keyword.arg or "": self.compiled(keyword.value) for keyword in node.keywords}
         return closures.call(use, arguments, keywords)
 

@@ -9,6 +9,8 @@ import re
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 import regex
 
@@ -17,6 +19,8 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.prefilters import quick_length
 from ckpt_surgery.language.scope import PatternError
+
+T = TypeVar("T")
 
 REGEX_SECONDS = 1.0
 """Limit on the processor time of all matches: of one pattern, and of all patterns of a plan together."""
@@ -179,13 +183,22 @@ class Watch:
         self._matches += 1
         self._matching.begin(self._matches)
         if len(text) > quick_length(pattern):
-            return self._timed(pattern, text)
+            return self._timed(partial(pattern.fullmatch, text), text)
         started = self._matching.clock()
         found = pattern.fullmatch(text)
         self._add(self._matching.clock() - started, text)
         return found
 
-    def _timed(self, pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
+    def sub(self, pattern: regex.Pattern[str], replacement: str, text: str) -> str:
+        """The text with every match replaced. Raises RecipeError when the time is used up.
+
+        Raises what `regex` raises for a replacement with groups that the pattern lacks.
+        """
+        self._matches += 1
+        self._matching.begin(self._matches)
+        return self._timed(partial(pattern.sub, replacement, text), text)
+
+    def _timed(self, search: Callable[..., T], text: str) -> T:
         """A match that might never end. The timeout of `regex` counts the processor time of all threads.
 
         It can therefore come too early; then the match is tried again with twice the time.
@@ -196,7 +209,7 @@ class Watch:
             clock = self._matching.clock
             started = clock()
             try:
-                found = pattern.fullmatch(text, timeout=timeout)
+                found = search(timeout=timeout)
             except TimeoutError:
                 if self._matching.exact:
                     self._check(clock() - started, text)

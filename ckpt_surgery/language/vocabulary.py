@@ -21,6 +21,8 @@ BUILT_IN = {
     "`get(source['a/b'], default)`: the same for a leaf.",
     "kind": "`kind(source['a/b'])`: what that leaf is: `'array'`, `'scalar'`, `'string'`, `'prng_key'` or "
     "`'empty'`. Only the first two have a value that expressions can use.",
+    "sub": "`sub(text, 'regex', 'replacement')`: the text, in which every part that the regular expression "
+    "matches is replaced. `\\1` and `\\g<name>` in the replacement are groups of the match.",
     "count": "`count('regex')`: how many keys of the first source match the regular expression.",
 }
 """Functions that need the scope, and so are not in the registry, with their documentation."""

@@ -1,6 +1,7 @@
 """Recipes that a command is given, as a file or as rules."""
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -141,3 +142,20 @@ def test_a_choice_that_cannot_be_made(source: Path, tmp_path: Path, options: lis
     assert done.exit_code == 2
     assert says in done.stderr
     assert not (tmp_path / "out.safetensors").exists()
+
+
+@pytest.mark.parametrize("rule", ["s/old/new/", "s/params/weights/", "s|param|w|"])
+def test_a_rule_for_whole_keys_that_matches_parts_is_offered_for_parts(source: Path, rule: str) -> None:
+    """What is offered is run: it renames every key that has such a part, and nothing else."""
+    done = run("plan", "-e", "drop:opt/.*", "-e", rule, source)
+    assert done.exit_code == 2
+    offered = shlex.split(done.stderr.split("add a g: ")[1].splitlines()[0])
+    assert offered == ["-e", f"{rule}g"]
+    planned = json.loads(run("plan", "-e", "drop:opt/.*", *offered, source, "--json", "-").stdout)
+    _, old, new = rule.strip(rule[1]).split(rule[1])
+    assert [leaf["key"] for leaf in planned["leaves"]] == ["params/old/w".replace(old, new), "step"]
+
+
+@pytest.mark.parametrize("rule", ["s/zzz/new/", "drop:old", "s|old|${n}|", "s/old/new/g"])
+def test_no_other_rule_is_offered_for_parts(source: Path, rule: str) -> None:
+    assert "add a g" not in run("plan", "-e", rule, source).stderr

@@ -49,12 +49,6 @@ def test_a_plan_and_a_run_are_added_one_after_the_other(here: Path) -> None:
     assert applied.startswith(f"{title}\n\n{done}")
 
 
-def test_what_is_refused_adds_nothing(here: Path) -> None:
-    summary = here / "summary.md"
-    assert run("plan", "gone.yaml", "m.safetensors", GITHUB_STEP_SUMMARY=str(summary)).exit_code == 2
-    assert not summary.exists()
-
-
 def test_no_text_has_a_meaning_in_markdown(here: Path) -> None:
     name = here / "<b>*x*|.yaml"
     name.write_text("version: 1\n")
@@ -69,3 +63,37 @@ def test_a_long_diff_is_cut_at_a_line(here: Path) -> None:
     text = markdown(plan, "\n".join(["x" * 99] * (MOST // 50)))
     assert MOST - 200 < len(text) < MOST + 1000
     assert f"\n{'x' * 99}\n…\n```\n" in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["plan", "bad.yaml", "m.safetensors"],
+        ["apply", "bad.yaml", "m.safetensors", "out.safetensors"],
+        ["plan", "a_b.yaml", "gone.safetensors"],
+        ["convert", "gone.safetensors", "out.safetensors"],
+        ["plan", "a_b.yaml", "m.safetensors", "--no-such-option"],
+    ],
+)
+def test_a_failure_is_added_with_the_text_that_is_printed(here: Path, command: list[str]) -> None:
+    summary = here / "summary.md"
+    (here / "bad.yaml").write_text("version: 1\nrules: [{match: nothing```, to: b}]\n")
+    done = run(*command, GITHUB_STEP_SUMMARY=str(summary))
+    assert done.exit_code != 0
+    text = summary.read_text()
+    assert text.startswith(f"### ❌ ckpt-surgery {command[0]} failed\n")
+    problem = done.stderr.split("Error: ")[1].strip()
+    assert problem in text
+    assert text.count("````" if "```" in problem else "```") == 2  # what is quoted ends no block
+
+
+def test_a_summary_that_cannot_be_written_hides_no_failure(here: Path) -> None:
+    done = run("plan", "a_b.yaml", "gone.safetensors", GITHUB_STEP_SUMMARY=str(here))
+    assert done.exit_code == 2
+    assert "gone.safetensors" in done.stderr
+    assert "summary of the step" in done.stderr
+
+
+def test_other_commands_add_nothing(here: Path) -> None:
+    run("inspect", "gone.safetensors", GITHUB_STEP_SUMMARY=str(here / "summary.md"))
+    assert not (here / "summary.md").exists()

@@ -2,8 +2,11 @@
 
 import pytest
 
-from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.language.one_liners import document_of, selection_of
+from ckpt_surgery.checking import recipe_of_rules
+from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.language.one_liners import document_of, inside_keys, selection_of
+from tests.support.plans import plan_of
 
 
 @pytest.mark.parametrize(
@@ -13,6 +16,8 @@ from ckpt_surgery.language.one_liners import document_of, selection_of
         (r"s,(a|b)/x,${g[1]},", {"match": "(a|b)/x", "to": "${g[1]}"}),
         (r"s/a\/(\w+)/\1/", {"match": r"a/(\w+)", "to": r"\1"}),
         (r"s|a\||b|", {"match": "a|", "to": "b"}),
+        ("s/block/layers/g", {"match": ".*block.*", "to": "${sub(key, 'block', 'layers')}"}),
+        (r"s|^a\.||g", {"match": r".*(?:^a\.).*", "to": r"${sub(key, '^a\\.', '')}"}),
         ("drop:opt_state/.*", {"match": "opt_state/.*", "drop": True}),
         ("drop:x = 1", {"match": "x = 1", "drop": True}),
         ("step = 0", {"match": "step", "value": "0"}),
@@ -67,7 +72,7 @@ def test_rules_keep_their_order() -> None:
         ("add: = 0", "not a rule"),
         ("s|a|b", "is not of the form `s|REGEX|TEMPLATE|`"),
         ("s|(a|b)|c|", "is not of the form `s|REGEX|TEMPLATE|`"),
-        ("s|a|b|g", "is not of the form `s|REGEX|TEMPLATE|`"),
+        ("s|a|b|gi", "is not of the form `s|REGEX|TEMPLATE|`"),
         ("s||b|", "the regular expression is empty"),
         ("s|a||", "the template is empty"),
         ("drop:", "the regular expression is empty"),
@@ -86,7 +91,7 @@ def test_what_is_none(text: str, message: str) -> None:
     ("text", "hint"),
     [
         ("s|a|b", "The sign `|` stands before, between and after the two, so also at the end."),
-        ("s|a|b|g", "Nothing can follow the last `|`: leave out `g`."),
+        ("s|a|b|gi", "Only `g` can follow the last `|`: leave out `gi`."),
         (
             "s/a/b/c/",
             "It has the sign `/` 4 times instead of 3. Where `/` is part of the regular expression take "
@@ -103,3 +108,56 @@ def test_what_a_substitution_lacks(text: str, hint: str) -> None:
 def test_blanks_around_the_sign() -> None:
     with pytest.raises(UsageError, match="The sign = stands between blanks"):
         document_of(["step=0"])
+
+
+@pytest.mark.parametrize(
+    ("rule", "keys"),
+    [
+        ("s/block/layers/g", ["layers/0/layers", "layers/1/w", "emb"]),
+        ("s/b/B/g", ["Block/0/Block", "Block/1/w", "emB"]),
+        (r"s|/|.|g", ["block.0.block", "block.1.w", "emb"]),
+        (r"s|^block/||g", ["0/block", "1/w", "emb"]),
+        (r"s|block/(\d)$|w|g", None),
+        (r"s|(\d)/|_\1/x/|g", ["block/_0/x/block", "block/_1/x/w", "emb"]),
+        (r"s|(?P<n>\d)|\g<n>\g<n>|g", ["block/00/block", "block/11/w", "emb"]),
+        (r"s|(?:0\|emb)|z|g", ["block/z/block", "block/1/w", "z"]),
+        (r"s,[oc]{1\,2},'_,g", ["bl'_k/0/bl'_k", "bl'_k/1/w", "emb"]),
+    ],
+)
+def test_a_g_replaces_every_match_inside_keys(rule: str, keys: list[str] | None) -> None:
+    source = {"block/0/block": "int8[2]", "block/1/w": "int8[2]", "emb": "int8[2]"}
+    text = recipe_of_rules([rule])
+    if keys is None:
+        with pytest.raises(PlanError, match="claims nothing"):
+            plan_of(text, source)
+    else:
+        assert {step.leaf.key.text for step in plan_of(text, source).steps} == set(keys)
+
+
+@pytest.mark.parametrize("replacement", ["${n}", "&", r"\2", r"\g<n>", r"\q"])
+def test_what_means_nothing_inside_keys_is_refused(replacement: str) -> None:
+    with pytest.raises(SurgeryError) as caught:
+        plan_of(recipe_of_rules([f"s|b|{replacement}|g"]), {"b": "int8[2]"})
+    assert caught.value.problems[0].code is not Code.INTERNAL
+
+
+def test_a_pattern_inside_keys_that_takes_too_long() -> None:
+    recipe = "version: 1\nrules: [{match: '.*', to: \"${sub(key, '(?:(?:a|aa)*)*[bc]', 'b')}\"}]\n"
+    with pytest.raises(SurgeryError) as caught:
+        plan_of(recipe, {"a" * 60: "int8[2]"})
+    assert caught.value.problems[0].code is Code.SLOW_PATTERN
+
+
+@pytest.mark.parametrize(
+    ("rule", "inside"),
+    [
+        ("s/block/layers/", "s/block/layers/g"),
+        ("s|a|${n}|", None),
+        ("s/block/layers/g", None),
+        ("drop:a", None),
+        ("keep:a", None),
+        ("a = 1", None),
+    ],
+)
+def test_the_same_rule_inside_keys(rule: str, inside: str | None) -> None:
+    assert inside_keys(rule) == inside
