@@ -1,10 +1,11 @@
 """The action, the hook of pre-commit and the page about them: what they run is run here."""
 
+import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,22 +51,35 @@ def expanded(text: str, values: Mapping[str, str]) -> str:
 def holds(condition: str, values: Mapping[str, str]) -> bool:
     """Whether the condition of a step is true. What it is made of means the same in Python."""
     text = re.sub(r"\b(?:inputs|github)\.\w+", lambda found: repr(values[found[0]]), condition)
+    text = text.replace("always()", "True")
     return bool(eval(text.replace("||", " or ").replace("&&", " and ")))
 
 
-def act(here: Path, ref_type: str = "branch", **given: str) -> tuple[dict[str, int], str]:
-    """Run the action's steps up to the first that fails. Gives their exit codes, and what they print."""
+def act(
+    here: Path, ref_type: str = "branch", event: str = "push", **given: str
+) -> tuple[dict[str, int], str]:
+    """Run the action's steps; after the first that fails, those that always run.
+
+    Gives their exit codes, and what they print.
+    """
     inputs = {name: str(one.get("default", "")) for name, one in ACTION["inputs"].items()} | given
-    values = {f"inputs.{name}": value for name, value in inputs.items()} | {"github.ref_type": ref_type}
+    values = {f"inputs.{name}": value for name, value in inputs.items()} | {
+        "github.ref_type": ref_type,
+        "github.event_name": event,
+        "github.event.number": "7",
+        "github.repository": "us/models",
+        "github.api_url": "https://api.example",
+        "github.token": "secret",
+        "runner.temp": str(here),
+    }
     codes: dict[str, int] = {}
     printed = ""
     for step in ACTION["runs"]["steps"]:
-        if holds(step.get("if", "True"), values):
+        condition = step.get("if", "True")
+        if holds(condition, values) and ("always()" in condition or not any(codes.values())):
             done = step_of(step, here, values)
             printed += done.stdout
             codes[step["name"]] = done.returncode
-            if done.returncode:
-                break
     return codes, printed
 
 
@@ -82,6 +96,41 @@ def step_of(
     }
     shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
     return subprocess.run(shell, cwd=here, env=environment, capture_output=True, text=True, check=False)
+
+
+GH = """
+import json, pathlib, re, sys
+file = pathlib.Path(__file__).with_name("comments.json")
+comments = json.loads(file.read_text())
+_, *options, = sys.argv[1:]
+path = next(one for one in options if one.startswith("https://api.example/repos/us/models/issues/"))
+if "--jq" in options:
+    (marker,) = re.findall(r'startswith\\("(.*?)"\\)', options[-1])
+    (login,) = re.findall(r'login == "(.*?)"', options[-1])
+    assert path.endswith("/7/comments")
+    own = [n for n, (who, text) in enumerate(comments) if who == login and text.startswith(marker)]
+    print(*own, sep=chr(10))
+    sys.exit()
+if (pathlib.Path(__file__).with_name("read-only")).exists():
+    sys.exit("HTTP 403")
+body = pathlib.Path(options[-1].removeprefix("body=@")).read_text(encoding="utf-8")
+if "PATCH" in options:
+    comments[int(path.rpartition("/")[2])][1] = body
+else:
+    comments.append(["github-actions[bot]", body])
+file.write_text(json.dumps(comments))
+"""
+"""Stands in for GitHub's program: comments with their authors are a file beside it."""
+
+
+@pytest.fixture
+def comments(here: Path) -> Callable[[], list[list[str]]]:
+    """The comments of the pull request; there is one of a person."""
+    (here / "bin" / "gh.py").write_text(GH)
+    program(here / "bin" / "gh", f'exec "{sys.executable}" "{here / "bin" / "gh.py"}" "$@"')
+    file = here / "bin" / "comments.json"
+    file.write_text(json.dumps([["somebody", "Nice."]]))
+    return lambda: json.loads(file.read_text())  # type: ignore[no-any-return]
 
 
 NAMES = {"sources": "my model.safetensors\n", "destination": "out dir.safetensors"}
@@ -112,6 +161,67 @@ def test_a_recipe_that_is_wrong_is_annotated(here: Path) -> None:
     codes, printed = act(here, "tag", recipe="bad.yaml", package="none", **NAMES)
     assert codes == {"Lint": 2}
     assert printed.startswith("::error file=bad.yaml,line=2,col=10,endColumn=15,title=CS010::unknown field")
+
+
+def test_a_pull_request_has_one_comment_for_each_recipe(here: Path, comments: Any) -> None:
+    codes, _ = act(here, event="pull_request", recipe="good.yaml", **NAMES)
+    assert codes == {"Install": 0, "Lint": 0, "Plan": 0, "Comment": 0}
+    (person, (author, first)) = comments()
+    assert (person, author) == (["somebody", "Nice."], "github-actions[bot]")
+    assert "### ckpt-surgery plan: <code>good.yaml</code>" in first
+    assert (here / "summary.md").read_text() in first
+    (here / "good.yaml").write_text("version: 1\nrules: [{match: 'a (.*)', to: 'c \\1'}]\n")
+    act(here, event="pull_request", recipe="good.yaml", **NAMES)
+    assert len(comments()) == 2
+    assert "c x" in comments()[1][1]
+    assert comments()[1][1].splitlines()[0] == first.splitlines()[0]
+    act(here, event="pull_request", recipe="good.yaml", **NAMES | {"destination": "$(touch hacked)"})
+    assert len(comments()) == 3
+    assert not (here / "hacked").exists()
+
+
+def test_a_comment_of_somebody_else_is_left_alone(here: Path, comments: Any) -> None:
+    act(here, event="pull_request", recipe="good.yaml", **NAMES)
+    marker = comments()[1][1].splitlines()[0]
+    (here / "bin" / "comments.json").write_text(json.dumps([["somebody", f"{marker} mine"]]))
+    act(here, event="pull_request", recipe="good.yaml", **NAMES)
+    assert comments()[0] == ["somebody", f"{marker} mine"]
+    assert len(comments()) == 2
+
+
+def test_a_plan_that_fails_is_in_the_comment(here: Path, comments: Any) -> None:
+    act(here, event="pull_request", recipe="good.yaml", **NAMES)
+    (here / "good.yaml").write_text("version: 1\nrules: [{match: nothing, to: b}]\n")
+    codes, _ = act(here, event="pull_request", recipe="good.yaml", **NAMES)
+    assert codes == {"Install": 0, "Lint": 0, "Plan": 2, "Comment": 0}
+    assert "the rule claims nothing" in comments()[1][1]
+    assert "the rule claims nothing" in (here / "summary.md").read_text()
+    (here / "good.yaml").write_text("version: 1\nrules: [{mtach: a}]\n")
+    codes, _ = act(here, event="pull_request", recipe="good.yaml", **NAMES)
+    assert codes == {"Install": 0, "Lint": 2, "Comment": 0}
+    assert "made no plan" in comments()[1][1]  # and not the plan before it
+    assert len(comments()) == 2
+
+
+def test_without_permission_the_plan_still_counts(here: Path, comments: Any) -> None:
+    (here / "bin" / "read-only").touch()
+    codes, printed = act(here, event="pull_request", recipe="good.yaml", **NAMES)
+    assert codes == {"Install": 0, "Lint": 0, "Plan": 0, "Comment": 0}
+    assert "::warning title=ckpt-surgery::" in printed
+    assert len(comments()) == 1
+
+
+@pytest.mark.parametrize("given", [{"event": "push"}, {"event": "pull_request", "comment": "false"}])
+def test_nothing_is_said_where_nobody_asked(here: Path, comments: Any, given: dict[str, str]) -> None:
+    assert "Comment" not in act(here, recipe="good.yaml", **NAMES, **given)[0]
+    assert len(comments()) == 1
+
+
+def test_a_long_plan_fits_into_a_comment(here: Path, comments: Any) -> None:
+    arrays = {f"a {i:05} ключ": np.zeros(1, np.float32) for i in range(1500)}
+    save_file(arrays, here / "my model.safetensors")
+    act(here, event="pull_request", recipe="good.yaml", options="--full", **NAMES)
+    assert 50_000 < len(comments()[1][1].encode()) < 65_536
 
 
 def test_no_input_is_a_part_of_a_script() -> None:

@@ -184,8 +184,8 @@ def recipe_options(function: F) -> F:
             multiple=True,
             metavar="RULE",
             help="A rule in place of RECIPE, also several: `s|REGEX|TEMPLATE|` for whole keys, "
-            "`s|REGEX|TEXT|g` inside keys, `drop:REGEX`, `KEY = EXPRESSION`, `add:TEMPLATE = EXPRESSION`, and "
-            "last `keep:REGEX`, which drops the rest.",
+            "`s|REGEX|TEXT|g` inside keys, `drop:REGEX`, `KEY = EXPRESSION`, `add:TEMPLATE = EXPRESSION`, "
+            "and last `keep:REGEX`, which drops the rest.",
         ),
         click.option(
             "--target",
