@@ -1,17 +1,18 @@
 """What is in a checkpoint, and how two differ: `inspect` and `diff`."""
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from ckpt_surgery.core.arguments import CheckpointLike, Size, bytes_of
-from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Choices, ChosenSource, ConvertingSource, Source, StoredType
-from ckpt_surgery.core.text import did_you_mean
+from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.engine.resources import default_memory
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.history import history_of
@@ -184,7 +185,7 @@ def diff(
     """
     forget()
     budget, tolerance = bytes_of("memory", memory), _tolerance(values, rtol, atol)
-    one, other = (_opened(given, step, item) for given in (a, b))
+    one, other = _both_opened(a, b, step, item)
     left, right = (matching(source.leaves(), match) for source in (one, other))
     check_matched(match, len(left) + len(right), {**one.leaves(), **other.leaves()})
     difference = diff_trees(left, right, _holds(one.format), _holds(other.format))
@@ -211,6 +212,39 @@ def _tolerance(values: bool, rtol: float, atol: float) -> Tolerance:
         names = " and ".join(f"`{name}`" for name, tolerance in given.items() if tolerance)
         raise UsageError(f"{names}: values are not compared", hint="Give `values=True` too.")
     return Tolerance(rtol, atol)
+
+
+def _both_opened(
+    a: CheckpointLike, b: CheckpointLike, step: int | None, item: str | None
+) -> tuple[Source, Source]:
+    """Both checkpoints. Raises UsageError that says how to name an item which only one of them has."""
+    opened_sides: list[Source] = []
+    for given, other in ((a, b), (b, a)):
+        try:
+            opened_sides.append(_opened(given, step, item))
+        except UsageError as error:
+            if item is None:
+                raise
+            example = _path_of_item(other, step, item)
+            if example is None:
+                raise
+            out = f"`item={shown(item)}`" + ("" if step is None else f" and `step={step}`")
+            hint = f"Leave out {out}, and give each by the path of its item: here {shown(example)}."
+            raise UsageError(replace(error.problems[0], hint=hint)) from None
+    one, two = opened_sides
+    return one, two
+
+
+def _path_of_item(given: CheckpointLike, step: int | None, item: str) -> str | None:
+    """The path of an item of a checkpoint; None where it cannot be opened."""
+    path = checkpoint_or_tree(given)
+    try:
+        source = _opened(given, step, item)
+    except SurgeryError:
+        return None  # neither side has the item, which the error about the first says
+    if not isinstance(path, str):
+        return None
+    return os.path.join(path, *([] if source.step is None else [str(source.step)]), item)
 
 
 def _opened(given: CheckpointLike, step: int | None, item: str | None) -> Source:

@@ -19,6 +19,7 @@ from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.histograms import histogram
 from ckpt_surgery.report.leaves import Statistics
 from tests.support import checkpoints
+from tests.support.checkpoints import quiet
 
 
 @pytest.fixture
@@ -201,3 +202,38 @@ def test_values_within_the_tolerances_are_the_same() -> None:
 def test_tolerances_that_make_no_sense(options: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         diff(TREE, TREE, **options)
+
+
+@pytest.mark.parametrize("step", [None, 1])
+@pytest.mark.parametrize("exchanged", [False, True])
+@pytest.mark.parametrize("other", ["named", "plain"])
+def test_an_item_that_one_side_lacks_is_named_by_its_path(
+    tmp_path: Path, other: str, exchanged: bool, step: int | None
+) -> None:
+    """The hint is followed: the paths that it has are compared."""
+    tree = {"w": np.ones(2)}
+    with (
+        quiet(),
+        ocp.CheckpointManager(tmp_path / "run", item_names=("state", "ema")) as run,
+        ocp.CheckpointManager(tmp_path / "named", item_names=("model",)) as named,
+    ):
+        items = {name: ocp.args.StandardSave(tree) for name in ("state", "ema")}
+        run.save(1, args=ocp.args.Composite(**items))
+        named.save(1, args=ocp.args.Composite(model=ocp.args.StandardSave(tree)))
+        ocp.PyTreeCheckpointer().save(tmp_path / "plain", tree)
+    sides = [tmp_path / "run", tmp_path / other]
+    with pytest.raises(UsageError) as caught:
+        diff(*(sides[::-1] if exchanged else sides), step=step, item="ema")
+    hint = caught.value.problems[0].hint or ""
+    assert "Leave out `item=ema`" in hint
+    assert ("`step=1`" in hint) == (step is not None)
+    path = tmp_path / "run" / "1" / "ema"
+    assert hint.endswith(f"here {path}.")
+    assert not diff(path, tmp_path / other).different
+
+
+def test_an_item_that_neither_side_has(tmp_path: Path) -> None:
+    with quiet(), ocp.CheckpointManager(tmp_path / "run", item_names=("state",)) as run:
+        run.save(1, args=ocp.args.Composite(state=ocp.args.StandardSave({"w": np.ones(2)})))
+    with pytest.raises(UsageError, match="Items with arrays: `state`"):
+        diff(tmp_path / "run", tmp_path / "run", item="ema")

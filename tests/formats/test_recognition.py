@@ -18,7 +18,8 @@ import pytest
 import tensorstore as ts
 import torch
 
-from ckpt_surgery.core.errors import SourceError
+import ckpt_surgery
+from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.formats.recognition import HEAD_BYTES, recognized, stand_in, without_arrays
 from ckpt_surgery.formats.registry import open_source
 from tests.support.checkpoints import quiet
@@ -132,7 +133,7 @@ def make(content: bytes | Callable[[Path], None], path: Path) -> Path:
 
 
 def refusal(path: Path, format: str | None = None) -> str:
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises((SourceError, UsageError)) as caught:
         open_source(os.fspath(path), format)
     return str(caught.value)
 
@@ -254,3 +255,12 @@ def test_an_item_of_json(tmp_path: Path) -> None:
     assert "is an item of JSON, without arrays" in refusal(tmp_path / "run/1/iter")
     (tmp_path / "run/1/iter/metadata").rename(tmp_path / "run/1/iter/other")
     assert "holds no arrays, only " in refusal(tmp_path / "run/1/iter")
+
+
+def test_a_checkpoint_of_json_alone_is_not_called_damaged(tmp_path: Path) -> None:
+    with quiet():
+        ocp.Checkpointer(ocp.JsonCheckpointHandler()).save(tmp_path / "json", {"a": 1})
+    with pytest.raises(UsageError, match="is an item of JSON, without arrays"):
+        open_source(str(tmp_path / "json"))
+    with pytest.raises(UsageError, match="is an item of JSON, without arrays"):
+        ckpt_surgery.verify(tmp_path / "json")

@@ -133,6 +133,8 @@ def _in_checkpoint(directory: str, root: str, step: int | None, item: str | None
     custom, handlers = about.get("custom_metadata"), about.get("item_handlers")
     metadata = custom if isinstance(custom, dict) else {}
     if is_item(directory) or isinstance(handlers, str):
+        if not is_item(directory) and not _is_tree_handler(handlers):
+            _refuse_item_without_arrays(directory)
         check_no_item(directory, item)
         return OrbaxItem(directory, root, step, None, metadata)
     name = _chosen_item(directory, handlers if isinstance(handlers, dict) else {}, item)
@@ -142,6 +144,15 @@ def _in_checkpoint(directory: str, root: str, step: int | None, item: str | None
 
 def _is_tree_handler(name: Any) -> bool:
     return isinstance(name, str) and _TREE_HANDLER.search(name) is not None
+
+
+def _refuse_item_without_arrays(directory: str) -> None:
+    """Raise UsageError for an item that holds something else, such as JSON, which is no damage."""
+    names = directory_names(directory)
+    if names.files and not names.directories:
+        json = JSON_FILE in names.files
+        kind = "is an item of JSON, without arrays" if json else f"holds no arrays, only {few(names.files)}"
+        raise UsageError(f"{shown(directory)} {kind}", hint="Name the step above it, or another item.")
 
 
 def _chosen_item(directory: str, handlers: Mapping[str, Any], wanted: str | None) -> str:
@@ -159,11 +170,7 @@ def _chosen_item(directory: str, handlers: Mapping[str, Any], wanted: str | None
         )
     name = choose_item(directory, items, wanted, present)
     if name is None:
-        files = directory_names(directory).files
-        if files and not present:
-            json = JSON_FILE in files
-            kind = "is an item of JSON, without arrays" if json else f"holds no arrays, only {few(files)}"
-            raise SourceError(f"{shown(directory)} {kind}", hint="Name the step above it, or another item.")
+        _refuse_item_without_arrays(directory)
         raise SourceError(
             f"{shown(directory)} has no item with arrays",
             hint=f"It has {quoted(present)}." if present else "It is incomplete; take another copy.",
