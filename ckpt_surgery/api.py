@@ -133,7 +133,7 @@ def apply(
     earlier run with the same arguments has written before it was ended; where there is nothing, it starts
     afresh. `verify` says what is read back before the result is published: `fast`, what was computed or
     copied, and a few bytes of each linked chunk; `full`, all values; `none`, nothing. `copy_config` says
-    whether config and tokenizer files beside the source come along into a directory of safetensors; None:
+    whether config and tokenizer files beside the source are copied into a directory of safetensors; None:
     they do where the source has a `config.json`. `engine` is `local`, threads of this process, or `dask`,
     processes of a cluster: of the one with the address `scheduler`, or of this machine, `workers` of them.
     `on_plan` is called once, before any data is read; `progress` is called after each task, from any thread.
@@ -234,7 +234,7 @@ def _recipe_to(
 def on_cluster(engine: str, scheduler: str | None) -> bool:
     """Whether a plan is to be carried out on a cluster. Raises UsageError."""
     if engine not in ENGINES:
-        raise UsageError(f"`engine`: {shown(repr(engine))} is none of: {', '.join(ENGINES)}")
+        raise UsageError(f"`engine`: {shown(repr(engine))} is not one of: {', '.join(ENGINES)}")
     if engine == LOCAL and scheduler is not None:
         raise UsageError("`scheduler` is for the engine `dask`", hint='Say so: `engine="dask"`.')
     return engine != LOCAL
@@ -251,7 +251,7 @@ def _on_cluster(request: Request, scheduler: str | None, manner: Manner) -> Resu
         )
 
     if request.dst is None and not is_plan_file(request.recipe):
-        raise UsageError("there is no destination", hint="Name the directory or file to write.")
+        raise UsageError("no destination is given", hint="Name the directory or file to write.")
     request = with_recipe(request) if not is_plan_file(request.recipe) else request
     cluster = clusters.Cluster(scheduler, request.workers or default_workers())
     with clusters.saved_for(request, document) as saved:
@@ -287,7 +287,7 @@ def _applied(
     """Plan, or open a saved plan; check; carry out."""
     started = time.monotonic()
     if dst is None:
-        raise UsageError("there is no destination", hint="Name the directory or file to write.")
+        raise UsageError("no destination is given", hint="Name the directory or file to write.")
     with signals.interruptible():
         where = publication(dst, dst_step, dst_item)
         prepared = sampled(prepared_for(where, inputs, beside, prepare, manner.overwrite))

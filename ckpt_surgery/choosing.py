@@ -70,7 +70,7 @@ def chosen(
     if to not in models.layouts():
         known = models.layouts()
         raise UsageError(
-            f"`to`: there is no layout `{shown(to)}`{did_you_mean(to, known)}",
+            f"`to`: not a layout: `{shown(to)}`{did_you_mean(to, known)}",
             hint=f"There are {', '.join(known)}.",
             code=Code.WRONG_VALUE,
         )
@@ -82,12 +82,12 @@ def chosen(
     layout = model.layout(to)
     if layout is None:
         raise UsageError(
-            f"there is no recipe for {model.title} to the layout {to}",
+            f"no recipe converts {model.title} to the layout {to}",
             hint=f"It has {', '.join([one.name for one in model.layouts])}.",
         )
     if not _holds(source, model.key):
         raise UsageError(
-            f"{shown(path)} has not the names of Hugging Face: no key matches `{model.key}`",
+            f"{shown(path)} does not have the names of Hugging Face: no key matches `{model.key}`",
             hint=f"Layouts are converted from there and to there: convert it to the layout {HF} first.",
         )
     return Choice(model, layout, layout.there.recipe, _set(layout.there, given))
@@ -227,7 +227,7 @@ def _model(path: str, source: Source, given: PathLike | None) -> Model:
     if model is None:
         known = [one for model in models.MODELS for one in model.model_types]
         raise UsageError(
-            f"there is no recipe for the model_type `{shown(str(kind.value))}`, as {kind.origin} says"
+            f"no recipe converts the model_type `{shown(str(kind.value))}`, as {kind.origin} says"
             f"{did_you_mean(str(kind.value), known)}",
             hint=f"There are recipes for {', '.join(known)}.",
         )

@@ -82,7 +82,7 @@ def applied_on_cluster(
     """
     started = time.monotonic()
     if saved.destination.path is None:
-        raise UsageError("there is no destination", hint="Name the directory or file to write.")
+        raise UsageError("no destination is given", hint="Name the directory or file to write.")
     where = publication(saved.destination.path, saved.destination.step, saved.destination.item)
     parts = shard_places.parts_of(where)
     with signals.interruptible(), _client(cluster) as client, parts.held() as notices:
@@ -253,7 +253,7 @@ def do_shard(
         head = head_of(parts)
         if head is None or head.run != run:
             raise SourceError(
-                f"{shown(parts.place)}: there are no parts of this run",
+                f"{shown(parts.place)}: it has no parts of this run",
                 hint="The destination must be at the same path or URL on all machines.",
             )
         given: dict[str, object] = {"memory": memory, "workers": 1, "allow_hooks": allow_hooks}

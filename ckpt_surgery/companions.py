@@ -1,4 +1,4 @@
-"""Config and tokenizer files beside a source: they come along into a directory of safetensors."""
+"""Config and tokenizer files beside a source: they are copied into a directory of safetensors."""
 
 import copy
 import json
@@ -67,7 +67,7 @@ def companions_of(prepared: Prepared, wanted: Wanted) -> tuple[Companion, ...]:
         return _kept(prepared) if wanted.copied is None else ()
     if not possible:
         raise UsageError(
-            "config files come along into directories of safetensors only",
+            "config files are copied only into directories of safetensors",
             hint='Leave out `copy_config=True`, or name a directory and write `format="safetensors"`.',
         )
     place = _place(prepared.sources)

@@ -171,4 +171,4 @@ def _missing(loaded: LoadedConfig, places: Mapping[str, str | None]) -> Iterator
                 "A model is the path of a directory, from here or from the file's directory; nothing is "
                 "downloaded."
             )
-            yield Finding(path, f"there is no model `{shown(model)}`", hint, code=Code.WRONG_VALUE)
+            yield Finding(path, f"not a model: `{shown(model)}`", hint, code=Code.WRONG_VALUE)

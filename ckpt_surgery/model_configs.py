@@ -152,4 +152,4 @@ def _of_head(config: Mapping[str, Any], arrays: Mapping[str, Leaf]) -> Iterator[
             yield Contradiction((*path, "tie_word_embeddings"), True, None, why)
         causal = any(str(one).endswith("ForCausalLM") for one in holder.get("architectures") or ())
         if tied is False and head is None and causal:
-            yield Contradiction((*path, "tie_word_embeddings"), False, None, "there is no `lm_head.weight`")
+            yield Contradiction((*path, "tie_word_embeddings"), False, None, "`lm_head.weight` is missing")

@@ -36,7 +36,7 @@ HINT = "Nothing was published. Run again; if it happens twice, test the memory a
 def verify_mode(text: Verify | str) -> Verify:
     """The mode of that name. Raises UsageError."""
     if text not in list(Verify):
-        raise UsageError(f"`verify`: {shown(repr(text))} is none of: {', '.join(Verify)}")
+        raise UsageError(f"`verify`: {shown(repr(text))} is not one of: {', '.join(Verify)}")
     return Verify(text)
 
 

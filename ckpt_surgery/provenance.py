@@ -24,7 +24,7 @@ from ckpt_surgery.language.scope import CONFIG, CONFIGS
 from ckpt_surgery.opening import in_memory, on_disk
 from ckpt_surgery.report.history import RECORD, own_metadata
 
-NO_RECORD = f"the entry `{RECORD}` of the custom metadata is no record of a conversion; it is replaced"
+NO_RECORD = f"the entry `{RECORD}` of the custom metadata is not the record of a conversion; it is replaced"
 
 
 # --- reading ----------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ def configs_of(sources: Mapping[str, Source], given: str | None = None) -> Confi
 
 def _config(name: str, source: Source, given: str | None = None) -> Config:
     if given is not None:
-        return Config(name, f"there is no {shown(given)}", lambda: list(_layers(source, given)))
+        return Config(name, f"{shown(given)} does not exist", lambda: list(_layers(source, given)))
     if in_memory(source):
         return Config(name, f"{source.path} is in memory, where no config is beside it", list)
     absent = f"there is no {os.path.basename(config_place(source.path))} beside {shown(source.path)}"

@@ -256,7 +256,7 @@ def _companion(entry: Mapping[str, Any]) -> Copied:
 
 def _integer(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no number of anything")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 

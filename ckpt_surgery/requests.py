@@ -232,13 +232,13 @@ _COLLAPSED = re.compile(r"(s3|gs|file):/(?!/)")
 
 def _link_mode(mode: str) -> LinkMode:
     if mode not in list(LinkMode):
-        raise UsageError(f"`link_mode`: {shown(repr(mode))} is none of: {', '.join(LinkMode)}")
+        raise UsageError(f"`link_mode`: {shown(repr(mode))} is not one of: {', '.join(LinkMode)}")
     return LinkMode(mode)
 
 
 def _uint16(value: str) -> str:
     if value not in (known := ("keep", "bfloat16")):
-        raise UsageError(f"`uint16`: {shown(repr(value))} is none of: {', '.join(known)}")
+        raise UsageError(f"`uint16`: {shown(repr(value))} is not one of: {', '.join(known)}")
     return value
 
 

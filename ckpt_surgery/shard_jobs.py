@@ -73,7 +73,7 @@ def joined_job(saved: SavedRequest, count: int, overwrite: bool, launcher: str =
     something is at the destination that is not to be replaced; and what `opened_again` raises.
     """
     if saved.destination.path is None:
-        raise UsageError("there is no destination", hint="Name the directory or file to write.")
+        raise UsageError("no destination is given", hint="Name the directory or file to write.")
     where = publication(saved.destination.path, saved.destination.step, saved.destination.item)
     shard_places.check_format(where, saved.destination.format)
     parts = shard_places.parts_of(where)
@@ -136,7 +136,7 @@ def check_head(head: Head, parts: LocalParts | ObjectParts, prepared: Prepared, 
     elif head.count != count:
         raise UsageError(
             f"{where}: the plan is being carried out in {head.count} shards, not {count}",
-            hint=f"Use the same number, or remove that directory to begin anew with {count}.",
+            hint=f"Use the same number, or remove that directory to start again with {count}.",
         )
     elif head.identity.get("sources") != identity["sources"]:
         found = changes_between(head.identity.get("sources"), identity["sources"])
@@ -148,7 +148,7 @@ def check_head(head: Head, parts: LocalParts | ObjectParts, prepared: Prepared, 
         return
     raise UsageError(
         f"{where}: holds parts of {reason}",
-        hint="Finish that one with `commit`, or remove the directory to begin anew.",
+        hint="Finish that one with `commit`, or remove the directory to start again.",
     )
 
 
@@ -177,7 +177,7 @@ def carried_out(job: Job, index: int, verify: Verify, progress: Callable[[Progre
     job.parts.sync()
     if head_of(job.parts) != job.head:
         raise StorageError(
-            f"{shown(job.parts.place)} was removed, or begun anew, while the shard was written",
+            f"{shown(job.parts.place)} was removed, or started again, while the shard was written",
             hint="Nothing of it is published. Run it again if the result is not there.",
         )
     return job.parts.put(done_name(index), part_bytes(part))

@@ -74,7 +74,7 @@ def apply_shard(
     saved = saved_request(request)
     if saved is None:
         raise UsageError(
-            f"{shown(str(plan))} is no saved plan, and only a saved plan has shards",
+            f"{shown(str(plan))} is not a saved plan, and only a saved plan has shards",
             hint="Save the plan of the recipe first, once for all shards.",
         )
     if request.link_mode is not None:
@@ -168,7 +168,7 @@ def _check_committed(where: Publication, rolled: tuple[str, ...]) -> None:
     if rolled or any("shards" in record.document for record in shard_places.records_at(where.place)):
         return
     raise UsageError(
-        f"{shown(where.place)}: there are no parts to put together",
+        f"{shown(where.place)}: it has no parts to put together",
         hint="Carry out the shards of a saved plan first.",
     )
 

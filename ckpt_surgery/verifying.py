@@ -62,7 +62,7 @@ def verify(
     SourceError where the path holds no known format, and StorageError where the record cannot be written.
     """
     if mode not in list(Depth):
-        raise UsageError(f"`mode`: {shown(repr(mode))} is none of: {', '.join(Depth)}")
+        raise UsageError(f"`mode`: {shown(repr(mode))} is not one of: {', '.join(Depth)}")
     if sample is not None:
         check_share(sample)
         if mode != Depth.VALUES:

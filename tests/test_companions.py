@@ -170,7 +170,7 @@ def test_a_tree_in_memory_has_no_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "options", "told"),
     [
-        (FILES, {"format": "orbax"}, "config files come along into directories of safetensors only"),
+        (FILES, {"format": "orbax"}, "config files are copied only into directories of safetensors"),
         ({}, {"format": "safetensors"}, "no config or tokenizer files lie beside the source"),
     ],
 )
@@ -288,7 +288,7 @@ def test_the_summary_and_the_documents_have_the_files(
     made(files={"config.json": b"{}", "vocab.txt": b"a"})
     monkeypatch.chdir(tmp_path)
     done = run("convert", "src", "d", "--format=safetensors", "--json", "d.json", "--report", "d.html")
-    assert "came along: config.json, vocab.txt (from src)\n" in done.stdout
+    assert "copied beside the weights: config.json, vocab.txt (from src)\n" in done.stdout
     assert json.loads(Path("d.json").read_text())["companions"] == [
         {"file": "config.json", "source": "src/config.json", "size": 2},
         {"file": "vocab.txt", "source": "src/vocab.txt", "size": 1},

@@ -65,7 +65,7 @@ def test_the_format_that_the_caller_names_is_taken(archive: Path) -> None:
     assert inspect(archive, format="npz").format == "npz"
     with pytest.raises(SourceError, match="was to be read as orbax, but looks like npz"):
         inspect(archive, format="orbax")
-    with pytest.raises(UsageError, match=r"There is no format `npzz`; did you mean `npz`\?"):
+    with pytest.raises(UsageError, match=r"Not a format: `npzz`; did you mean `npz`\?"):
         inspect(archive, format="npzz")
 
 

@@ -220,8 +220,8 @@ def test_models_are_looked_up_here_and_beside_the_configuration(
     config = save_config(directory / "configs/merge.yaml", linear("math", "code"))
     messages = problems(config, RecipeError)
     assert [message.partition(" ")[2] for message in messages] == [
-        "there is no model `math`",
-        "there is no model `code`",
+        "not a model: `math`",
+        "not a model: `code`",
     ]
     monkeypatch.chdir(directory)
     assert [source.path for source in ckpt_surgery.plan_merge(config).inputs] == ["math", "code"]
@@ -236,7 +236,7 @@ def test_an_adapter_is_refused_by_name(directory: Path) -> None:
 def test_layers_have_to_be_there(directory: Path) -> None:
     config = save_config(directory / "merge.yaml", passthrough(("math", 0, 2), ("code", 1, 4)))
     (message,) = problems(config)
-    assert message.endswith("layer 3 is not there: `code` has layers 0 to 2")
+    assert message.endswith("layer 3 does not exist: `code` has layers 0 to 2")
 
 
 def test_other_vocabularies_are_refused(directory: Path) -> None:

@@ -157,7 +157,7 @@ def test_nothing_is_read_where_nothing_is_asked_for(
     before_verification(lambda product: flip(data_files(product)[0], 2000))
     result = doubled("out", verify="none")
     assert (result.verified.bytes_read, result.verified.bytes_not_read) == (0, 516800)
-    with pytest.raises(UsageError, match="`verify`: 'some' is none of: fast, full, none"):
+    with pytest.raises(UsageError, match="`verify`: 'some' is not one of: fast, full, none"):
         doubled("other", verify="some")
 
 

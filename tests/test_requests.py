@@ -108,7 +108,7 @@ def test_none_is_the_default() -> None:
     [
         ({"memory": "much"}, "`memory`: `much` is not a size"),
         ({"shard_size": "much"}, "`shard_size`: `much` is not a size"),
-        ({"link_mode": "symlink"}, "`link_mode`: 'symlink' is none of: auto, reflink, hardlink, copy"),
+        ({"link_mode": "symlink"}, "`link_mode`: 'symlink' is not one of: auto, reflink, hardlink, copy"),
         ({"set": ["n=1", "n=2"]}, "the param `n` is given more than once"),
     ],
 )

@@ -278,7 +278,7 @@ def test_the_destination_s_name_has_to_go_with_the_format(model: Path, tmp_path:
 
 def test_a_plan_without_a_destination_needs_one(model: Path, tmp_path: Path) -> None:
     api.plan(None, model, out=tmp_path / "plan.json")
-    with pytest.raises(UsageError, match="there is no destination"):
+    with pytest.raises(UsageError, match="no destination is given"):
         api.apply(tmp_path / "plan.json")
 
 
@@ -460,9 +460,9 @@ WRONG: list[tuple[str, object, str]] = [
     ("inputs.0.path", "/a\0b", "saved.inputs[0].path: '/a\\x00b' is not an absolute path"),
     ("inputs.0.path", "/nowhere/x", "/nowhere/x does not exist"),
     ("inputs.0.step", -1, "saved.inputs[0].step: Expected `int` >= 0"),
-    ("inputs.0.format", "pickle", "There is no format `pickle`"),
+    ("inputs.0.format", "pickle", "Not a format: `pickle`"),
     ("inputs.0.step", 3, "no steps or items"),
-    ("inputs.0.name", "sauce", "outputs[0].value: there is no source `source`; did you mean `sauce`?"),
+    ("inputs.0.name", "sauce", "outputs[0].value: not a source: `source`; did you mean `sauce`?"),
     ("destination.path", "out", "saved.destination.path: 'out' is not an absolute path"),
     ("destination.path", "", "saved.destination.path: '' is not an absolute path"),
     ("destination.path", "/a\0b", "saved.destination.path: '/a\\x00b' is not an absolute path"),
@@ -475,7 +475,7 @@ WRONG: list[tuple[str, object, str]] = [
     ("recipe.sha256", "f" * 63, "saved.recipe.sha256: Expected `str` matching regex"),
     ("recipe.hooks", {"file": "hooks.py", "sha256": "0" * 64}, "saved.recipe.hooks.file: 'hooks.py' is not"),
     ("rules.0.line", 2**31, "saved.rules[0].line: Expected `int` <= "),
-    ("destination.format", "pickle", "There is no format `pickle`"),
+    ("destination.format", "pickle", "Not a format: `pickle`"),
     ("destination.format", "torch", "The format `torch` can be read but not written"),
     ("destination.zarr", 4, "saved.destination.zarr: Invalid enum value 4"),
     ("destination.link_mode", "symlink", "saved.destination.link_mode: Invalid enum value 'symlink'"),
@@ -490,15 +490,23 @@ WRONG: list[tuple[str, object, str]] = [
     ("shared", [["transpose", {}]], "saved.shared[0]: `transpose` does not take 0 arrays"),
     ("warnings", [3], "saved.warnings[0]: Expected `str`, got `int`"),
     ("dropped.0.key", "bb", "saved.dropped[0].key: `source` has no leaf `bb`"),
-    ("dropped.0.source", "s", "saved.dropped[0].source: there is no source `s`"),
+    ("dropped.0.source", "s", "saved.dropped[0].source: not a source: `s`"),
     ("dropped.0.rule", 9, "saved.dropped[0].rule: there are 3 rules, none has the number 9"),
     ("outputs.0.rule", 3, "saved.outputs[0].rule: there are 3 rules, none has the number 3"),
     ("outputs.0.rule", -1, "saved.outputs[0].rule: Expected `int` >= 0"),
     ("outputs.0.key", [], "saved.outputs[0].key: Expected `array` of length >= 1"),
     ("outputs.1.key", ["c", "kernel"], "saved.outputs[1].key: `c/kernel` occurs twice"),
     ("outputs.1.key", ["c", "kernel", "x"], "`c/kernel` would be both a leaf and the container of"),
-    ("outputs.0.list_indices", [0], "saved.outputs[0].list_indices: component 0 of the key is no list index"),
-    ("outputs.0.list_indices", [7], "saved.outputs[0].list_indices: component 7 of the key is no list index"),
+    (
+        "outputs.0.list_indices",
+        [0],
+        "saved.outputs[0].list_indices: component 0 of the key is not a list index",
+    ),
+    (
+        "outputs.0.list_indices",
+        [7],
+        "saved.outputs[0].list_indices: component 7 of the key is not a list index",
+    ),
     ("outputs.0.kind", "tensor", "saved.outputs[0].kind: Invalid enum value 'tensor'"),
     ("outputs.0.kind", "empty", "saved.outputs[0].kind: the value is an array, which is not empty"),
     ("outputs.0.kind", "prng_key", "saved.outputs[0].prng_impl: prng_key needs it"),
@@ -517,8 +525,8 @@ WRONG: list[tuple[str, object, str]] = [
     ("outputs.2.chunks", [30, 0], "saved.outputs[2].chunks[1]: Expected `int` >= 1"),
     ("outputs.2.block", [30, 39], "saved.outputs[2].block: [30, 39] is not made of whole chunks of [30, 40]"),
     ("outputs.2.block", None, "saved.outputs[2].block: one length for each of 2 axes is needed"),
-    ("outputs.2.value", 0, "saved.outputs[2].value: there is no shared value 0"),
-    ("outputs.2.value.0", "binery", "saved.outputs[2].value: there is no function `binery`"),
+    ("outputs.2.value", 0, "saved.outputs[2].value: not a shared value: 0"),
+    ("outputs.2.value.0", "binery", "saved.outputs[2].value: not a function: `binery`"),
     ("outputs.2.value.1.op", "<", "saved.outputs[2].dtype: the value is bool, not float32"),
     (
         "outputs.2.value.1.right",
@@ -530,7 +538,7 @@ WRONG: list[tuple[str, object, str]] = [
         [1],
         "saved.outputs[2].value: `right` of `binary` has to be a number or None",
     ),
-    ("outputs.2.value.2.0", "leaf", "saved.outputs[2].value: there is no function `leaf`"),
+    ("outputs.2.value.2.0", "leaf", "saved.outputs[2].value: not a function: `leaf`"),
 ]
 
 

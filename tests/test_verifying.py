@@ -99,7 +99,7 @@ def test_progress_ends_with_everything(written: Callable[..., Path]) -> None:
 
 
 def test_what_is_asked_for_is_checked(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="`mode`: 'slow' is none of: values, fast, full"):
+    with pytest.raises(UsageError, match="`mode`: 'slow' is not one of: values, fast, full"):
         ckpt_surgery.verify(tmp_path, mode="slow")
     with pytest.raises(UsageError, match="does not exist"):
         ckpt_surgery.verify(tmp_path / "nothing")

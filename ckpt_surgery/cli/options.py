@@ -49,7 +49,7 @@ def _known_format(ctx: click.Context, param: click.Parameter, value: str | None)
 
 def _one_of(names: Sequence[str], ctx: click.Context, param: click.Parameter, value: str) -> str:
     if value not in names:
-        raise click.BadParameter(f"`{value}` is none of: {', '.join(names)}", ctx, param)
+        raise click.BadParameter(f"`{value}` is not one of: {', '.join(names)}", ctx, param)
     return value
 
 
@@ -312,7 +312,7 @@ def copy_config_option(function: F) -> F:
     return click.option(
         "--copy-config/--no-copy-config",
         default=None,
-        help="Whether config and tokenizer files beside SRC come along into a directory of safetensors. "
+        help="Whether config and tokenizer files beside SRC are copied into a directory of safetensors. "
         "[default: where SRC has a config.json]",
     )(function)
 

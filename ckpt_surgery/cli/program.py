@@ -80,7 +80,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
-            ctx.fail(f"There is no command `{shown(name)}`{did_you_mean(name, known)}")
+            ctx.fail(f"Not a command: `{shown(name)}`{did_you_mean(name, known)}")
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -157,4 +157,4 @@ def _companions_lines(result: "Result", width: int) -> Iterator["Text"]:
     if result.companions:
         names = ", ".join(shown(one.name) for one in result.companions)
         source = shown(os.path.dirname(result.companions[0].source) or os.curdir)
-        yield from sentence(f"came along: {names} (from {source})", width)
+        yield from sentence(f"copied beside the weights: {names} (from {source})", width)

@@ -12,7 +12,7 @@ def index_flaws(key: Key) -> Iterator[str]:
     for part, in_sequence in zip(key.names, key.sequences, strict=True):
         if in_sequence and not _is_index(part):
             index = f"the list index `{shown(part)}`"
-            yield f"`{shown(key.printed)}` has {index}, which is no decimal number; rename it."
+            yield f"`{shown(key.printed)}` has {index}, which is not a decimal number; rename it."
 
 
 def _is_index(text: str) -> bool:

@@ -25,7 +25,7 @@ def _rules(*rules: str, before: str = "") -> str:
 EXPLANATIONS: Mapping[Code, Explanation] = {
     Code.UNREADABLE: Explanation(
         "The recipe cannot be read",
-        "There is no such file, it is no text in UTF-8, it is larger than a recipe can be, or it does not "
+        "The file does not exist, is not text in UTF-8, is larger than a recipe can be, or does not "
         "hold a mapping of fields. A name that starts with @ is that of a recipe of the package; "
         "`ckpt-surgery recipes` lists those.",
         "- match: step\n",
@@ -56,7 +56,7 @@ EXPLANATIONS: Mapping[Code, Explanation] = {
         _rules("{match: step, drop: true, match: epoch}"),
     ),
     Code.UNKNOWN_FIELD: Explanation(
-        "There is no such field",
+        "A field that does not exist",
         "The recipe language has no field of this name here; it may be misspelt, or belong elsewhere. A "
         "rule renames with `match` and `to`, and computes with `value`. `ckpt-surgery schema` prints a JSON"
         " Schema with which editors complete and check fields.",
@@ -132,7 +132,7 @@ EXPLANATIONS: Mapping[Code, Explanation] = {
         _rules("{match: 'layers/${layer}/.*', drop: true}"),
     ),
     Code.TEMPLATE: Explanation(
-        "A template is not one, or gives no key",
+        "A template is wrong, or makes an empty key",
         "A template is a key with `\\1` or `\\g<name>` for groups of the match and `${…}` for expressions. "
         "No component between slashes can be empty; a dollar sign is written `$$` and a backslash `\\\\`.",
         _rules("{match: step, to: 'a//b'}"),
@@ -151,7 +151,7 @@ EXPLANATIONS: Mapping[Code, Explanation] = {
         _rules("{match: step, value: y + 1}"),
     ),
     Code.UNKNOWN_FUNCTION: Explanation(
-        "There is no such function",
+        "A function that does not exist",
         "It is misspelt, or belongs to another library. The reference lists all functions; the user's own "
         "are called as `hooks.name(…)`.",
         _rules("{match: '.*/kernel', value: tranpose(x)}"),
@@ -234,7 +234,7 @@ EXPLANATIONS: Mapping[Code, Explanation] = {
         ),
     ),
     Code.NOT_AN_ARRAY: Explanation(
-        "A value that is no array",
+        "A value that is not an array",
         "Strings, random keys and empty nodes can be kept, renamed, dropped or filled, but no expression "
         "can compute with them. A `value` gives an array or a number. Objects of a tree in memory that are "
         "neither arrays of JAX or NumPy nor numbers or texts can only be dropped.",
@@ -294,7 +294,7 @@ EXPLANATIONS: Mapping[Code, Explanation] = {
     Code.CHANGED: Explanation(
         "What was decided before does not hold any more",
         "A saved plan, or a run that is to be resumed, belongs to a recipe, options and checkpoints as they"
-        " were. Make the plan again, or start anew.",
+        " were. Make the plan again, or start from the beginning.",
         "$ ckpt-surgery apply other.yaml SRC DST --resume\n",
     ),
     Code.USAGE: Explanation(

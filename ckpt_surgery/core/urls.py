@@ -52,7 +52,7 @@ def checked(text: str) -> str:
     key = key.strip("/")
     if not bucket or not key:
         raise UsageError(
-            f"{shown(text)} names no path in a bucket",
+            f"{shown(text)} does not name a path in a bucket",
             hint=f"Write it as `{scheme}://BUCKET/PATH`; a checkpoint is never a whole bucket.",
         )
     if any(part in ("", ".", "..") for part in key.split("/")):
@@ -67,7 +67,7 @@ def _local(text: str, rest: str) -> str:
     host, slash, path = rest.partition("/")
     if host not in ("", "localhost") or not slash:
         raise UsageError(
-            f"{shown(text)} names no file of this machine",
+            f"{shown(text)} does not name a file on this machine",
             hint="Write three slashes before an absolute path: `file:///path`.",
         )
     return unquote(f"/{path}", errors="surrogateescape")

@@ -187,7 +187,7 @@ def named(name: str) -> Format:
     known = formats()
     if name not in known:
         raise UsageError(
-            f"There is no format `{name}`{did_you_mean(name, known)}", hint=f"Known: {', '.join(known)}."
+            f"Not a format: `{name}`{did_you_mean(name, known)}", hint=f"Known: {', '.join(known)}."
         )
     return known[name]
 
@@ -245,7 +245,7 @@ def _unknown(path: str) -> SourceError:
     if inside:
         listed = "; ".join(f"{', '.join(names)} ({name})" for name, names in inside.items())
         return SourceError(
-            f"{shown(path)} is no checkpoint itself, but holds some: {listed}", hint="Name one of them."
+            f"{shown(path)} is not a checkpoint itself, but holds some: {listed}", hint="Name one of them."
         )
     return SourceError(
         f"{shown(path)} is not a checkpoint of a known format",

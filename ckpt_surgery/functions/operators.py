@@ -59,7 +59,7 @@ class Binary(Elementwise):
 
     def __post_init__(self) -> None:
         if self.op not in _BINARY and self.op not in _COMPARISONS:
-            raise FunctionError(f"there is no operator `{self.op}`")
+            raise FunctionError(f"not an operator: `{self.op}`")
 
     def operands(self) -> tuple[Number | None, ...]:
         return (self.left, self.right)
@@ -144,7 +144,7 @@ class Unary(Elementwise):
 
     def __post_init__(self) -> None:
         if self.op not in _UNARY:
-            raise FunctionError(f"there is no operator `{self.op}`")
+            raise FunctionError(f"not an operator: `{self.op}`")
 
     def operands(self) -> tuple[Number | None, ...]:
         return (self.x,)

@@ -105,9 +105,7 @@ class NodeReader:
         match document:
             case int() if type(document) is int:
                 if not 0 <= document < len(self._shared):
-                    raise FunctionError(
-                        f"there is no shared value {document}; {len(self._shared)} come before it"
-                    )
+                    raise FunctionError(f"not a shared value: {document}; {len(self._shared)} come before it")
                 return self._shared[document]
             case ["leaf", str(source), str(key)]:
                 if (source, key) not in self._reads:
@@ -121,7 +119,7 @@ class NodeReader:
 
     def _leaf(self, source: str, key: str) -> Leaf:
         if source not in self._listings:
-            raise FunctionError(f"there is no source `{shown(source)}`{did_you_mean(source, self._listings)}")
+            raise FunctionError(f"not a source: `{shown(source)}`{did_you_mean(source, self._listings)}")
         leaf = self._listings[source].get(key)
         if leaf is None:
             raise FunctionError(f"`{shown(source)}` has no leaf `{shown(key)}`")
@@ -129,7 +127,7 @@ class NodeReader:
 
     def _applied(self, kind: str, fields: Mapping[str, Any], inputs: Sequence[Node]) -> Apply:
         if kind not in self._kinds:
-            raise FunctionError(f"there is no function `{shown(kind)}`{did_you_mean(kind, self._kinds)}")
+            raise FunctionError(f"not a function: `{shown(kind)}`{did_you_mean(kind, self._kinds)}")
         function = function_of(self._kinds[kind], fields, self._external)
         if not function.takes(len(inputs)):
             raise FunctionError(f"`{kind}` does not take {len(inputs)} arrays")

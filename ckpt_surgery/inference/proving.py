@@ -22,7 +22,7 @@ def structure_problems(plan: Plan, findings: Findings, target: Mapping[str, Leaf
         problems.append(f"the draft does not make {_few(missing)}")
     more = [key for key in steps if key not in target]
     if more:
-        problems.append(f"the draft makes {_few(more)}, which the target has not")
+        problems.append(f"the draft makes {_few(more)}, which the target does not have")
     sources = {one.target: set(one.sources) for one in findings.formations}
     for key in wanted:
         if key in steps:

@@ -192,7 +192,7 @@ class Configs(Lookup):
         if isinstance(key, str) and key in self.by_source:
             return self.by_source[key]
         guess = did_you_mean(key, self.by_source) if isinstance(key, str) else ""
-        raise FunctionError(f"there is no source {key!r}, so it has no config{guess}", code=Code.NO_ENTRY)
+        raise FunctionError(f"no source is called {key!r}, so it has no config{guess}", code=Code.NO_ENTRY)
 
     def has(self, key: object) -> bool:
         """Whether this source has a config."""
@@ -210,6 +210,6 @@ def reached(holder: Any, key: object) -> Any:
     return MISSING if value is None else value
 
 
-NOTHING = Config("config", "there is no config here", lambda: ())
+NOTHING = Config("config", "no config can be read here", lambda: ())
 """Config used where there is no checkpoint."""
 NO_CONFIGS = Configs({})

@@ -12,10 +12,10 @@ EVERYWHERE = (TARGET, SOURCES, CONFIG, CONFIGS)
 
 
 MEANINGS: Mapping[str, str] = {
-    "x": "`x` is the leaf that a `match` or `fill` rule claimed; there is none here",
+    "x": "`x` is the leaf that a `match` or `fill` rule claimed, and no leaf is claimed here",
     "xs": "`xs` is the list of leaves that share one `to`; only values of a `match` rule with `to` have it",
-    "key": "`key` is the key that a rule claimed; there is none here",
-    "g": "`g` holds the groups of a regular expression; there is none here",
+    "key": "`key` is the key that a rule claimed, and no leaf is claimed here",
+    "g": "`g` holds the groups of a regular expression, and this place has none",
 }
 """Names that depend on the rule, with the message for a place where they have no value."""
 

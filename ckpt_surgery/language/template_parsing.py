@@ -51,7 +51,7 @@ def _stray(text: str, at: int) -> ExpressionError:
     if text[at] == "$":
         group = re.match(r"\$(\d+)", text[at:])
         if group is not None:
-            return TemplateError(f"`{group[0]}` is no group; write `\\{group[1]}`", at, at + group.end())
+            return TemplateError(f"`{group[0]}` is not a group; write `\\{group[1]}`", at, at + group.end())
         return TemplateError("a dollar sign is written `$$`; `${…}` inserts an expression", at, at + 1)
     escape = text[at : at + 2]
     return TemplateError(
@@ -74,7 +74,7 @@ def _named_group(name: str, start: int, end: int) -> GroupReference:
     if name.isascii() and name.isdigit() and len(name) <= 4:
         return GroupReference(int(name), start, end)
     if not name.isidentifier():
-        raise TemplateError(f"`\\g<{name}>` names no group", start, end)
+        raise TemplateError(f"`\\g<{name}>` does not name a group", start, end)
     return GroupReference(name, start, end)
 
 
@@ -153,7 +153,7 @@ def check_groups(expression: Expression, pattern: regex.Pattern[str] | None) -> 
 
 def _group_flaws(group: int | str, pattern: regex.Pattern[str] | None, start: int, end: int) -> list[Flaw]:
     if pattern is None:
-        message = f"there is no regular expression here that could have a group {group!r}"
+        message = f"no regular expression here could have a group {group!r}"
         return [Flaw(message, start, end, Code.NO_GROUP)]
     if group in pattern.groupindex or (isinstance(group, int) and 0 <= group <= pattern.groups):
         return []

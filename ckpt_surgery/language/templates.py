@@ -269,7 +269,7 @@ def _expanded(piece: TextPiece, match: regex.Match[str] | None, scope: Scope) ->
 
 def _of_group(group: int | str, match: regex.Match[str] | None, piece: GroupReference | Inserted) -> _Run:
     if match is None:
-        message = f"there is no match that could have a group {group!r}"
+        message = f"no match could have a group {group!r}"
         raise TemplateError(message, piece.start, piece.end, code=Code.NO_GROUP)
     try:
         text, origin = match[group], match.start(group)

@@ -86,7 +86,7 @@ def gathered(series: Series) -> tuple[Array, ...]:
     assert series.places is not None
     missing = next(i for i, place in enumerate((*series.places, -1)) if i != place)
     raise FunctionError(
-        f"there is no leaf at place {missing}; `by` gives {_shortened(series.places)}",
+        f"no leaf is at place {missing}; `by` gives {_shortened(series.places)}",
         hint="If that is intended, say what fills the gaps: stack(xs, fill=0.0).",
     )
 

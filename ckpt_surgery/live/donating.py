@@ -59,7 +59,7 @@ def deletions_named(target: LiveTree) -> Iterator[None]:
             outcomes.add(
                 error,
                 f"already deleted of the target: {few_keys(gone)}; {left}",
-                "Make the target anew before you use it again.",
+                "Make the target again before you use it.",
             )
         raise
 

@@ -69,7 +69,7 @@ def _sharding(value: Any, path: Path) -> Any:
     if isinstance(value, PartitionSpec):
         return _over_mesh_in_use(value, path)
     if not isinstance(value, Sharding):
-        raise UsageError(f"`shardings` has {_type_of(value)}{_at(path)}, which is no sharding", hint=TAKEN)
+        raise UsageError(f"`shardings` has {_type_of(value)}{_at(path)}, which is not a sharding", hint=TAKEN)
     if isinstance(value, NamedSharding) and isinstance(value.mesh, AbstractMesh):
         raise UsageError(
             f"`shardings` has a sharding{_at(path)} over an AbstractMesh, which names no devices",

@@ -78,7 +78,9 @@ def _rule(rule: Any, mesh: Any) -> tuple[regex.Pattern[str], Any]:
         case (str(text), PartitionSpec() as spec):
             pass
         case _:
-            message = f"`shardings` has the rule {shown(abridged(rule))}: it is no regex with a PartitionSpec"
+            message = (
+                f"`shardings` has the rule {shown(abridged(rule))}: it is not a regex with a PartitionSpec"
+            )
             raise UsageError(message, hint=WANTED)
     sharding = over(mesh, spec, _named(text))
     try:

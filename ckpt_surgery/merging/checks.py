@@ -36,7 +36,7 @@ def findings(config: MergeConfig) -> Iterator[Finding]:
     if method is None:
         known = ", ".join(sorted(METHODS))
         guess = did_you_mean(config.merge_method, METHODS) or f"; known are {known}"
-        message = f"there is no method `{shown(config.merge_method)}`{guess}"
+        message = f"not a method: `{shown(config.merge_method)}`{guess}"
         yield Finding(("merge_method",), message, code=Code.WRONG_VALUE)
     yield from _one_of_both(config)
     for path, parameters in all_parameters(config):

@@ -146,7 +146,7 @@ def _misfit(output: Output) -> Iterator[Finding]:
     first, *others = output.inputs
     for one in output.inputs:
         if one.leaf.spec is None:
-            yield Finding(one.part.path, f"`{one.name}` of `{shown(one.part.model)}` is no array")
+            yield Finding(one.part.path, f"`{one.name}` of `{shown(one.part.model)}` is not an array")
             return
     assert first.leaf.spec is not None
     for other in others:

@@ -18,7 +18,7 @@ from ckpt_surgery.merging.checks import Finding, findings
 from ckpt_surgery.merging.models import InputModel, InputSlice, MergeConfig, OutputSlice
 
 _TOKENIZER = (
-    "Leave it out: the tokenizer files of the base model, or else of the first model, come along. "
+    "Leave it out: the tokenizer files of the base model, or else of the first model, are copied. "
     "All models must have the same vocabulary."
 )
 OUTSIDE: Mapping[str, str] = {

@@ -103,5 +103,5 @@ def _missing_layers(slice: Slice, listings: Listings) -> Iterator[Finding]:
             yield Finding((*part.path, "model"), message, hint)
         elif stop > (have := sum(counts.values())):
             last = f"layers 0 to {have - 1}" if have else "no layers by the names of its tensors"
-            message = f"layer {stop - 1} is not there: `{shown(part.model)}` has {last}"
+            message = f"layer {stop - 1} does not exist: `{shown(part.model)}` has {last}"
             yield Finding((*part.path, "layer_range"), message, code=Code.WRONG_VALUE)

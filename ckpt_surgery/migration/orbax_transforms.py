@@ -75,7 +75,7 @@ def _transforms(tree: Any) -> Iterator[_Transform]:
         pattern = key_of(path).text
         if not all(hasattr(value, field) for field in _FIELDS):
             raise UsageError(
-                f"the transforms have {value!r} at `{shown(pattern)}`, which is no transform",
+                f"the transforms have {value!r} at `{shown(pattern)}`, which is not a transform",
                 hint="Leave the key out, or give an `orbax.checkpoint.Transform`.",
             )
         found[pattern] = value

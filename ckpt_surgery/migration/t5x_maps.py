@@ -146,7 +146,7 @@ def _template(pattern: str, replacement: str, where: str) -> str:
     try:
         expanded = match.expand(replacement).replace("".join(marks), start)
     except (re.error, IndexError) as error:
-        raise UsageError(f"{where}: `{shown(replacement)}` is no replacement: {error}") from None
+        raise UsageError(f"{where}: `{shown(replacement)}` is not a replacement: {error}") from None
     references = {start: r"\g<0>"} | {mark: _reference(i, names) for i, mark in enumerate(groups, 1)}
     template = "".join(
         _spelled(character, following, references) for character, following in pairwise(f"{expanded}/")

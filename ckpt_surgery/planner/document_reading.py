@@ -224,7 +224,7 @@ def _dropped(
     form: DroppedForm, listings: Mapping[str, Mapping[str, Leaf]], rules: Sequence[RuleRef]
 ) -> Dropped:
     if form.source not in listings:
-        _refuse("source", f"there is no source `{form.source}`")
+        _refuse("source", f"not a source: `{form.source}`")
     if form.key not in listings[form.source]:
         _refuse("key", f"`{form.source}` has no leaf `{form.key}`")
     rule = None if form.rule is None else _numbered(rules, form.rule)
@@ -333,7 +333,7 @@ class _StepMaker:
 def _key(form: OutputForm) -> Key:
     for index in form.list_indices:
         if index >= len(form.key) or not form.key[index].isdecimal():
-            _refuse("list_indices", f"component {index} of the key is no list index")
+            _refuse("list_indices", f"component {index} of the key is not a list index")
     return Key(form.key, tuple(i in form.list_indices for i in range(len(form.key))))
 
 

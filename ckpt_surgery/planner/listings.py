@@ -72,7 +72,7 @@ def _leaf(path: str, index: int, entry: Any) -> Leaf:
     key = Key.of(names or ()) if is_list else Key.parse(entry["key"])
     kind = entry.get("kind", "array")
     if kind not in _KINDS:
-        raise SourceError(f"{where}: there is no kind {kind!r}", hint=f"Kinds: {', '.join(_KINDS)}.")
+        raise SourceError(f"{where}: not a kind of leaf: {kind!r}", hint=f"Kinds: {', '.join(_KINDS)}.")
     if kind in (LeafKind.STRING, LeafKind.EMPTY):
         return Leaf(key, LeafKind(kind))
     shape = entry.get("shape")

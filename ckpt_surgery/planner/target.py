@@ -76,7 +76,7 @@ def listed_target(leaves: Mapping[str, Leaf], policy: TargetPolicy) -> Target:
 def target_leaves(target: Target | None) -> SourceLeaves | Unavailable:
     """What the name `target` stands for in expressions: `target['a/b']`."""
     if target is None:
-        return Unavailable("there is no target", hint="Give one: `target=PATH`.")
+        return Unavailable("no target is given", hint="Give one: `target=PATH`.")
     own = {text: own_value(leaf) for text, leaf in target.leaves.items()}
     if target.has_values:
         return _TargetLeaves(TARGET, own, target)

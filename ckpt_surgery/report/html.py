@@ -196,7 +196,7 @@ def _summary(plan: Plan, document: Mapping[str, Any]) -> Iterator[str]:
     if plan.params:
         rows = ([param.name, param.text, param.origin.value, param.note or ""] for param in plan.params)
         yield from _table(("param", "value", "from", "note"), rows)
-    yield from _files("Config and tokenizer files copied along", "copy of", document.get("companions"))
+    yield from _files("Config and tokenizer files copied beside the weights", "copy of", document.get("companions"))
     yield from _files("Files shared with a source", "same file as", document.get("shared"))
 
 
@@ -308,7 +308,7 @@ def _recipe(plan: Plan, recipe: RecipeText | None) -> Iterator[str]:
     """The recipe with numbers of lines. Lines of rules that decided about no leaf are muted."""
     yield f"<p><code>{_text(plan.recipe)}</code> · sha256 {_text(plan.recipe_sha256)}</p>"
     if recipe is None:
-        yield "<p>There is no recipe, or its file is not there any more, or has changed.</p>"
+        yield "<p>The plan has no recipe, or its file was removed or has changed.</p>"
         return
     decided = decided_by(plan)
     starts = {rule.first: rule for rule in recipe.rules}

@@ -244,7 +244,7 @@ def _why_no_numbers(source: Source, leaf: Leaf, memory: int) -> str:
             source.read(leaf, region)
     except SourceError as error:
         return without_key(leaf, error)
-    return "it is no array of numbers"
+    return "it is not an array of numbers"
 
 
 def without_key(leaf: Leaf, error: SourceError) -> str:

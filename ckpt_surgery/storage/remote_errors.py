@@ -28,7 +28,9 @@ def remote_errors(url: str, action: str = "read") -> Iterator[None]:
     except (kinds.PermissionDeniedError, kinds.UnauthenticatedError) as error:
         raise _refused(url, action, f"the store refuses it{_code(str(error))}", _CREDENTIALS) from None
     except FileNotFoundError as error:
-        raise _refused(url, action, f"there is no such bucket or object{_code(str(error))}", _REACH) from None
+        raise _refused(
+            url, action, f"the bucket or object does not exist{_code(str(error))}", _REACH
+        ) from None
     except ValueError as error:
         if "parse path" not in str(error):
             raise

@@ -620,15 +620,15 @@ def test_wrong_usage():
     assert run("inspect", "a", "--wrong").exit_code == 2
     done = run("inspct", "a")
     assert done.exit_code == 2
-    assert "There is no command `inspct`; did you mean `inspect`?" in done.stderr
+    assert "Not a command: `inspct`; did you mean `inspect`?" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
         ("--memory", "2Gi", "`2Gi` is not a size"),
-        ("--format", "zip", "`zip` is none of: "),
-        ("--src-format", "zip", "`zip` is none of: "),
+        ("--format", "zip", "`zip` is not one of: "),
+        ("--src-format", "zip", "`zip` is not one of: "),
         ("--shard-size", "5 apples", "`5 apples` is not a size"),
         ("--set", "n", "`n` is not of the form NAME=VALUE"),
         ("--set", "=1", "`=1` is not of the form NAME=VALUE"),

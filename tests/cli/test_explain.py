@@ -25,14 +25,14 @@ def test_a_code_is_explained_with_its_example(code: Code) -> None:
 
 
 def test_small_letters_will_do() -> None:
-    assert run("explain", "cs010").stdout.startswith("CS010  There is no such field\n")
+    assert run("explain", "cs010").stdout.startswith("CS010  A field that does not exist\n")
 
 
 @pytest.mark.parametrize("text", ["CS999", "10", "params/\x1bw"])
 def test_what_is_no_code_is_refused(text: str) -> None:
     done = run("explain", text)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith("Error: there is no problem with the code `")
+    assert done.stderr.startswith("Error: not a code of a problem: `")
     assert "Codes go from CS001 to CS078" in done.stderr
     assert "\x1b" not in done.stderr
     assert "For a key, write `explain RECIPE SRC... KEY`." in " ".join(done.stderr.split())

@@ -29,7 +29,7 @@ def test_another_name_is_refused_with_the_names_there_are() -> None:
         "recipe, plan, explain, infer, inspect, diff, env, clean, verify, lint, "
         "invert, error, shard, committed"
     )
-    assert done.stderr.endswith(f"there is no document `plane`\n  There are: {names}.\n")
+    assert done.stderr.endswith(f"not a document: `plane`\n  There are: {names}.\n")
 
 
 def test_the_language_is_the_document_that_has_no_name() -> None:

@@ -80,8 +80,8 @@ def test_values(arguments: list[str], name: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--format", "torch"], "`torch` is none of: "),  # it can only be read
-        (["--src-format", "zip"], "`zip` is none of: "),
+        (["--format", "torch"], "`torch` is not one of: "),  # it can only be read
+        (["--src-format", "zip"], "`zip` is not one of: "),
         (["--memory", "2Gi"], "`2Gi` is not a size"),
         (["--set", "=b"], "`=b` is not of the form NAME=VALUE"),
         (["--step", "-1"], "-1 is not in the range"),

@@ -53,7 +53,7 @@ MISSING = "m.npz does not exist"
         (["diff", "m.npz", "m.npz", "--json"], 2, [problem("CS070", MISSING, hint="Check the path.")]),
         (["verify", "m.npz", "--json"], 2, [problem("CS070", MISSING, hint="Check the path.")]),
         (["convert", "--json", "--zzz"], 2, [problem("CS070", NO_SUCH_OPTION)]),
-        (["nope", "--json"], 2, [problem("CS070", "There is no command `nope`")]),
+        (["nope", "--json"], 2, [problem("CS070", "Not a command: `nope`")]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) and isinstance(value[0], str) else None,
 )

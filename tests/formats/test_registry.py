@@ -100,7 +100,7 @@ def test_every_folder_with_a_format_is_found() -> None:
 
 
 def test_an_unknown_format(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no format `orbaks`; did you mean `orbax`\?"):
+    with pytest.raises(UsageError, match=r"Not a format: `orbaks`; did you mean `orbax`\?"):
         formats.encoder("orbaks", SinkOptions())
     with pytest.raises(UsageError, match="no format `orbaks`"):
         formats.open_source(str(tmp_path), "orbaks")
@@ -130,7 +130,7 @@ def test_a_directory_around_checkpoints_names_them(car: Format, tmp_path: Path) 
     with pytest.raises(SourceError) as caught:
         formats.open_source(str(tmp_path))
     assert str(caught.value) == (
-        f"{tmp_path} is no checkpoint itself, but holds some: one, two (car); three (truck)\n"
+        f"{tmp_path} is not a checkpoint itself, but holds some: one, two (car); three (truck)\n"
         "  Name one of them."
     )
 
@@ -278,7 +278,7 @@ def test_what_is_asked_of_a_format() -> None:
     leaf = leaf_of("door", np.ones(2))
     assert formats.restorable_by("car", [leaf], True) == {"wheels": "1.0"}
     assert formats.restorable_by("wreck", [leaf], True) == {}
-    with pytest.raises(UsageError, match="no format `plane`"):
+    with pytest.raises(UsageError, match="Not a format: `plane`"):
         formats.named("plane")
 
 

@@ -168,7 +168,7 @@ def test_what_it_looks_like() -> None:
         (Cast, {"dtype": "bfloat17"}, "unknown dtype `bfloat17`; did you mean `bfloat16`?"),
         (Cast, {"dtype": 3}, "`dtype` of `cast` has to be the name of a dtype, not 3"),
         (Cast, {"dtype": "int8", "on_overflow": "explode"}, "on_overflow should be 'error'"),
-        (Binary, {"op": "^"}, "there is no operator `^`"),
+        (Binary, {"op": "^"}, "not an operator: `^`"),
         (Binary, {"op": "+", "left": "1"}, "`left` of `binary` has to be"),
         (Pad, {"axis": 0, "to": {"int": "many"}}, "`to` of `pad` has to be an integer"),
         (Pad, {"axis": 0, "to": {"int": "9" * 5000}}, "`to` of `pad` has to be an integer"),

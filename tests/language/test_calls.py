@@ -43,9 +43,9 @@ def test_the_key_of_the_output_is_a_part_of_the_context() -> None:
 
 def test_places_with_a_gap_need_a_filler() -> None:
     assert function(call("stack", GAPS, fill=0.0)) == Stack(fill=0.0, places=(0, 2))
-    with pytest.raises(FunctionError, match="there is no leaf at place 1"):
+    with pytest.raises(FunctionError, match="no leaf is at place 1"):
         call("stack", GAPS)
-    with pytest.raises(FunctionError, match="there is no leaf at place 1"):
+    with pytest.raises(FunctionError, match="no leaf is at place 1"):
         call("concat", GAPS)
 
 

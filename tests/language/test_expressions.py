@@ -91,7 +91,7 @@ NAMES: dict[str, Any] = {
     "depths": Table("depths", {0: "first", "1": "second", "_": "other"}),
     "g": Groups(MATCH),
     "source": FakeLeaves({"a/b": stored((4, 6)), "a/c": stored((6, 4))}),
-    "target": Unavailable("there is no target"),
+    "target": Unavailable("no target is given"),
     "listed": Unavailable("it has no values", listed=FakeLeaves({"a/b": stored((4, 6))}, "listed")),
     "hooks": FakeHooks(),
 }
@@ -334,7 +334,7 @@ def test_xs_is_stacked_with_its_places() -> None:
 )
 def test_a_gap_is_an_error_wherever_it_is_not_filled(text: str) -> None:
     error = refusal(text)
-    assert error.message == "there is no leaf at place 2; `by` gives 0, 1, 3"
+    assert error.message == "no leaf is at place 2; `by` gives 0, 1, 3"
     assert "fill=0.0" in (error.hint or "")
 
 
@@ -446,9 +446,9 @@ def test_every_function_is_a_name_of_the_language() -> None:
         ("source[1]", 0, 9, "the key in `source[…]` has to be text"),
         ("source[1:]", 0, 10, "has to be text, not a slice"),
         ("source[...]", 0, 11, "has to be text, not a slice"),
-        ("target['a']", 0, 6, "there is no target"),
-        ("has(target['a'])", 4, 10, "there is no target"),
-        ("target['a'].shape", 0, 6, "there is no target"),
+        ("target['a']", 0, 6, "no target is given"),
+        ("has(target['a'])", 4, 10, "no target is given"),
+        ("target['a'].shape", 0, 6, "no target is given"),
         ("listed['a/b']", 0, 6, "it has no values"),
         ("x + listed['a/b']", 4, 10, "it has no values"),
         ("listed['a/b'].T.shape", 0, 6, "it has no values"),
@@ -458,7 +458,7 @@ def test_every_function_is_a_name_of_the_language() -> None:
         ("listed['a/string'].shape", 0, 18, "`a/string` is a string, not an array"),
         ("matrix[listed['a/b'].T]", 7, 13, "it has no values"),
         ("has(matrix['a'])", 0, 16, "`has` looks into a source"),
-        ("kind(target['a'])", 5, 11, "there is no target"),
+        ("kind(target['a'])", 5, 11, "no target is given"),
         ("kind(matrix['a'])", 0, 17, "`kind` looks into a source"),
         ("1 + kind(source['a/d'])", 4, 23, "`source` has no leaf 'a/d'; did you mean"),
         ("m.shape", 0, 7, "`.shape` is for arrays"),

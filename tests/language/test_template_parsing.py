@@ -33,10 +33,10 @@ def test_pieces_have_their_places() -> None:
         ("/a", "the key has an empty component here", 0, 1),
         ("a//b", "the key has an empty component here", 2, 3),
         ("a/", "the key has an empty component here", 1, 2),
-        ("a/$12", "`$12` is no group; write `\\12`", 2, 5),
+        ("a/$12", "`$12` is not a group; write `\\12`", 2, 5),
         ("a$b", "a dollar sign is written `$$`; `${…}` inserts an expression", 1, 2),
         (r"a\d", r"`\d` means nothing in a template; a backslash is written `\\`", 1, 3),
-        (r"a\g<1x>", r"`\g<1x>` names no group", 1, 7),
+        (r"a\g<1x>", r"`\g<1x>` does not name a group", 1, 7),
         ("a/${x", "`${` is not closed by `}`", 2, 4),
         ("a/${'x}", "the text is not closed by a quote", 4, 5),
         ("a/${1 +}", "not an expression: invalid syntax", 6, 7),
@@ -70,4 +70,4 @@ def test_groups_are_checked_against_the_pattern() -> None:
 
 def test_without_a_pattern_there_are_no_groups() -> None:
     (flaw,) = check_groups(parse("g[1]"), None)
-    assert flaw[:3] == ("there is no regular expression here that could have a group 1", 0, 4)
+    assert flaw[:3] == ("no regular expression here could have a group 1", 0, 4)

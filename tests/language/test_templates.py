@@ -139,8 +139,8 @@ def test_origins_point_at_their_own_text(key: str, pattern: str) -> None:
         (r"a\0", 1, 3, r"`\0` means nothing"),
         ("a\\", 1, 2, "means nothing"),
         (r"a/\g<1", 2, 4, "means nothing"),
-        (r"a/\g<>", 2, 6, "names no group"),
-        (r"a/\g<a-b>", 2, 9, "names no group"),
+        (r"a/\g<>", 2, 6, "does not name a group"),
+        (r"a/\g<a-b>", 2, 9, "does not name a group"),
         ("a/${n", 2, 4, "`${` is not closed"),
         ("a/${(n}", 2, 4, "`${` is not closed"),
         ("a/${'n}", 4, 5, "the text is not closed by a quote"),
@@ -181,7 +181,7 @@ def test_refused_while_expanding(text: str, start: int, end: int, message: str) 
 
 
 def test_groups_need_a_match() -> None:
-    with pytest.raises(ExpressionError, match="there is no match"):
+    with pytest.raises(ExpressionError, match="no match could have a group"):
         parse_template(r"\1").expand(None, Scope({}))
 
 
@@ -246,7 +246,7 @@ def test_which_names_are_simply_told(text: str, names: tuple[str, ...] | None) -
 
 def test_a_template_without_a_regular_expression_has_no_groups() -> None:
     (flaw,) = check_template(parse_template(r"a/\1"), (), None)
-    assert flaw[:3] == ("there is no regular expression here that could have a group 1", 2, 4)
+    assert flaw[:3] == ("no regular expression here could have a group 1", 2, 4)
 
 
 def test_templates_are_equal_by_their_text() -> None:

@@ -86,7 +86,7 @@ def test_a_gap_in_xs_is_named() -> None:
     with pytest.raises(FunctionError) as caught:
         gathered(Series(items, (0, 1, 2, 4, 5, 6, 7, 8, 9, 12)))
     assert caught.value.problems[0].message == (
-        "there is no leaf at place 3; `by` gives 0, 1, 2, 4, 5, 6, 7, 8, … 12"
+        "no leaf is at place 3; `by` gives 0, 1, 2, 4, 5, 6, 7, 8, … 12"
     )
     assert (
         caught.value.problems[0].hint == "If that is intended, say what fills the gaps: stack(xs, fill=0.0)."

@@ -24,7 +24,7 @@ def leaf(dtype: str, *shape: int, kind: LeafKind = LeafKind.ARRAY, impl: str | N
 
 
 def said(like: Any, made: Leaf) -> list[str]:
-    """What is said of a leaf where the target holds `like`; None: there is no target."""
+    """What is said of a leaf where the target holds `like`; None: no target is given."""
     tree = None if like is None else live_tree({"a": {"b": like}})
     return LiveEncoder(tree).unsupported([made])
 

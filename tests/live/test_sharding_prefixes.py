@@ -124,10 +124,10 @@ def test_what_is_no_sharding_is_refused_with_its_place(mesh: Mesh, tree: dict[st
     rows = NamedSharding(mesh, P("data"))
     layout = Format(Layout((0, 1)), rows)
     assert says(UsageError, tree, {**nothing, "list": [layout, None]}) == (
-        "`shardings` has a Format at `list/0`, which is no sharding"
+        "`shardings` has a Format at `list/0`, which is not a sharding"
     )
-    assert says(UsageError, tree, jax.devices()[0]) == "`shardings` has a Device, which is no sharding"
-    assert says(UsageError, tree, "data") == "`shardings` has a str, which is no sharding"
+    assert says(UsageError, tree, jax.devices()[0]) == "`shardings` has a Device, which is not a sharding"
+    assert says(UsageError, tree, "data") == "`shardings` has a str, which is not a sharding"
     [(message, hint)] = refused(UsageError, tree, {**nothing, "params": P("data")})
     assert message == "`shardings` has P('data') at `params`, and no mesh is known for it"
     assert hint == "Give `NamedSharding(mesh, spec)`, or call it inside `with jax.set_mesh(mesh):`."

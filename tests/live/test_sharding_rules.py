@@ -88,7 +88,7 @@ WRONG: dict[str, tuple[Callable[[Mesh], Any], str]] = {
     ),
     "no spec": (
         lambda mesh: (mesh, [("a", "data")]),
-        "`shardings` has the rule ('a', 'data'): it is no regex with a PartitionSpec",
+        "`shardings` has the rule ('a', 'data'): it is not a regex with a PartitionSpec",
     ),
     "a mesh alone": (
         lambda mesh: mesh,

@@ -38,7 +38,7 @@ def test_a_configuration_is_read() -> None:
 
 WRONG = {
     "merge_method: liner\nmodels: []": [
-        "1:15 there is no method `liner`; did you mean `linear`?",
+        "1:15 not a method: `liner`; did you mean `linear`?",
         "2:9 `models` is empty",
     ],
     "models: [{model: a}]": ["1:1 `merge_method` is missing"],

@@ -339,7 +339,7 @@ def test_keys_that_recipes_do_not_take(pattern: str, original_key: Any, message:
     ids=["ellipsis", "number", "text", "placeholder", "function"],
 )
 def test_what_is_no_transform_is_refused(value: Any) -> None:
-    with pytest.raises(UsageError, match=r"the transforms have .* at `a/b`, which is no transform"):
+    with pytest.raises(UsageError, match=r"the transforms have .* at `a/b`, which is not a transform"):
         from_orbax_transforms({"a": {"b": value}})
 
 

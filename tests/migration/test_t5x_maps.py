@@ -239,9 +239,9 @@ REFUSED: Sequence[tuple[Any, str]] = [
     ([(re.compile(b"a"), "b")], "assignment_map[0] is (re.compile(b'a'), 'b'), not a pair"),
     ([("a(", "b")], "assignment_map[0]: `a(`: not a regular expression: missing ), unterminated subpattern"),
     ([("a{b}", "b")], "assignment_map[0]: `a{b}`: `{` stands for a count"),
-    ([("a", r"\1")], r"assignment_map[0]: `\1` is no replacement: invalid group reference 1"),
-    ([("a", r"\g<n>")], r"`\g<n>` is no replacement: unknown group name 'n'"),
-    ([("a", r"\q")], r"`\q` is no replacement: bad escape \q"),
+    ([("a", r"\1")], r"assignment_map[0]: `\1` is not a replacement: invalid group reference 1"),
+    ([("a", r"\g<n>")], r"`\g<n>` is not a replacement: unknown group name 'n'"),
+    ([("a", r"\q")], r"`\q` is not a replacement: bad escape \q"),
     ([("a", "b//c")], "assignment_map[0]: `b//c`: the key has an empty component here"),
 ]
 
@@ -287,7 +287,7 @@ def test_replacements_are_what_python_expands(pieces: list[str]) -> None:
     try:
         wanted = match.expand(replacement)
     except re.error:
-        with pytest.raises(UsageError, match="is no replacement: invalid group reference"):
+        with pytest.raises(UsageError, match="is not a replacement: invalid group reference"):
             from_t5x_assignment_map([(PATTERN, replacement)])
         return
     if not all(wanted.split("/")):

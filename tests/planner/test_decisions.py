@@ -436,7 +436,7 @@ STACK = "- {match: 'l_(?P<n>\\d+)', to: l, by: int(n), value: stack(xs)}"
         ("- {match: a, value: x + 1}", {"a": "prng_key"}, "is a typed PRNG key, not an array"),
         ("- {match: a, value: key}", ["a"], "gives the string 'a', not an array or a number"),
         ("- {match: a, value: \"source['b']\"}", ["a"], "no leaf 'b'"),
-        ("- {match: a, value: \"target['b']\"}", ["a"], "there is no target"),
+        ("- {match: a, value: \"target['b']\"}", ["a"], "no target is given"),
         ("- {fill: a}", ["a"], "`fill` needs a target"),
         (
             "- {match: 'l_(?P<n>\\d)', to: 'l', value: 'stack(xs) + int(n)'}",

@@ -238,7 +238,7 @@ def test_a_call_of_a_hook_gets_the_file_that_is_loaded_now(tmp_path: Path) -> No
     assert isinstance(step.value.function, HookCall)
     assert step.value.function.hooks is later
     assert (step.fate, again.hooks_sha256) == (Fate.TRANSFORMED, later.sha256)
-    assert refusal(document, LEAVES).startswith("outputs[0].value: there is no function `hook`")
+    assert refusal(document, LEAVES).startswith("outputs[0].value: not a function: `hook`")
 
 
 # --- refusals -----------------------------------------------------------------------------------------

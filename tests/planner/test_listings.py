@@ -50,7 +50,7 @@ def test_a_listing_in_yaml(tmp_path: Path, name: str) -> None:
         ("3", "no list of leaves in it"),
         ('{"rules": []}', "no list of leaves in it"),
         ('[{"shape": []}]', r"leaves\[0\] has no `key`"),
-        ('[{"key": "a", "kind": "tensor"}]', r"leaves\[0\]: there is no kind 'tensor'"),
+        ('[{"key": "a", "kind": "tensor"}]', r"leaves\[0\]: not a kind of leaf: 'tensor'"),
         ('[{"key": "a", "dtype": "int8"}]', r"`a`\): `shape` has to be a list of integers, not None"),
         ('[{"key": "a", "shape": [-1], "dtype": "int8"}]', r"not \[-1\]"),
         ('[{"key": "a", "shape": [true], "dtype": "int8"}]', r"not \[True\]"),

@@ -145,7 +145,7 @@ def test_what_target_stands_for_in_expressions() -> None:
     assert isinstance(target_leaves(target_of(["a"])), SourceLeaves)
     nothing = target_leaves(None)
     assert isinstance(nothing, Unavailable)
-    assert nothing.message == "there is no target"
+    assert nothing.message == "no target is given"
     listed = target_leaves(target_of(["a"], readable=False))
     assert isinstance(listed, Unavailable)
     assert listed.listed is not None

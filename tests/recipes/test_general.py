@@ -253,7 +253,7 @@ def test_layers_of_two_names() -> None:
 @pytest.mark.parametrize(
     ("leaves", "says"),
     [
-        ({"layers_0/w": "float32[2]", "layers_2/w": "float32[2]"}, "there is no leaf at place 1"),
+        ({"layers_0/w": "float32[2]", "layers_2/w": "float32[2]"}, "no leaf is at place 1"),
         ({"layers_0/w": "float32[2]", "layers_1/w": "float32[3]"}, "shapes have to be equal"),
         ({"layers_0/w": "float32[2]", "layers_1/w": "bfloat16[2]"}, "Cast them to one dtype first"),
         ({"layers_0/w": "string", "layers_1/w": "string"}, "`layers_0/w` is a string, not an array"),

@@ -134,7 +134,7 @@ def test_statistics_tell_of_arrays_that_cannot_be_read():
     assert compare.statistics(source, MEMORY) == {
         "bad": Unread("its chunk 0.0 is missing", damaged=True),
         "bad words": Unread("its chunk 0.0 is missing", damaged=False),
-        "words": Unread("it is no array of numbers", damaged=False),
+        "words": Unread("it is not an array of numbers", damaged=False),
         "good": Statistics(1.0, 1.0, 1.0, 0.0, 0, 0, Histogram(-51, 1 << 51, (3,))),
     }
 
@@ -187,8 +187,8 @@ def test_what_has_no_numbers_and_no_bytes_is_not_compared(dtype):
     source = MemorySource({"w": np.zeros(3, dtype), "x": np.ones(3)})
     found = compare.value_differences(source, source, MEMORY)
     assert [one.key for one in found.values] == ["x"]
-    assert found.uncompared == (Uncompared("w", "it is no array of numbers"),)
-    assert compare.statistics(source, MEMORY)["w"] == Unread("it is no array of numbers", damaged=False)
+    assert found.uncompared == (Uncompared("w", "it is not an array of numbers"),)
+    assert compare.statistics(source, MEMORY)["w"] == Unread("it is not an array of numbers", damaged=False)
 
 
 def test_statistics_without_arrays():

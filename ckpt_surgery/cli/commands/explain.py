@@ -107,4 +107,4 @@ def _code(text: str) -> Code:
         f"Codes go from {min(Code)} to {max(Code)}; each problem that is reported has one. "
         "For a key, write `explain RECIPE SRC... KEY`."
     )
-    raise UsageError(f"there is no problem with the code `{shown(text)}`", hint=hint)
+    raise UsageError(f"not a code of a problem: `{shown(text)}`", hint=hint)

@@ -38,6 +38,6 @@ def command(name: str) -> int:
 
     if name not in DOCUMENTS:
         hint = f"There are: {', '.join((RECIPE, *DOCUMENTS))}."
-        raise UsageError(f"there is no document `{shown(name)}`", hint=hint)
+        raise UsageError(f"not a document: `{shown(name)}`", hint=hint)
     write_document(document_schema(name), STDOUT)
     return 0

@@ -221,7 +221,7 @@ def _cleared(leftover: Leftover) -> str:
 
 # --- resuming -------------------------------------------------------------------------------------
 
-_AGAIN = "Without `resume=True`, the run removes it and starts afresh."
+_AGAIN = "Without `resume=True`, the run removes it and starts from the beginning."
 
 
 def to_resume(found: list[Leftover], identity: Mapping[str, str]) -> Leftover | None:

@@ -139,7 +139,7 @@ def _begin(staging: Staging, lock: Path, ended: str, identity: Mapping[str, str]
         leftovers.take_over(taken_up, directory, staging.owner, identity)
         staging.resumed = True
     elif resume:
-        notices.append(f"there is nothing to resume for {staging.called}: this run starts afresh")
+        notices.append(f"nothing can be resumed for {staging.called}: this run starts from the beginning")
     notices += leftovers.clear([other for other in found if other is not taken_up], destination)
     if taken_up is None:
         leftovers.begin(directory, staging.owner, identity)
@@ -167,8 +167,7 @@ def publish(staging: Staging, overwrite: bool) -> None:
         if not leftovers.is_own(directory, staging.owner.run):
             raise DestinationError(
                 f"{path_text(directory)} was taken over or removed during this run",
-                hint="Nothing was published. A run is taken for dead when it gives no sign of life for two "
-                "minutes.",
+                hint="Nothing was published. A run counts as dead after two minutes without a sign of life.",
             )
         if product != staging.work:
             check_alone(product)

@@ -224,6 +224,6 @@ def _locked(lock: Path, sign: Sign, life: Life) -> DestinationError:
 def _lost(lock: Path, sign: Sign) -> DestinationError:
     return DestinationError(
         f"{shown(str(lock))}: {who(sign.owner)} has taken over this destination during this run",
-        hint="Nothing was published. A run is taken for dead when it gives no sign of life for two minutes, "
+        hint="Nothing was published. A run counts as dead after two minutes without a sign of life, "
         "or when its lock was removed.",
     )

@@ -135,8 +135,8 @@ class ObjectLock:
             taker = who(None if self._loser is None else self._loser.owner)
             raise DestinationError(
                 f"{shown(self.url)}: {taker} has taken over this destination during this run",
-                hint="Nothing was published. A run is taken for dead when it gives no sign of life for a "
-                "minute, or when its lock was removed.",
+                hint="Nothing was published. A run counts as dead after a minute without a sign of life, "
+                "or when its lock was removed.",
             )
 
     def confirm(self) -> None:

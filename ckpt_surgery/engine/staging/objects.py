@@ -190,7 +190,7 @@ def _begun(
         raise _exists(url if within is None else f"{url}/{within}", notices)
     taken_up = _to_resume(found, url, identity) if resume else None
     if resume and taken_up is None:
-        notices.append(f"there is nothing to resume for {shown(url)}: this run starts afresh")
+        notices.append(f"nothing can be resumed for {shown(url)}: this run starts from the beginning")
     notices += leftovers.clear(store, prefix, [one for one in found.attempts if one is not taken_up])
     run = lock.owner.run if taken_up is None else taken_up.run
     before = {name: stat.version for name, stat in others.items()}

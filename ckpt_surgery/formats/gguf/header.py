@@ -125,7 +125,8 @@ def _described(cursor: Cursor) -> Tensor:
         raise _wrong(name, f"has a shape beyond all memory: {list(shape)}")
     if (shape[-1] if shape else 1) % type.length:
         raise _wrong(
-            name, f"is {type.name} of the shape {list(shape)}: its last axis is no multiple of {type.length}"
+            name,
+            f"is {type.name} of the shape {list(shape)}: its last axis is not a multiple of {type.length}",
         )
     return Tensor(name, ArraySpec(shape, type.dtype), type, offset)
 

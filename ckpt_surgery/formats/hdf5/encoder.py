@@ -50,7 +50,7 @@ def _wrong_names(leaves: Sequence[Leaf]) -> Iterator[str]:
     for leaf in leaves:
         names = leaf.key.text.split(SEPARATOR)
         if "" in names or "." in names:
-            yield f"{quoted(leaf)} has a component that is empty or `.`, which names no group; rename it."
+            yield f"{quoted(leaf)} has a component that is empty or `.`, not a group's name; rename it."
         if "\0" in leaf.key.text:
             yield f"{quoted(leaf)} has a NUL in it, where HDF5 cuts names off; rename it."
         if len(names) > MOST_LEVELS:

@@ -130,7 +130,7 @@ def _target(link: Names, found: _Found) -> Names:
         text = shown(SEPARATOR.join(("", *at) if at else ("", ""))[:200])
         raise _odd(
             link,
-            f"is a soft link to `{text}`, which is no dataset of this file or another such link",
+            f"is a soft link to `{text}`, which is not a dataset of this file or another such link",
             "Remove it, or let it lead to a dataset directly.",
         )
     return at

@@ -66,7 +66,7 @@ class Texts:
             lambda at, count: self._view.bytes_at(start + at, count), self._view.size - start, index
         )
         if found is None or len(found) < length:
-            raise _flaw(f"the text of an attribute has {length} bytes, which are not there")
+            raise _flaw(f"the text of an attribute has {length} bytes, which are missing")
         return found[:length].split(b"\0")[0]
 
     def _messages(self, at: int) -> Iterator[bytes]:

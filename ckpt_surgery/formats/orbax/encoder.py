@@ -42,7 +42,7 @@ class OrbaxEncoder(Encoder):
 def orbax_encoder(options: SinkOptions) -> OrbaxEncoder:
     """The encoder. Raises UsageError for options that contradict each other or have invalid values."""
     if options.zarr not in DRIVERS:
-        raise UsageError(f"There is no zarr version {options.zarr}", hint="Use 2 or 3.")
+        raise UsageError(f"Not a version of zarr: {options.zarr}", hint="Use 2 or 3.")
     if options.structure_file and options.zarr != 2:
         raise UsageError("A structure file is for arrays of zarr 2", hint="Say `zarr: 2`, or leave it out.")
     if options.step is not None and options.step < 0:

@@ -154,7 +154,7 @@ class ObjectWriter:
         try:
             return MemoryArray(self._zarr, self._definitions[name]).decoded(region, chunks)
         except ValueError as error:
-            raise SourceError(f"`{shown(name)}` is not there: {shown(str(error))}", hint=DAMAGED) from error
+            raise SourceError(f"`{shown(name)}` is missing: {shown(str(error))}", hint=DAMAGED) from error
 
     def flush(self) -> None:
         """Put what waits, and note what lies where. Raises StorageError."""

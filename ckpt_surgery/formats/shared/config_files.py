@@ -97,7 +97,7 @@ def read_object(place: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{shown(place)} is not valid JSON: {shown(str(error))}", hint=_HINT) from error
     if not isinstance(value, dict):
-        raise SourceError(f"{shown(place)} holds no JSON object", hint=_HINT)
+        raise SourceError(f"{shown(place)} does not hold a JSON object", hint=_HINT)
     if _depth(value) > MAX_DEPTH:
         raise SourceError(f"{shown(place)} is nested deeper than {MAX_DEPTH} levels", hint=_HINT)
     return value

@@ -137,7 +137,7 @@ def check_unicode(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise SourceError("has half of a surrogate pair, which is no character", hint=DAMAGED) from error
+        raise SourceError("has half of a surrogate pair, which is not a character", hint=DAMAGED) from error
 
 
 def _scalar(value: float) -> tuple[ArraySpec, Manifest]:

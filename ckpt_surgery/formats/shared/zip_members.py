@@ -296,7 +296,7 @@ def _member(file: OpenFile, entry: _DirectoryEntry, limit: int) -> Member:
     signature, _, flags, method, _, _, crc, stored, size, named, extra = fields
     offset = entry.header + LOCAL_FIELDS.size + named + extra
     if signature != LOCAL:
-        raise _disagrees(file, entry, "there is no header at its offset")
+        raise _disagrees(file, entry, "no header is at its offset")
     if offset + entry.stored > limit:
         raise _overlap(file, entry, offset + entry.stored, limit)
     rest = file.read(entry.header + LOCAL_FIELDS.size, named + extra)

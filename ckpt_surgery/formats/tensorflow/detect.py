@@ -220,7 +220,7 @@ def _read_state(directory: str) -> _State:
             for wanted in (_LATEST, _ALL)
         }
         if not named[_LATEST]:
-            raise SourceError(f"it names no `{_LATEST}`", hint=DAMAGED)
+            raise SourceError(f"it does not name `{_LATEST}`", hint=DAMAGED)
     return _State(named[_LATEST][-1], (*named[_ALL], named[_LATEST][-1]))
 
 

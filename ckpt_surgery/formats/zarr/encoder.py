@@ -93,7 +93,7 @@ def _no_name(name: str, zarr: int) -> str | None:
 def zarr_encoder(options: SinkOptions) -> ZarrEncoder:
     """The encoder. Raises UsageError for a step, an item, an unknown zarr version, metadata not in JSON."""
     if options.zarr not in DRIVERS:
-        raise UsageError(f"There is no zarr version {options.zarr}", hint="Use 2 or 3.")
+        raise UsageError(f"Not a version of zarr: {options.zarr}", hint="Use 2 or 3.")
     check_no_choice("zarr groups have", options.step, options.item, "dst_")
     metadata_json(options.metadata)
     return ZarrEncoder(options.zarr)

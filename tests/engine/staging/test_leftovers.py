@@ -107,7 +107,9 @@ def test_overwriting_is_resumed(tmp_path: Path, one_file: bool) -> None:
 def test_with_nothing_there_it_starts_afresh(tmp_path: Path) -> None:
     staging = go_on(tmp_path / "out")
     assert not staging.resumed
-    assert staging.notices == (f"there is nothing to resume for {tmp_path / 'out'}: this run starts afresh",)
+    assert staging.notices == (
+        f"nothing can be resumed for {tmp_path / 'out'}: this run starts from the beginning",
+    )
     assert found(tmp_path / "out") == NEW
     assert names(tmp_path) == ["out"]
 
@@ -129,7 +131,8 @@ def test_a_run_that_did_something_else_is_not_resumed(
         go_on(tmp_path / "out", {**IDENTITY, **changes})
     assert caught.value.exit_code == 2
     assert str(caught.value) == (
-        f"{kept} cannot be resumed: {says}\n  Without `resume=True`, the run removes it and starts afresh."
+        f"{kept} cannot be resumed: {says}\n"
+        "  Without `resume=True`, the run removes it and starts from the beginning."
     )
     assert names(tmp_path) == [kept.name]
     assert go_on(tmp_path / "out").resumed

@@ -116,10 +116,10 @@ TENSOR_LIES = (
     described("a type of wider elements", r"ends at byte 1\d\d, and the file has", lengths(12, type=28)),
     described(
         "a part of a block",
-        r"Q8_0 of the shape \[33\]: its last axis is no multiple of 32",
+        r"Q8_0 of the shape \[33\]: its last axis is not a multiple of 32",
         lengths(33, type=8),
     ),
-    described("half a block of K", r"no multiple of 256", lengths(128, 2, type=12)),
+    described("half a block of K", r"not a multiple of 256", lengths(128, 2, type=12)),
     described("a block without axes", r"Q4_0 of the shape \[\]", lengths(type=2)),
     described("blocks beyond the file", "ends at byte", lengths(256, type=14), data=bytes(209)),
     described("an unreadable type beyond the file", "ends at byte", lengths(256, type=17), data=bytes(73)),

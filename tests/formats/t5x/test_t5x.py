@@ -457,7 +457,7 @@ def test_uint16_of_other_formats_has_the_option_and_no_warning(tmp_path: Path) -
     assert ckpt_surgery.plan(None, tmp_path / "in.npz").warnings == ()
     ckpt_surgery.apply(None, tmp_path / "in.npz", dst=tmp_path / "out", uint16="bfloat16")
     assert_same(values(opened(tmp_path / "out")), {"w": KERNEL})
-    with pytest.raises(UsageError, match="`uint16`: 'float' is none of: keep, bfloat16"):
+    with pytest.raises(UsageError, match="`uint16`: 'float' is not one of: keep, bfloat16"):
         ckpt_surgery.plan(None, tmp_path / "in.npz", uint16="float")
 
 
