@@ -11,7 +11,7 @@ from ckpt_surgery.language.findings import Finding
 from ckpt_surgery.language.hook_functions import HookFunctions
 from ckpt_surgery.language.loading import LoadedRecipe, load_recipe, parse_recipe
 from ckpt_surgery.language.models import Recipe
-from ckpt_surgery.language.one_liners import document_of
+from ckpt_surgery.language.one_liners import document_of, in_order, inside_keys
 from ckpt_surgery.language.written import IN_MEMORY, is_text, text_of
 from ckpt_surgery.language.yaml_document import DocumentPath
 from ckpt_surgery.language.yaml_text import yaml_text
@@ -67,6 +67,14 @@ def recipe_of_rules(rules: Iterable[str]) -> str:
     Raises UsageError for a text that is not a rule.
     """
     return yaml_text(document_of(tuple(rules)))
+
+
+def rule_inside_keys(rules: Iterable[str], number: int) -> str | None:
+    """The rule that does inside keys what the rule of this number in `recipe_of_rules` does to whole keys.
+
+    None where there is no such rule.
+    """
+    return inside_keys(in_order(tuple(rules))[number])
 
 
 def format_findings(recipe: Recipe) -> Iterator[Finding]:

@@ -37,13 +37,13 @@ def given_recipe(recipe: str, rules: Sequence[str], set: Iterable[str], terminal
 
 def with_rule_inside_keys(problem: Problem, rules: Sequence[str]) -> Problem:
     """The problem; where a rule of `-e` matches no whole key, but parts of some, with the rule for parts."""
-    from ckpt_surgery.language.one_liners import in_order, inside_keys
+    from ckpt_surgery.checking import rule_inside_keys
 
     path = "" if problem.place is None else problem.place.path
     number = re.match(r"rules\[(\d+)\]\.match", path)
     if number is None or problem.code is not Code.CLAIMS_NOTHING or MATCHES_A_PART not in problem.message:
         return problem
-    rule = inside_keys(in_order(rules)[int(number[1])])
+    rule = rule_inside_keys(rules, int(number[1]))
     if rule is None:
         return problem
     hint = f"A pattern has to match the whole key. To replace inside keys, add a g: -e {shlex.quote(rule)}"

@@ -202,8 +202,9 @@ def substitution() -> Callable[[Any, Any, Any], str]:
             if not isinstance(value, str):
                 raise FunctionError(f"`sub` takes three texts, not {told(value)}")
         try:
-            return bounded(watch.sub(compile_pattern(pattern), replacement, text))
+            replaced: str = bounded(watch.sub(compile_pattern(pattern), replacement, text))
         except (regex.error, IndexError) as error:
             raise FunctionError(f"`sub`: the replacement {replacement!r} does not fit: {error}") from None
+        return replaced
 
     return substituted

@@ -196,7 +196,8 @@ class Watch:
         """
         self._matches += 1
         self._matching.begin(self._matches)
-        return self._timed(partial(pattern.sub, replacement, text), text)
+        replaced: str = self._timed(partial(pattern.sub, replacement, text), text)
+        return replaced
 
     def _timed(self, search: Callable[..., T], text: str) -> T:
         """A match that might never end. The timeout of `regex` counts the processor time of all threads.

@@ -102,7 +102,7 @@ def test_every_folder_with_a_format_is_found() -> None:
 def test_an_unknown_format(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"Not a format: `orbaks`; did you mean `orbax`\?"):
         formats.encoder("orbaks", SinkOptions())
-    with pytest.raises(UsageError, match="no format `orbaks`"):
+    with pytest.raises(UsageError, match="Not a format: `orbaks`"):
         formats.open_source(str(tmp_path), "orbaks")
 
 

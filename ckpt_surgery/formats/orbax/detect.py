@@ -147,12 +147,13 @@ def _is_tree_handler(name: Any) -> bool:
 
 
 def _refuse_item_without_arrays(directory: str) -> None:
-    """Raise UsageError for an item that holds something else, such as JSON, which is no damage."""
+    """Raise UsageError for an item of JSON, which is not damaged, and SourceError for other files alone."""
     names = directory_names(directory)
     if names.files and not names.directories:
-        json = JSON_FILE in names.files
-        kind = "is an item of JSON, without arrays" if json else f"holds no arrays, only {few(names.files)}"
-        raise UsageError(f"{shown(directory)} {kind}", hint="Name the step above it, or another item.")
+        hint = "Name the step above it, or another item."
+        if JSON_FILE in names.files:
+            raise UsageError(f"{shown(directory)} is an item of JSON, without arrays", hint=hint)
+        raise SourceError(f"{shown(directory)} holds no arrays, only {few(names.files)}", hint=hint)
 
 
 def _chosen_item(directory: str, handlers: Mapping[str, Any], wanted: str | None) -> str:
