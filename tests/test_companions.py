@@ -295,7 +295,7 @@ def test_the_summary_and_the_documents_have_the_files(
     ]
     assert '>vocab.txt</td><td data-label="copy of">src/vocab.txt</td>' in Path("d.html").read_text()
     bare = run("convert", "src", "e", "--format=safetensors", "--no-copy-config")
-    assert "came along" not in bare.stdout
+    assert "copied beside the weights" not in bare.stdout
     assert names(tmp_path / "e") == {"model.safetensors"}
     refused = run("convert", "src", "f", "--copy-config")
     assert refused.exit_code == 2

@@ -335,7 +335,7 @@ def test_a_scheduler_that_dies(tmp_path: Path, recipe: Path, monkeypatch: pytest
 
 def test_what_no_cluster_can_do_is_refused(tmp_path: Path, recipe: Path) -> None:
     for options, why in (
-        ({"engine": "spark"}, "none of: local, dask"),
+        ({"engine": "spark"}, "not one of: local, dask"),
         ({"scheduler": "tcp://127.0.0.1:1"}, "for the engine `dask`"),
     ):
         with pytest.raises(UsageError, match=why):

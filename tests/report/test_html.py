@@ -254,7 +254,7 @@ def test_a_rule_is_muted_only_where_it_may_claim_nothing() -> None:
 
 
 def test_a_recipe_that_is_not_known_is_said_so() -> None:
-    assert "its file is not there any more" in html_page(small(), None)
+    assert "its file was removed" in html_page(small(), None)
 
 
 def test_the_summary_has_the_numbers_of_the_run() -> None:
