@@ -8,7 +8,7 @@ import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import (
@@ -201,6 +201,7 @@ def requested(
         None if dst is None else place(dst),
         **{name: _FORMS[name](value) if name in _FORMS else value for name, value in given.items()},
     )
+    _check_no_recipe(request.sources)
     if request.set and hasattr(recipe, "param_values"):
         name = shown(request.recipe.path)
         raise UsageError(
@@ -208,6 +209,16 @@ def requested(
             hint="Give `set` to `read_recipe`.",
         )
     return request
+
+
+def _check_no_recipe(sources: Iterable[str | InMemory]) -> None:
+    """Refuse a recipe among the sources, before anything is said about the destination. Raises UsageError."""
+    for source in sources:
+        if isinstance(source, str) and Path(source).suffix in (".yaml", ".yml") and Path(source).is_file():
+            raise UsageError(
+                f"{shown(source)} is a YAML file, and stands where a checkpoint is read",
+                hint="A recipe comes before the checkpoints. `convert` takes none, and rules take its place.",
+            )
 
 
 def checkpoint_or_tree(given: Any) -> str | InMemory:

@@ -133,3 +133,14 @@ def test_plan_files_go_by_their_name(tmp_path: Path) -> None:
     assert is_plan_file("plan.json")
     assert is_plan_file(Path("x/plan.json"))
     assert not any(map(is_plan_file, ("r.yaml", "plan.json.yaml", None, read_recipe(tmp_path / "r.yaml"))))
+
+
+def test_a_recipe_among_the_sources_is_refused_before_the_destination_is_looked_at(tmp_path: Path) -> None:
+    recipe, model = tmp_path / "r.yaml", tmp_path / "m.npz"
+    recipe.write_text("version: 1\nrules: []\n")
+    model.write_bytes(b"precious")
+    with pytest.raises(UsageError) as caught:
+        requested(None, (recipe,), model, {})
+    assert "`overwrite=True`" not in str(caught.value)
+    assert "A recipe comes before the checkpoints" in (caught.value.problems[0].hint or "")
+    assert requested(None, (tmp_path / "run.yaml",), model, {}).sources  # no file: it is said later
