@@ -362,6 +362,21 @@ class ErrorDocument(Versioned):
     """Why."""
 
 
+class WarningEntry(Document):
+    """What a recipe seems to forget."""
+
+    message: str
+    """What may go wrong."""
+    hint: str | None
+    """What to do about it."""
+    path: str
+    """The recipe."""
+    line: int | None
+    """Line, from 1."""
+    column: int | None
+    """Column, from 1."""
+
+
 class LintDocument(Versioned):
     """`lint --format json`."""
 
@@ -369,3 +384,5 @@ class LintDocument(Versioned):
     """The recipes that were checked."""
     error: Error | None = None
     """Their problems, if there are any."""
+    warnings: list[WarningEntry] = []
+    """What they seem to forget; leaves the exit code as it is."""

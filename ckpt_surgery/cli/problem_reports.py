@@ -38,6 +38,12 @@ def error_json(problems: Iterable[Told], exit_code: int) -> dict[str, Any]:
     return {"exit_code": exit_code, "problems": listed}
 
 
+def warning_json(warning: Told) -> dict[str, Any]:
+    """What the field `warnings` of the document of `lint` has for each."""
+    fields = ("message", "hint", "path", "line", "column")
+    return {field: getattr(warning, field) for field in fields}
+
+
 def error_document(problems: Iterable[Told], exit_code: int) -> dict[str, Any]:
     """The document of a command that failed."""
     from ckpt_surgery.core.documents import JSON_SCHEMA

@@ -1,7 +1,7 @@
 """Problems and warnings as reports for programs have them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ckpt_surgery.cli.console import as_options
@@ -44,6 +44,11 @@ def told(problem: Problem, path: str | None = None) -> Told:
         return Told(message, code, hint, path)
     end = place.column + max(place.width, 1)
     return Told(message, code, hint, place.file, place.line, place.column, end)
+
+
+def told_warning(warning: Problem, path: str | None = None) -> Told:
+    """A warning about a place of a recipe as it is reported."""
+    return replace(told(warning, path), code=None)
 
 
 def warned(warnings: Iterable[str], path: str | None = None) -> list[Told]:

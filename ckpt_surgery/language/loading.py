@@ -124,6 +124,10 @@ class LoadedRecipe:
         """The place of a field's name, or of characters of it: in a mapping `to`, templates are keys."""
         return self.document.key_place(path, start, end)
 
+    def problem(self, finding: Finding) -> Problem:
+        """A finding of a check, with its place in the recipe."""
+        return _problem(self.document, finding)
+
 
 def load_recipe(
     path: str | Path, overrides: Sequence[str] = (), check: Check = lambda recipe: ()

@@ -54,7 +54,7 @@ def literals(pattern: regex.Pattern[str]) -> Literals:
     """The texts that every match of a pattern contains."""
     if pattern.flags & regex.IGNORECASE:
         return Literals()
-    return _of_sequence(_tree(pattern)).literals
+    return _of_sequence(syntax_tree(pattern)).literals
 
 
 @functools.lru_cache(maxsize=1024)
@@ -69,14 +69,14 @@ def quick_length(pattern: regex.Pattern[str]) -> int:
     if alternatives and (pattern.flags & regex.VERBOSE or _REPEATED_GROUP.search(pattern.pattern)):
         return 0
     try:
-        repeats, absent = _choices(_tree(pattern))
+        repeats, absent = _choices(syntax_tree(pattern))
     except _Unbounded:
         return 0
     ways = MOST_STEPS * math.factorial(repeats) >> alternatives + absent
     return int(ways ** (1 / max(1, repeats)))
 
 
-def _tree(pattern: regex.Pattern[str]) -> Sequence[Any]:
+def syntax_tree(pattern: regex.Pattern[str]) -> Sequence[Any]:
     tree: Sequence[Any] = parser.parse(pattern.pattern)
     return tree
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery import api, checking, inspecting, preparing
+from ckpt_surgery.checking import CheckedRecipe
 from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.errors import (
@@ -40,7 +41,7 @@ ONE = "version: 1\nparams: {n: 0, m: a}\nrules: []\n"
 TWO = "version: 1\nsources: [base, lora]\nrules: []\n"
 
 
-PLACES = {"inspect": inspecting, "diff": inspecting, "lint": checking, "schema": recipe_schema}
+PLACES = {"inspect": inspecting, "diff": inspecting, "check_recipe": checking, "schema": recipe_schema}
 """Where commands find what needs no plan."""
 
 
@@ -511,8 +512,12 @@ def test_diff(library, leaves):
 def test_lint(library):
     place = Place("r.yaml", "rules[0].value", 4, 12, "    value: tr\x1bnpose(x)", 8)
     problem = Problem("unknown function", place, "Did you mean `transpose`?")
-    library("lint", [("r.yaml", (problem,)), ("s.yaml", ())])
-    done = run("lint", "r.yaml", "s.yaml")
+    warning = Problem(
+        "slots keep their names", Place("w.yaml", "rules[0].to", 3, 1, "to: a", 2), "Mirror them."
+    )
+    answers = {"r.yaml": {"problems": (problem,)}, "w.yaml": {"warnings": (warning,)}}
+    library("check_recipe", lambda path: CheckedRecipe(path, **answers.get(path, {})))
+    done = run("lint", "r.yaml", "s.yaml", "w.yaml")
     assert done.exit_code == 2
     assert done.stdout == (
         "r.yaml:4:12  rules[0].value\n"
@@ -522,8 +527,18 @@ def test_lint(library):
         "  Did you mean `transpose`?\n"
         "\n"
         "s.yaml: no problems\n"
+        "w.yaml:3:1  rules[0].to\n"
+        "    to: a\n"
+        "    ^^\n"
+        "  Warning: slots keep their names\n"
+        "  Mirror them.\n"
+        "\n"
         "1 problem\n"
+        "1 warning\n"
     )
+    done = run("lint", "w.yaml", "-q")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "Warning: slots keep their names" in done.stderr
 
 
 def test_lint_tells_a_file_that_cannot_be_read_beside_the_problems_of_others(tmp_path):
@@ -541,7 +556,7 @@ def test_lint_tells_a_file_that_cannot_be_read_beside_the_problems_of_others(tmp
 
 
 def test_lint_without_problems(library):
-    library("lint", [("r.yaml", ())])
+    library("check_recipe", CheckedRecipe)
     done = run("lint", "r.yaml")
     assert (done.exit_code, done.stdout) == (0, "r.yaml: no problems\n")
 

@@ -104,6 +104,33 @@ def test_lint_as_json(here: Path) -> None:
     assert (done.exit_code, json.loads(done.stdout)) == (0, {"schema": 1, "recipes": ["ok.yaml"]})
 
 
+FORGOTTEN = """version: 1
+rules:
+- {match: opt_state/0/count, to: opt_state/count}
+- {match: 'params/a(.*)', to: 'params/b\\1'}
+"""
+
+
+def test_warnings_of_lint_are_in_every_format(here: Path) -> None:
+    """They are no errors: the exit code stays 0."""
+    (here / "forgets.yaml").write_text(FORGOTTEN)
+    done = run("lint", "ok.yaml", "forgets.yaml", "--format", "json")
+    document = json.loads(done.stdout)
+    (entry,) = document["warnings"]
+    assert (done.exit_code, "error" in document) == (0, False)
+    assert (entry["path"], entry["line"], entry["column"]) == ("forgets.yaml", 4, 27)
+    done = run("lint", "forgets.yaml", "--format", "github")
+    assert (done.exit_code, done.stdout.count("\n")) == (0, 1)
+    assert done.stdout.startswith("::warning file=forgets.yaml,line=4,col=27,")
+    done = run("lint", "forgets.yaml", "--format", "sarif")
+    (log,) = json.loads(done.stdout)["runs"]
+    assert (done.exit_code, log["invocations"][0]["executionSuccessful"]) == (0, True)
+    assert [result["level"] for result in log["results"]] == ["warning"]
+    done = run("lint", "bad.yaml", "forgets.yaml", "--format", "json")
+    document = json.loads(done.stdout)
+    assert (done.exit_code, len(document["warnings"])) == (2, 1)
+
+
 GITHUB = """\
 ::error file=bad.yaml,line=3,col=6,endColumn=11,title=CS010::unknown field `mtach`; did you mean `match`?
 ::error file=bad.yaml,line=4,col=23,endColumn=24,title=CS023::the key has an empty component here

@@ -1,7 +1,9 @@
-"""`lint`: all problems of recipes."""
+"""`lint`: all problems of recipes, and warnings."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,13 +21,15 @@ from ckpt_surgery.cli.console import (
     write_document,
 )
 from ckpt_surgery.cli.options import global_options, report_format_option
-from ckpt_surgery.cli.problem_reports import ReportFormat, error_json, rendered
-from ckpt_surgery.cli.told_problems import told
+from ckpt_surgery.cli.problem_reports import ReportFormat, error_json, rendered, warning_json
+from ckpt_surgery.cli.told_problems import Told, told, told_warning
 from ckpt_surgery.core.errors import Problem, RecipeError
 from ckpt_surgery.core.text import shown
 
-Found = Sequence[tuple[str, Sequence[Problem]]]
-"""The path of each recipe, and its problems."""
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from ckpt_surgery.checking import CheckedRecipe
 
 
 EXAMPLES = {
@@ -44,24 +48,26 @@ EXAMPLES = {
 def command(ctx: click.Context, recipes: tuple[str, ...], fix: bool, report_format: ReportFormat) -> int:
     """List all problems of each RECIPE, each with its line and its code. Exits with 2 if there are any.
 
+    Warnings are about what a recipe seems to forget, such as `mirror` for an optimizer's slots. They leave
+    the exit code as it is.
+
     With --fix, misspelt fields and functions, texts that need quotes, and signs of templates in expressions
     are mended where there is one remedy only; comments stay, and the changes are printed as a diff. Then the
     problems that are left are listed.
     """
-    import ckpt_surgery
+    from ckpt_surgery.checking import check_recipe
 
     settings = ctx.find_root().obj
     if fix:
         _mend(recipes, open_terminal(settings, None if report_format is ReportFormat.TEXT else STDOUT))
-    found = ckpt_surgery.lint(recipes)
-    code = RecipeError.exit_code if any(problems for _, problems in found) else 0
+    checked = [check_recipe(path) for path in recipes]
+    code = RecipeError.exit_code if any(recipe.problems for recipe in checked) else 0
     if report_format is ReportFormat.TEXT:
-        _show(found, open_terminal(settings))
+        _show(checked, open_terminal(settings))
     elif report_format is ReportFormat.JSON:
-        write_document(_document(found, code), STDOUT)
+        write_document(_document(checked, code), STDOUT)
     else:
-        every = [told(problem, path) for path, problems in found for problem in problems]
-        sys.stdout.write(rendered(report_format, every, code))
+        sys.stdout.write(rendered(report_format, [*_problems(checked), *_warnings(checked)], code))
     return code
 
 
@@ -77,28 +83,58 @@ def _mend(recipes: Sequence[str], terminal: Terminal) -> None:
         terminal.show(Text(shown(line), styles.get(line[:1], "")) for line in lines)
 
 
-def _show(found: Found, terminal: Terminal) -> None:
+def _problems(checked: Iterable["CheckedRecipe"]) -> list[Told]:
+    return [told(problem, recipe.path) for recipe in checked for problem in recipe.problems]
+
+
+def _warnings(checked: Iterable["CheckedRecipe"]) -> list[Told]:
+    return [told_warning(warning, recipe.path) for recipe in checked for warning in recipe.warnings]
+
+
+def _show(checked: Sequence["CheckedRecipe"], terminal: Terminal) -> None:
     from rich.text import Text
 
-    total = 0
-    for path, problems in found:
-        if not problems:
-            terminal.show([Text(f"{shown(path)}: ").append("no problems", "green")])
-        elif all(problem.place is None for problem in problems):  # it could not be read
-            print_errors(problem_texts(problems), terminal.settings)
+    for recipe in checked:
+        if recipe.warnings:
+            terminal.warn(
+                _styled(
+                    [
+                        replace(warning, message=f"Warning: {warning.message}", code=None)
+                        for warning in recipe.warnings
+                    ],
+                    terminal,
+                )
+            )
+        elif not recipe.problems:
+            terminal.show([Text(f"{shown(recipe.path)}: ").append("no problems", "green")])
+        elif _is_unreadable(recipe):
+            print_errors(problem_texts(recipe.problems), terminal.settings)
         else:
-            lines = [line for problem in problems for line in f"{problem_text(problem)}\n".split("\n")]
-            lines = cut_lines(lines, terminal.text.width) if terminal.text.is_terminal else lines
-            terminal.show(map(styled_line, lines))
-            total += len(problems)
-    if total:
-        terminal.show([Text(f"{total} problem{'' if total == 1 else 's'}", "bold red")])
+            terminal.show(_styled(recipe.problems, terminal))
+    problems = sum(len(recipe.problems) for recipe in checked if not _is_unreadable(recipe))
+    warnings = sum(len(recipe.warnings) for recipe in checked)
+    if problems:
+        terminal.show([Text(f"{problems} problem{'' if problems == 1 else 's'}", "bold red")])
+    if warnings:
+        terminal.warn([Text(f"{warnings} warning{'' if warnings == 1 else 's'}", "bold yellow")])
 
 
-def _document(found: Found, code: int) -> dict[str, object]:
+def _is_unreadable(recipe: "CheckedRecipe") -> bool:
+    return bool(recipe.problems) and all(problem.place is None for problem in recipe.problems)
+
+
+def _styled(problems: Iterable[Problem], terminal: Terminal) -> list["Text"]:
+    """The lines of problems."""
+    lines = [line for problem in problems for line in f"{problem_text(problem)}\n".split("\n")]
+    lines = cut_lines(lines, terminal.text.width) if terminal.text.is_terminal else lines
+    return [styled_line(line) for line in lines]
+
+
+def _document(checked: Sequence["CheckedRecipe"], code: int) -> dict[str, object]:
     """Which recipes were checked; problems are in it as in the document of a command that fails."""
     from ckpt_surgery.core.documents import JSON_SCHEMA
 
-    every = [told(problem, path) for path, problems in found for problem in problems]
-    document: dict[str, object] = {"schema": JSON_SCHEMA, "recipes": [path for path, _ in found]}
-    return {**document, "error": error_json(every, code)} if every else document
+    problems, warnings = _problems(checked), _warnings(checked)
+    document: dict[str, object] = {"schema": JSON_SCHEMA, "recipes": [recipe.path for recipe in checked]}
+    document |= {"error": error_json(problems, code)} if problems else {}
+    return document | ({"warnings": [warning_json(warning) for warning in warnings]} if warnings else {})
