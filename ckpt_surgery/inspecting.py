@@ -28,7 +28,7 @@ from ckpt_surgery.report.tree import Subtree, name_order, parameters, subtrees
 from ckpt_surgery.report.unusual import Unusual, unusual
 from ckpt_surgery.report.values import same_values, statistics, value_differences
 from ckpt_surgery.requests import checkpoint_or_tree
-from ckpt_surgery.source_warnings import about_source, chosen_items
+from ckpt_surgery.source_warnings import about_source, chosen_items, kept_as_integers
 from ckpt_surgery.storage.views import forget
 
 SortBy = Literal["size", "name"]
@@ -198,8 +198,10 @@ def diff(
             difference, values=found.values, uncompared=found.uncompared, tolerance=tolerance
         )
         same = same_values(one, other, budget or default_memory(), bare)
-        return replace(difference, renamed=renamed_leaves(difference.only_a, difference.only_b, same))
-    return replace(difference, renamed=renamed_leaves(difference.only_a, difference.only_b))
+        difference = replace(difference, renamed=renamed_leaves(difference.only_a, difference.only_b, same))
+    else:
+        difference = replace(difference, renamed=renamed_leaves(difference.only_a, difference.only_b))
+    return replace(difference, warnings=kept_as_integers([one, other]))
 
 
 def _tolerance(values: bool, rtol: float, atol: float) -> Tolerance:

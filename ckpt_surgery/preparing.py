@@ -31,7 +31,7 @@ from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
-from ckpt_surgery.language.models import InputPolicy, TargetPolicy
+from ckpt_surgery.language.models import InputPolicy, TargetPolicy, reads_uint16_as_bfloat16
 from ckpt_surgery.layer_stacks import with_scan_layers
 from ckpt_surgery.opening import in_memory, on_disk, opened, opened_sources, target_leaves, without_values
 from ckpt_surgery.planner.decisions import Watch
@@ -41,7 +41,7 @@ from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.resharding import without_shardings
 from ckpt_surgery.planner.shares import check_sources_used, target_share
-from ckpt_surgery.planner.target import TARGET, Target, listed_target
+from ckpt_surgery.planner.target import TARGET, Target, as_bfloat16, listed_target
 from ckpt_surgery.provenance import configs_of, noted
 from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks
 from ckpt_surgery.replacing import check_step_is_new
@@ -266,7 +266,9 @@ def _target(given: str | InMemory, loaded: LoadedRecipe, sources: dict[str, Sour
     if isinstance(given, str) and is_listing(given):
         return listed_target(read_listing(given), policy)
     sources[TARGET] = source = opened(given, called="(target)")
-    return Target(target_leaves(source), policy, without_values(source))
+    target = Target(target_leaves(source), policy, without_values(source))
+    is_stored = isinstance(given, str)
+    return as_bfloat16(target) if is_stored and reads_uint16_as_bfloat16(loaded.recipe) else target
 
 
 def described(sources: Mapping[str, Source]) -> list[Input]:

@@ -54,6 +54,17 @@ def chosen_items(sources: Iterable[Source]) -> tuple[str, ...]:
     )
 
 
+def kept_as_integers(sources: Iterable[Source]) -> tuple[str, ...]:
+    """A warning for each source with arrays of uint16 that are most likely bfloat16, for a comparison."""
+    counts = {source.path: len(suspects_in(source)) for source in sources}
+    return tuple(
+        f"{shown(path)}: {count:,} {'leaf' if count == 1 else 'leaves'} of uint16 compared as integers: T5X "
+        "kept bfloat16 so; write it anew with `input: {uint16: bfloat16}` to compare what it means"
+        for path, count in counts.items()
+        if count
+    )
+
+
 def disguised(count: int) -> tuple[str, ...]:
     """A warning that `count` leaves of uint16 are most likely bfloat16; none for 0."""
     if not count:

@@ -259,6 +259,8 @@ class DiffDocument(Versioned):
     """With `--values`: every array that both have in one shape; else null."""
     not_compared: list[NotCompared] | None
     """With `--values`: leaves that could not be compared."""
+    warnings: list[str]
+    """What may be wrong with A or B, such as bfloat16 that is kept as uint16."""
 
 
 class EnvironmentDocument(Versioned):

@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
-from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.functions.dtypes import Bitcast
-from ckpt_surgery.graph.nodes import Apply, Node, Read
+from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import Pass, reads_uint16_as_bfloat16
 from ckpt_surgery.language.operators import truth
 from ckpt_surgery.language.scope import ExpressionError, Scope
+from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
 from ckpt_surgery.planner.entries import Decisions, Drop, Entry, Tree
 from ckpt_surgery.planner.evaluator import Evaluator, count_of, names_of_sources
 from ckpt_surgery.planner.limits import Limits
@@ -30,7 +29,6 @@ from ckpt_surgery.planner.target import Target, target_leaves
 Watch = Callable[[PassRun], None]
 """Called with each pass that has been run."""
 
-UINT16 = DTYPES["uint16"]
 KEEP = "A checkpoint must have at least one leaf."
 
 
@@ -83,9 +81,8 @@ def decide(
 
 def _given(source: str, leaf: Leaf, as_bfloat16: bool) -> Entry:
     """A leaf of a source before the first pass."""
-    value: Node = Read(source, leaf)
-    if as_bfloat16 and leaf.kind is LeafKind.ARRAY and leaf.spec is not None and leaf.spec.dtype == UINT16:
-        value = Apply(Bitcast(DTYPES["bfloat16"]), (value,))
+    read = Read(source, leaf)
+    value = bfloat16_of(read) if as_bfloat16 and is_uint16(leaf) else read
     return Entry(leaf.key, leaf, value, None)
 
 

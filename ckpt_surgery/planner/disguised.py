@@ -2,34 +2,57 @@
 
 from collections.abc import Iterator, Mapping, Set
 
-from ckpt_surgery.core.dtypes import kind
+from ckpt_surgery.core.dtypes import DTYPES, kind
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.dtypes import Bitcast
-from ckpt_surgery.graph.nodes import Apply, Read, inputs_first, reads
+from ckpt_surgery.graph.nodes import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.planner.plan import Plan
+
+UINT16, BFLOAT16 = DTYPES["uint16"], DTYPES["bfloat16"]
 
 Suspects = Mapping[str, Set[str]]
 """Texts of the keys of such leaves, by source."""
 
 
+def is_uint16(leaf: Leaf) -> bool:
+    """Whether a leaf is an array of uint16, which may be bfloat16."""
+    return leaf.kind is LeafKind.ARRAY and leaf.spec is not None and leaf.spec.dtype == UINT16
+
+
+def bfloat16_of(read: Read) -> Apply:
+    """The value of an array of uint16 as bfloat16 with the same bits."""
+    return Apply(Bitcast(BFLOAT16), (read,))
+
+
 def converted(plan: Plan, suspects: Suspects) -> list[str]:
     """Keys of the outputs for which such integers become floating-point numbers by value, which are wrong."""
-    return [
-        step.leaf.key.text
-        for step in plan.steps
-        if any(
-            _converts(node) and any(_suspected(read, suspects) for read in reads(node))
-            for node in inputs_first([step.value])
-        )
-    ]
+    return [step.leaf.key.text for step in plan.steps if _is_converted(step.value, suspects)]
+
+
+def _is_converted(value: Node, suspects: Suspects) -> bool:
+    """Whether floating-point numbers are made of such integers, or of other integers made of them.
+
+    What `bitcast` makes is made of their bits. What comparisons make are masks, which are no numbers.
+    """
+    integers = {id(read) for read in reads(value) if _is_suspected(read, suspects)}
+    for node in inputs_first([value]) if integers else ():
+        if isinstance(node.function, Bitcast) or not any(id(part) in integers for part in node.inputs):
+            continue
+        made = kind(node.spec.dtype)
+        if made in "fc":
+            return True
+        if made != "b":
+            integers.add(id(node))
+    return False
 
 
 def used_as_integers(plan: Plan, suspects: Suspects) -> int:
     """Number of such leaves whose integers are used as they are."""
     read = (read for step in plan.steps for read in _read_as_integers(step.value))
-    return len({(one.source, one.leaf.key.text) for one in read if _suspected(one, suspects)})
+    return len({(one.source, one.leaf.key.text) for one in read if _is_suspected(one, suspects)})
 
 
-def _suspected(read: Read, suspects: Suspects) -> bool:
+def _is_suspected(read: Read, suspects: Suspects) -> bool:
     return read.leaf.key.text in suspects.get(read.source, ())
 
 
@@ -39,10 +62,3 @@ def _read_as_integers(value: Apply | Read) -> Iterator[Read]:
     for node in inputs_first([value]):
         if not isinstance(node.function, Bitcast):
             yield from (part for part in node.inputs if isinstance(part, Read))
-
-
-def _converts(node: Apply) -> bool:
-    """True if a function makes floating-point numbers of integers of uint16, and not by their bits."""
-    if isinstance(node.function, Bitcast) or kind(node.spec.dtype) not in "fc":
-        return False
-    return any(part.spec.dtype.name == "uint16" for part in node.inputs)

@@ -13,7 +13,7 @@ from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.entries import Entry, Tree
 from ckpt_surgery.planner.evaluator import Evaluator, Names, x_of
 from ckpt_surgery.planner.problems import OPTIONAL
-from ckpt_surgery.planner.target import Target, own_value
+from ckpt_surgery.planner.target import Target
 
 MISSING = "missing"
 """Value of `fallback` by which the target's own value is the last resort."""
@@ -148,7 +148,7 @@ class FillRule:
                 error = PlanError(message, code=Code.NO_TARGET)
                 problems.at(self.index, ("fallback",), error, text)
                 return None
-            return self._with_rule(own_value(leaf), [])
+            return self._with_rule(self._target.own_value(leaf), [])
         if rule.value is not None:
             model = None if offered is None else offered.leaf
             claimed = [] if offered is None else [offered]

@@ -15,6 +15,7 @@ from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.notices import Notice, merged, sentences
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.functions.dtypes import Bitcast
 from ckpt_surgery.graph.nodes import Node, Read, reads, too_many_functions, with_shared_parts
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
@@ -233,6 +234,9 @@ def origin(key: Key, value: Node) -> tuple[Fate, tuple[tuple[str, str], ...]]:
             return Fate.DEFAULTED if same else Fate.ADDED, (read,)
         return Fate.KEPT if same else Fate.RENAMED, (read,)
     found = tuple(dict.fromkeys([(r.source, r.leaf.key.text) for r in reads(value)]))
+    is_read = isinstance(value.function, Bitcast) and isinstance(value.inputs[0], Read)
+    if is_read and found == ((TARGET, key.text),):  # as `input: {uint16: bfloat16}` reads it
+        return Fate.DEFAULTED, found
     return Fate.TRANSFORMED if any(source != TARGET for source, _ in found) else Fate.ADDED, found
 
 

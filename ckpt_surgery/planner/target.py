@@ -7,7 +7,7 @@ that no key of the target gets are dropped.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import regex
 
@@ -22,6 +22,7 @@ from ckpt_surgery.functions.quantize import QUANTIZED
 from ckpt_surgery.graph.nodes import Apply, Array, Read, reads
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
+from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
 from ckpt_surgery.planner.dots import slashed
 from ckpt_surgery.planner.effects import deciding_rule, naming_rule
 from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, Tree, with_lists
@@ -50,6 +51,8 @@ class Target:
     dtype_of_number: Callable[[Leaf, DType], DType] = lambda leaf, dtype: dtype
     """Function of a leaf of the target and the dtype of a Python number that becomes it, which returns the
     dtype that the number has there where the recipe keeps the source's."""
+    disguised: Mapping[str, Leaf] = field(default_factory=dict)
+    """Leaves of uint16 that are read as bfloat16, as they are stored."""
 
     @property
     def has_values(self) -> bool:
@@ -67,6 +70,19 @@ class Target:
         """Whether the target can give this leaf."""
         return leaf.key.text not in self.without_values
 
+    def own_value(self, leaf: Leaf) -> Entry:
+        """The entry with the target's own value of a leaf."""
+        stored = self.disguised.get(leaf.key.text)
+        value = Read(TARGET, leaf) if stored is None else bfloat16_of(Read(TARGET, stored))
+        return Entry(leaf.key, leaf, value, None)
+
+
+def as_bfloat16(target: Target) -> Target:
+    """The target with its arrays of uint16 as bfloat16 of the same bits."""
+    stored = {text: leaf for text, leaf in target.leaves.items() if is_uint16(leaf)}
+    read = {text: replace(leaf, spec=bfloat16_of(Read(TARGET, leaf)).spec) for text, leaf in stored.items()}
+    return replace(target, leaves={**target.leaves, **read}, disguised=stored)
+
 
 def listed_target(leaves: Mapping[str, Leaf], policy: TargetPolicy) -> Target:
     """The target of a mere listing of keys, shapes and dtypes."""
@@ -77,7 +93,7 @@ def target_leaves(target: Target | None) -> SourceLeaves | Unavailable:
     """What the name `target` stands for in expressions: `target['a/b']`."""
     if target is None:
         return Unavailable("no target is given", hint="Give one: `target=PATH`.")
-    own = {text: own_value(leaf) for text, leaf in target.leaves.items()}
+    own = {text: target.own_value(leaf) for text, leaf in target.leaves.items()}
     if target.has_values:
         return _TargetLeaves(TARGET, own, target)
     return Unavailable(target.lack, listed=SourceLeaves(TARGET, own))
@@ -96,11 +112,6 @@ class _TargetLeaves(SourceLeaves):
             message = f"`{text}` of the target has no value: only its shape and dtype are known"
             raise SurgeryError(message, code=Code.NO_TARGET)
         return super().lookup(text)
-
-
-def own_value(leaf: Leaf) -> Entry:
-    """The entry with the target's own value of a leaf."""
-    return Entry(leaf.key, leaf, Read(TARGET, leaf), None)
 
 
 @dataclass(frozen=True)
@@ -149,7 +160,7 @@ def fitted(
             # What does not fit is noted already, and so is the rule that gives nothing.
             missing += [text] if offered is None and not is_awaited(text) else []
         else:
-            tree[text] = _same_empty(chosen or own_value(leaf), own.get(text))
+            tree[text] = _same_empty(chosen or target.own_value(leaf), own.get(text))
     _disagree(problems, target, misfits)
     drops = _drops(tree, target, [*matched.values(), *own.values()])
     if missing:

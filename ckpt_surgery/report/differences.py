@@ -103,6 +103,8 @@ class Difference:
     """Those of `only_a` and `only_b` that are most likely the same under two names."""
     scalars: tuple[str, ...] = ()
     """Texts of keys with a scalar in one, and in the other, whose format has none, an array without axes."""
+    warnings: tuple[str, ...] = ()
+    """Sentences about A and B that hold whatever is compared."""
 
     @property
     def known(self) -> bool:
@@ -336,6 +338,7 @@ def difference_json(difference: Difference) -> dict[str, Any]:
         "not_compared": None
         if values is None
         else [_uncompared_json(leaf) for leaf in difference.uncompared],
+        "warnings": list(difference.warnings),
     }
 
 

@@ -17,7 +17,7 @@ from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.evaluator import Evaluator, SourceLeaves
-from ckpt_surgery.planner.target import Fitted, Target, fitted, own_value, target_leaves
+from ckpt_surgery.planner.target import Fitted, Target, fitted, target_leaves
 from tests.support.passes import Described, evaluator_of, rules_of, target_of, tree_of
 from tests.support.plans import fates, plan_of
 
@@ -201,14 +201,14 @@ def test_an_empty_node_that_both_have_is_kept_and_not_dropped_besides() -> None:
     target = Target({"n": nothing}, TargetPolicy())
     evaluator = evaluator_of("version: 1\n", ["a"], target=target)
     kept = Entry(nothing.key, nothing, Read("source", nothing), None)
-    same = fitted(evaluator, target, {"n": own_value(nothing)}, {}, [kept], {})
+    same = fitted(evaluator, target, {"n": target.own_value(nothing)}, {}, [kept], {})
     assert same.tree["n"].value is kept.value
     assert same.drops == []
     other = Leaf(nothing.key, LeafKind.EMPTY, empty="Dict")
     differs = fitted(
         evaluator,
         target,
-        {"n": own_value(nothing)},
+        {"n": target.own_value(nothing)},
         {},
         [replace(kept, leaf=other, value=Read("source", other))],
         {},

@@ -117,6 +117,7 @@ def test_difference_json():
         "atol": 0.0,
         "values": None,
         "not_compared": None,
+        "warnings": [],
     }
     with_values = replace(found, values=(ValueDifference("w", False, 0.5, math.inf, None, ("w",)),))
     assert difference_json(with_values)["values"] == [

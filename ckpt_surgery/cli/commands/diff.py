@@ -97,6 +97,7 @@ def command(
     if a == b or os.path.realpath(a) == os.path.realpath(b):
         terminal.warn(warning_lines([f"A and B are the same path, {a}"]))
     terminal.show(difference_lines(found, full=full, width=terminal.text.width))
+    terminal.warn(warning_lines(found.warnings))
     if json_to is not None:
         write_document(difference_json(found), json_to)
     return DIFFERENT if exit_code and found.different else 0

@@ -431,7 +431,11 @@ def test_uint16_is_read_as_bfloat16_by_its_bits(disguised: Path, tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    "value", ["cast(x, 'float32')", "cast(x, 'bfloat16')", "x / 2", "cast(x.T, 'float32')"]
+    "value",
+    [
+        *("cast(x, 'float32')", "cast(x, 'bfloat16')", "x / 2", "cast(x.T, 'float32')"),
+        *("cast(cast(x, 'int32'), 'float32')", "cast(sum(x, axis=0), 'float32')", "cast(x @ x.T, 'float32')"),
+    ],
 )
 def test_integers_that_are_bfloat16_do_not_become_floats(disguised: Path, value: str) -> None:
     recipe = {"version": 1, "rules": [{"match": "zarr", "value": value}]}
@@ -440,6 +444,34 @@ def test_integers_that_are_bfloat16_do_not_become_floats(disguised: Path, value:
     assert not ckpt_surgery.plan(recipe, disguised, uint16="bfloat16").warnings
     inline = {"version": 1, "rules": [{"match": "inline", "value": value}]}
     assert ckpt_surgery.plan(inline, disguised).warnings == (KEPT_SO,)
+
+
+def test_masks_and_bits_of_integers_that_are_bfloat16_may_become_floats(disguised: Path) -> None:
+    for value in ("cast(x > 3, 'float32')", "cast(bitcast(x, 'bfloat16'), 'float32')"):
+        recipe = {"version": 1, "rules": [{"match": "zarr", "value": value}]}
+        ckpt_surgery.plan(recipe, disguised)
+
+
+def test_values_of_a_target_are_read_as_bfloat16_too(disguised: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", scale=SCALE)
+    recipe = "version: 1\ntarget: {missing: fallback}\n"
+    given = {"target": disguised, "dst": tmp_path / "out"}
+    plan = ckpt_surgery.apply(recipe, tmp_path / "in.npz", uint16="bfloat16", **given).plan
+    assert not any("uint16" in warning for warning in plan.warnings)
+    assert {step.leaf.key.text: step.fate.value for step in plan.steps} == {
+        "scale": "kept",
+        "zarr": "defaulted",
+        "inline": "defaulted",
+    }
+    assert_same(values(opened(tmp_path / "out")), {"scale": SCALE, "zarr": KERNEL, "inline": KERNEL})
+
+
+def test_diff_says_that_integers_are_bfloat16(disguised: Path, tmp_path: Path) -> None:
+    ckpt_surgery.apply(None, disguised, dst=tmp_path / "out", uint16="bfloat16")
+    difference = ckpt_surgery.diff(disguised, tmp_path / "out", values=True)
+    (warning,) = difference.warnings
+    assert warning.startswith(f"{disguised}: 1 leaf of uint16 compared as integers")
+    assert ckpt_surgery.diff(tmp_path / "out", tmp_path / "out").warnings == ()
 
 
 def test_a_target_does_not_cast_integers_that_are_bfloat16(disguised: Path) -> None:
