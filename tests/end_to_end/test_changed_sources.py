@@ -15,6 +15,7 @@ from ckpt_surgery.core.errors import Interrupted, PlanError, SourceError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.storage import views
 from ckpt_surgery.storage.stores import store_of
+from tests.formats.t5x.test_t5x import spec_of, written
 from tests.support.checkpoints import save_pytree
 from tests.support.key_value import key_value, uploaded
 
@@ -88,6 +89,58 @@ def test_a_touched_source_is_named_as_such(
     os.utime(source, ns=(0, 1))
     with pytest.raises(PlanError, match=r"`source/in\.safetensors` \(only its time\)"):
         ckpt_surgery.apply(DOUBLED, source, dst=tmp_path / "out", workers=1, resume=True)
+
+
+def of_shards(at: Path) -> Path:
+    """One of several files of a checkpoint."""
+    ckpt_surgery.convert(at / "in.safetensors", at / "shards", format="safetensors", shard_size="100KB")
+    return at / "shards" / "model-00003-of-00006.safetensors"
+
+
+def of_zarr(at: Path) -> Path:
+    ckpt_surgery.convert(at / "in.safetensors", at / "zarr", format="zarr")
+    return at / "zarr" / "a5" / "c" / "0" / "0"
+
+
+def of_t5x(at: Path) -> Path:
+    state = {key: spec_of(at / "t5x", key, array) for key, array in ARRAYS.items()}
+    return written(at / "t5x", state) / "a5" / "0.0"
+
+
+@pytest.mark.parametrize("name", ["second", "target"])
+@pytest.mark.parametrize("made", [of_shards, of_zarr, of_t5x])
+def test_every_file_of_every_input_counts(
+    made: Callable[[Path], Path], name: str, source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("ckpt_surgery.engine.journal.FLUSH_BYTES", 1)
+    file = made(tmp_path)
+    root = tmp_path / file.relative_to(tmp_path).parts[0]
+    second: Any = {
+        **DOUBLED,
+        "sources": ["a", "second"],
+        "rules": [{"match": ".*", "value": "x + second[key]"}],
+    }
+    target: Any = {**DOUBLED, "rules": [{"match": ".*", "value": "x + target[key]"}]}
+    recipe, inputs, given = {
+        "second": (second, (source, root), {}),
+        "target": (target, (source,), {"target": root}),
+    }[name]
+    asked: list[Progress] = []
+
+    def progress(now: Progress) -> None:
+        asked.append(now)
+        if len(asked) == 3:
+            raise Interrupted(signal.SIGTERM, "stopped")
+
+    dst = tmp_path / "out"
+    with pytest.raises(Interrupted):
+        ckpt_surgery.apply(recipe, *inputs, dst=dst, workers=1, progress=progress, **given)
+    before, data = file.stat(), bytearray(file.read_bytes())
+    data[-3] ^= 1
+    file.write_bytes(data)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(PlanError, match=rf"have changed since .*`{name}/.*` \(content\)"):
+        ckpt_surgery.apply(recipe, *inputs, dst=dst, workers=1, resume=True, **given)
 
 
 def test_nor_does_one_into_a_store(source: Path, stopped: Callable[[str], None], bucket: str) -> None:
