@@ -8,7 +8,7 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.analogies import Analogies, Choice
 from ckpt_surgery.inference.concepts import counted
-from ckpt_surgery.inference.conventions import space_in_order
+from ckpt_surgery.inference.conventions import plausible
 from ckpt_surgery.inference.families import families
 from ckpt_surgery.inference.fits import Fit, fits
 from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Undecided, Value
@@ -90,7 +90,7 @@ def _layouts(pair: Pair, fit: Fit) -> list[Layout]:
         return layouts(pair.source.shape, pair.target.shape)[:1]
     part, whole = (pair.target, pair.source) if fit.how == "unstack" else (pair.source, pair.target)
     stacked = len(fit.lengths)
-    return space_in_order(layouts((*fit.lengths, *part.shape), whole.shape, stacked), stacked)
+    return plausible(layouts((*fit.lengths, *part.shape), whole.shape, stacked), stacked)
 
 
 def _decided(choice: Choice, analogies: Analogies) -> tuple[Layout, Evidence] | None:

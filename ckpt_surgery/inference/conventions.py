@@ -10,6 +10,21 @@ _CHANNELS = 2
 """Axes of a convolution's kernel that are channels; the others are space."""
 
 
+def plausible(found: Sequence[Layout], stacked: int) -> list[Layout]:
+    """The layouts that do nothing which no library does; all of them where each does."""
+    return space_in_order(whole_axes(found), stacked)
+
+
+def whole_axes(found: Sequence[Layout]) -> list[Layout]:
+    """The layouts that move all axes whole, if there are any; else all of them.
+
+    Where whole axes fit, others cut one axis and join two at the same time: 3 layers of 4 experts into an
+    axis of 12, and a kernel's 12 into 3 and 4. Their lengths are the same by chance.
+    """
+    kept = [layout for layout in found if max((*map(len, layout.cuts), *layout.joins), default=0) < 2]
+    return kept or list(found)
+
+
 def space_in_order(found: Sequence[Layout], stacked: int) -> list[Layout]:
     """The layouts that keep the order of height and width; all of them where an array has none.
 

@@ -9,8 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 import yaml
+from safetensors.numpy import load_file, save_file
 
-from ckpt_surgery import Inferred, infer, plan
+from ckpt_surgery import Inferred, apply, infer, plan
 from tests.inference.cases import deepseek, fused, gpt_oss
 from tests.inference.cases.running import Arrays, assert_found, inferred, undecided
 from tests.recipes.decoder_layouts import (
@@ -89,6 +90,46 @@ def test_deepseek_v3(experts: int, tmp_path: Path) -> None:
                 if one.target.endswith("moe_layers/self_attention/wq_a/kernel")
             )
             assert query.sources == tuple(f"model.layers.{i}.self_attn.q_a_proj.weight" for i in range(3, 61))
+
+
+@pytest.mark.parametrize("sizes", [(3, 4, 8, 12), (2, 4, 8, 16), (3, 5, 7, 11)], ids=str)
+@pytest.mark.parametrize("first", ["layers", "experts"])
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (("block_sparse_moe", "w1", "w3", "w2"), ("moe/wi_0", "moe/wi_1", "moe/wo")),
+        (
+            ("mlp", "gate_proj", "up_proj", "down_proj"),
+            ("mlp/experts/gate_proj/kernel", "mlp/experts/up_proj/kernel", "mlp/experts/down_proj/kernel"),
+        ),
+    ],
+    ids=["mixtral", "qwen3"],
+)
+def test_drafts_with_experts_and_layers_stacked_run(
+    theirs: tuple[str, ...], ours: tuple[str, ...], first: str, sizes: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Also where layers times experts are as many as a kernel has columns, by chance."""
+    layers, experts, embed, mlp = sizes
+    block, *words = theirs
+    rng, source, target = np.random.default_rng(0), {}, {}
+    for word, name in zip(words, ours, strict=True):
+        shape = (embed, mlp) if word in ("w2", "down_proj") else (mlp, embed)
+        stack = rng.standard_normal((layers, experts, *shape), np.float32)
+        source |= {
+            f"model.layers.{layer}.{block}.experts.{expert}.{word}.weight": stack[layer, expert]
+            for layer, expert in np.ndindex(layers, experts)
+        }
+        kernel = stack.swapaxes(-1, -2)
+        target[f"layers/{name}"] = kernel if first == "layers" else kernel.swapaxes(0, 1)
+    save_file(source, tmp_path / "in.safetensors")
+    leaves = [{"key": key, "shape": list(a.shape), "dtype": "float32"} for key, a in target.items()]
+    (tmp_path / "target.json").write_text(json.dumps({"leaves": leaves}))
+    assert infer(tmp_path / "in.safetensors", tmp_path / "target.json", out=tmp_path / "r.yaml").decided
+    dst = tmp_path / "out.safetensors"
+    apply(tmp_path / "r.yaml", tmp_path / "in.safetensors", dst=dst, target=tmp_path / "target.json")
+    made = load_file(dst)
+    for key, array in target.items():
+        np.testing.assert_array_equal(made[key.replace("/", ".")] if key not in made else made[key], array)
 
 
 def assert_open(source: Arrays, target: Arrays, still_open: set[str]) -> None:
