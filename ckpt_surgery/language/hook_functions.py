@@ -1,5 +1,6 @@
 """Hooks that are functions of the running program, not those of a file."""
 
+import functools
 import hashlib
 import re
 from collections.abc import Mapping
@@ -31,6 +32,32 @@ class HookFunctions(HookSet):
         self.name = self.file = IN_MEMORY
         self.functions = dict(functions)
         self.sha256 = _digest(functions)
+
+    def label(self, name: str) -> str:
+        """What messages call the function of this name, which nobody has given to a hook that was made."""
+        function = _made_of(self.functions[name])
+        if function is None:
+            return super().label(name)
+        called = getattr(function, "__qualname__", type(function).__qualname__)
+        return f"the function `{called.rpartition('<locals>.')[2]}`"
+
+    def file_of(self, name: str) -> str:
+        """The file of the caller's program that defines the function; the name of all where there is none."""
+        code = getattr(_made_of(self.functions[name]) or self.functions[name], "__code__", None)
+        return code.co_filename if isinstance(code, CodeType) else self.file
+
+    def shape_hint(self, name: str) -> str:
+        """What to do where the function gives another shape or dtype than was expected."""
+        return "It has to give the same shape and dtype for all values of an array."
+
+
+def _made_of(hook: Any) -> Any:
+    """The caller's own function that a hook, or its `infer`, was made of; None where the caller named it."""
+    owner = getattr(hook, "__self__", hook)
+    function = getattr(owner, "made_of", None)
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
 
 
 def _digest(functions: Mapping[str, HookFunction]) -> str:

@@ -88,14 +88,12 @@ class HookCall(Function):
             except (Interrupted, MemoryError):
                 raise
             except (Exception, SystemExit) as error:
-                failure = _failure(self.function, self.hooks.file, error)
+                failure = self.hooks.failure(self.function, error)
                 raise DataError(failure, hint=install_hint(error)) from error
         found, wanted = ArraySpec(whole.shape, whole.dtype), self.infer(ins)
         if found != wanted:
-            raise DataError(
-                f"`hooks.{self.function}` gave {found}, but the plan expects {wanted}",
-                hint=f"Add a function `{INFER}{self.function}` to {self.hooks.name} for its shape and dtype.",
-            )
+            message = f"{self.hooks.label(self.function)} gave {found}, but the plan expects {wanted}"
+            raise DataError(message, hint=self.hooks.shape_hint(self.function))
         return np.asarray(whole[region.slices])
 
     def marks(self, region: Region, ins: Specs, blocks: Blocks, marks: Blocks) -> np.ndarray:
@@ -128,14 +126,6 @@ def _filled(template: ArgumentTemplate, arrays: Iterable[Any]) -> list[Any]:
     return [filled(item) for item in template]
 
 
-def _failure(name: str, file: str, error: BaseException) -> str:
-    """The message for a hook that raised: `hooks.scale` raised ValueError: … (my_hooks.py, line 3)."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    where = f" ({Path(file).name}, line {lines[-1]})" if lines else ""
-    message = f": {error}" if str(error) else ""
-    return f"`hooks.{name}` raised {type(error).__name__}{message}{where}"
-
-
 class HookSet:
     """Functions of the user's own, by name."""
 
@@ -146,6 +136,26 @@ class HookSet:
     sha256: str
     """Digest, hexadecimal."""
     functions: Mapping[str, HookFunction]
+
+    def label(self, name: str) -> str:
+        """What messages call the function of this name."""
+        return f"`hooks.{name}`"
+
+    def file_of(self, name: str) -> str:
+        """Path of the file with the text of the function of this name."""
+        return self.file
+
+    def shape_hint(self, name: str) -> str:
+        """What to do where the function gives another shape or dtype than was expected."""
+        return f"Add a function `{INFER}{name}` to {self.name} for its shape and dtype."
+
+    def failure(self, name: str, error: BaseException) -> str:
+        """The message for a hook that raised: `hooks.scale` raised ValueError: … (my_hooks.py, line 3)."""
+        file = self.file_of(name)
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+        where = f" ({Path(file).name}, line {lines[-1]})" if lines else ""
+        message = f": {error}" if str(error) else ""
+        return f"{self.label(name)} raised {type(error).__name__}{message}{where}"
 
     def call(self, name: str, arguments: Sequence[Any]) -> Any:
         """The lazy result of `hooks.name(…)`, or a constant if no argument is an array.
@@ -180,8 +190,9 @@ class HookSet:
         except (Interrupted, MemoryError):
             raise
         except (Exception, SystemExit) as error:
-            failure = _failure(name, self.file, error)
-            raise FunctionError(failure, hint=install_hint(error), code=Code.HOOKS) from error
+            raise FunctionError(
+                self.failure(name, error), hint=install_hint(error), code=Code.HOOKS
+            ) from error
 
 
 class HookFile(HookSet):

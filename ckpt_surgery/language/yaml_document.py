@@ -96,6 +96,8 @@ class Document:
         name = next((rules[path[:n]] for n in range(len(path), 0, -1) if path[:n] in rules), None)
         field = path_text(path[2:]) if name is not None else ""
         name = f"{name}, {field}" if field else name
+        if name is not None and field != "match":  # an expression that nobody wrote
+            return Place(self.path, path_text(path), None, 1, "", name=name)
         text = _on_one_line(mark.value)
         return Place(self.path, path_text(path), None, first + 1, text, max(1, stop - first), name)
 

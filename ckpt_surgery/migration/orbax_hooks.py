@@ -48,11 +48,11 @@ class ValueHook:
 
     def __init__(self, function: ValueFunction, form: Form):
         """`form`: makes of an array what the function takes."""
-        self._function = function
+        self.made_of = function
         self._form = form
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        return np.asarray(self._function(self._form(x)))
+        return np.asarray(self.made_of(self._form(x)))
 
     def infer(self, x: ArraySpec) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Shape and dtype of the result, from those of the argument."""
@@ -63,13 +63,13 @@ class TreeHook:
     """A `multi_value_fn` as a hook: `hooks.name(key, …)` with the leaves of the original in order."""
 
     def __init__(self, function: Callable[[str, Any], Any], keys: Sequence[str], original: Original):
-        self._function = function
+        self.made_of = function
         self._keys = keys
         self._original = original
 
     def __call__(self, key: str, *arrays: np.ndarray) -> np.ndarray:
         given = {k: self._original.given(k, a) for k, a in zip(self._keys, arrays, strict=True)}
-        return np.asarray(self._function(key, self._original.rebuilt(given)))
+        return np.asarray(self.made_of(key, self._original.rebuilt(given)))
 
     def infer(self, key: str, *specs: ArraySpec) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Shape and dtype of the result, from those of the leaves."""

@@ -670,8 +670,46 @@ def test_too_many_leaves_for_one_call() -> None:
         from_orbax_transforms(transforms, original=original)
 
 
-def test_a_function_that_fails_says_so(tmp_path: Path) -> None:
-    transforms = {"w": Transform(value_fn=lambda v: v.no_such_thing)}
-    recipe = from_orbax_transforms(transforms)
-    with pytest.raises(SurgeryError, match=r"`hooks\.infer_function` raised AttributeError"):
-        carried_out(tmp_path, recipe, {"w": MATRIX}, {"w": MATRIX})
+def fails(v: Any) -> Any:
+    raise ValueError(f"not {v.shape}")
+
+
+class Failing:
+    def __call__(self, v: Any) -> Any:
+        raise ValueError(f"not {v.shape}")
+
+
+def fails_on_data(v: Any) -> Any:
+    if not np.all(np.asarray(v) == 1):
+        raise ValueError(f"not {v.shape}")
+    return np.sort(v)
+
+
+@pytest.mark.parametrize(
+    ("function", "called"),
+    [
+        (fails, "fails"),
+        (functools.partial(fails), "fails"),
+        (Failing(), "Failing"),
+        (fails_on_data, "fails_on_data"),
+        (lambda v: fails(v), "<lambda>"),
+    ],
+)
+def test_a_function_that_fails_is_named_with_its_transform(
+    function: Any, called: str, tmp_path: Path
+) -> None:
+    """And with nothing that nobody wrote: neither a hook nor the expression that calls it."""
+    recipe = from_orbax_transforms({"w": Transform(value_fn=function)})
+    np.savez(tmp_path / "in.npz", w=MATRIX)
+    target = {"w": np.zeros_like(MATRIX)}
+    for run in (
+        lambda: ckpt_surgery.restore(recipe, tmp_path / "in.npz", target=target),
+        lambda: ckpt_surgery.apply(recipe, tmp_path / "in.npz", dst=tmp_path / "out", target=target),
+    ):
+        with pytest.raises(SurgeryError) as caught:
+            run()
+        text = str(caught.value)
+        assert f"the function `{called}` raised ValueError: not " in text
+        assert "transform `w`" in text
+        assert "hooks" not in text
+        assert "infer" not in text
