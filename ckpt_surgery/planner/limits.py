@@ -21,8 +21,12 @@ MOST_COUNTED = 256
 
 
 MOST_MADE = 100_000
-"""Limit on the leaves that a pass makes beyond MOST_TIMES those of the sources and the target.
-The experts and layers of the largest models, each a leaf, are 70,000."""
+"""Limit on the leaves that a pass makes, and on those by which all passes together multiply leaves, where
+MOST_TIMES those of the sources and the target are fewer. The experts and layers of the largest models, each a
+leaf, are 70,000."""
+MOST_OF_ALL = 300_000
+"""Limit on the leaves that all passes together make, where TIMES_OF_ALL those that are given are fewer."""
+TIMES_OF_ALL = 16
 MOST_GROWN = 1 << 12
 """The same limit in passes after SEVERAL that grew: leaves that pass after pass makes more of have no end."""
 MOST_TIMES = 4
@@ -36,8 +40,9 @@ class Limits:
 
     def __init__(self, given: int) -> None:
         """`given`: number of leaves of all sources and of the target."""
-        self._given = given
+        self._given = self._present = given
         self._grown = 0
+        self._added = self._made = self._made_now = 0
         self.matching = MatchingTime()
         """The time that regular expressions have taken."""
         self._name_bytes = 0
@@ -46,17 +51,34 @@ class Limits:
     def add_pass(self, before: int, after: int) -> None:
         """Count a pass that makes so many leaves out of so many."""
         self._grown += after > GROWTH * before
+        self._added += max(0, self._made_now - self._present)
+        self._made += self._made_now
+        self._made_now, self._present = 0, after
 
     def check_growth(self, count: int) -> None:
-        """Refuse leaves that a short recipe multiplies without end, before they are made."""
+        """Refuse leaves that a short recipe multiplies without end, before they are made.
+
+        `count`: what the rules of the pass make up to here. Leaves that a later pass drops again count, too.
+        """
+        self._made_now = max(self._made_now, count)
         most = max(MOST_TIMES * self._given, MOST_MADE if self._grown < SEVERAL else MOST_GROWN)
+        most_added = max(MOST_TIMES * self._given, MOST_MADE)
+        most_of_all = max(TIMES_OF_ALL * self._given, MOST_OF_ALL)
+        added, made = self._added + max(0, count - self._present), self._made + count
         if count > most:
-            raise SurgeryError(
-                f"the rules of this pass up to here make {count:,} leaves out of the {self._given:,} that "
-                f"are given, after {self._grown} passes that made more of them; the limit is {most:,}",
-                hint="Make copies of a leaf once, with `for`, and not in pass after pass.",
-                code=Code.TOO_MUCH,
-            )
+            what, limit = f"{count:,} leaves", most
+        elif added > most_added:
+            what, limit = f"{added:,} more leaves, with those of the passes before,", most_added
+        elif made > most_of_all:
+            what, limit = f"{made:,} leaves, with those of the passes before,", most_of_all
+        else:
+            return
+        raise SurgeryError(
+            f"the rules of this pass up to here make {what} out of the {self._given:,} that "
+            f"are given, after {self._grown} passes that made more of them; the limit is {limit:,}",
+            hint="Make copies of a leaf once, with `for`, and not in pass after pass.",
+            code=Code.TOO_MUCH,
+        )
 
     def add_key(self, text: str) -> None:
         """Count a key that a rule makes."""

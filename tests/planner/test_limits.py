@@ -57,6 +57,7 @@ def test_combinations_are_counted_before_any_is_made(
     rules: str, place: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MOST_MADE", 10**7)
+    monkeypatch.setattr(limits, "MOST_OF_ALL", 10**7)
     monkeypatch.setattr(evaluator, "computed", None)  # nothing is made
     assert problem_of(f"rules: {rules}", ["a", "b"]) == (place, message)
 
@@ -180,6 +181,30 @@ def test_passes_that_multiply_leaves_are_refused_while_they_are_few(passes: list
     path, message = problem_of("tables: {t: {_: a}}\npasses:\n" + "\n".join(passes), ["x"])
     assert path.startswith(f"passes[{refused}].rules[0]")
     assert "out of the 1 that are given" in message
+
+
+GROWN = "- rules: [{match: 'a', to: 'a/${i}', for: {i: range(%d)}}]"
+CUT_BACK = "- rules: [{match: a/0, to: a}, {match: a/.*, drop: true}]"
+
+
+def test_passes_that_grow_and_cut_back_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a pass drops again was made all the same: the second time is refused before anything is made."""
+    monkeypatch.setattr(limits, "MOST_MADE", 1000)
+    passes = "\n".join([GROWN % 700, CUT_BACK] * 6)
+    path, message = problem_of(f"passes:\n{passes}", ["a"])
+    assert path == "passes[2].rules[0].for.i"
+    assert "1,398 more leaves, with those of the passes before, out of the 1 that are given" in message
+    once = "\n".join([GROWN % 700, *(["- rules: [{match: '.*', value: x * 2}]"] * 3), CUT_BACK])
+    assert len(plan_of(f"{HEAD}passes:\n{once}", ["a"]).steps) == 1
+
+
+def test_passes_that_make_leaves_anew_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_OF_ALL", 300)
+    leaves, anew = [f"a{i}" for i in range(10)], "- rules: [{match: '(.*)', to: '\\1/x'}]"
+    assert len(plan_of(HEAD + "passes:\n" + "\n".join([anew] * 30), leaves).steps) == 10
+    path, message = problem_of("passes:\n" + "\n".join([anew] * 31), leaves)
+    assert path.startswith("passes[30].rules[0]")
+    assert "310 leaves, with those of the passes before," in message
 
 
 def test_what_is_given_may_be_doubled_however_many_passes_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
