@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.containers import container_flaws, index_flaws
-from ckpt_surgery.core.dtypes import ELEMENT_TYPES
+from ckpt_surgery.core.dtypes import ELEMENT_TYPES, DType
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.tree import LiveTree
+from ckpt_surgery.planner.target import lost_by_cast
 
 _KINDS = {bool: "b", int: "iu", float: "f"}
 """Kinds of dtypes whose values Python's numbers take."""
@@ -48,7 +49,9 @@ class LiveEncoder(Encoder):
         if isinstance(like, np.ndarray | np.generic) or (like is None and leaf.kind is LeafKind.SCALAR):
             return None
         if type(like) in _KINDS:
-            return _number_flaw(leaf, type(like))
+            assert self.target is not None
+            wanted = self.target.leaves[leaf.key.text].spec
+            return _number_flaw(leaf, type(like), None if wanted is None else wanted.dtype)
         if leaf.kind is LeafKind.PRNG_KEY:
             return self._key_flaw(leaf)
         return of_dtype(leaf.spec.dtype)
@@ -60,16 +63,21 @@ class LiveEncoder(Encoder):
         return f" is a random key of {leaf.prng_impl}, the target has one of {wanted} there"
 
 
-def _number_flaw(leaf: Leaf, type_: type) -> str | None:
+def _number_flaw(leaf: Leaf, type_: type, wanted: DType | None) -> str | None:
+    """Why a leaf cannot be the Python number of this type and dtype that the target has there.
+
+    A cast is suggested only where it loses nothing.
+    """
     assert leaf.spec is not None
     name = leaf.spec.dtype.name
     found = ELEMENT_TYPES.get(name)
     if found is not None and found.kind in _KINDS[type_]:
         return None
-    return (
-        f" is {name}, the target has a Python {type_.__name__} there: cast it, or write "
-        "`target: {dtype: target}`"
-    )
+    given = f" is {name}, the target has a Python {type_.__name__} there"
+    lost = "something" if found is None or wanted is None else lost_by_cast(leaf.spec.dtype, wanted)
+    if lost is None:
+        return f"{given}: cast it, or write `target: {{dtype: target}}`"
+    return f"{given}, which would lose {lost}: give the target a number of {name} there"
 
 
 def dtype_flaw(dtype: np.dtype[Any], narrows: bool = True) -> str | None:

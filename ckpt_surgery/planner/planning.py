@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ckpt_surgery.core.dtypes import ELEMENT_TYPES, DType
 from ckpt_surgery.core.errors import Place, PlanError, Problem
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf
@@ -30,7 +31,7 @@ from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, T
 from ckpt_surgery.planner.problems import MANY
 from ckpt_surgery.planner.resharding import is_unsharded, lost_shardings, resharded
 from ckpt_surgery.planner.slots import left_slots
-from ckpt_surgery.planner.target import TARGET, Target
+from ckpt_surgery.planner.target import TARGET, Target, lost_by_cast
 from ckpt_surgery.planner.transfers import Destination, Transfers, transfers
 from ckpt_surgery.planner.unused import unused_elements
 
@@ -326,13 +327,28 @@ def _dtype_differences(steps: Sequence[Step], target: Target | None) -> Iterator
     if target is None:
         return
     differing = [
-        Notice("", s.leaf.key.printed, f" is {s.leaf.spec.dtype.name}, in the target {wanted.dtype.name}")
+        (s.leaf.key.printed, s.leaf.spec.dtype, wanted.dtype)
         for s in steps
         if s.leaf.spec is not None
         and (wanted := target.leaves[s.leaf.key.text].spec) is not None
         and wanted.dtype != s.leaf.spec.dtype
     ]
-    for first in itertools.islice(merged(differing), 1):
+    notices = [
+        Notice("", key, f" is {own.name}, in the target {wanted.name}") for key, own, wanted in differing
+    ]
+    for first in itertools.islice(merged(notices), 1):
         others = len(differing) - first.count
         more = f" (and {others:,} more leaves differ in dtype)" if others else ""
-        yield f"{first.sentence}{more}; `target: {{dtype: target}}` casts"
+        lossy = [(key, lost) for key, own, wanted in differing if (lost := _lost(own, wanted))]
+        way_out = (
+            f"a cast of `{lossy[0][0]}` would lose {lossy[0][1]}"
+            if lossy
+            else "`target: {dtype: target}` casts"
+        )
+        yield f"{first.sentence}{more}; {way_out}"
+
+
+def _lost(given: DType, wanted: DType) -> str | None:
+    """What a cast loses besides precision; None for nothing, and for types that have no casts."""
+    has_casts = given.name in ELEMENT_TYPES and wanted.name in ELEMENT_TYPES
+    return lost_by_cast(given, wanted) if has_casts else None

@@ -286,7 +286,7 @@ def _conformed(
         return entry
     value = Apply(Cast(wanted), (entry.value,))
     try:
-        spec, lost = value.spec, _lost(entry.value.spec.dtype, wanted)
+        spec, lost = value.spec, lost_by_cast(entry.value.spec.dtype, wanted)
     except FunctionError as error:
         problem = error.problems[0]
         problems.about(entry, Notice("", leaf.key.printed, f": {problem.message}"), None, problem.code)
@@ -309,11 +309,14 @@ def _lossless_hint(wanted: DType) -> str:
     )
 
 
-def _lost(given: DType, wanted: DType) -> str | None:
+def lost_by_cast(given: DType, wanted: DType) -> str | None:
     """What a cast loses besides precision; None for nothing. Raises FunctionError for other types."""
-    if kind(wanted) == "b" and kind(given) != "b":
+    kinds = kind(given), kind(wanted)
+    if kinds[1] == "b" and kinds[0] != "b":
         return "everything but whether values are zero"
-    return "fractions" if is_integer(wanted) and kind(given) == "f" else None
+    if kinds[0] == "c" and kinds[1] != "c":
+        return "the imaginary part"
+    return "fractions" if is_integer(wanted) and kinds[0] == "f" else None
 
 
 def _misfit(leaf: Leaf, entry: Entry) -> Notice | None:

@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import ckpt_surgery
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import DTYPES
+from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.live.encoder import LiveEncoder
@@ -81,7 +83,8 @@ def test_a_number_takes_what_has_its_kind(number: Any) -> None:
 
 def test_a_number_of_another_kind_is_told() -> None:
     assert said(3, leaf("float32", kind=LeafKind.SCALAR)) == [
-        "`a/b` is float32, the target has a Python int there: cast it, or write `target: {dtype: target}`"
+        "`a/b` is float32, the target has a Python int there, which would lose fractions: give the target a "
+        "number of float32 there"
     ]
 
 
@@ -102,3 +105,21 @@ def test_no_stored_bytes_are_adopted() -> None:
     array = leaf("float32", 2)
     assert array.manifest is None
     assert not LiveEncoder(None).adopts(array, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [np.float32(2.5), 2.5, np.complex64(1 + 2j)], ids=repr)
+@pytest.mark.parametrize("number", [1, True])
+def test_no_hint_suggests_a_cast_that_loses_values(value: Any, number: Any) -> None:
+    source, target = {"a": value, "b": np.ones(2, np.float32)}, {"a": number, "b": np.ones(2, np.float32)}
+    with pytest.raises(PlanError) as caught:
+        ckpt_surgery.restore({"version": 1, "target": {"dtype": "source"}}, source, target=target)
+    assert "would lose" in str(caught.value)
+    assert "dtype: target" not in str(caught.value)
+
+
+def test_a_cast_that_loses_nothing_is_suggested_and_works() -> None:
+    source, target = {"a": 3, "b": np.ones(2, np.float32)}, {"a": 1.5, "b": np.ones(2, np.float32)}
+    with pytest.raises(PlanError, match=r"`target: \{dtype: target\}`"):
+        ckpt_surgery.restore({"version": 1, "target": {"dtype": "source"}}, source, target=target)
+    restored = ckpt_surgery.restore({"version": 1, "target": {"dtype": "target"}}, source, target=target)
+    assert (restored["a"], type(restored["a"])) == (3.0, float)

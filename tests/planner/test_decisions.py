@@ -377,6 +377,23 @@ def test_the_targets_dtype() -> None:
     assert kept.warnings == ("`a` is float32, in the target bfloat16; `target: {dtype: target}` casts",)
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted", "lost"),
+    [
+        ("float32", "int32", "fractions"),
+        ("bfloat16", "uint16", "fractions"),
+        ("int32", "bool", "everything but whether values are zero"),
+        ("complex64", "float32", "the imaginary part"),
+    ],
+)
+def test_a_cast_to_the_target_s_dtype_is_not_suggested_where_it_loses_values(
+    given: str, wanted: str, lost: str
+) -> None:
+    source, target = {"a": "float32[2]", "b": f"{given}[2]"}, {"a": "bfloat16[2]", "b": f"{wanted}[2]"}
+    (warning,) = plan_of("version: 1\n", source, target=target).warnings
+    assert warning.endswith(f"; a cast of `b` would lose {lost}")
+
+
 def test_a_shape_that_disagrees() -> None:
     source, target = {"a": "float32[2,3]"}, {"a": "float32[3,2]"}
     with pytest.raises(PlanError, match=r"`a` has shape \[2, 3\], the target has \[3, 2\]"):
