@@ -196,7 +196,8 @@ def _summary(plan: Plan, document: Mapping[str, Any]) -> Iterator[str]:
     if plan.params:
         rows = ([param.name, param.text, param.origin.value, param.note or ""] for param in plan.params)
         yield from _table(("param", "value", "from", "note"), rows)
-    yield from _files("Config and tokenizer files copied beside the weights", "copy of", document.get("companions"))
+    beside = document.get("companions")
+    yield from _files("Config and tokenizer files copied beside the weights", "copy of", beside)
     yield from _files("Files shared with a source", "same file as", document.get("shared"))
 
 
