@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from ckpt_surgery.core.errors import FunctionError, Place, PlanError, Problem, RecipeError
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.text import abridged, did_you_mean
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.checks import findings
 from ckpt_surgery.language.configs import NO_CONFIGS, Configs
 from ckpt_surgery.language.field_types import SYNTAX, WRONG_TYPE
@@ -26,6 +26,7 @@ from ckpt_surgery.language.params import Origin, ParamValue, overridden, resolve
 from ckpt_surgery.language.scope import CONFIG, CONFIGS, HOOKS, Constant, Hooks, Table, Watched
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, path_text
 from ckpt_surgery.language.yaml_parsing import parse_document, read_text
+from ckpt_surgery.language.yaml_scalars import yaml_word
 
 MAX_PROBLEMS = 100
 """Limit on the problems that are reported."""
@@ -343,11 +344,11 @@ def _wrong_value(path: DocumentPath, details: Mapping[str, Any], context: Mappin
     given = details["input"]
     name = f"`{path[-1]}`" if path and isinstance(path[-1], str) else f"`{path_text(path)}`"
     if path == ("version",):
-        return f"this program reads version 1 of the recipe language, not {_in_yaml(given)}"
+        return f"this program reads version 1 of the recipe language, not {yaml_word(given)}"
     if details["type"] == "literal_error":
         choices = re.sub(r"'(\w+)'", r"\1", str(context["expected"]))
         guess = did_you_mean(given, re.findall(r"\w+", choices)) if isinstance(given, str) else ""
-        return f"{name} must be one of {choices}, not {_in_yaml(given)}{guess}"
+        return f"{name} must be one of {choices}, not {yaml_word(given)}{guess}"
     wanted = context["wanted"] if details["type"] == WRONG_TYPE else _TYPES.get(details["type"])
     if wanted is None:
         return f"{name}: {details['msg']}"
@@ -356,20 +357,7 @@ def _wrong_value(path: DocumentPath, details: Mapping[str, Any], context: Mappin
         quotes = "; write it in quotes"
     elif "text" in wanted and isinstance(given, list | dict):
         quotes = f"; text that begins with `{'[' if isinstance(given, list) else '{'}` needs quotes"
-    return f"{name} has to be {wanted}, not {_in_yaml(given)}{quotes}"
-
-
-def _in_yaml(value: Any) -> str:
-    """A value of the document in the words of YAML."""
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list):
-        return "a list"
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return abridged(value)
+    return f"{name} has to be {wanted}, not {yaml_word(given)}{quotes}"
 
 
 def _known_fields(path: DocumentPath) -> list[str]:

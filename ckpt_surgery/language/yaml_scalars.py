@@ -4,6 +4,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from ckpt_surgery.core.text import abridged
 
 MAX_NUMBER = 40
 """Limit on the characters of a number."""
@@ -55,3 +58,16 @@ def _number(text: str, whole: bool) -> int | float | Disputed:
         return int(text)
     value = float(text)
     return value if math.isfinite(value) else Disputed(f"{text} is beyond what a float holds")
+
+
+def yaml_word(value: Any) -> str:
+    """Describe a value of a document in the words of YAML."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return abridged(value)
