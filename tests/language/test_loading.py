@@ -110,7 +110,8 @@ def test_the_whole_recipe() -> None:
     assert (loaded.path, loaded.sha256) == ("dir/r.yaml", hashlib.sha256(WHOLE.encode()).hexdigest())
     assert loaded.params == {"head_dim": 128}
     assert loaded.names["head_dim"] == 128
-    assert loaded.names["matrix"] == Table("matrix", {"q": "query", "k": "key", "v": "value", "o": "out"})
+    matrix = {"q": "query", "k": "key", "v": "value", "o": "out"}
+    assert loaded.names["matrix"] == Table("matrix", matrix, loaded.params)
     assert recipe.sources == ("image", "text")
     assert recipe.target is not None
     assert (recipe.target.prefer, recipe.target.dtype, recipe.target.on_shape_mismatch) == (
@@ -429,7 +430,7 @@ RULES = [
     ("{match: a, to: 'b//c'}", 19, "the key has an empty component"),
     ("{match: a, to: 'b/${nn}'}", 21, "unknown name `nn`"),
     ("{match: a, to: {'b/${nn}': x}}", 22, "unknown name `nn`"),
-    ("{add: 'b/\\1', value: '1'}", 10, "there is no regular expression here"),
+    ("{add: 'b/\\1', value: '1'}", 10, "no regular expression here could have a group 1"),
     ("{fill: (.), from: '\\2'}", 20, "the regular expression has no group 2"),
     # names
     ("{match: '(?P<len>.)'}", 14, "the group `len` is a function"),
