@@ -99,7 +99,6 @@ INSTEAD: Mapping[str, str] = {
     "tensordot": "write `einsum('ij,jk->ik', a, b)`",
     "outer": "write `einsum('i,j->ij', a, b)`",
     "add": "write `a + b`",
-    "sub": "write `a - b`",
     "subtract": "write `a - b`",
     "mul": "write `a * b`",
     "multiply": "write `a * b`",

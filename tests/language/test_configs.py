@@ -121,7 +121,7 @@ REFUSALS = (
     ("len(config)", "the entries of `config` cannot be an argument"),
     (
         "configs['loar']['r']",
-        "there is no source 'loar', so it has no config; did you mean `lora`?",
+        "no source is called 'loar', so it has no config; did you mean `lora`?",
     ),
     ("kind(config['a'])", "`kind` looks into a source or the target, not the entries of `config`"),
 )
