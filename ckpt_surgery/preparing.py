@@ -45,13 +45,12 @@ from ckpt_surgery.planner.target import TARGET, Target, as_bfloat16, listed_targ
 from ckpt_surgery.provenance import configs_of, noted
 from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks
 from ckpt_surgery.replacing import check_step_is_new
+from ckpt_surgery.report.history import NO_RECIPE
 from ckpt_surgery.requests import InMemory, Request
 from ckpt_surgery.source_warnings import chosen_items, unread_weights
 from ckpt_surgery.storage.listing import is_directory, real_path
 from ckpt_surgery.storage.samples import states
 
-NO_RECIPE = "(none)"
-"""Name of the empty recipe in plans: it has no file."""
 MOST_NAMES = 5
 """Number of entries of custom metadata that a warning names."""
 

@@ -133,7 +133,7 @@ WRONG = [
     (
         {},
         "maxtex",
-        ["no layout `maxtex`; did you mean `maxtext`?", "There are jax, maxtext, tunix, flax, t5x, hf."],
+        ["not a layout: `maxtex`; did you mean `maxtext`?", "There are jax, maxtext, tunix, flax, t5x, hf."],
     ),
     ({"model_type": "lama"}, "jax", ["the model_type `lama`, as config.json says; did you mean `llama`?"]),
     (
@@ -145,9 +145,13 @@ WRONG = [
     (
         {"model_type": "mistral"},
         "tunix",
-        ["no recipe for Mistral to the layout tunix", "jax, maxtext, flax."],
+        ["no recipe converts Mistral to the layout tunix", "jax, maxtext, flax."],
     ),
-    ({"model_type": "t5"}, "t5x", ["has not the names of Hugging Face: no key matches `shared\\.weight`"]),
+    (
+        {"model_type": "t5"},
+        "t5x",
+        ["does not have the names of Hugging Face: no key matches `shared\\.weight`"],
+    ),
     ({}, "hf", ["has the names of Hugging Face already: a key matches `model\\.embed_tokens\\.weight`"]),
     ({"model_type": "t5"}, "hf", ["none of the layouts of T5", "t5x (`target/token_embedder/embedding`)"]),
 ]
@@ -179,7 +183,7 @@ def test_params_without_a_layout(tmp_path: Path) -> None:
 def test_a_config_of_an_earlier_conversion_and_no_names_of_hugging_face(tmp_path: Path) -> None:
     save_model(tmp_path / "hf", "llama")
     ckpt_surgery.convert(tmp_path / "hf", tmp_path / "tree", to="jax")
-    with pytest.raises(UsageError, match="has not the names of Hugging Face") as caught:
+    with pytest.raises(UsageError, match="does not have the names of Hugging Face") as caught:
         chosen(tmp_path / "tree", "tunix")
     assert "convert it to the layout hf first" in str(caught.value.problems[0].hint)
 

@@ -246,7 +246,7 @@ def test_a_draft_that_does_something_else_is_a_problem(monkeypatch: pytest.Monke
     found = ckpt_surgery.infer({"w": normal(3, 4)}, {"v": normal(3, 4)})
     assert not found.decided
     assert "the draft does not make `v`" in found.problems
-    assert "the draft makes `v2`, which the target has not" in found.problems
+    assert "the draft makes `v2`, which the target does not have" in found.problems
 
 
 def test_progress_counts_what_is_read_and_what_is_compared() -> None:

@@ -261,7 +261,8 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "hidden": (with_file(".git/HEAD", of_t5x), f"{BESIDES} t5x checkpoint (.git/HEAD)"),
     "two files": (
         two_of_npz,
-        "no checkpoint itself, but holds some: a.npz, b.npz (npz); in it: a.npz, b.npz; it is not replaced",
+        "is not a checkpoint itself, but holds some: a.npz, b.npz (npz); in it: a.npz, b.npz; "
+        "it is not replaced",
     ),
     "two formats": (npz_and_safetensors, f"{BESIDES} safetensors checkpoint (x.npz)"),
     "two bundles": (two_of_tensorflow, "besides its tensorflow checkpoint (model.ckpt-2."),

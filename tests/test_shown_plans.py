@@ -1,6 +1,7 @@
 """Saved plans that are looked at, with and without their sources."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +43,7 @@ def test_it_shows_what_the_plan_showed(here: Path) -> None:
     shutil.rmtree("old")
     shown = run("plan", "plan.json", "--full")
     assert shown.exit_code == 0
-    assert shown.stdout.startswith(before)
+    assert shown.stdout.startswith(re.sub(r"^destination .*\n", "", before, flags=re.MULTILINE))
     again = json.loads(run("plan", "plan.json", "--json").stdout)
     assert again.pop("misfits")["source"].startswith("cannot be opened: ")
     assert again == document

@@ -9,6 +9,8 @@ from ckpt_surgery.core.text import shown
 
 RECORD = "ckpt_surgery"
 """Name of the entry in custom metadata; recipes read it as `ckpt_surgery/recipes/NAME/params/PARAM`."""
+NO_RECIPE = "(none)"
+"""Name in plans of the empty recipe, that of a conversion: it has no file."""
 IN_MEMORY = "(recipe)"
 """Name of a recipe that was given as data, not as a file."""
 
@@ -79,8 +81,10 @@ def history_json(history: History) -> dict[str, Any]:
 def history_sentences(history: History) -> Iterator[str]:
     """The history in words: how it was made, what came before that, and the config that is recorded."""
     last = history.recipes[-1] if history.recipes else None
-    made = f"made from {_list(map(_origin, history.sources))}" if history.sources else "made"
-    by = "" if last is None else f" by {_recipe(last)}"
+    is_conversion = last is not None and last.name == NO_RECIPE
+    verb = "converted" if is_conversion else "made"
+    made = f"{verb} from {_list(map(_origin, history.sources))}" if history.sources else verb
+    by = "" if last is None or is_conversion else f" by {_recipe(last)}"
     when = "" if history.written is None else f", {history.written.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     version = "" if history.version is None else f" with ckpt-surgery {shown(history.version)}"
     yield f"{made}{by}{when}{version}"
@@ -97,7 +101,8 @@ def _origin(source: Origin) -> str:
 
 
 def _recipe(one: PastRecipe) -> str:
-    name = "a recipe given as data" if one.name == IN_MEMORY else shown(one.name)
+    names = {IN_MEMORY: "a recipe given as data", NO_RECIPE: "a conversion"}
+    name = names.get(one.name, shown(one.name))
     params = ", ".join(f"{shown(key)}={shown(str(value))}" for key, value in one.params.items())
     return f"{name} with {params}" if params else name
 

@@ -59,7 +59,8 @@ def options_of(*commands: str) -> set[str]:
 
 
 def test_hints_name_what_there_is_in_both_worlds() -> None:
-    functions, commands = (api.apply, api.convert, inspecting.diff), ("apply", "convert", "diff")
+    functions = (api.plan, api.apply, api.convert, inspecting.diff)
+    commands = ("plan", "apply", "convert", "diff")
     assert set(ARGUMENTS) <= {name for one in functions for name in inspect.signature(one).parameters}
     assert {f"--{name.replace('_', '-')}" for name in ARGUMENTS} <= options_of(*commands)
 

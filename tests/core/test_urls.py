@@ -30,15 +30,15 @@ def test_what_is_given_comes_into_one_form(given: str, used: str) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("s3://bucket", "names no path in a bucket"),
-        ("gs://bucket/", "names no path in a bucket"),
-        ("s3:///run", "names no path in a bucket"),
+        ("s3://bucket", "does not name a path in a bucket"),
+        ("gs://bucket/", "does not name a path in a bucket"),
+        ("s3:///run", "does not name a path in a bucket"),
         ("http://host/run", "the scheme `http://` is not known"),
         ("az://bucket/run", "is not known"),
         ("s3://bucket/a//b", "an empty part"),
         ("s3://bucket/a/../b", "`..`"),
-        ("file://host/run", "names no file of this machine"),
-        ("file://run", "names no file of this machine"),
+        ("file://host/run", "does not name a file on this machine"),
+        ("file://run", "does not name a file on this machine"),
     ],
 )
 def test_what_names_nothing_is_refused_with_what_is_known(given: str, why: str) -> None:

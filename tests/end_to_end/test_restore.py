@@ -192,7 +192,8 @@ finally:
             "recipe.yaml:3:5  rules[0]\n"
             "      - match: params/head/kernel\n"
             "        ^\n"
-            "  `params/dense/kernel` has shape [2, 4], the target has [4, 2]\n"
+            "  `params/dense/kernel` has shape [2, 4], the target has [4, 2]; "
+            "the target has shapes and dtypes, and no values\n"
             "  Change the value with a rule; where the target's own value is meant, write "
             "`{fill: 'params/dense/kernel', fallback: true}`.\n"
             "reads: 0\n",

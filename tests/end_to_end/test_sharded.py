@@ -275,7 +275,7 @@ def test_shards_are_numbered_from_0(text: str, tmp_path: Path, plan: Callable[..
 
 def test_only_saved_plans_have_shards(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, "version: 1\n")
-    with pytest.raises(UsageError, match="no saved plan"):
+    with pytest.raises(UsageError, match="is not a saved plan"):
         sharded.apply_shard(recipe, dst=tmp_path / "out", shard="0/2")
 
 

@@ -205,7 +205,7 @@ def test_the_command_line_takes_urls(tmp_path: Path, bucket: str) -> None:
         (("inspect", "http://host/x"), "is not known"),
         (("inspect", f"{bucket}/none"), "does not exist"),
         (("plan", recipe, f"{bucket}/out", "--out", f"{bucket}/plan.json"), "files of this machine"),
-        (("apply", f"{bucket}/recipe.yaml", f"{bucket}/out", tmp_path / "x"), "files of this machine"),
+        (("apply", f"{bucket}/recipe.yaml", f"{bucket}/out", tmp_path / "x"), "a file on this machine"),
     ):
         refused = run(*arguments)
         assert refused.exit_code == 2, refused.output

@@ -32,7 +32,7 @@ def structure(rules: str, source: dict[str, str], target: dict[str, str], **sour
 W = {"w": "float32[4,6]"}
 
 F32, TURNED, BF16S = ({"v": described} for described in ("float32[4,6]", "float32[6,4]", "bfloat16[4,6]"))
-UNKNOWN = "makes `u`, which the target has not"
+UNKNOWN = "makes `u`, which the target does not have"
 ROWS = [
     ("match: w, to: v", F32, "w", []),
     ("match: w, to: u", F32, "w", ["does not make `v`", UNKNOWN]),

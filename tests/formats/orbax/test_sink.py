@@ -410,7 +410,7 @@ def in_list(*names: str, kinds: str) -> Leaf:
         ([one("", key=Key.of(["/abs"]))], ["leaves the checkpoint"]),
         ([one("a\ud800")], ["Unicode"]),
         ([in_list("a", "0", kinds="dl"), in_list("a", "2", kinds="dl")], ["`a`", "index 1"]),
-        ([in_list("a", "01", kinds="dl")], ["`01`", "no decimal"]),
+        ([in_list("a", "01", kinds="dl")], ["`01`", "not a decimal"]),
         ([in_list("a", "0", kinds="dl"), in_list("a", "x", kinds="dd")], ["`a`", "a list and a dict"]),
         (
             [in_list("a", "0", "x", kinds="dld"), in_list("a", "0", "y", kinds="ddd")],
@@ -445,7 +445,7 @@ def test_no_refusals() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (SinkOptions(zarr=4), "zarr version 4"),
+        (SinkOptions(zarr=4), "version of zarr: 4"),
         (SinkOptions(step=-1), "negative"),
         (SinkOptions(step=1, item="../x"), "`../x`"),
         (SinkOptions({"x": object()}), "cannot be stored as JSON"),

@@ -48,7 +48,7 @@ def test_an_adapter_has_its_own(tmp_path: Path) -> None:
 
 REFUSED = {
     "": "not valid JSON",
-    "[1]": "holds no JSON object",
+    "[1]": "does not hold a JSON object",
     '{"a": 1': "not valid JSON",
     '{"a": NaN}': "NaN is not a number in JSON",
     '{"a": -Infinity}': "-Infinity is not a number in JSON",

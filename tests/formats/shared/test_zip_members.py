@@ -339,7 +339,7 @@ REFUSED = {
     "a name that is not UTF-8": ("is not valid UTF-8", both(
         LIST.replace(b"b", b"\xff"), 1, "flags", 1 << 11)),
     "a stored member of two sizes": ("in 3 bytes for 4", both(LIST, 1, "size", 4)),
-    "a local header elsewhere": ("`a` .* no header at its offset", LIST.replace(b"PK\3\4", b"PK\3\0")),
+    "a local header elsewhere": ("`a` .* no header is at its offset", LIST.replace(b"PK\3\4", b"PK\3\0")),
     "a local header beyond the file": ("but what follows it begins at", patched(
         LIST, b"PK\1\2", 2, "header", 2**31)),
     "members that overlap": ("`a` would end at byte 37, but what follows it begins at 36", both(

@@ -116,7 +116,7 @@ LIES = (
     one("a truth that is neither 0 nor 1", "has the byte 98", entry(type=10, checksum=bundles.crc(b"ab"))),
     lie("one place for two variables", "share bytes", (b"a", entry()), (b"b", entry())),
     lie("variables that overlap", "share bytes", (b"a", entry()), (b"b", entry((1,), offset=1, size=1))),
-    Lie("a state without a latest checkpoint", state('all_model_checkpoint_paths: "x"\n'), "names no"),
+    Lie("a state without a latest checkpoint", state('all_model_checkpoint_paths: "x"\n'), "does not name"),
     Lie(
         "a state that is no text",
         state("model_checkpoint_path: \x00\x01"),
