@@ -57,12 +57,19 @@ class Terminal:
 
         Elsewhere, as in the logs of a job, each is on a line, however long.
         """
-        from ckpt_surgery.cli.columns import flowing
-
         console = self.notes if self.settings.quiet else self.text
         if console.is_terminal or "COLUMNS" in os.environ:
-            lines = [part for line in lines for part in flowing(list(line.split(" ")), " ", console.width)]
+            lines = [part for line in lines for part in _wrapped(line, console.width)]
         _print(console, lines)
+
+
+def _wrapped(line: "Text", width: int) -> Iterable["Text"]:
+    """A sentence, wrapped at words. Lines of a recipe, which are indented or short, stay as they are."""
+    from ckpt_surgery.cli.columns import flowing
+
+    if len(line) <= width or line.plain.startswith(" "):
+        return [line]
+    return flowing(list(line.split(" ")), " ", width)
 
 
 def _print(console: "Console", lines: Iterable["Text"]) -> None:

@@ -194,8 +194,7 @@ finally:
             "        ^\n"
             "  `params/dense/kernel` has shape [2, 4], the target has [4, 2]; "
             "the target has shapes and dtypes, and no values\n"
-            "  Change the value with a rule; where the target's own value is meant, write "
-            "`{fill: 'params/dense/kernel', fallback: true}`.\n"
+            "  Change the value with a rule.\n"
             "reads: 0\n",
         ),
     ],
