@@ -3,9 +3,10 @@
 import re
 from pathlib import Path
 
+import ckpt_surgery
 from ckpt_surgery.core.problem_codes import Code
 
-PACKAGE = Path(__file__).parents[2] / "ckpt_surgery"
+PACKAGE = Path(ckpt_surgery.__file__).parent
 TABLES = {PACKAGE / "core" / "problem_codes.py", PACKAGE / "core" / "explanations.py"}
 
 

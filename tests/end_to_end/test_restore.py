@@ -21,7 +21,7 @@ from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.formats.orbax.source import OrbaxSource
 from tests.support.checkpoints import quiet
 
-RECIPES = Path(ckpt_surgery.__file__).parent.parent / "recipes"
+RECIPES = Path(__file__).parents[2] / "recipes"
 INPUTS = jax.random.normal(jax.random.key(7), (8, 4))
 
 

@@ -384,7 +384,7 @@ def test_the_assets_are_packaged_with_the_modules() -> None:
     root = Path(ckpt_surgery.__file__).parent
     assert {path.name for path in ASSETS.iterdir()} == {"page.html", "page.css", "page.js"}
     assert ASSETS.is_relative_to(root)
-    with (root.parent / "pyproject.toml").open("rb") as file:
+    with (Path(__file__).parents[2] / "pyproject.toml").open("rb") as file:
         wheel = tomllib.load(file)["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["packages"] == ["ckpt_surgery"]
     assert not wheel.keys() & {"exclude", "include", "only-include", "only-packages"}
