@@ -4,13 +4,12 @@ Each takes what the command of the same name takes, under the same names and wit
 are `SurgeryError`s, whose `exit_code` is the command's.
 """
 
-import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from ckpt_surgery import document_paths, sharing
+from ckpt_surgery import document_paths, saved_plans, sharing
 from ckpt_surgery.companions import Wanted, along, companions_of, may_have
 from ckpt_surgery.completing import completed
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike
@@ -25,13 +24,14 @@ from ckpt_surgery.engine.resources import default_workers
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.tracking import Written
 from ckpt_surgery.engine.worker import HERE, run
+from ckpt_surgery.existing_items import check_after, check_before
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.matching import recipe_of_selection
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.preparing import check_values, prepare, prepared_for, sampled, with_recipe
+from ckpt_surgery.preparing import check_values, prepare, sampled, with_recipe
 from ckpt_surgery.prepublication import verify_mode
 from ckpt_surgery.records import room_for_record
 from ckpt_surgery.remarks import without_checksums
@@ -100,13 +100,18 @@ def planned(request: Request, overwrite: bool, out: PathLike | None = None) -> P
     if request.dst is None:
         prepared = prepare(request)
     else:
-        where = publication(request.dst, request.dst_step, request.dst_item)
-        plan_it = functools.partial(prepare, request)
-        prepared = prepared_for(where, request.inputs, request.beside, plan_it, overwrite)
+        prepared = _planned_for(request, request.dst, overwrite)
     if out is not None:
         prepared = sampled(prepared)
         document_paths.write_document(out, _document(prepared))
     return prepared.plan
+
+
+def _planned_for(request: Request, dst: str, overwrite: bool) -> Prepared:
+    """The plan of a request whose result can be published at its destination."""
+    where = publication(dst, request.dst_step, request.dst_item)
+    replaces = check_before(where, request.inputs, request.beside, overwrite)
+    return check_after(where, replaces, prepare(request), overwrite)
 
 
 @takes(PlanOptions)
@@ -150,17 +155,34 @@ def carried_out(request: Request, manner: Manner, engine: str, scheduler: str | 
     `apply`."""
     if on_cluster(engine, scheduler):
         return _on_cluster(request, scheduler, manner)
-    if is_plan_file(request.recipe):
-        from ckpt_surgery import saved_plans  # imports what only saved plans need
-
-        saved = saved_plans.saved_request(request)
-        if saved is not None:
-            place = (saved.destination.path, saved.destination.step, saved.destination.item)
-            reopen = functools.partial(saved_plans.opened_again, saved)
-            return _applied(*place, saved.inputs, saved.beside, reopen, manner)
-    place = (request.dst, request.dst_step, request.dst_item)
-    plan_it = functools.partial(prepare, request)
-    return _applied(*place, request.inputs, request.beside, plan_it, manner)
+    started = time.monotonic()
+    saved = saved_plans.saved_request(request) if is_plan_file(request.recipe) else None
+    dst = request.dst if saved is None else saved.destination.path
+    if dst is None:
+        raise UsageError("no destination is given", hint="Name the directory or file to write.")
+    with signals.interruptible():
+        if saved is None:
+            where = publication(dst, request.dst_step, request.dst_item)
+            replaces = check_before(where, request.inputs, request.beside, manner.overwrite)
+            prepared = prepare(request)
+        else:
+            where = publication(dst, saved.destination.step, saved.destination.item)
+            replaces = check_before(where, saved.inputs, saved.beside, manner.overwrite)
+            prepared = saved_plans.opened_again(saved)
+        prepared = sampled(check_after(where, replaces, prepared, manner.overwrite))
+        check_values(prepared.plan, prepared.sources)
+        companions = companions_of(prepared, manner.wanted)
+        if manner.on_plan is not None:
+            manner.on_plan(prepared.plan)
+        written, notices, verified = _carry_out(prepared, where, manner, companions)
+    files = written.files
+    done, shared = sharing.carried_out(prepared.plan, files), sharing.shared(files)
+    overflowed = overflowed_leaves(done, written.overflowed)
+    bare = without_checksums(done, prepared.destination.zarr)
+    notices = (*notices, *overflow_notices(overflowed), *sharing.copy_notices(files), *bare)
+    return Result(
+        done, time.monotonic() - started, dst, notices, shared, verified, along(companions), overflowed
+    )
 
 
 @takes(ConvertOptions)
@@ -244,11 +266,7 @@ def _on_cluster(request: Request, scheduler: str | None, manner: Manner) -> Resu
     from ckpt_surgery import clusters  # imports what only clusters need
 
     def document() -> bytes:
-        where = publication(str(request.dst), request.dst_step, request.dst_item)
-        plan_it = functools.partial(prepare, request)
-        return _document(
-            sampled(prepared_for(where, request.inputs, request.beside, plan_it, manner.overwrite))
-        )
+        return _document(sampled(_planned_for(request, str(request.dst), manner.overwrite)))
 
     if request.dst is None and not is_plan_file(request.recipe):
         raise UsageError("no destination is given", hint="Name the directory or file to write.")
@@ -273,37 +291,6 @@ def _document(prepared: Prepared) -> bytes:
     plan = prepared.plan
     saved = saved_plan(plan, prepared.destination, prepared.memory, prepared.workers, prepared.hooks)
     return plan_file(plan, saved)
-
-
-def _applied(
-    dst: str | None,
-    dst_step: int | None,
-    dst_item: str | None,
-    inputs: Sequence[str],
-    beside: Sequence[str | None],
-    prepare: Callable[[], Prepared],
-    manner: Manner,
-) -> Result:
-    """Plan, or open a saved plan; check; carry out."""
-    started = time.monotonic()
-    if dst is None:
-        raise UsageError("no destination is given", hint="Name the directory or file to write.")
-    with signals.interruptible():
-        where = publication(dst, dst_step, dst_item)
-        prepared = sampled(prepared_for(where, inputs, beside, prepare, manner.overwrite))
-        check_values(prepared.plan, prepared.sources)
-        companions = companions_of(prepared, manner.wanted)
-        if manner.on_plan is not None:
-            manner.on_plan(prepared.plan)
-        written, notices, verified = _carry_out(prepared, where, manner, companions)
-    files = written.files
-    done, shared = sharing.carried_out(prepared.plan, files), sharing.shared(files)
-    overflowed = overflowed_leaves(done, written.overflowed)
-    bare = without_checksums(done, prepared.destination.zarr)
-    notices = (*notices, *overflow_notices(overflowed), *sharing.copy_notices(files), *bare)
-    return Result(
-        done, time.monotonic() - started, dst, notices, shared, verified, along(companions), overflowed
-    )
 
 
 @memory_errors("write the checkpoint")

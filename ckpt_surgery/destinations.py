@@ -235,6 +235,11 @@ class Publication:
         assert not self.is_url
         return Path(self.place)
 
+    @property
+    def at(self) -> Path | str:
+        """The path, or the URL as a text."""
+        return self.place if self.is_url else self.path
+
 
 def publication(path: str, step: int | None, item: str | None = None) -> Publication:
     """The destination itself, or the step's directory where there is a step and the destination exists."""

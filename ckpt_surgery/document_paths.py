@@ -12,24 +12,23 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
-from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError
+from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, UsageError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.staging.checks import check_document
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.config_files import ADAPTER_CONFIG, CONFIG
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import recipe_path
 from ckpt_surgery.requests import Request, is_plan_file
 from ckpt_surgery.storage.failures import storage_error, storage_errors
-from ckpt_surgery.storage.listing import exists, is_directory, real_path
-from ckpt_surgery.storage.paths import is_stream, path_text
+from ckpt_surgery.storage.listing import is_directory, real_path
+from ckpt_surgery.storage.paths import check_parent, is_stream, lies_in, path_text, same_place
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
 if TYPE_CHECKING:
@@ -77,10 +76,35 @@ def check_documents(documents: Sequence[PathLike | None], named: Named) -> None:
             )
     files = [Path(document) for document in documents if document is not None]
     for i, file in enumerate(files):
-        check_document(file, [*files[:i], *map(Path, _paths(named))])
+        _check_document(file, [*files[:i], *map(Path, _paths(named))])
         for checkpoint in named.checkpoints:
             if os.path.lexists(file) or _beside(file, checkpoint.path):
-                check_document(file, map(Path, _files(checkpoint)), into=False)
+                _check_document(file, map(Path, _files(checkpoint)), into=False)
+
+
+def _check_document(document: Path, others: Iterable[Path], into: bool = True) -> None:
+    """Refuse to write a document over another path of the command, or into it.
+
+    The others need not exist; without `into` they are files. An existing document is replaced if it is a
+    regular file that may be written; a device or a pipe is written to. Raises UsageError, and StorageError
+    where the system would refuse.
+    """
+    with storage_errors(document):
+        if "\0" in os.fspath(document):
+            raise UsageError(f"{path_text(document)}: no file can be called so", hint="Choose another name.")
+        if is_stream(document):
+            return
+        check_parent(document)
+        for other in others:
+            if same_place(document, other) or (into and lies_in(document, other)):
+                raise UsageError(
+                    f"{path_text(document)}: a document cannot be written over or into {path_text(other)}",
+                    hint="Name a file elsewhere.",
+                )
+        if document.is_dir():
+            raise UsageError(f"{path_text(document)}: is a directory", hint="Name a file.")
+        if document.exists() and not os.access(document, os.W_OK):
+            raise StorageError(f"{path_text(document)}: may not be written", hint="Check its permissions.")
 
 
 def _paths(named: Named) -> Iterator[str]:
@@ -194,7 +218,7 @@ def write_document(path: PathLike, data: bytes) -> None:
     new = place.with_name(f".ckpt-surgery-{secrets.token_hex(8)}")
     try:
         _write_new(new, data)
-        if exists(str(place)):
+        if place.exists():
             os.chmod(new, stat.S_IMODE(os.stat(place).st_mode))
         os.replace(new, place)
     except BaseException as error:

@@ -1,22 +1,26 @@
-"""Items of a step that exists: which of them a run replaces, and which stay.
+"""What is at a destination before a run, and what of it the run replaces: `check_before`, `check_after`.
 
-A run that writes one item never removes another. What has no items is replaced as a whole: see `replacing`.
+A run that writes one item of a step never removes another.
 """
 
 import os
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.destinations import Publication
-from ckpt_surgery.engine.staging.checks import replaced_by, state_of
+from ckpt_surgery.destinations import DEFAULT_ITEM, Publication
+from ckpt_surgery.engine.staging import checks
+from ckpt_surgery.engine.staging import object_leftovers as leftovers
+from ckpt_surgery.engine.staging.object_lock import lock_name
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.orbax_layout import committed, is_checkpoint, is_item, steps_in
+from ckpt_surgery.opening import on_disk
+from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Replacement
-from ckpt_surgery.replacing import REMOVE, check_one, replaceable
+from ckpt_surgery.replacing import REMOVE, check_one, check_step_is_new
 from ckpt_surgery.storage.draft import OWN
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import (
@@ -28,76 +32,159 @@ from ckpt_surgery.storage.listing import (
     walk,
 )
 from ckpt_surgery.storage.reading import stat_file
+from ckpt_surgery.storage.stores import store_of
 
 MOST_NAMES = 5
 """Number of items that a message names."""
 
 
-def items_of(directory: str) -> tuple[str, ...] | None:
-    """Names of all items of a step, with arrays or without; None where a path is not a directory of items."""
-    if not is_directory(directory) or is_item(directory) or not is_checkpoint(directory):
-        return None
-    if steps_in(directory):
-        return None
-    return tuple(name for name in directory_names(directory).directories if name != OWN.rstrip("/"))
+def check_before(
+    where: Publication, inputs: Sequence[str], beside: Sequence[str | None], overwrite: bool
+) -> Replacement | None:
+    """Refuse a destination that is an input, exists, or is locked; returns what of it is replaced.
+
+    Comes before planning. `inputs` are the paths of the sources and of the target, `beside` those of the
+    other files that are read. Raises UsageError where the destination is an input or lies in one,
+    DestinationError where it exists (with `overwrite`: where it is anything but one whole checkpoint or an
+    empty directory) or is locked, StorageError where there is no permission.
+    """
+    if where.is_url:
+        checks.check_apart(inputs, where.place)
+    else:
+        if not overwrite:
+            _check_item_is_named(where)
+        read = [Path(path) for path in beside if path is not None]
+        checks.check_path(inputs, where.path, overwrite or _writes_one_item(where), read)
+    if where.step_only:
+        check_step_is_new(os.path.dirname(where.place), int(os.path.basename(where.place)))
+    return replacement(where, overwrite)
 
 
-def writes_one_item(where: Publication) -> bool:
-    """Whether one named item is to be written into a step that exists."""
+def check_after(
+    where: Publication, found: Replacement | None, prepared: Prepared, overwrite: bool
+) -> Prepared:
+    """The plan with what it replaces, which `check_before` has found, where its result can be published.
+
+    Raises UsageError where the destination is a file of a source, DestinationError where items would be lost,
+    StorageError where there is no space.
+    """
+    item = prepared.destination.item or DEFAULT_ITEM
+    _check_items_kept(found, item if where.of_items else None)
+    # A destination that does not exist yet can only be a missing file of a source, beside its other files.
+    sources = (s for s in on_disk(prepared.sources.values()) if overwrite or not is_directory(s.path))
+    checks.check_files((file for source in sources for file in source.files()), where.at)
+    if not where.is_url:
+        costs = prepared.plan.costs
+        checks.check_space(where.path, costs.bytes_copied + costs.bytes_computed)
+    return prepared.replacing(found)
+
+
+# --- what is there ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Occupant:
+    """What is at a destination."""
+
+    path: str
+    """Real path, or URL; not the destination's where a killed run has moved it aside."""
+    state: str
+    """A text that changes with anything there."""
+    is_empty: bool
+    """Whether it is a directory with nothing in it."""
+    left: frozenset[str] = frozenset()
+    """Names of what ended runs left below it, which does not count."""
+    begun: bool = False
+    """Whether one of them had begun to publish. The next run completes that first, so nothing is checked."""
+
+
+def _occupant(where: Publication) -> Occupant | None:
+    state = checks.state_of(where.at)
+    if where.is_url:
+        found = leftovers.examine(*store_of(where.place))
+        begun = any(attempt.switching for attempt in found.attempts)
+        if state is None and not begun:
+            return None
+        left = frozenset(name for attempt in found.attempts for name in attempt.objects)
+        empty = not found.others and is_directory(where.place)
+        return Occupant(where.place, state or "", empty, left, begun)
     there = _there(where)
-    return where.item is not None and there is not None and items_of(there) is not None
+    if there is None or state is None:
+        return None
+    with storage_errors(where.path):
+        return Occupant(there, state, is_directory(there) and not os.listdir(there))
+
+
+def _there(where: Publication) -> str | None:
+    """Real path, or URL, of what is at a destination, or was moved aside from there; None: nothing."""
+    if where.is_url:
+        return where.place if exists(where.place) else None
+    with storage_errors(where.path):
+        found = checks.replaced_by(where.path)
+    return None if found is None else real_path(os.fspath(found))
+
+
+# --- what is replaced -------------------------------------------------------------------------------------
 
 
 def replacement(where: Publication, overwrite: bool) -> Replacement | None:
-    """What is at a local destination, and what of it a run replaces; None where nothing is there.
+    """What is at a destination, and what of it a run replaces; None where nothing is there.
 
     Raises DestinationError where it is not replaced: without `overwrite`, an item of the name that is
     written; with it, anything but one whole checkpoint or an empty directory. Reads metadata only.
     """
-    there = _there(where)
-    if there is not None and writes_one_item(where):
-        return item_replacement(where, there, items_of(there) or (), overwrite, state_of(where.path) or "")
-    if not overwrite:
+    there = _occupant(where)
+    if there is None:
         return None
-    state = replaceable(where.path)
-    if state is None:
-        return None
-    return whole_replacement(where, there or where.place, state)
+    items = None if where.item is None else _items(there)
+    if items is not None:
+        return _item_replacement(where, there, items, overwrite)
+    if overwrite:
+        return _whole_replacement(where, there)
+    # In a store, the run itself tidies up what ended runs left, and then looks at what is there.
+    if where.is_url and not (there.is_empty or there.left or _is_locked(where.place)):
+        _check_item_is_named(where)
+    return None
 
 
-def item_replacement(
-    where: Publication,
-    there: str,
-    items: Sequence[str],
-    overwrite: bool,
-    state: str,
-    ignored: Collection[str] = (),
+def _item_replacement(
+    where: Publication, there: Occupant, items: Sequence[str], overwrite: bool
 ) -> Replacement:
-    """What one item replaces in a step, which lies at `there` and has these items.
-
-    `ignored`: names below the item of what ended runs left. Raises DestinationError.
-    """
+    """What one item replaces in a step with these items. Raises DestinationError."""
     item = str(where.item)
     stays = tuple(name for name in items if name != item)
-    found = Replacement(where.place, state, one_item=True, stays=stays)
-    if not committed(there):
+    found = Replacement(where.place, there.state, one_item=True, stays=stays)
+    if there.begun:
+        return replace(found, items=(item,) if overwrite else ())
+    if not committed(there.path):
         raise DestinationError(f"{shown(where.place)}: was never committed; no item is added", hint=REMOVE)
     if item not in items:
         return found
+    path = os.path.join(there.path, item)
     if not overwrite:
         raise DestinationError(
             f"{shown(os.path.join(where.place, item))}: exists already",
             hint="Choose another name, `dst_item=NAME`, or replace this item alone: `overwrite=True`.",
         )
-    path = os.path.join(there, item)
-    check_one(path, ignored)
+    inside = f"{item}/"
+    check_one(path, {name.removeprefix(inside) for name in there.left if name.startswith(inside)})
     leaves = len(formats.open_source(path).leaves())
     return replace(found, items=(item,), leaves=leaves, nbytes=_size(path))
 
 
-def whole_replacement(where: Publication, there: str, state: str) -> Replacement:
-    """What a checkpoint replaces that takes the place of everything at a destination."""
-    return Replacement(where.place, state, items=items_of(there) or (), nbytes=_size(there))
+def _whole_replacement(where: Publication, there: Occupant) -> Replacement | None:
+    """What a checkpoint replaces that takes the place of everything there. Raises DestinationError."""
+    if there.begun:
+        return Replacement(where.place, there.state)
+    if there.is_empty:
+        return None if where.is_url else Replacement(where.place, there.state)
+    check_one(there.path, there.left)
+    return Replacement(where.place, there.state, items=_items(there) or (), nbytes=_size(there.path))
+
+
+def _is_locked(url: str) -> bool:
+    store, name = store_of(url)
+    return store.stat(lock_name(name)) is not None
 
 
 def _size(path: str) -> int:
@@ -109,7 +196,34 @@ def _size(path: str) -> int:
     return sum(os.lstat(os.path.join(path, name)).st_size for name in paths_below(path))
 
 
-def check_items_kept(found: Replacement | None, written: str | None) -> None:
+# --- items ------------------------------------------------------------------------------------------------
+
+
+def items_of(directory: str) -> tuple[str, ...] | None:
+    """Names of all items of a step, with arrays or without; None where a path is not a directory of items."""
+    if not is_directory(directory) or is_item(directory) or not is_checkpoint(directory):
+        return None
+    if steps_in(directory):
+        return None
+    return tuple(name for name in directory_names(directory).directories if name != OWN.rstrip("/"))
+
+
+def _items(there: Occupant) -> tuple[str, ...] | None:
+    """The items there, without those that ended runs left."""
+    names = items_of(there.path)
+    if names is None or not there.left:
+        return names
+    kept = {name.partition("/")[0] for name in paths_below(there.path) if name not in there.left}
+    return tuple(name for name in names if name in kept)
+
+
+def _writes_one_item(where: Publication) -> bool:
+    """Whether one named item is to be written into a step that exists."""
+    there = None if where.item is None else _there(where)
+    return there is not None and items_of(there) is not None
+
+
+def _check_items_kept(found: Replacement | None, written: str | None) -> None:
     """Refuse to replace a step if that removes items that the run does not write. Raises DestinationError.
 
     `written`: name of the item that it writes; None where it writes a checkpoint without items.
@@ -126,24 +240,14 @@ def check_items_kept(found: Replacement | None, written: str | None) -> None:
         )
 
 
-def exists_already(where: Publication) -> DestinationError | None:
-    """The error for a step of items where nothing says which item is written; None for anything else."""
-    there = _there(where)
-    items = None if there is None or where.item is not None else items_of(there)
-    if items is None:
-        return None
-    names = few([shown(name) for name in items], MOST_NAMES)
-    return DestinationError(
-        f"{shown(where.place)}: exists already, with items: {names}",
-        hint="Write one item into it, which leaves the others as they are: `dst_item=NAME`. If its only item "
-        "is the one that is written, replace it: `overwrite=True`.",
-    )
-
-
-def _there(where: Publication) -> str | None:
-    """Real path, or URL, of what is at a destination, or was moved aside from there; None: nothing."""
-    if where.is_url:
-        return where.place if exists(where.place) else None
-    with storage_errors(where.path):
-        found: Path | None = replaced_by(where.path)
-    return None if found is None else real_path(os.fspath(found))
+def _check_item_is_named(where: Publication) -> None:
+    """Refuse a step of items where nothing says which item is written. Raises DestinationError."""
+    there = None if where.item is not None else _there(where)
+    items = None if there is None else items_of(there)
+    if items is not None:
+        names = few([shown(name) for name in items], MOST_NAMES)
+        raise DestinationError(
+            f"{shown(where.place)}: exists already, with items: {names}",
+            hint="Write one item into it, which leaves the others as they are: `dst_item=NAME`. If its only "
+            "item is the one that is written, replace it: `overwrite=True`.",
+        )

@@ -3,15 +3,11 @@
 Reads metadata only, and creates nothing.
 """
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from ckpt_surgery import url_destinations
 from ckpt_surgery.checking import read_recipe
 from ckpt_surgery.companions import config_warnings
-from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
 from ckpt_surgery.core.leaves import Leaf
@@ -21,11 +17,9 @@ from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.destinations import DEFAULT_FORMAT, DEFAULT_ITEM, Publication, destination, resolved
+from ckpt_surgery.destinations import DEFAULT_FORMAT, destination, resolved
 from ckpt_surgery.dropped_items import dropped_items
 from ckpt_surgery.engine.resources import default_memory, default_workers
-from ckpt_surgery.engine.staging import checks
-from ckpt_surgery.existing_items import check_items_kept, exists_already, replacement, writes_one_item
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.graph.nodes import reads
@@ -33,7 +27,7 @@ from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.language.models import InputPolicy, TargetPolicy, reads_uint16_as_bfloat16
 from ckpt_surgery.layer_stacks import with_scan_layers
-from ckpt_surgery.opening import in_memory, on_disk, opened, opened_sources, target_leaves, without_values
+from ckpt_surgery.opening import in_memory, opened, opened_sources, target_leaves, without_values
 from ckpt_surgery.planner.decisions import Watch
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
@@ -44,71 +38,14 @@ from ckpt_surgery.planner.shares import check_sources_used, target_share
 from ckpt_surgery.planner.target import TARGET, Target, as_bfloat16, listed_target
 from ckpt_surgery.provenance import configs_of, noted
 from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks
-from ckpt_surgery.replacing import check_step_is_new
 from ckpt_surgery.report.history import NO_RECIPE
 from ckpt_surgery.requests import InMemory, Request
 from ckpt_surgery.source_warnings import chosen_items, unread_weights
-from ckpt_surgery.storage.listing import is_directory, real_path
+from ckpt_surgery.storage.listing import real_path
 from ckpt_surgery.storage.samples import states
 
 MOST_NAMES = 5
 """Number of entries of custom metadata that a warning names."""
-
-
-def prepared_for(
-    where: Publication,
-    inputs: Sequence[str],
-    beside: Sequence[str | None],
-    prepare: Callable[[], Prepared],
-    overwrite: bool,
-) -> Prepared:
-    """What `prepare` returns, after checking that the result can be published at `where`.
-
-    `inputs` are the paths of the sources and of the target, `beside` those of the other files that are read.
-    Raises UsageError where the destination is an input or lies in one, DestinationError where it exists
-    (with `overwrite`: where it is anything but one checkpoint or an empty directory) or is locked,
-    StorageError where there is no space or no permission.
-    """
-    if where.is_url:
-        return _prepared_for_url(where, inputs, prepare, overwrite)
-    read = [Path(path) for path in beside if path is not None]
-    local = [Path(path) for path in inputs if not urls.is_url(path)]
-    one_item = writes_one_item(where)
-    if not overwrite and (refusal := exists_already(where)):
-        raise refusal
-    checks.check_paths(local, where.path, overwrite or one_item, read)
-    if where.step_only:
-        check_step_is_new(str(where.path.parent), int(where.path.name))
-    found = replacement(where, overwrite)
-    prepared = prepare()
-    check_items_kept(found, _item_written(where, prepared))
-    # A destination that does not exist yet can only be a missing file of a source, beside its other files.
-    sources = (s for s in on_disk(prepared.sources.values()) if overwrite or not is_directory(s.path))
-    files = (file for source in sources for file in source.files() if not urls.is_url(file))
-    checks.check_files(files, where.path)
-    costs = prepared.plan.costs
-    checks.check_space(where.path, costs.bytes_copied + costs.bytes_computed)
-    return prepared.replacing(found)
-
-
-def _item_written(where: Publication, prepared: Prepared) -> str | None:
-    """Name of the item that is written; None where the result has no items."""
-    return (prepared.destination.item or DEFAULT_ITEM) if where.of_items else None
-
-
-def _prepared_for_url(
-    where: Publication, inputs: Sequence[str], prepare: Callable[[], Prepared], overwrite: bool
-) -> Prepared:
-    """The same for a destination in an object store, where there is neither a link nor a limit of space."""
-    url_destinations.check_apart(inputs, where.place)
-    if where.step_only:
-        check_step_is_new(os.path.dirname(where.place), int(os.path.basename(where.place)))
-    found = url_destinations.replacement(where, overwrite)
-    prepared = prepare()
-    check_items_kept(found, _item_written(where, prepared))
-    sources = (s for s in on_disk(prepared.sources.values()) if overwrite or not is_directory(s.path))
-    url_destinations.check_files((file for source in sources for file in source.files()), where.place)
-    return prepared.replacing(found)
 
 
 def with_recipe(request: Request) -> Request:

@@ -2,16 +2,13 @@
 
 import os
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
 
 from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.engine.staging.checks import replaced_by, state_of
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.orbax_layout import is_checkpoint, is_item, steps_in
 from ckpt_surgery.records import Malformed, record_of
-from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import (
     directory_names,
     is_directory,
@@ -26,21 +23,6 @@ MOST_NAMES = 5
 """Number of files, or steps, that a message names."""
 REMOVE = "Remove it yourself if nobody needs it, or choose another destination."
 """Hint where the destination is not what `overwrite` replaces."""
-
-
-def replaceable(destination: Path) -> str | None:
-    """The state (`state_of`) of what a new checkpoint may replace at a destination; None: nothing is there.
-
-    Raises DestinationError where that is anything but one whole checkpoint or an empty directory, with what
-    it is instead. Reads metadata only.
-    """
-    with storage_errors(destination):
-        found = replaced_by(destination)
-        state = state_of(destination)
-        if found is None or _is_empty(found):
-            return state
-        check_one(real_path(os.fspath(found)))
-    return state
 
 
 def check_one(path: str, ignored: Collection[str] = ()) -> None:
@@ -69,10 +51,6 @@ def check_step_is_new(directory: str, step: int) -> None:
             f"{shown(directory)}: has the step {step} already, in {few(others)}",
             hint="Choose another step, or move that directory away.",
         )
-
-
-def _is_empty(path: Path) -> bool:
-    return path.is_dir() and not os.listdir(path)
 
 
 def _check_one(path: str, ignored: Collection[str]) -> None:

@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from ckpt_surgery import shard_places, sharing
@@ -37,9 +36,10 @@ from ckpt_surgery.engine.staging.outcomes import add
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.tracking import Part, Written
 from ckpt_surgery.engine.worker import joined, work
+from ckpt_surgery.existing_items import check_after, check_before
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.options import Prepared
-from ckpt_surgery.preparing import check_unchanged, check_values, prepared_for
+from ckpt_surgery.preparing import check_unchanged, check_values
 from ckpt_surgery.records import Shards, room_for_record
 from ckpt_surgery.remarks import without_checksums
 from ckpt_surgery.report.verification import Verify
@@ -84,7 +84,8 @@ def joined_job(saved: SavedRequest, count: int, overwrite: bool, launcher: str =
         shard_places.check_unwritten(where, head, overwrite)
         return Job(prepared, replace(where, step_only=head.step_only), parts, head)
     shard_places.check_unwritten(where, None, overwrite)
-    prepared = prepared_for(where, saved.inputs, saved.beside, partial(opened_again, saved), overwrite)
+    replaces = check_before(where, saved.inputs, saved.beside, overwrite)
+    prepared = check_after(where, replaces, opened_again(saved), overwrite)
     check_values(prepared.plan, prepared.sources)
     identity = identity_of(prepared)
     shard_places.check_not_committed(where, digest_of(identity))

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ckpt_surgery import url_destinations
 from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError, VerificationError
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.destinations import Publication, is_file
 from ckpt_surgery.engine.local_parts import LocalParts
 from ckpt_surgery.engine.object_parts import ObjectParts
 from ckpt_surgery.engine.parts import HEAD, Head
-from ckpt_surgery.engine.staging import local, objects
+from ckpt_surgery.engine.staging import checks, local, objects
 from ckpt_surgery.engine.staging.leftovers import announce, is_published
 from ckpt_surgery.existing_items import items_of
 from ckpt_surgery.formats import registry as formats
@@ -154,10 +153,10 @@ def stage_of(
             yield _PartsStage(staging, head.replaces, parts)
         return
     forget()
-    own = [name for name in walk(where.place, where.place) if url_destinations.is_of_shards(name, head.run)]
+    own = [name for name in walk(where.place, where.place) if checks.is_of_shards(name, head.run)]
     found = head.replaces
     state = None if found is None else found.state
-    check = functools.partial(url_destinations.check_same, where.place, state, head.run)
+    check = functools.partial(checks.check_same, where.place, state, run=head.run)
     replaces = found is not None and found.overwrites
     within = options.item if found is not None and found.one_item else None
     with objects.object_staged(where.place, head.identity, False, replaces, check, own, within) as draft:

@@ -9,7 +9,7 @@ from typing import Protocol
 from ckpt_surgery.destinations import Publication, is_file
 from ckpt_surgery.engine.journal import FileLines, Lines, ObjectLines, journal_of
 from ckpt_surgery.engine.staging import local, objects
-from ckpt_surgery.engine.staging.checks import check_same
+from ckpt_surgery.engine.staging.checks import check_directory, check_same
 from ckpt_surgery.engine.staging.local import Staging
 from ckpt_surgery.engine.staging.object_directory import publish_directory
 from ckpt_surgery.engine.staging.object_file import FileStaging, file_staged, publish_file
@@ -20,8 +20,6 @@ from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.resuming import identity_of
 from ckpt_surgery.storage.record_files import beside, put_record
-from ckpt_surgery.url_destinations import check_directory
-from ckpt_surgery.url_destinations import check_same as check_url
 
 
 class Stage(Protocol):
@@ -205,7 +203,7 @@ def _in_store(prepared: Prepared, url: str, resume: bool) -> Iterator[Stage]:
     def check() -> None:
         if not is_file(prepared.destination):
             check_directory(url)
-        check_url(url, None if found is None else found.state)
+        check_same(url, None if found is None else found.state)
 
     chosen = formats.named(prepared.destination.format)
     if not chosen.stores:

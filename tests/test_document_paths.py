@@ -36,6 +36,8 @@ def checkpoints_at(*paths: Path) -> Named:
     [
         (["x.json"], ["x.json"]),  # over a source
         (["src/x.json"], ["src"]),  # into one
+        (["way/x.json"], ["src"]),  # by another name
+        (["src/../x.json"], ["x.json"]),
         (["x.json", "x.json"], []),  # over the other document
         (["link", "x.json"], []),
         ([None, "x.json"], ["a", "x.json"]),  # whatever was not asked for
@@ -49,6 +51,7 @@ def test_documents_are_written_over_nothing_that_is_named(
 ) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "link").symlink_to("x.json")
+    (tmp_path / "way").symlink_to("src")
     given = [one and str(tmp_path / one) for one in documents]
     named = Named([CheckpointPath(os.path.join(tmp_path, path)) for path in paths])
     with pytest.raises(UsageError, match=REFUSED):

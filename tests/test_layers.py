@@ -69,7 +69,6 @@ OF_API = {
         "results",
         "sampling",
         "shown_plans",
-        "url_destinations",
         "wholeness",
     ),
 }

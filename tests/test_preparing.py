@@ -11,11 +11,9 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 from ckpt_surgery import preparing
 from ckpt_surgery.checking import read_recipe
-from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError
+from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, UsageError
 from ckpt_surgery.core.protocols import LinkMode
-from ckpt_surgery.destinations import Publication
-from ckpt_surgery.planner.options import Prepared
-from ckpt_surgery.preparing import prepare, prepared_for
+from ckpt_surgery.preparing import prepare
 from ckpt_surgery.requests import Request
 
 
@@ -95,24 +93,12 @@ def test_a_name_that_promises_another_format_is_a_warning(model: str, tmp_path: 
     assert f"{out} will be safetensors, though its name says npz" in plan.warnings
 
 
-@pytest.mark.parametrize(("overwrite", "error"), [(False, DestinationError), (True, None)])
-def test_the_destination_is_looked_at_before_the_sources(
-    overwrite: bool, error: type[Exception] | None, model: str, tmp_path: Path
-) -> None:
+def test_the_destination_is_looked_at_before_the_sources(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    where = Publication(str(tmp_path / "out"), False)
-    calls = []
-
-    def made() -> Prepared:
-        calls.append(1)
-        return prepare(Request(None, (model,), str(tmp_path / "out")))
-
-    if error is None:
-        prepared_for(where, [model], [], made, overwrite)
-    else:
-        with pytest.raises(error):
-            prepared_for(where, [model], [], made, overwrite)
-    assert len(calls) == (error is None)
+    with pytest.raises(DestinationError, match="exists already"):
+        ckpt_surgery.plan(None, tmp_path / "gone", dst=tmp_path / "out")
+    with pytest.raises(UsageError, match="gone"):
+        ckpt_surgery.plan(None, tmp_path / "gone", dst=tmp_path / "out", overwrite=True)
 
 
 def test_a_full_disk_is_found_before_the_first_byte(
@@ -123,12 +109,10 @@ def test_a_full_disk_is_found_before_the_first_byte(
 
     monkeypatch.setattr("shutil.disk_usage", lambda path: Usage)
     path = recipe(tmp_path, "rules: [{match: a, value: x * 2}]")
-    request = Request(path, (model,), str(tmp_path / "out"))
-    where = Publication(str(tmp_path / "out"), False)
     with pytest.raises(StorageError, match=r"are to be written"):
-        prepared_for(where, [model], [], lambda: prepare(request), False)
+        ckpt_surgery.plan(path, model, dst=tmp_path / "out")
     Usage.free = 32
-    prepared_for(where, [model], [], lambda: prepare(request), False)
+    ckpt_surgery.plan(path, model, dst=tmp_path / "out")
 
 
 def donated() -> Any:

@@ -15,10 +15,12 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError
+from ckpt_surgery.destinations import Publication
 from ckpt_surgery.engine.staging.checks import state_of
 from ckpt_surgery.engine.staging.leftovers import directory_of
 from ckpt_surgery.engine.staging.publishing import ASIDE
-from ckpt_surgery.replacing import check_step_is_new, replaceable
+from ckpt_surgery.existing_items import replacement
+from ckpt_surgery.replacing import check_step_is_new
 from ckpt_surgery.storage.record_files import RECORD_NAME
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support import checkpoints, directories
@@ -32,6 +34,12 @@ TREE = {"a": {"kernel": np.arange(12.0).reshape(3, 4)}, "b": np.ones(3, np.float
 ARRAYS_TO_SAVE = {"a.kernel": TREE["a"]["kernel"], "b": np.ones(3, np.float32)}  # type: ignore[index]
 OF_ORBAX = Path(__file__).parent / "data" / "orbax_versions"
 STEPS = {"steps", "steps-prefixed", "composite"}
+
+
+def replaceable(path: Path) -> str | None:
+    """The state of what `overwrite` would replace at a path."""
+    found = replacement(Publication(str(path), False), overwrite=True)
+    return None if found is None else found.state
 
 
 def refused(path: Path) -> str:

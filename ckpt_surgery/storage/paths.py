@@ -1,8 +1,9 @@
-"""Whether two paths mean the same file or directory, and how a path is written in messages."""
+"""Whether two paths mean the same file or directory, whether one can be written, and how it is printed."""
 
 import os
 from pathlib import Path
 
+from ckpt_surgery.core.errors import StorageError, UsageError
 from ckpt_surgery.core.text import shown
 
 
@@ -47,3 +48,12 @@ def absolute(path: Path) -> Path:
 def path_text(path: Path) -> str:
     """A path, safe to print."""
     return shown(os.fspath(path))
+
+
+def check_parent(path: Path) -> None:
+    """Raise UsageError where the parent directory is missing, StorageError where it is read-only."""
+    parent = absolute(path).parent
+    if not parent.is_dir():
+        raise UsageError(f"{path_text(parent)}: no such directory", hint="Create it first.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise StorageError(f"{path_text(parent)}: cannot be written to", hint="Check its permissions.")

@@ -1,4 +1,7 @@
-"""Checks before anything is written: the place of the destination, and free space."""
+"""Checks of a destination: where it lies, what is there, whether that changes, and free space.
+
+A place is a `Path` on disk, or the URL of an object store as a text.
+"""
 
 import hashlib
 import os
@@ -7,18 +10,28 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import DestinationError, StorageError, UsageError
-from ckpt_surgery.core.text import bytes_text
+from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.engine.staging.leftovers import moved_aside
 from ckpt_surgery.engine.staging.locks import check
 from ckpt_surgery.storage.failures import storage_errors
-from ckpt_surgery.storage.paths import absolute, exists, is_stream, lies_in, path_text, same_place
+from ckpt_surgery.storage.listing import digest, is_directory, walk
+from ckpt_surgery.storage.listing import exists as is_there
+from ckpt_surgery.storage.paths import absolute, check_parent, exists, lies_in, path_text, same_place
+from ckpt_surgery.storage.reading import stat_file
+from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.views import forget
+
+Place = Path | str
+NEVER_WRITTEN = "Choose another destination; sources are never written to."
+"""Hint where the destination is what is read."""
 
 
-def check_paths(
-    sources: Sequence[Path], destination: Path, overwrite: bool, beside: Sequence[Path] = ()
+def check_path(
+    sources: Sequence[str], destination: Path, overwrite: bool, beside: Sequence[Path] = ()
 ) -> None:
-    """Refuse destinations that would harm what is read, exist already, or cannot be created.
+    """Refuse paths that would harm what is read, exist already, or cannot be created.
 
     `beside`: files that are read besides the sources, such as the recipe. Paths are compared with links,
     `..` and trailing slashes resolved. Raises UsageError where the destination is a source or lies in one, or
@@ -27,48 +40,66 @@ def check_paths(
     StorageError where its parent is read-only.
     """
     with storage_errors(destination):
-        for source in sources:
-            _check_apart(source, destination)
+        check_apart(sources, destination)
         _check_absent(destination, overwrite)
         for file in beside:
             if same_place(file, destination) or lies_in(file, destination):
                 raise _held(destination, f"{path_text(file)}, which this run reads")
-        _check_parent(destination)
+        check_parent(destination)
         check(lock_of(absolute(destination)))
 
 
-def _check_apart(source: Path, destination: Path) -> None:
-    if same_place(source, destination):
-        problem = f"{path_text(destination)}: the destination is the source itself"
-    elif lies_in(destination, source):
-        problem = f"{path_text(destination)}: the destination lies inside the source {path_text(source)}"
-    elif lies_in(source, destination):
-        raise _held(destination, f"the source {path_text(source)}")
-    else:
-        return
-    raise UsageError(problem, hint="Choose another destination; sources are never written to.")
+def check_apart(sources: Iterable[str], place: Place) -> None:
+    """Refuse a destination that is a source, lies in one, or holds one.
+
+    Raises UsageError, and DestinationError where a source would be replaced.
+    """
+    for source in _alike(sources, place):
+        if _is_same(source, place):
+            problem = f"{_text(place)}: the destination is the source itself"
+        elif _is_below(place, source):
+            problem = f"{_text(place)}: the destination lies inside the source {_text(source)}"
+        elif _is_below(source, place):
+            raise _held(place, f"the source {_text(source)}")
+        else:
+            continue
+        raise UsageError(problem, hint=NEVER_WRITTEN)
 
 
-def _held(destination: Path, what: str) -> DestinationError:
-    """The error where replacing the destination would remove what the run needs."""
-    return DestinationError(
-        f"{path_text(destination)}: is not replaced, for it holds {what}", hint="Choose another destination."
-    )
-
-
-def check_files(files: Iterable[str], destination: Path) -> None:
+def check_files(files: Iterable[str], place: Place) -> None:
     """Refuse a destination that is one of `files`, the files of all sources. Raises UsageError.
 
     They can be in any directory, and need not exist.
     """
-    if destination.is_dir():
+    if isinstance(place, Path) and place.is_dir():
         return
-    for file in files:
-        if same_place(Path(file), destination):
-            raise UsageError(
-                f"{path_text(destination)}: the destination is a file of a source",
-                hint="Choose another destination; sources are never written to.",
-            )
+    if any(_is_same(file, place) for file in _alike(files, place)):
+        raise UsageError(f"{_text(place)}: the destination is a file of a source", hint=NEVER_WRITTEN)
+
+
+def _alike(paths: Iterable[str], place: Place) -> Iterator[Place]:
+    """Those on disk where the place is on disk, else the URLs."""
+    of_store = isinstance(place, str)
+    return (path if of_store else Path(path) for path in paths if urls.is_url(path) == of_store)
+
+
+def _is_same(one: Place, other: Place) -> bool:
+    return same_place(one, Path(other)) if isinstance(one, Path) else one == other
+
+
+def _is_below(inner: Place, outer: Place) -> bool:
+    return lies_in(inner, Path(outer)) if isinstance(inner, Path) else inner.startswith(f"{outer}/")
+
+
+def _text(place: Place) -> str:
+    return shown(os.fspath(place))
+
+
+def _held(place: Place, what: str) -> DestinationError:
+    """The error where replacing the destination would remove what the run needs."""
+    return DestinationError(
+        f"{_text(place)}: is not replaced, for it holds {what}", hint="Choose another destination."
+    )
 
 
 def _check_absent(destination: Path, overwrite: bool) -> None:
@@ -88,6 +119,16 @@ def _check_absent(destination: Path, overwrite: bool) -> None:
         raise _held(destination, "the working directory")
 
 
+def check_directory(url: str) -> None:
+    """Refuse to put a checkpoint of several objects below an object. Raises DestinationError."""
+    store, name = store_of(url)
+    if store.stat(name) is not None:
+        raise DestinationError(
+            f"{shown(url)}: is an object, and a checkpoint of several objects does not replace it",
+            hint="Choose another destination, or delete it.",
+        )
+
+
 # --- what is replaced -------------------------------------------------------------------------------------
 
 
@@ -102,21 +143,24 @@ def replaced_by(destination: Path) -> Path | None:
         return moved_aside(absolute(destination))
 
 
-def state_of(destination: Path) -> str | None:
+def state_of(place: Place, run: str = "") -> str | None:
     """A text that changes whenever what would be replaced changes; None where there is nothing.
 
-    It is made of the names, types, numbers (inodes), sizes and times of all files, wherever they lie.
-    Raises StorageError where a directory cannot be listed.
+    On disk it is made of the names, types, numbers (inodes), sizes and times of all files, wherever they lie;
+    in a store of names, sizes and versions, for which the store is asked anew. `run`: token of shards whose
+    objects do not count. Raises StorageError where a directory cannot be listed.
     """
-    path = replaced_by(destination)
+    if isinstance(place, str):
+        return _state_in_store(place, run)
+    path = replaced_by(place)
     if path is None:
         return None
     with storage_errors(path):
-        digest = hashlib.sha256()
-        for name, found in _entries(path):
-            of_file = () if stat.S_ISDIR(found.st_mode) else (found.st_size, found.st_mtime_ns)
-            digest.update(repr((name, found.st_mode, found.st_ino, *of_file)).encode())
-        return digest.hexdigest()
+        found = hashlib.sha256()
+        for name, status in _entries(path):
+            of_file = () if stat.S_ISDIR(status.st_mode) else (status.st_size, status.st_mtime_ns)
+            found.update(repr((name, status.st_mode, status.st_ino, *of_file)).encode())
+        return found.hexdigest()
 
 
 def _entries(path: Path) -> Iterator[tuple[str, os.stat_result]]:
@@ -131,62 +175,34 @@ def _entries(path: Path) -> Iterator[tuple[str, os.stat_result]]:
             pending += [(os.path.join(name, e.name), e.stat(follow_symlinks=False)) for e in entries]
 
 
-def check_same(destination: Path, state: str | None, gone_is_same: bool = True) -> None:
+def _state_in_store(url: str, run: str) -> str | None:
+    forget()
+    if not is_there(url):
+        return None
+    found = walk(url, url) if is_directory(url) else {"": stat_file(url)}
+    return digest({name: status for name, status in found.items() if not (run and is_of_shards(name, run))})
+
+
+def is_of_shards(name: str, run: str) -> bool:
+    """Whether an object below a destination was put by a shard: the names of its workers have the token."""
+    return f"_{run}_" in name
+
+
+def check_same(place: Place, state: str | None, gone_is_same: bool = True, run: str = "") -> None:
     """Refuse to replace what is not in the state in which it was checked. What is gone needs no check, unless
-    parts of it were to stay (`gone_is_same=False`).
+    parts of it were to stay (`gone_is_same=False`). `run`: see `state_of`.
 
     Raises DestinationError.
     """
     same = (None, state) if gone_is_same else (state,)
-    if state is not None and state_of(destination) not in same:
+    if state is not None and state_of(place, run) not in same:
         raise DestinationError(
-            f"{path_text(destination)}: changed during this run, so it was not replaced",
+            f"{_text(place)}: changed during this run, so it was not replaced",
             hint="Look at what is there now; then run again.",
         )
 
 
 # --- the place --------------------------------------------------------------------------------------------
-
-
-def _check_parent(destination: Path) -> None:
-    """Raise UsageError where the parent directory is missing, StorageError where it is read-only."""
-    parent = absolute(destination).parent
-    if not parent.is_dir():
-        raise UsageError(f"{path_text(parent)}: no such directory", hint="Create it first.")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise StorageError(f"{path_text(parent)}: cannot be written to", hint="Check its permissions.")
-
-
-def check_document(document: Path, others: Iterable[Path], into: bool = True) -> None:
-    """Refuse to write a document (a saved plan, JSON) over another path of the command, or into it.
-
-    The others need not exist; without `into` they are files. An existing document is replaced if it is a
-    regular file that may be written; a device or a pipe is written to. Raises UsageError, and StorageError
-    where the system would refuse.
-    """
-    with storage_errors(document):
-        if "\0" in os.fspath(document):
-            raise UsageError(f"{path_text(document)}: no file can be called so", hint="Choose another name.")
-        if is_stream(document):
-            return
-        _check_parent(document)
-        for other in others:
-            if same_place(document, other) or (into and lies_in(document, other)):
-                raise UsageError(
-                    f"{path_text(document)}: a document cannot be written over or into {path_text(other)}",
-                    hint="Name a file elsewhere.",
-                )
-        _check_replaced(document)
-
-
-def _check_replaced(document: Path) -> None:
-    """Raise UsageError where there is a directory, StorageError for a read-only file."""
-    if not exists(document):
-        return
-    if document.is_dir():
-        raise UsageError(f"{path_text(document)}: is a directory", hint="Name a file.")
-    if document.exists() and not os.access(document, os.W_OK):
-        raise StorageError(f"{path_text(document)}: may not be written", hint="Check its permissions.")
 
 
 def check_space(destination: Path, bytes_needed: int) -> None:

@@ -35,8 +35,8 @@ def test_destinations_that_would_harm_the_source(
     (tmp_path / "other").mkdir()
     (tmp_path / "link").symlink_to("src")
     with pytest.raises(UsageError, match="source"):
-        checks.check_paths(
-            [tmp_path / source], Path(os.path.join(tmp_path, destination)), overwrite=overwrite
+        checks.check_path(
+            [str(tmp_path / source)], Path(os.path.join(tmp_path, destination)), overwrite=overwrite
         )
 
 
@@ -49,8 +49,8 @@ def test_destinations_around_a_source(tmp_path: Path, source: str, destination: 
     (tmp_path / "other").mkdir()
     (tmp_path / "link").symlink_to("src")
     with pytest.raises(DestinationError, match="is not replaced, for it holds the source"):
-        checks.check_paths(
-            [tmp_path / source], Path(os.path.join(tmp_path, destination)), overwrite=overwrite
+        checks.check_path(
+            [str(tmp_path / source)], Path(os.path.join(tmp_path, destination)), overwrite=overwrite
         )
 
 
@@ -59,8 +59,8 @@ def test_destinations_around_other_files_that_are_read(tmp_path: Path, inside: s
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to("out")
     with pytest.raises(DestinationError, match="which this run reads"):
-        checks.check_paths([], tmp_path / "out", True, [tmp_path / inside])
-    checks.check_paths([], tmp_path / "out", True, [tmp_path / "recipe.yaml"])
+        checks.check_path([], tmp_path / "out", True, [tmp_path / inside])
+    checks.check_path([], tmp_path / "out", True, [tmp_path / "recipe.yaml"])
 
 
 def test_the_files_that_a_source_names(tmp_path: Path) -> None:
@@ -80,39 +80,39 @@ def test_a_file_of_a_source_that_is_missing(tmp_path: Path) -> None:
 
 def test_neighbours_are_fine(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
-    checks.check_paths([tmp_path / "src"], tmp_path / "src2", overwrite=False)
-    checks.check_paths([tmp_path / "src"], tmp_path / "src" / ".." / "out", overwrite=False)
+    checks.check_path([str(tmp_path / "src")], tmp_path / "src2", overwrite=False)
+    checks.check_path([str(tmp_path / "src")], tmp_path / "src" / ".." / "out", overwrite=False)
 
 
 def test_every_source_is_looked_at(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     with pytest.raises(UsageError, match="/b"):
-        checks.check_paths([tmp_path / "a", tmp_path / "b"], tmp_path / "b" / "out", overwrite=False)
+        checks.check_path([str(tmp_path / "a"), str(tmp_path / "b")], tmp_path / "b" / "out", overwrite=False)
 
 
 def test_an_existing_destination(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(DestinationError, match="`overwrite=True`") as caught:
-        checks.check_paths([], tmp_path / "out", overwrite=False)
+        checks.check_path([], tmp_path / "out", overwrite=False)
     assert caught.value.exit_code == 4
-    checks.check_paths([], tmp_path / "out", overwrite=True)
+    checks.check_path([], tmp_path / "out", overwrite=True)
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_link_is_never_replaced(tmp_path: Path, overwrite: bool) -> None:
     (tmp_path / "latest").symlink_to("gone")
     with pytest.raises(DestinationError, match="latest"):
-        checks.check_paths([], tmp_path / "latest", overwrite=overwrite)
+        checks.check_path([], tmp_path / "latest", overwrite=overwrite)
 
 
 def test_the_working_directory_is_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "home" / "work").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "home" / "work")
     with pytest.raises(DestinationError, match="it holds the working directory"):
-        checks.check_paths([], tmp_path / "home", overwrite=True)
+        checks.check_path([], tmp_path / "home", overwrite=True)
     with pytest.raises(DestinationError, match="it holds the working directory"):
-        checks.check_paths([], Path("/"), overwrite=True)
+        checks.check_path([], Path("/"), overwrite=True)
 
 
 # --- what is replaced -------------------------------------------------------------------------------------
@@ -178,8 +178,8 @@ def test_the_state_of_what_a_killed_run_moved_aside(tmp_path: Path) -> None:
     assert checks.replaced_by(out) == aside
     assert checks.state_of(out) == state
     with pytest.raises(DestinationError, match="exists already"):
-        checks.check_paths([], out, overwrite=False)
-    checks.check_paths([], out, overwrite=True)
+        checks.check_path([], out, overwrite=False)
+    checks.check_path([], out, overwrite=True)
 
 
 # --- the place --------------------------------------------------------------------------------------------
@@ -187,27 +187,14 @@ def test_the_state_of_what_a_killed_run_moved_aside(tmp_path: Path) -> None:
 
 def test_a_missing_parent(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such directory") as caught:
-        checks.check_paths([], tmp_path / "no" / "out", overwrite=False)
+        checks.check_path([], tmp_path / "no" / "out", overwrite=False)
     assert caught.value.exit_code == 2
 
 
 def test_a_parent_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
     with pytest.raises(StorageError, match="cannot be written"):
-        checks.check_paths([], tmp_path / "out", overwrite=False)
-
-
-def test_documents_are_written_over_nothing_that_a_command_names(tmp_path: Path) -> None:
-    (tmp_path / "src").mkdir()
-    (tmp_path / "link").symlink_to("src")
-    (tmp_path / "recipe.yaml").touch()
-    others = [tmp_path / name for name in ("src", "recipe.yaml", "new.npz")]
-    for name in ("recipe.yaml", "src/x.json", "link/x.json", "src/../new.npz", "src"):
-        with pytest.raises(UsageError, match="a document cannot be written over or into"):
-            checks.check_document(tmp_path / name, others)
-    checks.check_document(tmp_path / "src.json", others)
-    with pytest.raises(UsageError, match="no such directory"):
-        checks.check_document(tmp_path / "gone" / "x.json", others)
+        checks.check_path([], tmp_path / "out", overwrite=False)
 
 
 def test_space(tmp_path: Path) -> None:
@@ -219,7 +206,7 @@ def test_space(tmp_path: Path) -> None:
 def test_names_are_escaped(tmp_path: Path) -> None:
     (tmp_path / "a\x1b[31m").mkdir()
     with pytest.raises(DestinationError) as caught:
-        checks.check_paths([], tmp_path / "a\x1b[31m", overwrite=False)
+        checks.check_path([], tmp_path / "a\x1b[31m", overwrite=False)
     assert r"a\x1b[31m" in str(caught.value)
 
 
