@@ -42,8 +42,9 @@ def completed(
     if isinstance(sink, KeepingSink):
         keep_in(companions, sink.record_directory)
     recorded = partial(record_text, plan, files=written.files, shards=shards, companions=copied)
-    inside = sink.record(recorded(written.digests))
-    found = verify_written(prepared, stage.product, written, mode, step_only, shards is not None, progress)
+    text = recorded(written.digests)
+    inside = sink.record(text)
+    found = verify_written(prepared, stage.product, text, mode, step_only, shards is not None, progress)
     text = recorded({**written.digests, **found.digests}, structure=found.structure)
     if not inside:
         stage.put_beside(text)

@@ -6,21 +6,23 @@ The checkpoint is opened again through its format's own reader, as whoever resto
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import floordiv
 
 from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import Problem, SourceError, UsageError, VerificationError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.core.protocols import Sink, Source
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.destinations import DEFAULT_ITEM
-from ckpt_surgery.engine.tracking import Written
+from ckpt_surgery.engine.tasks import Task
+from ckpt_surgery.engine.tracking import Part
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.chunk_checks import chunk_flaw
 from ckpt_surgery.planner.options import Prepared
-from ckpt_surgery.planner.plan import Step
-from ckpt_surgery.readback import Findings, read_leaves
-from ckpt_surgery.records import UNKNOWN
+from ckpt_surgery.planner.plan import Plan, Step
+from ckpt_surgery.readback import Findings, Values, compare_values, read_leaves
+from ckpt_surgery.records import UNKNOWN, Record, digests_of, parsed
 from ckpt_surgery.report.verification import Flaw, VerifiedRun, Verify, flaw_text
 from ckpt_surgery.storage.failures import DAMAGED, told
 from ckpt_surgery.storage.reading import opened
@@ -31,6 +33,7 @@ from ckpt_surgery.wholeness import check_chunks, check_copies, check_grid
 MOST_TOLD = 10
 """Number of flaws that an error names."""
 HINT = "Nothing was published. Run again; if it happens twice, test the memory and the disk of this machine."
+OF_SHARD = "The shard counts as not done. Run it again; if it happens twice, test the memory and the disk."
 
 
 def verify_mode(text: Verify | str) -> Verify:
@@ -54,66 +57,97 @@ class Verification:
 def verify_written(
     prepared: Prepared,
     product: str,
-    written: Written,
+    record: str,
     mode: Verify,
     step_only: bool,
     reread: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Verification:
-    """Check a checkpoint that is not published yet; `product` is its temporary directory or file.
+    """Check a checkpoint that is not published yet by its record, which `record` is the text of.
 
-    `step_only`: it is one step, for a CheckpointManager directory that exists. `reread`: each worker has read
-    back what it computed; in formats whose workers write files of their own nothing else can have changed
-    that, and only `full` reads it again. `progress` is called from any thread.
+    `product` is its temporary directory or file. `step_only`: it is one step, for a CheckpointManager
+    directory that exists. `reread`: each worker has read back what it computed; in formats whose workers
+    write files of their own nothing else can have changed that, and only `full` reads it again. `progress` is
+    called from any thread.
 
     Raises VerificationError, which names leaf and chunk, and SourceError where a chunk of a source is cut
     short.
     """
-    plan = prepared.plan
+    plan, memory, workers = prepared.plan, prepared.memory, prepared.workers
     if mode is Verify.NONE:
         return Verification(VerifiedRun(mode, 0, plan.costs.bytes_out), {}, UNKNOWN)
-    findings = Findings()
+    findings, recorded = Findings(), parsed(record)
     source, leaves = _reopened(prepared, product, step_only)
     _compare_leaves(plan.steps, leaves, findings)
-    _raise(findings.flaws, prepared)
-    stored, known, linked = _sorted_out(plan.steps, leaves, written.digests)
-    for leaf in leaves.values():
+    _raise(findings.flaws, plan)
+    arrays, known = arrays_of(leaves), known_digests(recorded, leaves, findings)
+    computed = {key for key, digests in known.items() if digests.of_values}
+    separate = formats.named(prepared.destination.format).separate_files
+    trusted = computed if reread and separate and mode is Verify.FAST else frozenset()
+    for leaf in arrays.values():
         check_grid(leaf, findings)
-    trusted: Mapping[str, Leaf] = {}
-    if reread and mode is Verify.FAST and formats.named(prepared.destination.format).separate_files:
-        trusted = {
-            step.leaf.key.text: leaves[step.leaf.key.text] for step in plan.steps if step.cut is not None
-        }
-    check_chunks([*stored, *trusted.values()], findings, prepared.memory, prepared.workers)
-    check_copies(os.path.dirname(place_of_record(source)), written.files, findings)
-    _raise(findings.flaws, prepared)
-    unknown = linked if mode is Verify.FULL else {}
-    known = [(leaf, digests) for leaf, digests in known if leaf.key.text not in trusted]
-    found = read_leaves(
-        source, known, unknown.values(), findings, prepared.memory, prepared.workers, progress
-    )
-    _raise(findings.flaws, prepared)
-    skipped = sum(leaf.nbytes for leaf in linked.values() if leaf.key.text not in unknown)
-    keys = {step.leaf.key.text: number for number, step in enumerate(plan.steps)}
+    # What is read anyway needs no look at its chunks.
+    by_chunks = (leaf for key, leaf in arrays.items() if key in trusted or key not in computed)
+    check_chunks(by_chunks, findings, memory, workers)
+    check_copies(os.path.dirname(place_of_record(source)), recorded.files, findings)
+    _raise(findings.flaws, plan)
+    to_compare = [(leaves[key], digests) for key, digests in known.items() if key not in trusted]
+    linked = [leaf for key, leaf in arrays.items() if key not in known]
+    unknown, skipped = (linked, 0) if mode is Verify.FULL else ([], sum(leaf.nbytes for leaf in linked))
+    found = read_leaves(source, to_compare, unknown, findings, memory, workers, progress)
+    _raise(findings.flaws, plan)
     run = VerifiedRun(mode, plan.costs.bytes_out - skipped, skipped)
-    more = {keys[key]: digests for key, digests in found.items()}
-    return Verification(run, more, structure_of(source, leaves))
+    keys = {step.leaf.key.text: number for number, step in enumerate(plan.steps)}
+    return Verification(run, {keys[key]: one for key, one in found.items()}, structure_of(source, leaves))
 
 
-def _sorted_out(
-    steps: Sequence[Step], leaves: Mapping[str, Leaf], digests: Mapping[int, Digests]
-) -> tuple[list[Leaf], list[tuple[Leaf, Digests]], dict[str, Leaf]]:
-    """Leaves whose stored bytes were taken over, leaves with checksums, and linked leaves by key."""
-    stored, known, linked = [], [], {}
-    for number, step in enumerate(steps):
-        leaf = leaves[step.leaf.key.text]
-        if step.stored is not None:
-            stored.append(leaf)
-        if number in digests:
-            known.append((leaf, digests[number]))
-        elif leaf.spec is not None and leaf.spec.size:
-            linked[leaf.key.text] = leaf
-    return stored, known, linked
+def read_back(plan: Plan, sink: Sink, part: Part, tasks: Sequence[Task], memory: int, workers: int) -> int:
+    """Compare what a worker computed with what is stored now; returns the number of bytes, decoded.
+
+    `tasks` are the worker's, `memory` is the budget in bytes, `workers` the number of threads. What was
+    copied is compared where the checkpoint is put together. Raises VerificationError, with the key.
+    """
+    writer, findings = sink.attach(part.worker), Findings()
+    outputs = {plan.steps[task.step].leaf.key.text: sink.outputs[task.step] for task in tasks}
+    values = []
+    for task in tasks:
+        step, crc = plan.steps[task.step], part.done[task.number].finished.crc
+        if step.cut is not None and crc is not None:
+            index = tuple(map(floordiv, task.region.starts, step.cut.block))
+            values.append(Values(step.leaf, task.region, index, crc))
+    compare_values(
+        lambda one: writer.read(outputs[one.leaf.key.text], one.region),
+        values,
+        findings,
+        lambda group: max(one.nbytes for one in group),
+        memory,
+        workers,
+    )
+    _raise(findings.flaws, plan, OF_SHARD)
+    return sum(one.nbytes for one in values)
+
+
+def arrays_of(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:
+    """Leaves with elements, by the texts of their keys."""
+    return {key: leaf for key, leaf in leaves.items() if leaf.spec is not None and leaf.spec.size}
+
+
+def known_digests(record: Record, leaves: Mapping[str, Leaf], findings: Findings) -> dict[str, Digests]:
+    """The checksums of the record by the texts of keys. Those that are of no leaf here are flaws."""
+    found = {}
+    for key, (grid, of_values, crcs) in record.grids.items():
+        leaf = leaves.get(key)
+        if leaf is None or leaf.spec is None:
+            findings.add(key, None, "it is in the record, and not in the checkpoint")
+            continue
+        digests = digests_of(grid, of_values, crcs, leaf.spec.shape)
+        if digests is None:
+            findings.add(
+                key, None, f"it is {leaf.spec}, and its checksums in the record are of another shape"
+            )
+        elif leaf.spec.size:
+            found[key] = digests
+    return found
 
 
 def _reopened(prepared: Prepared, product: str, step_only: bool) -> tuple[Source, Mapping[str, Leaf]]:
@@ -170,19 +204,19 @@ def _described(leaf: Leaf) -> str:
 # --- errors -----------------------------------------------------------------------------------------------
 
 
-def _raise(flaws: Sequence[Flaw], prepared: Prepared) -> None:
+def _raise(flaws: Sequence[Flaw], plan: Plan, hint: str = HINT) -> None:
     """Raise what the flaws are, if there are any."""
     if not flaws:
         return
-    steps = {step.leaf.key.text: step for step in prepared.plan.steps}
+    steps = {step.leaf.key.text: step for step in plan.steps}
     for flaw in flaws:
         if flaw.key in steps and flaw.chunk is not None:
             _check_source(steps[flaw.key], flaw)
-    told_ones = [Problem(flaw_text(flaw)) for flaw in flaws[:MOST_TOLD]]
+    problems = [Problem(flaw_text(flaw)) for flaw in flaws[:MOST_TOLD]]
     more = len(flaws) - MOST_TOLD
-    last = told_ones.pop()
     rest = f"; and {more} more" if more > 0 else ""
-    raise VerificationError(*told_ones, Problem(f"{last.message}{rest}", hint=HINT))
+    last = Problem(f"{problems.pop().message}{rest}", hint=hint)
+    raise VerificationError(*problems, last)
 
 
 def _check_source(step: Step, flaw: Flaw) -> None:

@@ -6,6 +6,7 @@ Everything here collects flaws instead of raising: a damaged checkpoint mostly h
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 
 import numpy as np
@@ -200,11 +201,8 @@ def read_leaves(
     ranges = sorted(work.ranges, key=attrgetter("file", "offset"))
     together = [batch for same in _by_file(ranges) for batch in _batches(same)]
     threads.run_all(lambda b: _compare_ranges(b, findings), together, lambda _: 2 * PIECE, memory, workers)
-    groups = batches(work.values, lambda one: one.nbytes)
     # The rest is for the reader's cache of chunks, and for what the allocator keeps.
-    threads.run_all(
-        lambda group: _compare_values(source, group, findings), groups, _held, memory // 4, workers
-    )
+    compare_values(partial(_elements, source), work.values, findings, _held, memory // 4, workers)
     return {key: Digests(grids[key], True, crcs) for key, crcs in findings.crcs.items()}
 
 
@@ -315,17 +313,32 @@ def differs(found: int, wanted: int) -> str:
     return f"its checksum is {found:08x}, not {wanted:08x} as when it was written"
 
 
-def _compare_values(source: Source, group: list[Values], findings: Findings) -> None:
-    for one in group:
-        raise_if_cancelled()
-        try:
-            crc = values_crc(_elements(source, one))
-        except SourceError as error:
-            if is_numeric(one.leaf):  # the others may be objects that only their writer reads
-                findings.add(one.leaf.key.text, one.index, told(error))
-            continue
-        if one.crc is None:
-            findings.note(one.leaf.key.text, one.index, crc)
-        elif crc != one.crc:
-            findings.add(one.leaf.key.text, one.index, differs(crc, one.crc))
-        findings.read(one.nbytes)
+def compare_values(
+    read: Callable[[Values], np.ndarray],
+    values: Iterable[Values],
+    findings: Findings,
+    held: Callable[[list[Values]], int],
+    memory: int,
+    workers: int,
+) -> None:
+    """Compare elements with their checksums, as `read` gives them.
+
+    `held`: bytes that reading a group of small regions holds at most, of the budget `memory`.
+    """
+
+    def compare(group: list[Values]) -> None:
+        for one in group:
+            raise_if_cancelled()
+            try:
+                crc = values_crc(read(one))
+            except SourceError as error:
+                if is_numeric(one.leaf):  # the others may be objects that only their writer reads
+                    findings.add(one.leaf.key.text, one.index, told(error))
+                continue
+            if one.crc is None:
+                findings.note(one.leaf.key.text, one.index, crc)
+            elif crc != one.crc:
+                findings.add(one.leaf.key.text, one.index, differs(crc, one.crc))
+            findings.read(one.nbytes)
+
+    threads.run_all(compare, batches(values, lambda one: one.nbytes), held, memory, workers)

@@ -29,7 +29,6 @@ from ckpt_surgery.destinations import Publication, open_sink, publication
 from ckpt_surgery.engine.local_parts import LocalParts
 from ckpt_surgery.engine.object_parts import ObjectParts
 from ckpt_surgery.engine.parts import Head, done_name, head_of, missing, part_bytes, part_of
-from ckpt_surgery.engine.rereading import read_back
 from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.signals import unhindered
 from ckpt_surgery.engine.staging.outcomes import add
@@ -40,6 +39,7 @@ from ckpt_surgery.existing_items import check_after, check_before
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.preparing import check_unchanged, check_values
+from ckpt_surgery.prepublication import read_back
 from ckpt_surgery.records import Shards, room_for_record
 from ckpt_surgery.remarks import without_checksums
 from ckpt_surgery.report.verification import Verify

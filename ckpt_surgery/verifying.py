@@ -16,8 +16,9 @@ from ckpt_surgery.core.text import bytes_text, few, shown
 from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.prepublication import arrays_of, known_digests
 from ckpt_surgery.readback import Findings, read_leaves
-from ckpt_surgery.records import Malformed, Record, digests_of, record_of, with_digests
+from ckpt_surgery.records import Malformed, Record, record_of, with_digests
 from ckpt_surgery.report.verification import Depth, Flaw, Sample, Verified
 from ckpt_surgery.requests import place as at
 from ckpt_surgery.sampling import check_share, draw_sample
@@ -96,16 +97,11 @@ class _Run:
     """Share of the bytes with digests that is read; None: what the mode says."""
     seed: int = 0
 
-    @property
-    def arrays(self) -> dict[str, Leaf]:
-        """Leaves with elements, by the texts of their keys."""
-        return {key: leaf for key, leaf in self.leaves.items() if leaf.spec is not None and leaf.spec.size}
-
     def done(self, progress: Callable[[Progress], None] | None) -> Verified:
         """Check and read everything that the mode asks for."""
-        findings, arrays = Findings(), self.arrays
+        findings, arrays = Findings(), arrays_of(self.leaves)
         record = self._record(findings)
-        known = {} if record is None else _known(record, self.leaves, findings)
+        known = {} if record is None else known_digests(record, self.leaves, findings)
         retimed = [] if record is None else self._check_against(record, findings)
         check_chunks(arrays.values(), findings, self.memory, self.workers)
         wanted, unknown = self._wanted(record, known)
@@ -152,7 +148,7 @@ class _Run:
         if record.leaf_count != len(self.leaves):
             what = f"the checkpoint has {len(self.leaves)} leaves, and its record is of {record.leaf_count}"
             findings.add(None, None, what)
-        for leaf in self.arrays.values():
+        for leaf in arrays_of(self.leaves).values():
             check_grid(leaf, findings)
         check_structure(self.source, self.leaves, record.structure, findings)
         directory = os.path.dirname(place_of_record(self.source))
@@ -169,7 +165,7 @@ class _Run:
         wanted = [(self.leaves[key], digests) for key, digests in known.items()]
         if record is not None and self.mode is not Depth.FULL:
             return wanted, []
-        return wanted, [leaf for key, leaf in self.arrays.items() if key not in known]
+        return wanted, [leaf for key, leaf in arrays_of(self.leaves).items() if key not in known]
 
     def _notices(self, record: Record | None, found: Mapping[str, Digests]) -> tuple[str, ...]:
         """What could not be compared; and the checksums of more leaves are recorded."""
@@ -206,21 +202,3 @@ def _times_told(retimed: Sequence[AdoptedFile], unread: int, recorded: int) -> t
     same = "size agrees" if any(file.sample is None for file in retimed) else "size and sample agree"
     rest = f"{bytes_text(unread)} were not read" if unread else "what was read had no digests to compare with"
     return (f"{files}: only the time differs from the record, {same}, as after a copy or a touch; {rest}",)
-
-
-def _known(record: Record, leaves: Mapping[str, Leaf], findings: Findings) -> dict[str, Digests]:
-    """The checksums of the record by the texts of keys. Those that are of no leaf here are flaws."""
-    found = {}
-    for key, (grid, of_values, crcs) in record.grids.items():
-        leaf = leaves.get(key)
-        if leaf is None or leaf.spec is None:
-            findings.add(key, None, "it is in the record, and not in the checkpoint")
-            continue
-        digests = digests_of(grid, of_values, crcs, leaf.spec.shape)
-        if digests is None:
-            findings.add(
-                key, None, f"it is {leaf.spec}, and its checksums in the record are of another shape"
-            )
-        elif leaf.spec.size:
-            found[key] = digests
-    return found

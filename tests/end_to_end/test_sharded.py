@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery import completing, shard_jobs, sharded
+from ckpt_surgery import completing, prepublication, shard_jobs, sharded
 from ckpt_surgery.core.errors import (
     DestinationError,
     Interrupted,
@@ -27,7 +27,7 @@ from ckpt_surgery.core.errors import (
     UsageError,
     VerificationError,
 )
-from ckpt_surgery.engine import rereading, worker
+from ckpt_surgery.engine import worker
 from ckpt_surgery.engine.local_parts import LocalParts
 from ckpt_surgery.engine.parts import part_of
 from ckpt_surgery.engine.tasks import Task
@@ -202,7 +202,7 @@ def test_the_first_of_two_attempts_at_once_wins(
     file, dst = plan(tmp_path / "out"), tmp_path / "out"
     shards(file, dst, [1], 2)
     both = threading.Barrier(2)
-    sync = rereading.read_back
+    sync = prepublication.read_back
 
     def waiting(*arguments: Any) -> int:
         both.wait()
@@ -537,7 +537,7 @@ def test_parts_that_are_removed_while_a_shard_runs(
 ) -> None:
     dst = tmp_path / "out"
     file = plan(dst)
-    read_back = rereading.read_back
+    read_back = prepublication.read_back
 
     def removed(*arguments: Any) -> int:
         found = read_back(*arguments)
