@@ -7,10 +7,10 @@ are `SurgeryError`s, whose `exit_code` is the command's.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 
 from ckpt_surgery import document_paths, saved_plans, sharing
-from ckpt_surgery.companions import Wanted, along, companions_of, may_have
+from ckpt_surgery.companions import Changes, Wanted, along, companions_of, may_have
 from ckpt_surgery.completing import completed
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike
 from ckpt_surgery.core.errors import UsageError
@@ -49,16 +49,39 @@ ENGINES = (LOCAL, "dask")
 """What carries out a plan."""
 
 
-@dataclass(frozen=True)
-class Manner:
-    """How a plan is carried out, as the arguments of `apply` say."""
+class RunArguments(TypedDict, total=False):
+    """How a plan is carried out: what `apply` describes, and `convert` and `merge` take too."""
 
     overwrite: bool
     resume: bool
-    verify: Verify
-    wanted: Wanted
+    verify: Verify | str
+    copy_config: bool | None
+    engine: str
+    scheduler: str | None
     progress: Callable[[Progress], None] | None
     on_plan: Callable[[Plan], None] | None
+
+
+class ApplyArguments(RunArguments, PlanOptions, total=False):
+    """Arguments of `apply` that are given by name."""
+
+
+class ConvertArguments(RunArguments, ConvertOptions, total=False):
+    """Arguments of `convert` and `merge` that are given by name."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a plan is carried out, in one form: `RunArguments`, with their defaults."""
+
+    overwrite: bool = False
+    resume: bool = False
+    verify: Verify = Verify.FAST
+    copy_config: bool | None = None
+    engine: str = "local"
+    scheduler: str | None = None
+    progress: Callable[[Progress], None] | None = None
+    on_plan: Callable[[Plan], None] | None = None
 
 
 @takes(PlanOptions)
@@ -114,20 +137,12 @@ def _planned_for(request: Request, dst: str, overwrite: bool) -> Prepared:
     return check_after(where, replaces, prepare(request), overwrite)
 
 
-@takes(PlanOptions)
+@takes(ApplyArguments, RunOptions)
 def apply(
     recipe: RecipeLike | LoadedRecipe | MigratedRecipe | None,
     *sources: CheckpointLike,
     dst: PathLike | None = None,
-    overwrite: bool = False,
-    resume: bool = False,
-    verify: Verify | str = Verify.FAST,
-    copy_config: bool | None = None,
-    engine: str = "local",
-    scheduler: str | None = None,
-    progress: Callable[[Progress], None] | None = None,
-    on_plan: Callable[[Plan], None] | None = None,
-    **options: Unpack[PlanOptions],
+    **options: Unpack[ApplyArguments],
 ) -> Result:
     """Run a recipe, or a plan that was saved with `plan(out=…)`, and publish the result at `dst`.
 
@@ -145,16 +160,25 @@ def apply(
 
     Raises SurgeryError; then nothing is published.
     """
-    request = requested(recipe, sources, dst, options)
-    manner = Manner(overwrite, resume, verify_mode(verify), Wanted(copy_config), progress, on_plan)
-    return carried_out(request, manner, engine, scheduler)
+    return run_request(requested(recipe, sources, dst, options), run_options(options))
 
 
-def carried_out(request: Request, manner: Manner, engine: str, scheduler: str | None) -> Result:
-    """What `apply` does with the request and the manner that its arguments are. `engine`, `scheduler`: see
-    `apply`."""
-    if on_cluster(engine, scheduler):
-        return _on_cluster(request, scheduler, manner)
+def run_options(given: RunArguments) -> RunOptions:
+    """The options of a run among these arguments. Raises UsageError for a mode that is none."""
+    chosen: dict[str, Any] = {
+        name: value for name, value in given.items() if name in RunArguments.__annotations__
+    }
+    return RunOptions(**{**chosen, "verify": verify_mode(chosen.get("verify", Verify.FAST))})
+
+
+def run_request(request: Request, options: RunOptions, changes: Changes | None = None) -> Result:
+    """What `apply` does with the request and the options that its arguments are.
+
+    `changes`: entries of the config that the result describes differently.
+    """
+    wanted = Wanted(options.copy_config, changes or {})
+    if on_cluster(options.engine, options.scheduler):
+        return _on_cluster(request, options, wanted)
     started = time.monotonic()
     saved = saved_plans.saved_request(request) if is_plan_file(request.recipe) else None
     dst = request.dst if saved is None else saved.destination.path
@@ -163,18 +187,18 @@ def carried_out(request: Request, manner: Manner, engine: str, scheduler: str | 
     with signals.interruptible():
         if saved is None:
             where = publication(dst, request.dst_step, request.dst_item)
-            replaces = check_before(where, request.inputs, request.beside, manner.overwrite)
+            replaces = check_before(where, request.inputs, request.beside, options.overwrite)
             prepared = prepare(request)
         else:
             where = publication(dst, saved.destination.step, saved.destination.item)
-            replaces = check_before(where, saved.inputs, saved.beside, manner.overwrite)
+            replaces = check_before(where, saved.inputs, saved.beside, options.overwrite)
             prepared = saved_plans.opened_again(saved)
-        prepared = sampled(check_after(where, replaces, prepared, manner.overwrite))
+        prepared = sampled(check_after(where, replaces, prepared, options.overwrite))
         check_values(prepared.plan, prepared.sources)
-        companions = companions_of(prepared, manner.wanted)
-        if manner.on_plan is not None:
-            manner.on_plan(prepared.plan)
-        written, notices, verified = _carry_out(prepared, where, manner, companions)
+        companions = companions_of(prepared, wanted)
+        if options.on_plan is not None:
+            options.on_plan(prepared.plan)
+        written, notices, verified = _carry_out(prepared, where, options, companions)
     files = written.files
     done, shared = sharing.carried_out(prepared.plan, files), sharing.shared(files)
     overflowed = overflowed_leaves(done, written.overflowed)
@@ -185,7 +209,7 @@ def carried_out(request: Request, manner: Manner, engine: str, scheduler: str | 
     )
 
 
-@takes(ConvertOptions)
+@takes(ConvertArguments, RunOptions)
 def convert(
     src: PathLike,
     dst: PathLike,
@@ -195,15 +219,7 @@ def convert(
     match: str | None = None,
     under: str | None = None,
     config: PathLike | None = None,
-    overwrite: bool = False,
-    resume: bool = False,
-    verify: Verify | str = Verify.FAST,
-    copy_config: bool | None = None,
-    engine: str = "local",
-    scheduler: str | None = None,
-    progress: Callable[[Progress], None] | None = None,
-    on_plan: Callable[[Plan], None] | None = None,
-    **options: Unpack[ConvertOptions],
+    **options: Unpack[ConvertArguments],
 ) -> Result:
     """Write a checkpoint in another format, all its leaves as they are: `apply` without a recipe.
 
@@ -225,22 +241,7 @@ def convert(
     which = {name: options.get(name) for name in ("step", "item", "src_format")}
     selection = recipe_of_selection(src, match, under, to, **which)  # type: ignore[arg-type]
     recipe, given = (selection, ()) if to is None else _recipe_to(src, to, set, {**which, "config": config})
-    return apply(
-        recipe,
-        src,
-        dst=dst,
-        overwrite=overwrite,
-        resume=resume,
-        verify=verify,
-        copy_config=copy_config,
-        engine=engine,
-        scheduler=scheduler,
-        progress=progress,
-        on_plan=on_plan,
-        set=given,
-        config=config,
-        **options,
-    )
+    return apply(recipe, src, dst=dst, set=given, config=config, **options)
 
 
 def _recipe_to(
@@ -262,25 +263,25 @@ def on_cluster(engine: str, scheduler: str | None) -> bool:
     return engine != LOCAL
 
 
-def _on_cluster(request: Request, scheduler: str | None, manner: Manner) -> Result:
+def _on_cluster(request: Request, options: RunOptions, wanted: Wanted) -> Result:
     from ckpt_surgery import clusters  # imports what only clusters need
 
     def document() -> bytes:
-        return _document(sampled(_planned_for(request, str(request.dst), manner.overwrite)))
+        return _document(sampled(_planned_for(request, str(request.dst), options.overwrite)))
 
     if request.dst is None and not is_plan_file(request.recipe):
         raise UsageError("no destination is given", hint="Name the directory or file to write.")
     request = with_recipe(request) if not is_plan_file(request.recipe) else request
-    cluster = clusters.Cluster(scheduler, request.workers or default_workers())
+    cluster = clusters.Cluster(options.scheduler, request.workers or default_workers())
     with clusters.saved_for(request, document) as saved:
         return clusters.applied_on_cluster(
             saved,
             cluster,
-            manner.overwrite,
-            manner.verify,
-            manner.wanted,
-            manner.progress,
-            manner.on_plan,
+            options.overwrite,
+            options.verify,
+            wanted,
+            options.progress,
+            options.on_plan,
         )
 
 
@@ -295,26 +296,24 @@ def _document(prepared: Prepared) -> bytes:
 
 @memory_errors("write the checkpoint")
 def _carry_out(
-    prepared: Prepared, where: Publication, manner: Manner, companions: Sequence[Companion]
+    prepared: Prepared, where: Publication, options: RunOptions, companions: Sequence[Companion]
 ) -> tuple[Written, tuple[str, ...], VerifiedRun]:
     """Returns what was written, notices, and what was read back."""
-    plan, options = prepared.plan, prepared.destination
-    with staged(prepared, where, manner.resume) as stage:
+    plan, target = prepared.plan, prepared.destination
+    with staged(prepared, where, options.resume) as stage:
         sources = list(prepared.sources.values())
         outputs = outputs_of(plan)
-        reserves = formats.named(options.format).reserves_record
-        room = room_for_record(plan, companions=may_have(options)) if reserves else 0
+        reserves = formats.named(target.format).reserves_record
+        room = room_for_record(plan, companions=may_have(target)) if reserves else 0
         existing = where.place if prepared.writes_one_item else None
-        sink = open_sink(
-            options, plan.metadata, stage.work, outputs, sources, where.step_only, room, existing
-        )
+        sink = open_sink(target, plan.metadata, stage.work, outputs, sources, where.step_only, room, existing)
         written = run(
             plan,
             prepared.sources,
             sink,
             prepared.memory,
             prepared.workers,
-            manner.progress,
+            options.progress,
             journal=stage.journal(HERE),
         )
         verified = completed(
@@ -322,9 +321,9 @@ def _carry_out(
             sink,
             stage,
             written,
-            manner.verify,
+            options.verify,
             where.step_only,
-            progress=manner.progress,
+            progress=options.progress,
             companions=companions,
         )
     return written, stage.notices, verified

@@ -1,18 +1,17 @@
 """Merges of models by a configuration of mergekit: `merge`, `plan_merge` and `merge_recipe`."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
 from ckpt_surgery import api
-from ckpt_surgery.companions import Changes, Wanted
+from ckpt_surgery.companions import Changes
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import RecipeError
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
@@ -25,8 +24,6 @@ from ckpt_surgery.merging.reading import read_config as read_merge_config
 from ckpt_surgery.merging.slices import models_of, slices_of
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.prepublication import verify_mode
-from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.requests import ConvertOptions, Request, place, requested, takes
 from ckpt_surgery.results import Result
 
@@ -34,21 +31,13 @@ FORMAT = "safetensors"
 """Format of the result, where neither the caller nor the destination's name says one."""
 
 
-@takes(ConvertOptions)
+@takes(api.ConvertArguments, api.RunOptions)
 def merge(
     config: PathLike,
     dst: PathLike,
     *,
     seed: int = 0,
-    overwrite: bool = False,
-    resume: bool = False,
-    verify: Verify | str = Verify.FAST,
-    copy_config: bool | None = None,
-    engine: str = "local",
-    scheduler: str | None = None,
-    progress: Callable[[Progress], None] | None = None,
-    on_plan: Callable[[Plan], None] | None = None,
-    **options: Unpack[ConvertOptions],
+    **options: Unpack[api.ConvertArguments],
 ) -> Result:
     """Merge models as a configuration of mergekit says, and publish the result at `dst`.
 
@@ -63,9 +52,7 @@ def merge(
     nothing is published.
     """
     made = _made(config, dst, seed, options)
-    wanted = Wanted(copy_config, made.changes)
-    manner = api.Manner(overwrite, resume, verify_mode(verify), wanted, progress, on_plan)
-    return api.carried_out(made.request, manner, engine, scheduler)
+    return api.run_request(made.request, api.run_options(options), made.changes)
 
 
 @takes(ConvertOptions)

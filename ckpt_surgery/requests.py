@@ -19,7 +19,7 @@ from typing import (
     ParamSpec,
     TypedDict,
     TypeVar,
-    get_args,
+    get_origin,
     get_type_hints,
 )
 
@@ -185,9 +185,13 @@ def requested(
     dst: PathLike | None,
     options: PlanOptions | ConvertOptions,
 ) -> Request:
-    """The request that these arguments make. Raises UsageError for invalid values."""
+    """The request that these arguments make, but for how it is run. Raises UsageError for invalid values."""
     forget()
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    given: dict[str, Any] = {
+        name: value
+        for name, value in options.items()
+        if value is not None and name in PlanOptions.__annotations__
+    }
     if isinstance(recipe, os.PathLike):
         recipe = os.fspath(recipe)
     if isinstance(recipe, str) and not is_text(recipe) and urls.is_url(recipe):
@@ -272,19 +276,24 @@ def is_plan_file(recipe: Any) -> bool:
     return isinstance(recipe, str | os.PathLike) and Path(recipe).suffix == ".json"
 
 
-def takes(options: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def takes(options: type, runs: type = Request) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Declare that the keyword arguments of a function are the fields of `options`, a TypedDict.
 
-    The signature and the docstring then list them, and an argument of another name raises a TypeError that
-    names it.
+    The signature then lists them, with the defaults of the fields of `Request` and `runs`, a dataclass; the
+    docstring lists those that are described; and an argument of another name raises a TypeError that names
+    it.
     """
-    defaults = {field.name: field.default for field in fields(Request)}
-    types = {name: get_args(hint) for name, hint in get_type_hints(options, include_extras=True).items()}
+    defaults = {field.name: field.default for field in (*fields(Request), *fields(runs))}
     listed = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=type)
-        for name, (type, _) in types.items()
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=hint)
+        for name, hint in get_type_hints(options).items()
     ]
-    described = "\n".join(f"    {name}: {text}" for name, (_, text) in types.items())
+    texts = {
+        name: hint.__metadata__[0]
+        for name, hint in get_type_hints(options, include_extras=True).items()
+        if get_origin(hint) is Annotated
+    }
+    described = "\n".join(f"    {name}: {text}" for name, text in texts.items())
 
     def declared(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
