@@ -30,6 +30,9 @@ DEFAULT_ITEM = "default"
 """Name of the item of a step where neither the caller nor the source has one."""
 
 
+# --- what planning asks -------------------------------------------------------------------------------------
+
+
 def resolved(request: Request, output: OutputPolicy | None) -> DestinationOptions:
     """The destination that is asked for; `output` is the recipe's part about it, if it has one.
 
@@ -81,6 +84,37 @@ def destination(
         flat=chosen.flat,
         holds_shardings=chosen.holds_shardings,
     )
+
+
+def _sink_options(
+    options: DestinationOptions, metadata: Mapping[str, Any], sources: Sequence[Source]
+) -> formats.SinkOptions:
+    return formats.SinkOptions(
+        metadata=metadata,
+        step=options.step,
+        item=options.item,
+        link_mode=options.link_mode,
+        replaced=_replaced_files(sources),
+        zarr=options.zarr,
+        structure_file=options.structure_file,
+        shard_size=options.shard_size,
+        file_name=options.name if is_file(options) else None,
+        model_files=partial(_model_files, sources),
+    )
+
+
+def _model_files(sources: Sequence[Source]) -> Mapping[str, bytes]:
+    """The files of the first model that the sources hold. Raises SourceError or UsageError."""
+    found = (source.model_files() for source in sources if isinstance(source, ModelSource))
+    return next((files for files in found if files), {})
+
+
+def is_file(options: DestinationOptions) -> bool:
+    """Whether the result is one file rather than a directory."""
+    return formats.named(options.format).is_file(options.name)
+
+
+# --- what can be linked -------------------------------------------------------------------------------------
 
 
 def _linkable(
@@ -159,6 +193,9 @@ def _replaced_files(sources: Sequence[Source]) -> ReplacedFiles:
     return ReplacedFiles(found)
 
 
+# --- what runs need -----------------------------------------------------------------------------------------
+
+
 def open_sink(
     options: DestinationOptions,
     metadata: Mapping[str, Any],
@@ -181,34 +218,6 @@ def open_sink(
     if step_only:
         sink_options = replace(sink_options, step=None, item=sink_options.item or DEFAULT_ITEM)
     return formats.open_sink(options.format, directory, sink_options, outputs)
-
-
-def _sink_options(
-    options: DestinationOptions, metadata: Mapping[str, Any], sources: Sequence[Source]
-) -> formats.SinkOptions:
-    return formats.SinkOptions(
-        metadata=metadata,
-        step=options.step,
-        item=options.item,
-        link_mode=options.link_mode,
-        replaced=_replaced_files(sources),
-        zarr=options.zarr,
-        structure_file=options.structure_file,
-        shard_size=options.shard_size,
-        file_name=options.name if is_file(options) else None,
-        model_files=partial(_model_files, sources),
-    )
-
-
-def _model_files(sources: Sequence[Source]) -> Mapping[str, bytes]:
-    """The files of the first model that the sources hold. Raises SourceError or UsageError."""
-    found = (source.model_files() for source in sources if isinstance(source, ModelSource))
-    return next((files for files in found if files), {})
-
-
-def is_file(options: DestinationOptions) -> bool:
-    """Whether the result is one file rather than a directory."""
-    return formats.named(options.format).is_file(options.name)
 
 
 @dataclass(frozen=True)

@@ -302,3 +302,25 @@ def test_imports_are_found_wherever_they_are() -> None:
         (6, "api", True, False),
         (6, "core", True, False),
     ]
+
+
+# --- what only looks --------------------------------------------------------------------------------------
+
+ONLY_LOOK = ["inferring", "backwards", "explaining", "inspecting", "checking", "document_paths", "preparing"]
+
+
+def modules_imported(path: Path) -> set[Path]:
+    """The files of all modules of the package that one imports, wherever in it."""
+    nodes = [node for node, _ in statements(ast.parse(path.read_text()), True)]
+    named = {name for node in nodes for name in imported_names(node)}
+    named |= {f"{n.module}.{a.name}" for n in nodes if isinstance(n, ast.ImportFrom) for a in n.names}
+    return {PACKAGE.parent / f"{name.replace('.', '/')}.py" for name in named} & set(FILES)
+
+
+@pytest.mark.parametrize("module", ONLY_LOOK)
+def test_what_only_looks_at_checkpoints_reaches_no_lock(module: str) -> None:
+    reached = [PACKAGE / f"{module}.py"]
+    for path in reached:  # which grows
+        reached += modules_imported(path).difference(reached)
+    assert not {PACKAGE / "engine" / "staging" / name for name in ("locks.py", "object_lock.py")} & {*reached}
+    assert len(reached) > 20
