@@ -125,7 +125,7 @@ def _linkable(
         store = store_of(options.path)[0]
         return lambda file: Linkable.YES if store.copies(file.path, file.size) else Linkable.NO
     parent = _parent(options.path, sources)
-    return None if parent is None else _Linking(parent, options.link_mode, replaced)
+    return None if parent is None else _linking(parent, options.link_mode, replaced)
 
 
 def _parent(path: str | None, sources: Sequence[Source]) -> Path | None:
@@ -139,48 +139,34 @@ def _parent(path: str | None, sources: Sequence[Source]) -> Path | None:
     return next((place for place in places if place.exists()), None)
 
 
-class _Linking:
-    """Tells which files can be linked into a directory."""
+def _linking(directory: Path, mode: LinkMode, replaced: ReplacedFiles) -> Callable[[DataFile], Linkable]:
+    """Which files can be linked into a directory. The function raises StorageError where only reflinks may be
+    used, and cannot."""
+    domain = domain_of(os.stat(directory))
+    probed: list[bool | None] = []
 
-    def __init__(self, directory: Path, mode: LinkMode, replaced: ReplacedFiles):
-        self._directory = directory
-        self._domain = domain_of(os.stat(directory))
-        self._mode = mode
-        self._replaced = replaced
-        self._probed = False
-        self._reflinks: bool | None = None
-        """Whether reflinks are possible, once that is probed; None where only the run can tell."""
+    def can_be_reflinked(file: DataFile) -> bool | None:
+        """Tried with the first file that is asked about; None where only the run can tell."""
+        if not probed:
+            probed.append(can_reflink(file.path, directory))
+        return probed[0]
 
-    def __call__(self, file: DataFile) -> Linkable:
-        """Whether a file can be linked. Raises StorageError where the mode allows reflinks only."""
-        if self._mode is LinkMode.REFLINK:
-            self._require_reflinks(file)
+    def linkable(file: DataFile) -> Linkable:
+        apart = file.domain != domain
+        if mode is LinkMode.REFLINK:
+            if apart or can_be_reflinked(file) is False:
+                why = "they are on different file systems" if apart else "the file system has no reflinks"
+                raise StorageError(
+                    f"{shown(file.path)} cannot be reflinked into {path_text(directory)}: {why}",
+                    hint='Leave the choice to `link_mode="auto"`, or copy everything: `link_mode="copy"`.',
+                )
             return Linkable.YES
-        if file.domain != self._domain:
+        if apart:
             return Linkable.NO
-        if self._mode is LinkMode.HARDLINK or self._replaced.holds(file.path):
-            return Linkable.YES
-        if self._can_reflink(file):
-            return Linkable.YES
-        return Linkable.IF_NEVER_REWRITTEN
+        always = mode is LinkMode.HARDLINK or replaced.holds(file.path) or can_be_reflinked(file)
+        return Linkable.YES if always else Linkable.IF_NEVER_REWRITTEN
 
-    def _require_reflinks(self, file: DataFile) -> None:
-        if file.domain != self._domain:
-            raise self._refused(file, "they are on different file systems")
-        if self._can_reflink(file) is False:
-            raise self._refused(file, "the file system has no reflinks")
-
-    def _refused(self, file: DataFile, why: str) -> StorageError:
-        return StorageError(
-            f"{shown(file.path)} cannot be reflinked into {path_text(self._directory)}: {why}",
-            hint='Leave the choice to `link_mode="auto"`, or copy everything: `link_mode="copy"`.',
-        )
-
-    def _can_reflink(self, file: DataFile) -> bool | None:
-        """Whether reflinks are possible, tried with the first file that is asked about."""
-        if not self._probed:
-            self._probed, self._reflinks = True, can_reflink(file.path, self._directory)
-        return self._reflinks
+    return linkable
 
 
 def _replaced_files(sources: Sequence[Source]) -> ReplacedFiles:

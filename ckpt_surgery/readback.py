@@ -3,6 +3,7 @@
 Everything here collects flaws instead of raising: a damaged checkpoint mostly has more than one.
 """
 
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -199,7 +200,10 @@ def read_leaves(
     grids = {leaf.key.text: add_unknown(work, leaf, memory) for leaf in unknown}
     findings.expect(work.nbytes, progress)
     ranges = sorted(work.ranges, key=attrgetter("file", "offset"))
-    together = [batch for same in _by_file(ranges) for batch in _batches(same)]
+    by_file = (same for _, same in itertools.groupby(ranges, attrgetter("file")))
+    together = [
+        batch for same in by_file for batch in batches(same, attrgetter("length"), BATCH_COUNT, BATCH_BYTES)
+    ]
     threads.run_all(lambda b: _compare_ranges(b, findings), together, lambda _: 2 * PIECE, memory, workers)
     # The rest is for the reader's cache of chunks, and for what the allocator keeps.
     compare_values(partial(_elements, source), work.values, findings, _held, memory // 4, workers)
@@ -214,26 +218,6 @@ def _held(group: list[Values]) -> int:
         chunk = 0 if manifest is None or manifest.supports_partial_reads else manifest.chunk_nbytes
         largest = max(largest, one.nbytes + 2 * max(one.nbytes, chunk))
     return largest
-
-
-def _by_file(ranges: Iterable[Range]) -> Iterator[list[Range]]:
-    found: dict[str, list[Range]] = {}
-    for one in ranges:
-        found.setdefault(one.file, []).append(one)
-    yield from found.values()
-
-
-def _batches(ranges: Iterable[Range]) -> Iterator[list[Range]]:
-    batch: list[Range] = []
-    total = 0
-    for one in ranges:
-        if batch and (total + one.length > BATCH_BYTES or len(batch) == BATCH_COUNT):
-            yield batch
-            batch, total = [], 0
-        batch.append(one)
-        total += one.length
-    if batch:
-        yield batch
 
 
 def _compare_ranges(batch: list[Range], findings: Findings) -> None:
