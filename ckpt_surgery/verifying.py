@@ -104,15 +104,17 @@ class _Run:
         known = {} if record is None else known_digests(record, self.leaves, findings)
         retimed = [] if record is None else self._check_against(record, findings)
         check_chunks(arrays.values(), findings, self.memory, self.workers)
-        wanted, unknown = self._wanted(record, known)
+        compared = [] if self.mode is Depth.FAST else [(self.leaves[key], one) for key, one in known.items()]
+        reads_all = self.mode is Depth.FULL or (self.mode is Depth.VALUES and record is None)
+        unknown = [leaf for key, leaf in arrays.items() if key not in known] if reads_all else []
         sample = None
         if self.share is not None:
             if record is None and not findings.flaws:
                 raise UsageError(NO_SAMPLE, hint="Leave out `sample` to read all values.")
-            wanted, sample = draw_sample(wanted, self.share, self.seed)
+            compared, sample = draw_sample(compared, self.share, self.seed)
             unknown = []
-        found = read_leaves(self.source, wanted, unknown, findings, self.memory, self.workers, progress)
-        read = sum(leaf.nbytes for leaf in (*(leaf for leaf, _ in wanted), *unknown))
+        found = read_leaves(self.source, compared, unknown, findings, self.memory, self.workers, progress)
+        read = sum(leaf.nbytes for leaf in (*(leaf for leaf, _ in compared), *unknown))
         read = read if sample is None else sample.bytes_read
         unread = sum(leaf.nbytes for leaf in arrays.values()) - read
         return Verified(
@@ -155,17 +157,6 @@ class _Run:
         if self.mode is not Depth.FAST:
             check_copies(directory, record.files, findings)
         return check_shared(directory, record.files, findings, self.memory, self.workers)
-
-    def _wanted(
-        self, record: Record | None, known: Mapping[str, Digests]
-    ) -> tuple[list[tuple[Leaf, Digests]], list[Leaf]]:
-        """What is to be read: leaves with checksums, and leaves without."""
-        if self.mode is Depth.FAST:
-            return [], []
-        wanted = [(self.leaves[key], digests) for key, digests in known.items()]
-        if record is not None and self.mode is not Depth.FULL:
-            return wanted, []
-        return wanted, [leaf for key, leaf in arrays_of(self.leaves).items() if key not in known]
 
     def _notices(self, record: Record | None, found: Mapping[str, Digests]) -> tuple[str, ...]:
         """What could not be compared; and the checksums of more leaves are recorded."""
