@@ -109,8 +109,9 @@ def test_a_full_disk_is_found_before_the_first_byte(
 
     monkeypatch.setattr("shutil.disk_usage", lambda path: Usage)
     path = recipe(tmp_path, "rules: [{match: a, value: x * 2}]")
-    with pytest.raises(StorageError, match=r"are to be written"):
-        ckpt_surgery.plan(path, model, dst=tmp_path / "out")
+    for run in (ckpt_surgery.plan, ckpt_surgery.apply):
+        with pytest.raises(StorageError, match=r"32 B are to be written, 31 B are free"):
+            run(path, model, dst=tmp_path / "out")
     Usage.free = 32
     ckpt_surgery.plan(path, model, dst=tmp_path / "out")
 

@@ -18,6 +18,8 @@ from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.results import Result
 from tests.support.directories import names
 
+Harm = Callable[[Path], None]
+BeforeVerification = Callable[[Harm], None]
 ARRAYS: dict[str, np.ndarray] = {
     "a/kernel": np.random.default_rng(0).standard_normal((400, 300)).astype(np.float32),
     "a/bias": np.arange(5000, dtype=np.int32),
@@ -49,7 +51,7 @@ def doubled(source: Path) -> Callable[..., Result]:
 
 
 @pytest.fixture
-def before_verification(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Path], None]], None]:
+def before_verification(monkeypatch: pytest.MonkeyPatch) -> BeforeVerification:
     """`before_verification(harm)`: `harm` is called with what was written, after the run."""
 
     def install(harm: Callable[[Path], None]) -> None:
@@ -100,7 +102,7 @@ def test_damage_is_never_published(
     computed: bool,
     source: Path,
     doubled: Callable[..., Result],
-    before_verification: Callable[[Callable[[Path], None]], None],
+    before_verification: BeforeVerification,
 ) -> None:
     def damage(product: Path) -> None:
         file = data_files(product)[0]
@@ -114,28 +116,13 @@ def test_damage_is_never_published(
             flip(file, file.stat().st_size // 2)
 
     before_verification(damage)
-    with pytest.raises(VerificationError) as caught:
+    flipped = r"^`a/kernel`, chunk \(0, 0\): (its checksum is|`a/kernel` cannot be)"
+    with pytest.raises(VerificationError, match=flipped if harm == "flipped" else None) as caught:
         if computed:
             doubled(NAMES[format])
         else:
             ckpt_surgery.convert(source, source.with_name(NAMES[format]), link_mode="copy")
     assert_refused(caught.value, source.parent, NAMES[format])
-
-
-@pytest.mark.parametrize("format", NAMES)
-def test_a_flipped_bit_is_told_with_leaf_and_chunk(
-    format: str,
-    source: Path,
-    doubled: Callable[..., Result],
-    before_verification: Callable[[Callable[[Path], None]], None],
-) -> None:
-    before_verification(
-        lambda product: flip(data_files(product)[0], data_files(product)[0].stat().st_size // 2)
-    )
-    with pytest.raises(
-        VerificationError, match=r"^`a/kernel`, chunk \(0, 0\): (its checksum is|`a/kernel` cannot be)"
-    ):
-        doubled(NAMES[format])
 
 
 @pytest.mark.parametrize("format", NAMES)
@@ -150,9 +137,7 @@ def test_what_is_whole_is_published(
 
 
 def test_nothing_is_read_where_nothing_is_asked_for(
-    source: Path,
-    doubled: Callable[..., Result],
-    before_verification: Callable[[Callable[[Path], None]], None],
+    source: Path, doubled: Callable[..., Result], before_verification: BeforeVerification
 ) -> None:
     before_verification(lambda product: flip(data_files(product)[0], 2000))
     result = doubled("out", verify="none")
@@ -162,9 +147,7 @@ def test_nothing_is_read_where_nothing_is_asked_for(
 
 
 def test_two_chunks_that_changed_places(
-    source: Path,
-    doubled: Callable[..., Result],
-    before_verification: Callable[[Callable[[Path], None]], None],
+    source: Path, doubled: Callable[..., Result], before_verification: BeforeVerification
 ) -> None:
     """Each is whole in itself, so that only the checksums of values tell."""
 
@@ -185,9 +168,7 @@ def test_two_chunks_that_changed_places(
 
 
 def test_an_array_of_another_shape(
-    source: Path,
-    doubled: Callable[..., Result],
-    before_verification: Callable[[Callable[[Path], None]], None],
+    source: Path, doubled: Callable[..., Result], before_verification: BeforeVerification
 ) -> None:
     def replace(product: Path) -> None:
         save_file({**ARRAYS, "b": np.zeros((30, 70)), "extra": np.zeros(3)}, product)
@@ -201,9 +182,7 @@ def test_an_array_of_another_shape(
 
 
 def test_a_leaf_that_is_missing(
-    source: Path,
-    doubled: Callable[..., Result],
-    before_verification: Callable[[Callable[[Path], None]], None],
+    source: Path, doubled: Callable[..., Result], before_verification: BeforeVerification
 ) -> None:
     before_verification(lambda product: shutil.rmtree(product / "b"))
     with pytest.raises(VerificationError, match="`b`: it is missing"):
@@ -211,18 +190,14 @@ def test_a_leaf_that_is_missing(
 
 
 def test_a_chunk_without_bytes_is_not_the_fill_value(
-    source: Path,
-    doubled: Callable[..., Result],
-    before_verification: Callable[[Callable[[Path], None]], None],
+    source: Path, doubled: Callable[..., Result], before_verification: BeforeVerification
 ) -> None:
     before_verification(lambda product: (product / "b" / "c" / "0" / "0").unlink())
     with pytest.raises(VerificationError, match=r"`b`, chunk \(0, 0\): its stored bytes are missing"):
         doubled("out.zarr")
 
 
-def test_many_flaws_are_counted(
-    tmp_path: Path, before_verification: Callable[[Callable[[Path], None]], None]
-) -> None:
+def test_many_flaws_are_counted(tmp_path: Path, before_verification: BeforeVerification) -> None:
     many = {f"x{i:02}": np.full(300, i, np.float32) for i in range(25)}
     save_file(many, tmp_path / "many.safetensors")
 
@@ -283,7 +258,7 @@ def test_linked_chunks_are_checked_by_a_few_bytes(codec: str, tmp_path: Path) ->
 
 
 def test_a_linked_file_that_is_deleted_from_the_result(
-    source: Path, before_verification: Callable[[Callable[[Path], None]], None]
+    source: Path, before_verification: BeforeVerification
 ) -> None:
     before_verification(lambda product: data_files(product)[0].unlink())
     with pytest.raises(VerificationError, match="is missing") as caught:
