@@ -54,7 +54,7 @@ def doubled(source: Path) -> Callable[..., Result]:
 def before_verification(monkeypatch: pytest.MonkeyPatch) -> BeforeVerification:
     """`before_verification(harm)`: `harm` is called with what was written, after the run."""
 
-    def install(harm: Callable[[Path], None]) -> None:
+    def install(harm: Harm) -> None:
         real = verify_written
 
         def harmed(prepared: Any, product: str, *rest: Any) -> Any:
@@ -146,55 +146,45 @@ def test_nothing_is_read_where_nothing_is_asked_for(
         doubled("other", verify="some")
 
 
-def test_two_chunks_that_changed_places(
-    source: Path, doubled: Callable[..., Result], before_verification: BeforeVerification
+def swap_halves(product: Path) -> None:
+    """Each chunk is whole in itself, so that only the checksums of values tell."""
+    array = ts.open({"driver": "zarr3", "kvstore": f"file://{product}/a/kernel/"}, open=True).result()
+    array.write(np.asarray(array.read().result())[::-1]).result()
+
+
+HARMS: dict[str, tuple[str, Harm, str]] = {
+    "two chunks that changed places": (
+        "out.zarr",
+        swap_halves,
+        r"`a/kernel`, chunk \(0, 0\): its checksum is \w{8}, not \w{8}",
+    ),
+    "other arrays": (
+        "out.safetensors",
+        lambda product: save_file({**ARRAYS, "b": np.zeros((30, 70)), "extra": np.zeros(3)}, product),
+        r"(?s)`extra`: it is in the checkpoint, but not in the plan.*"
+        r"`b`: it is float64\[30,70\], not float64\[70,30\]",
+    ),
+    "a leaf that is missing": (
+        "out.zarr",
+        lambda product: shutil.rmtree(product / "b"),
+        "`b`: it is missing",
+    ),
+    "a chunk without bytes is not the fill value": (
+        "out.zarr",
+        lambda product: (product / "b" / "c" / "0" / "0").unlink(),
+        r"`b`, chunk \(0, 0\): its stored bytes are missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HARMS)
+def test_what_is_not_the_plan_s_is_told(
+    case: str, doubled: Callable[..., Result], before_verification: BeforeVerification
 ) -> None:
-    """Each is whole in itself, so that only the checksums of values tell."""
-
-    def swap(product: Path) -> None:
-        one, other = product / "a" / "kernel", product / "swapped"
-        spec = {"driver": "zarr3", "kvstore": f"file://{one}/"}
-        array = ts.open(spec, open=True).result()
-        values = np.asarray(array.read().result())
-        other.mkdir()
-        array.write(values[::-1]).result()
-        shutil.rmtree(other)
-
-    before_verification(swap)
-    with pytest.raises(
-        VerificationError, match=r"`a/kernel`, chunk \(0, 0\): its checksum is \w{8}, not \w{8}"
-    ):
-        doubled("out.zarr")
-
-
-def test_an_array_of_another_shape(
-    source: Path, doubled: Callable[..., Result], before_verification: BeforeVerification
-) -> None:
-    def replace(product: Path) -> None:
-        save_file({**ARRAYS, "b": np.zeros((30, 70)), "extra": np.zeros(3)}, product)
-
-    before_verification(replace)
-    with pytest.raises(VerificationError) as caught:
-        doubled("out.safetensors")
-    told = str(caught.value)
-    assert "`b`: it is float64[30,70], not float64[70,30]" in told
-    assert "`extra`: it is in the checkpoint, but not in the plan" in told
-
-
-def test_a_leaf_that_is_missing(
-    source: Path, doubled: Callable[..., Result], before_verification: BeforeVerification
-) -> None:
-    before_verification(lambda product: shutil.rmtree(product / "b"))
-    with pytest.raises(VerificationError, match="`b`: it is missing"):
-        doubled("out.zarr")
-
-
-def test_a_chunk_without_bytes_is_not_the_fill_value(
-    source: Path, doubled: Callable[..., Result], before_verification: BeforeVerification
-) -> None:
-    before_verification(lambda product: (product / "b" / "c" / "0" / "0").unlink())
-    with pytest.raises(VerificationError, match=r"`b`, chunk \(0, 0\): its stored bytes are missing"):
-        doubled("out.zarr")
+    name, harm, says = HARMS[case]
+    before_verification(harm)
+    with pytest.raises(VerificationError, match=says):
+        doubled(name)
 
 
 def test_many_flaws_are_counted(tmp_path: Path, before_verification: BeforeVerification) -> None:
