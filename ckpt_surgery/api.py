@@ -120,10 +120,7 @@ def planned(request: Request, overwrite: bool, out: PathLike | None = None) -> P
         request = with_recipe(request)
         document_paths.check_documents([out], document_paths.named_in(request))
         document_paths.check_kept(out, overwrite, document_paths.is_saved_document)
-    if request.dst is None:
-        prepared = prepare(request)
-    else:
-        prepared = _planned_for(request, request.dst, overwrite)
+    prepared = prepare(request) if request.dst is None else _planned_for(request, request.dst, overwrite)
     if out is not None:
         prepared = sampled(prepared)
         document_paths.write_document(out, _document(prepared))

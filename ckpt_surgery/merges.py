@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -51,8 +51,8 @@ def merge(
     Raises RecipeError or PlanError with all problems of the configuration, and what `apply` raises; then
     nothing is published.
     """
-    made = _made(config, dst, seed, options)
-    return api.run_request(made.request, api.run_options(options), made.changes)
+    request, changes = _requested(config, dst, seed, options)
+    return api.run_request(request, api.run_options(options), changes)
 
 
 @takes(ConvertOptions)
@@ -68,7 +68,7 @@ def plan_merge(
 
     With `dst`, everything is refused that `merge` would refuse there. Raises what `merge` raises.
     """
-    return api.planned(_made(config, dst, seed, options).request, overwrite)
+    return api.planned(_requested(config, dst, seed, options)[0], overwrite)
 
 
 def merge_recipe(config: PathLike, *, seed: int = 0) -> MigratedRecipe:
@@ -81,16 +81,10 @@ def merge_recipe(config: PathLike, *, seed: int = 0) -> MigratedRecipe:
     return MigratedRecipe(_document(loaded, _places(loaded), seed, {}))
 
 
-@dataclass(frozen=True, eq=False)
-class _Made:
-    """What is made of a configuration."""
-
-    request: Request
-    changes: Changes
-    """Entries of the config that the result describes differently."""
-
-
-def _made(config: PathLike, dst: PathLike | None, seed: int, options: ConvertOptions) -> _Made:
+def _requested(
+    config: PathLike, dst: PathLike | None, seed: int, options: ConvertOptions
+) -> tuple[Request, Changes]:
+    """The request that merges, and the entries of the config that the result describes differently."""
     loaded = read_merge_config(os.fspath(config))
     places = _places(loaded)
     chosen: ConvertOptions = {**options, "format": options.get("format") or _format(dst)}
@@ -100,7 +94,7 @@ def _made(config: PathLike, dst: PathLike | None, seed: int, options: ConvertOpt
     found = None if urls.is_url(first) else read_config(first)
     changes = {} if found is None or found[0] != CONFIG else config_changes(loaded.config, found[1])
     request = replace(request, made_from=loaded.path, notes=tuple(ignored(loaded.config)))
-    return _Made(request, changes)
+    return request, changes
 
 
 def _format(dst: PathLike | None) -> str | None:

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import textwrap
@@ -17,7 +16,7 @@ import ml_dtypes
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import (
@@ -664,58 +663,7 @@ def test_an_index_is_no_listing(model: Path, tmp_path: Path) -> None:
     assert [i.name for i in plan.inputs] == ["source", "target"]
 
 
-KILLED = """
-    import os, signal, sys
-    from ckpt_surgery import api
-    from ckpt_surgery.engine.staging import renaming
-    calls = [int(sys.argv[3])]
-    def dying(real):
-        def call(*args, **keywords):
-            if calls[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            calls[0] -= 1
-            return real(*args, **keywords)
-        return call
-    for name in ("open", "fsync", "mkdir", "unlink", "rmdir", "pwrite", "pwritev"):
-        setattr(os, name, dying(getattr(os, name)))
-    renaming._rename_in_one_step = dying(renaming._rename_in_one_step)
-    api.convert(sys.argv[1], sys.argv[2], overwrite=True)
-"""
-
-
-@pytest.mark.parametrize("call", [9, 11, 13, 14, 15, 16, 18, 20])
-@pytest.mark.parametrize(
-    "before",
-    [pytest.param(None, marks=pytest.mark.slow), save({"old": np.ones(3)})],
-    ids=["fresh", "overwrite"],
-)
-def test_a_file_is_there_whole_or_not_at_all_when_the_process_is_killed(
-    model: Path, tmp_path: Path, call: int, before: bytes | None
-) -> None:
-    out = tmp_path / "out.safetensors"
-    if before is not None:
-        out.write_bytes(before)
-    arguments = [sys.executable, "-c", textwrap.dedent(KILLED), str(model), str(out), str(call)]
-    code = subprocess.run(arguments, check=False, env=os.environ | {"PYTHONPATH": os.getcwd()})
-    assert code.returncode in (0, -signal.SIGKILL)
-    if out.exists() and out.read_bytes() != before:
-        assert_same(load_file(out), ARRAYS)
-    ckpt_surgery.convert(model, out, overwrite=True)
-    assert_same(load_file(out), ARRAYS)
-    assert names(tmp_path) == ["model", "out.safetensors"]
-
-
 # --- looking, and the package ------------------------------------
-
-
-def test_diff(checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path) -> None:
-    text = "version: 1\nrules: [{match: params/w, value: x * 2}, {match: count, to: counts}]"
-    ckpt_surgery.apply(recipe(text), checkpoint("standard"), dst=tmp_path / "out")
-    difference = ckpt_surgery.diff(checkpoint("standard"), tmp_path / "out", values=True)
-    assert [one.key.text for one in difference.only_a] == ["count"]
-    assert [one.key.text for one in difference.only_b] == ["counts"]
-    changed = {one.key: one.max_abs for one in difference.values if one.max_abs}
-    assert changed == {"params/w": pytest.approx(float(np.abs(random((32, 64))).max()))}
 
 
 def test_lint_takes_one_path(recipe: Callable[[str], Path]) -> None:

@@ -126,30 +126,6 @@ def of_shards(directory: Path) -> Path:
     return index
 
 
-def test_files_of_a_checkpoint_that_lie_elsewhere(tmp_path: Path) -> None:
-    index = of_shards(tmp_path)
-    blob, shard = tmp_path / "blobs" / "1", index.parent / "model-00002-of-00002.safetensors"
-    os.link(blob, tmp_path / "hard")
-    (tmp_path / "soft").symlink_to(blob)
-    for source in (index, index.parent):
-        for document in (blob, shard, tmp_path / "hard", tmp_path / "soft"):
-            with pytest.raises(UsageError, match=REFUSED):
-                check_documents([document], checkpoints_at(source))
-    check_documents([index.parent.parent / "x.json"], checkpoints_at(index, index.parent))
-
-
-@pytest.mark.parametrize(
-    "document", ["m.index", "m.data-00000-of-00001", "m.meta", "config.json", "m.ckpt_surgery.json"]
-)
-@pytest.mark.parametrize("source", ["m", "m.index"])
-def test_files_of_a_bundle_that_a_prefix_names(document: str, source: str, tmp_path: Path) -> None:
-    save_pieces(tmp_path / "m", [Piece("w", np.ones(3))])
-    if source == "m" or "surgery" not in document:
-        with pytest.raises(UsageError, match=REFUSED):
-            check_documents([tmp_path / document], checkpoints_at(tmp_path / source))
-    check_documents([tmp_path / "n.json"], checkpoints_at(tmp_path / source))
-
-
 def test_a_checkpoint_that_only_its_format_opens(tmp_path: Path) -> None:
     """It is looked at as the command does: here several formats claim the directory."""
     save_file({"a": np.ones(3)}, tmp_path / "blob")
@@ -196,6 +172,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path
 
 
+SHARD = "hf/snapshots/main/model-00002-of-00002.safetensors"
 OVER = [
     ("plan copy.yaml orbax {}", "orbax/_METADATA"),
     ("plan copy.yaml orbax {}", "orbax/new.json"),
@@ -208,6 +185,7 @@ OVER = [
     ("plan copy.yaml m {}", "m.meta"),
     ("plan copy.yaml m.index {}", "m.data-00000-of-00001"),
     ("plan copy.yaml m {}", "config.json"),
+    ("plan copy.yaml m {}", "m.ckpt_surgery.json"),
     ("plan copy.yaml m --target keys.txt {}", "keys.txt"),
     ("plan copy.yaml m --target orbax {}", "orbax/_METADATA"),
     ("plan copy.yaml m out.npz {}", "out.npz"),
@@ -216,6 +194,7 @@ OVER = [
     ("plan hooked.yaml m --allow-hooks {}", "hooks.py"),
     ("plan copy.yaml hf/snapshots/main {}", "hf/blobs/0"),
     ("plan copy.yaml hf/snapshots/main/model.safetensors.index.json {}", "hf/blobs/1"),
+    ("plan copy.yaml hf/snapshots/main/model.safetensors.index.json {}", SHARD),
 ]
 APPLIED = [
     ("apply copy.yaml m out.npz {}", "m.index"),
