@@ -201,6 +201,20 @@ def test_many_flaws_are_counted(tmp_path: Path, before_verification: BeforeVerif
     assert len(caught.value.problems) == 10
 
 
+@pytest.mark.parametrize(("computed", "mode"), [(False, "fast"), (False, "full"), (True, "full")])
+def test_what_shards_copied_is_always_read_again(
+    computed: bool, mode: str, source: Path, before_verification: BeforeVerification
+) -> None:
+    """What they computed, they have read back themselves: `full` reads it once more."""
+    recipe, plan, out = DOUBLE if computed else None, source.with_name("plan.json"), source.with_name("out")
+    ckpt_surgery.plan(recipe, source, dst=out, out=plan, link_mode="copy")
+    ckpt_surgery.apply_shard(plan, shard="0/1")
+    before_verification(lambda product: flip(data_files(product)[0], 400_000))
+    with pytest.raises(VerificationError, match="`a/kernel`"):
+        ckpt_surgery.commit(out, verify=mode)
+    assert "out" not in names(source.parent)
+
+
 # --- linked chunks ----------------------------------------------------------------------------------------
 
 CODECS: dict[str, list[dict[str, Any]]] = {
