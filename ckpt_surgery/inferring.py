@@ -8,9 +8,8 @@ from typing import Any, Literal, get_args
 from ckpt_surgery.core.arguments import CheckpointLike, PathLike, Size, bytes_of
 from ckpt_surgery.core.documents import JSON_SCHEMA
 from ckpt_surgery.core.errors import SurgeryError, UsageError
-from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.progress import CHECKING, READING, Progress
+from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, Progress
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.document_paths import CheckpointPath, Named, check_documents, check_kept, write_document
 from ckpt_surgery.engine.resources import default_memory
@@ -222,29 +221,14 @@ def _inferred(
 
 def _read(one: Side, other: Side, progress: Callable[[Progress], None] | None) -> tuple[Side, Side]:
     """Both sides with the fingerprints of their leaves."""
-    tell = _counter(READING, [*one.leaves.values(), *other.leaves.values()], progress)
+    total = sum(leaf.nbytes for leaf in (*one.leaves.values(), *other.leaves.values()))
+    count = ByteCounter(total, progress, READING).add
     dtypes = {leaf.spec.dtype for leaf in other.leaves.values() if leaf.spec is not None}
     assert one.read is not None, "values are compared where both have some"
     assert other.read is not None, "values are compared where both have some"
-    mine = fingerprints_of(one.leaves, one.read, one.memory, sorted(dtypes, key=str), tell)
-    theirs = fingerprints_of(other.leaves, other.read, other.memory, (), tell)
+    mine = fingerprints_of(one.leaves, one.read, one.memory, sorted(dtypes, key=str), count)
+    theirs = fingerprints_of(other.leaves, other.read, other.memory, (), count)
     return replace(one, fingerprints=mine), replace(other, fingerprints=theirs)
-
-
-def _counter(
-    doing: str, leaves: Sequence[Leaf], progress: Callable[[Progress], None] | None
-) -> Callable[[int], None] | None:
-    """What is told of the bytes of each leaf that is done."""
-    if progress is None:
-        return None
-    total, done = sum(leaf.nbytes for leaf in leaves), 0
-
-    def tell(count: int) -> None:
-        nonlocal done
-        done += count
-        progress(Progress(done, total, doing))
-
-    return tell
 
 
 def _proved(
@@ -267,8 +251,8 @@ def _proved(
         return problems, {}
     given = replace(source.side, read=prepared.sources[prepared.plan.inputs[0].name].read)
     made = {one.target for one in known.findings.formations}
-    tell = _counter(CHECKING, [wanted.leaves[key] for key in made], progress)
-    return [], dict(value_problems(prepared.plan, known.findings, given, wanted, tell))
+    count = ByteCounter(sum(wanted.leaves[key].nbytes for key in made), progress, CHECKING).add
+    return [], dict(value_problems(prepared.plan, known.findings, given, wanted, count))
 
 
 def _planned(findings: Findings, draft: Draft, source: _Opened, target: _Opened) -> Prepared:

@@ -19,7 +19,7 @@ from ckpt_surgery.core.digests import Digests, bytes_crc, values_crc
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Chunk, Manifest
-from ckpt_surgery.core.progress import CHECKING, Progress
+from ckpt_surgery.core.progress import CHECKING, ByteCounter, Progress
 from ckpt_surgery.core.protocols import OpaqueSource, Source
 from ckpt_surgery.engine.executors import threads
 from ckpt_surgery.engine.tasks import batches
@@ -41,13 +41,9 @@ class Findings:
         self.flaws: list[Flaw] = []
         self.crcs: dict[str, dict[Shape, int]] = {}
         """Checksums of values that had none, by the text of the leaf's key."""
-        self._done = self._total = 0
-        self._progress: Callable[[Progress], None] | None = None
+        self.counter = ByteCounter(0, None)
+        """Counts the bytes that are read."""
         self._lock = threading.Lock()
-
-    def expect(self, total: int, progress: Callable[[Progress], None] | None) -> None:
-        """Report progress from now on: how many of this number of bytes are read."""
-        self._total, self._progress = total, progress
 
     def add(self, key: str | None, chunk: Shape | None, what: str) -> None:
         """Note a flaw."""
@@ -58,13 +54,6 @@ class Findings:
         """Note a checksum of values that had none."""
         with self._lock:
             self.crcs.setdefault(key, {})[chunk] = crc
-
-    def read(self, nbytes: int) -> None:
-        """Report the progress by a number of bytes."""
-        with self._lock:
-            self._done += nbytes
-            if self._progress is not None:
-                self._progress(Progress(self._done, self._total, CHECKING))
 
 
 # --- what is to be read -----------------------------------------------------------------------------------
@@ -198,7 +187,7 @@ def read_leaves(
     for leaf, digests in known:
         add_leaf(work, findings, leaf, digests)
     grids = {leaf.key.text: add_unknown(work, leaf, memory) for leaf in unknown}
-    findings.expect(work.nbytes, progress)
+    findings.counter = ByteCounter(work.nbytes, progress, CHECKING)
     ranges = sorted(work.ranges, key=attrgetter("file", "offset"))
     by_file = (same for _, same in itertools.groupby(ranges, attrgetter("file")))
     together = [
@@ -283,7 +272,7 @@ def range_crc(file: OpenFile, offset: int, length: int, buffer: memoryview) -> i
 def _compare(one: Range, crc: int, findings: Findings) -> None:
     if crc != one.crc:
         findings.add(one.key, one.index, differs(crc, one.crc))
-    findings.read(one.length)
+    findings.counter.add(one.length)
 
 
 def _elements(source: Source, one: Values) -> np.ndarray:
@@ -323,6 +312,6 @@ def compare_values(
                 findings.note(one.leaf.key.text, one.index, crc)
             elif crc != one.crc:
                 findings.add(one.leaf.key.text, one.index, differs(crc, one.crc))
-            findings.read(one.nbytes)
+            findings.counter.add(one.nbytes)
 
     threads.run_all(compare, batches(values, lambda one: one.nbytes), held, memory, workers)

@@ -1,5 +1,7 @@
 """The progress of a run, which the engine reports and the command line shows."""
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 WRITING = "writing"
@@ -19,3 +21,21 @@ class Progress:
     doing: str = WRITING
     """What is being done: `writing`; `checking`, for reading back what was written, and for what
     `restore` with `donate` computes before it deletes anything; `reading`."""
+
+
+class ByteCounter:
+    """Counts the bytes that are done, and reports each step. Safe to use from several threads."""
+
+    def __init__(self, total: int, report: Callable[[Progress], None] | None, doing: str = WRITING):
+        """`report` is called by one thread at a time; None: nobody wants to know."""
+        self._total, self._report, self._doing = total, report, doing
+        self._done = 0
+        self._lock = threading.Lock()
+
+    def add(self, nbytes: int) -> None:
+        """Count bytes as done, and report how many are done by now."""
+        if self._report is None:
+            return
+        with self._lock:
+            self._done += nbytes
+            self._report(Progress(self._done, self._total, self._doing))

@@ -9,7 +9,7 @@ from operator import floordiv
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import VerificationError
-from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.progress import ByteCounter, Progress
 from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.journal import Finished
@@ -57,9 +57,7 @@ class Tracker:
 
     def __init__(self, total: int, progress: Callable[[Progress], None] | None):
         """`total`: bytes of all tasks of the worker, decoded."""
-        self._total = total
-        self._progress = progress
-        self._nbytes = 0
+        self._count = ByteCounter(total, progress)
         self._done: dict[int, Done] = {}
         self._lock = threading.Lock()
 
@@ -67,9 +65,7 @@ class Tracker:
         """Note what a task wrote, and report the progress."""
         with self._lock:
             self._done[task.number] = done
-            self._nbytes += task.nbytes
-            if self._progress is not None:
-                self._progress(Progress(self._nbytes, self._total))
+        self._count.add(task.nbytes)
 
     def part(self, worker: str) -> Part:
         """What was done until now."""

@@ -1,13 +1,12 @@
 """Carry out a plan into arrays of this program: nothing is written."""
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.progress import CHECKING, READING, Progress
+from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, Progress
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.engine.resources import release_memory
 from ckpt_surgery.engine.step_errors import about
@@ -60,7 +59,7 @@ def carry_out(
     if donate and target is not None:
         donation = Donation(plan, target, sources, [move.value for _, move in moves if move.sharding is None])
     total = sum(job.nbytes for job in jobs) + sum(step.leaf.nbytes for step, _ in moves)
-    count = _Count(total, progress, READING)
+    count = ByteCounter(total, progress, READING)
 
     def made(step: Step, value: Any) -> None:
         values[step.leaf.key.text] = value
@@ -96,7 +95,7 @@ def check_first(
     """
     _, _, jobs = _divided(plan, sources, target, shardings)
     checks = [replace(job, result=Discarded(job.result, job.step.value.spec.dtype)) for job in jobs]
-    count = _Count(sum(job.nbytes for job in jobs), progress, CHECKING)
+    count = ByteCounter(sum(job.nbytes for job in jobs), progress, CHECKING)
     Computing(checks, sources, memory, lambda step, value: None, count.add).run(workers)
     release_memory()
 
@@ -142,18 +141,3 @@ def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -
     with about(step):
         value = source.value(step.value.leaf)
     return moved(value, like, sharding)
-
-
-class _Count:
-    """Counts bytes, and reports the progress. Safe to use from several threads."""
-
-    def __init__(self, total: int, progress: Callable[[Progress], None] | None, doing: str):
-        self._done, self._total, self._progress, self._doing = 0, total, progress, doing
-        self._lock = threading.Lock()
-
-    def add(self, nbytes: int) -> None:
-        """So many more bytes are there."""
-        with self._lock:
-            self._done += nbytes
-            if self._progress is not None:
-                self._progress(Progress(self._done, self._total, self._doing))

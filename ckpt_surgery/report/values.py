@@ -20,7 +20,7 @@ from ckpt_surgery.core.blocks import read_regions
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.progress import READING, Progress
+from ckpt_surgery.core.progress import READING, ByteCounter, Progress
 from ckpt_surgery.core.protocols import ConvertingSource, OpaqueSource, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.report.differences import Uncompared, ValueDifference
@@ -65,7 +65,7 @@ def value_differences(
     left, right = a.leaves(), b.leaves()
     meant = [key for key in left if key in right and (keys is None or key in keys)]
     pairs = [(left[key], right[key]) for key in meant if _comparable(left[key], right[key])]
-    read = _Read(sum(x.nbytes for x, _ in pairs), progress)
+    read = ByteCounter(sum(x.nbytes for x, _ in pairs), progress, READING)
     found: list[ValueDifference | Uncompared] = [
         _uncompared(left[key], f"both are objects of the type {left[key].type}")
         for key in meant
@@ -97,24 +97,12 @@ def statistics(
     """
     listed = source.leaves().values() if leaves is None else leaves
     arrays = [leaf for leaf in listed if leaf.spec is not None]
-    read = _Read(sum(leaf.nbytes for leaf in arrays), progress)
+    read = ByteCounter(sum(leaf.nbytes for leaf in arrays), progress, READING)
     found = {}
     for leaf in arrays:
         found[leaf.key.text] = _statistics_or_reason(source, leaf, memory)
         read.add(leaf.nbytes)
     return found
-
-
-class _Read:
-    """Counts the bytes that are read, and reports them."""
-
-    def __init__(self, total: int, progress: Report | None) -> None:
-        self._done, self._total, self._progress = 0, total, progress
-
-    def add(self, nbytes: int) -> None:
-        self._done += nbytes
-        if self._progress is not None:
-            self._progress(Progress(self._done, self._total, READING))
 
 
 SAMPLE = 256
