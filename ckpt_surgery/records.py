@@ -6,6 +6,7 @@ checksums of a leaf are one text: eight hexadecimal digits for each region of th
 
 import itertools
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -26,6 +27,7 @@ UNKNOWN = Structure()
 NONE = "--------"
 """What stands for a region without a checksum, in place of its eight digits."""
 DIGITS = len(NONE)
+_OF_SOURCE = ("name", "path", "format", "step", "item", "fingerprint")
 ROOM_FOR_COMPANIONS = 2048
 """Bytes for the entries of about twenty config files; a record with more lies beside the checkpoint."""
 
@@ -92,17 +94,7 @@ def record_text(
         "version": VERSION,
         "recipe": {"path": plan.recipe, "sha256": plan.recipe_sha256},
         "params": {param.name: param.text for param in plan.params},
-        "sources": [
-            {
-                "name": source.name,
-                "path": source.path,
-                "format": source.format,
-                "step": source.step,
-                "item": source.item,
-                "fingerprint": source.fingerprint,
-            }
-            for source in plan.inputs
-        ],
+        "sources": [{name: getattr(source, name) for name in _OF_SOURCE} for source in plan.inputs],
         **({} if shards is None else {"shards": asdict(shards)}),
         "leaf_count": len(plan.steps),
         "leaves": [_leaf_json(plan.steps[number].leaf, found) for number, found in digests.items()],
@@ -146,8 +138,12 @@ def with_digests(record: Record, leaves: Mapping[str, Leaf], found: Mapping[str,
 
 def _text(document: Mapping[str, Any]) -> str:
     """The document, and last in it the checksum of all the rest."""
+    return _json({**document, SEAL: _seal(document)})
+
+
+def _seal(document: Mapping[str, Any]) -> str:
     bare = {name: value for name, value in document.items() if name != SEAL}
-    return _json({**bare, SEAL: _hex(bytes_crc(_json(bare).encode()))})
+    return _hex(bytes_crc(_json(bare).encode()))
 
 
 def _json(document: Mapping[str, Any]) -> str:
@@ -165,7 +161,7 @@ def _companion_json(copied: Copied) -> dict[str, Any]:
 def _leaf_json(leaf: Leaf, digests: Digests) -> dict[str, Any]:
     assert leaf.spec is not None
     indices = _indices(grid_counts(leaf.spec.shape, digests.grid))
-    crcs = (f"{digests.crcs[index]:08x}" if index in digests.crcs else NONE for index in indices)
+    crcs = (_hex(digests.crcs.get(index)) for index in indices)
     return {
         "key": leaf.key.text,
         "grid": list(digests.grid),
@@ -210,7 +206,7 @@ def parsed(text: str) -> Record:
         document = json.loads(text)
         if document["schema"] != SCHEMA:
             raise Malformed(f"its schema is {document['schema']!r}: a newer version of this program wrote it")
-        if _json(document) != _text(document):
+        if document[SEAL] != _seal(document):
             raise Malformed("its checksum is not that of its text")
         grids = {entry["key"]: _grid(entry) for entry in document["leaves"]}
         files = tuple(map(_file, document["files"]))
@@ -266,17 +262,10 @@ def digests_of(grid: Shape, of_values: bool, crcs: str, shape: Shape) -> Digests
         return None
     counts = grid_counts(shape, grid)
     texts = [crcs[at : at + DIGITS] for at in range(0, len(crcs), DIGITS)]
-    if len(texts) != _product(counts):
+    if len(texts) != math.prod(counts):
         return None
     found = zip(_indices(counts), texts, strict=True)
     try:
         return Digests(grid, of_values, {index: int(text, 16) for index, text in found if text != NONE})
     except ValueError:
         return None
-
-
-def _product(counts: Sequence[int]) -> int:
-    total = 1
-    for count in counts:
-        total *= count
-    return total

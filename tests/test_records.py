@@ -102,36 +102,28 @@ def test_the_length_of_the_record_is_known_beforehand(name: str, tmp_path: Path)
     }
 
 
-BAD: dict[str, Any] = {
-    "no object": [],
-    "no schema": {"leaves": []},
-    "another schema": {"schema": 9},
-    "a negative length": {"schema": 1, "leaves": [], "leaf_count": -1, "files": []},
-    "a grid of zeros": {
-        "schema": 1,
-        "leaf_count": 1,
-        "leaves": [{"key": "a", "grid": [0], "of": "values", "crc32c": ""}],
-        "files": [],
-    },
-    "checksums of something else": {
-        "schema": 1,
-        "leaf_count": 1,
-        "leaves": [{"key": "a", "grid": [1], "of": "words", "crc32c": ""}],
-        "files": [],
-    },
-    "a file that came in no known way": {
-        "schema": 1,
-        "leaf_count": 0,
-        "leaves": [],
-        "files": [{"name": "a", "source": "b", "how": "magic", "size": 1, "mtime_ns": 1}],
-    },
+ENTRIES: dict[str, Any] = {
+    "leaf_count": -1,
+    "leaves": [{"key": "a", "grid": [0], "of": "values", "crc32c": ""}],
+    "files": [{"name": "a", "source": "b", "how": "magic", "size": 1, "mtime_ns": 1}],
+    "companions": [{"name": "a", "size": 1.5, "crc32c": "00000000"}],
+    "structure": {"crc32c": "no digits", "documents": {}},
 }
+"""Members that are not what they should be."""
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_a_malformed_record(what: str) -> None:
+@pytest.mark.parametrize("member", ENTRIES)
+def test_a_sealed_record_with_a_bad_member(plan: ckpt_surgery.Plan, member: str) -> None:
+    document = {**json.loads(record_text(plan, {}, FILES)), "companions": []}
+    assert parsed(records._text(document)).leaf_count == 3
+    with pytest.raises(Malformed, match="damaged"):
+        parsed(records._text({**document, member: ENTRIES[member]}))
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"schema": 9}', '{"schema": 1}'])
+def test_json_that_is_no_record(text: str) -> None:
     with pytest.raises(Malformed):
-        parsed(json.dumps(BAD[what]))
+        parsed(text)
 
 
 @given(st.text(max_size=50))
