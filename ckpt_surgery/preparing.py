@@ -5,6 +5,7 @@ Reads metadata only, and creates nothing.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ckpt_surgery.checking import read_recipe
 from ckpt_surgery.companions import config_warnings
@@ -36,6 +37,7 @@ from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.resharding import without_shardings
 from ckpt_surgery.planner.shares import check_sources_used, target_share
 from ckpt_surgery.planner.target import TARGET, Target, as_bfloat16, listed_target
+from ckpt_surgery.planner.transfers import Destination
 from ckpt_surgery.provenance import configs_of, noted
 from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks
 from ckpt_surgery.report.history import NO_RECIPE
@@ -77,30 +79,14 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
     workers = request.workers or default_workers()
     recipe = None if request.recipe is None else loaded
     metadata, notes = noted(inputs.first, recipe, options.format, request.config)
-    plan = make_plan(
-        loaded,
-        inputs.listings,
-        inputs.target,
-        described(sources),
-        metadata,
-        destination(options, metadata, list(sources.values())),
-        memory,
-        workers,
-        watch,
-    )
-    check_sources_used(plan, loaded, inputs.listings, inputs.target)
+    place = destination(options, metadata, list(sources.values()))
+    plan = planned(inputs, place, metadata, memory, workers, watch)
     warnings = (
         *request.notes,
-        *target_share(plan, loaded, inputs.target),
         *plan.warnings,
         *notes,
         *(chosen_items(sources.values()) if request.item is None else ()),
-        *repeated_sources(sources, plan.inputs),
         *_destination_warnings(options, inputs.first),
-        *filled_chunks(plan),
-        *dequantized(plan, sources),
-        *disguised_bfloat16(plan, sources),
-        *unread_weights(sources[name] for name in inputs.listings),
     )
     if options.format == DEFAULT_FORMAT:
         keys = [step.leaf.key.text for step in plan.steps]
@@ -131,6 +117,43 @@ class Inputs:
     def first(self) -> Source:
         """The source that the recipe transforms."""
         return self.sources[next(iter(self.listings))]
+
+
+def planned(
+    inputs: Inputs,
+    destination: Destination,
+    metadata: Mapping[str, Any],
+    memory: int,
+    workers: int,
+    watch: Watch = lambda run: None,
+) -> Plan:
+    """The plan for open inputs, with the warnings that hold for any destination. `watch`: see `decide`.
+
+    Raises PlanError, SourceError or UsageError.
+    """
+    loaded, sources = inputs.loaded, inputs.sources
+    plan = make_plan(
+        loaded,
+        inputs.listings,
+        inputs.target,
+        described(sources),
+        metadata,
+        destination,
+        memory,
+        workers,
+        watch,
+    )
+    check_sources_used(plan, loaded, inputs.listings, inputs.target)
+    warnings = (
+        *target_share(plan, loaded, inputs.target),
+        *plan.warnings,
+        *repeated_sources(sources, plan.inputs),
+        *filled_chunks(plan),
+        *dequantized(plan, sources),
+        *disguised_bfloat16(plan, sources),
+        *unread_weights(sources[name] for name in inputs.listings),
+    )
+    return replace(plan, warnings=warnings)
 
 
 def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:

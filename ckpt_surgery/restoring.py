@@ -35,24 +35,19 @@ from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import LiveTree, live_tree
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.planner.planning import make_plan
-from ckpt_surgery.planner.shares import check_sources_used, target_share
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.planner.transfers import ARRAYS, Destination
 from ckpt_surgery.preparing import (
     Inputs,
     check_unchanged,
     check_values,
-    described,
     loaded_recipe,
     open_inputs,
-    repeated_sources,
+    planned,
     with_states,
 )
-from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks
 from ckpt_surgery.requests import InMemory, Request, checkpoint_or_tree, requested
 from ckpt_surgery.results import Overflowed, overflow_notices
-from ckpt_surgery.source_warnings import unread_weights
 from ckpt_surgery.storage.listing import data_file
 
 
@@ -105,14 +100,14 @@ def restore(
     with report_missing("jax", "`restore` needs jax"):
         import jax  # noqa: F401
 
-    def planned() -> _Prepared:
+    def prepared_here() -> _Prepared:
         _check_recipe_is_first(recipe, sources, target)
         request = _with_target(requested(recipe, sources, None, options), target)
         prepared = _prepared(request, shardings)
         (on_plan or _logged)(prepared.plan)
         return prepared
 
-    prepared = together(planned, lambda made: plan_digests(made.plan, made.shardings))
+    prepared = together(prepared_here, lambda made: plan_digests(made.plan, made.shardings))
     if not donate or prepared.tree is None:
         return together(lambda: _carried_out(prepared, False, progress))
     together(lambda: _checked(prepared, progress))
@@ -181,39 +176,20 @@ def _with_target(request: Request, target: Any) -> Request:
 def _prepared(request: Request, shardings: Any) -> _Prepared:
     loaded = loaded_recipe(request)
     inputs = open_inputs(request, loaded)
-    target, tree, places = inputs.target, None, dict[str, Any]()
-    if target is not None:
+    tree, places = None, dict[str, Any]()
+    if inputs.target is not None:
         source = inputs.sources[TARGET]
         assert isinstance(source, TreeSource)
         tree = source.tree
-        target = _typed(target, tree)
+        inputs = replace(inputs, target=_typed(inputs.target, tree))
         places = dict(resolved_shardings(tree, shardings))
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
-    plan = make_plan(
-        inputs.loaded,
-        inputs.listings,
-        target,
-        described(inputs.sources),
-        {},
-        _destination(LiveEncoder(tree)),
-        memory,
-        workers,
-    )
-    check_sources_used(plan, inputs.loaded, inputs.listings, target)
+    plan = planned(inputs, _destination(LiveEncoder(tree)), {}, memory, workers)
     check_values(plan, inputs.sources)
     if tree is None and shardings is not None:
         places = _covering(plan, shardings)
-    warnings = (
-        *target_share(plan, inputs.loaded, target),
-        *plan.warnings,
-        *repeated_sources(inputs.sources, plan.inputs),
-        *filled_chunks(plan),
-        *dequantized(plan, inputs.sources),
-        *disguised_bfloat16(plan, inputs.sources),
-        *unread_weights(inputs.sources[name] for name in inputs.listings),
-    )
-    plan = replace(plan, warnings=warnings, inputs=with_states(plan.inputs, inputs.sources))
+    plan = replace(plan, inputs=with_states(plan.inputs, inputs.sources))
     return _Prepared(plan, inputs, tree, places, memory, workers)
 
 
