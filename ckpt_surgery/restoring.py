@@ -24,15 +24,13 @@ from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.written import is_text
-from ckpt_surgery.live.carrying_out import carry_out, check_first
-from ckpt_surgery.live.donating import deletions_named, has_arrays
+from ckpt_surgery.live.carrying_out import carry_out, check_first, deletions_named, has_arrays
 from ckpt_surgery.live.encoder import LiveEncoder, dtype_flaw
-from ckpt_surgery.live.nesting import nested
 from ckpt_surgery.live.processes import plan_digests, together
 from ckpt_surgery.live.results import is_narrowed
 from ckpt_surgery.live.shardings import resolved_shardings
 from ckpt_surgery.live.source import TreeSource
-from ckpt_surgery.live.tree import LiveTree, live_tree
+from ckpt_surgery.live.tree import LiveTree, live_tree, nested
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.target import TARGET, Target

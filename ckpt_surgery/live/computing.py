@@ -4,6 +4,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,6 @@ from ckpt_surgery.engine.tasks import batches
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.live.filling import Filling
 from ckpt_surgery.live.results import Result
-from ckpt_surgery.live.settings import as_here
 from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.plan import Step
 
@@ -154,3 +154,22 @@ def _bytes_of(job: Job, region: Region) -> int:
 def _weight(job: Job) -> int:
     """Bytes in memory while one thread computes a leaf, without what stays there anyway."""
     return job.cut.working_set + (0 if job.result.on_host else job.nbytes)
+
+
+def as_here() -> Callable[[], AbstractContextManager[None]]:
+    """A context for other threads in which JAX makes the arrays that it makes in this one.
+
+    These are the default device, and whether there are types of 64 bits. Without it, a thread would narrow
+    them without a word.
+    """
+    import jax
+
+    config: Any = jax.config
+    wide, device = config.jax_enable_x64, config.jax_default_device
+
+    @contextmanager
+    def settings() -> Iterator[None]:
+        with jax.enable_x64(wide), jax.default_device(device):
+            yield
+
+    return settings

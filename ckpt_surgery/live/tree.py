@@ -1,6 +1,7 @@
 """A pytree of a program, as a checkpoint would list it."""
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -8,13 +9,13 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.keys import SEPARATOR, Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.libraries import report_missing
+from ckpt_surgery.core.shardings import Spec, named_sharding, single_device_sharding
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.modules import with_states
 from ckpt_surgery.live.paths import is_flat_key, key_of
-from ckpt_surgery.live.recorded_shardings import recorded_sharding
 
 
 @frozen(eq=False)
@@ -107,6 +108,61 @@ def is_deleted(value: Any) -> bool:
     import jax
 
     return isinstance(value, jax.Array) and value.is_deleted()
+
+
+@functools.lru_cache(maxsize=256)  # most arrays of a tree have one of a few
+def recorded_sharding(sharding: Any, more_axes: int = 0) -> str | None:
+    """The text that Orbax records for an array with this sharding; None for kinds that it does not record.
+
+    `more_axes`: number of axes that the stored array has after those of the sharded one, such as the one of
+    the raw data of PRNG keys; they are not divided.
+    """
+    from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+    if isinstance(sharding, SingleDeviceSharding):
+        (device,) = sharding.device_set
+        return single_device_sharding(str(device))
+    if not isinstance(sharding, NamedSharding) or isinstance(sharding.mesh, AbstractMesh):
+        return None
+    if any(axis is PartitionSpec.UNCONSTRAINED for axis in sharding.spec):
+        return None
+    spec: Spec = (*sharding.spec, *(None,) * more_axes)
+    mesh = sharding.mesh
+    return named_sharding(
+        mesh.shape, spec, [device.id for device in mesh.devices.flat], list(map(str, mesh.axis_types))
+    )
+
+
+def nested(values: Iterable[tuple[Key, Any]], tuple_dicts: Set[tuple[str, ...]] = frozenset()) -> Any:
+    """Dicts and lists with these values: a component that indexes a sequence makes its container a list.
+
+    `tuple_dicts`: keys of the flat dicts whose keys are tuples.
+
+    The keys are a tree: none is both a leaf and a container. The empty key is the value itself. Lists
+    have no gaps: see `container_flaws`.
+    """
+    root: dict[Any, Any] = {}
+    lists: set[int] = set()
+    for key, value in values:
+        if not key.names:
+            return value
+        node = root
+        for name, is_index in zip(key.names[:-1], key.sequences[:-1], strict=True):
+            if is_index:
+                lists.add(id(node))
+            node = node.setdefault(name, {})
+        if key.sequences[-1]:
+            lists.add(id(node))
+        last = key.names[-1]
+        node[tuple(last.split(SEPARATOR)) if key.names[:-1] in tuple_dicts else last] = value
+    return _with_lists(root, lists)
+
+
+def _with_lists(node: Any, lists: set[int]) -> Any:
+    if type(node) is not dict:
+        return node
+    inner = {name: _with_lists(value, lists) for name, value in node.items()}
+    return [inner[name] for name in sorted(inner, key=int)] if id(node) in lists else inner
 
 
 # --- leaves -----------------------------------------------------------------------------------------------

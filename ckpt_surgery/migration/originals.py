@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.live.nesting import nested
-from ckpt_surgery.live.tree import live_tree
+from ckpt_surgery.live.tree import live_tree, nested
 
 NUMERIC = (LeafKind.ARRAY, LeafKind.SCALAR)
 """Kinds of leaves that functions can compute with."""

@@ -1,6 +1,7 @@
 """Pytrees as checkpoints list them: compared with what Orbax writes for the same trees."""
 
 import functools
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from http import HTTPStatus
@@ -17,16 +18,16 @@ import pytest
 from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from ckpt_surgery import apply, inspect
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import PlanError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.live.tree import LiveTree, is_abstract, live_tree
+from ckpt_surgery.live.tree import LiveTree, is_abstract, live_tree, nested, recorded_sharding
 from tests.support import checkpoints, pytrees
-from tests.support.checkpoints import sharded
+from tests.support.checkpoints import mesh, sharded
 from tests.support.pytrees import EMPTY, KINDS, ones, state
 
 WRITERS: dict[str, Callable[[Path, Any], None]] = {
@@ -501,3 +502,65 @@ def test_a_live_tree_is_listed_in_the_order_of_the_tree() -> None:
     live: LiveTree = live_tree({"b": 1, "a": [2, optax.EmptyState(), len]})
     assert list(live.values.items()) == [("a/0", 2), ("a/1", optax.EmptyState()), ("b", 1)]
     assert [text for text, _ in live.nodes] == ["a/0", "a/1", None, "b"]
+
+
+def key(text: str, *indices: int) -> Key:
+    names = tuple(text.split("/"))
+    return Key(names, tuple(i in indices for i in range(len(names))))
+
+
+def test_dicts_and_lists() -> None:
+    found = nested([(key("a/b"), 1), (key("a/l/1", 2), 3), (key("a/l/0", 2), 2), (key("c/0"), 4)])
+    assert found == {"a": {"b": 1, "l": [2, 3]}, "c": {"0": 4}}
+
+
+def test_lists_in_lists_and_at_the_root() -> None:
+    assert nested([(key("0/1", 0, 1), "b"), (key("0/0", 0, 1), "a"), (key("1", 0), "c")]) == [["a", "b"], "c"]
+
+
+def test_lists_of_more_than_ten() -> None:
+    assert nested([(key(f"l/{i}", 1), i) for i in range(12)]) == {"l": list(range(12))}
+
+
+def test_a_single_leaf_is_the_tree() -> None:
+    assert nested([(Key((), ()), 7)]) == 7
+
+
+def test_names_that_contain_the_separator() -> None:
+    assert nested([(Key(("a/b", "c"), (False, False)), 1)]) == {"a/b": {"c": 1}}
+
+
+P = PartitionSpec
+
+
+@pytest.mark.parametrize(
+    ("spec", "more", "recorded"),
+    [
+        (P("x"), 0, ["x"]),
+        (P("x"), 1, ["x", None]),
+        (P(), 2, [None, None]),
+        (P(None, ("x", "y")), 1, [None, ["x", "y"], None]),
+    ],
+)
+def test_axes_of_the_raw_data_are_not_divided(spec: PartitionSpec, more: int, recorded: list) -> None:
+    text = recorded_sharding(NamedSharding(mesh(), spec), more)
+    assert text is not None
+    assert json.loads(text)["partition_spec"] == recorded
+
+
+def test_a_device_needs_no_axes() -> None:
+    sharding = SingleDeviceSharding(jax.devices()[1])
+    assert recorded_sharding(sharding, 1) == recorded_sharding(sharding)
+
+
+@pytest.mark.parametrize(
+    "sharding",
+    [
+        None,  # that of a ShapeDtypeStruct
+        NamedSharding(AbstractMesh((4,), ("x",)), P("x")),
+        NamedSharding(jax.sharding.Mesh(np.array(jax.devices()), "x"), P(P.UNCONSTRAINED)),
+    ],
+    ids=["none", "abstract", "unconstrained"],
+)
+def test_shardings_that_orbax_does_not_record(sharding: object) -> None:
+    assert recorded_sharding(sharding) is None

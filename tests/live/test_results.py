@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.live.placing import placement
+from ckpt_surgery.live.results import placement
 
 DEVICES = np.array(jax.devices())
 MESH = Mesh(DEVICES.reshape(4, 2), ("x", "y"))
