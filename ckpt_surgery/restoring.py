@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +24,13 @@ from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.written import is_text
-from ckpt_surgery.live.carrying_out import carry_out, check_first, deletions_named, has_arrays
+from ckpt_surgery.live.carrying_out import (
+    Restoration,
+    check_first,
+    deletions_named,
+    existing_arrays,
+    make_arrays,
+)
 from ckpt_surgery.live.encoder import LiveEncoder, dtype_flaw
 from ckpt_surgery.live.processes import plan_digests, together
 from ckpt_surgery.live.results import is_narrowed
@@ -36,7 +42,6 @@ from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.planner.transfers import ARRAYS, Destination
 from ckpt_surgery.preparing import (
-    Inputs,
     check_unchanged,
     check_values,
     loaded_recipe,
@@ -98,34 +103,19 @@ def restore(
     with report_missing("jax", "`restore` needs jax"):
         import jax  # noqa: F401
 
-    def prepared_here() -> _Prepared:
+    def prepared() -> Restoration:
         _check_recipe_is_first(recipe, sources, target)
         request = _with_target(requested(recipe, sources, None, options), target)
-        prepared = _prepared(request, shardings)
-        (on_plan or _logged)(prepared.plan)
-        return prepared
+        restoration = _prepared(request, shardings)
+        (on_plan or _logged)(restoration.plan)
+        return restoration
 
-    prepared = together(prepared_here, lambda made: plan_digests(made.plan, made.shardings))
-    if not donate or prepared.tree is None:
-        return together(lambda: _carried_out(prepared, False, progress))
-    together(lambda: _checked(prepared, progress))
-    with deletions_named(prepared.tree):
-        return together(lambda: _carried_out(prepared, True, progress))
-
-
-@dataclass(frozen=True, eq=False)
-class _Prepared:
-    """A plan for arrays in memory, with what is needed to carry it out."""
-
-    plan: Plan
-    inputs: Inputs
-    tree: LiveTree | None
-    """The target; None where there is none."""
-    shardings: Mapping[str, Any]
-    """Sharding of each array of the result by the text of its key; None for one on the default device."""
-    memory: int
-    """Budget in bytes."""
-    workers: int
+    restoration = together(prepared, lambda made: plan_digests(made.plan, made.shardings))
+    if not donate or restoration.target is None:
+        return together(lambda: _made(restoration, False, progress))
+    together(lambda: _checked(restoration, progress))
+    with deletions_named(restoration.target):
+        return together(lambda: _made(restoration, True, progress))
 
 
 def _logged(plan: Plan) -> None:
@@ -171,7 +161,7 @@ def _with_target(request: Request, target: Any) -> Request:
 
 
 @memory_errors("make the plan")
-def _prepared(request: Request, shardings: Any) -> _Prepared:
+def _prepared(request: Request, shardings: Any) -> Restoration:
     loaded = loaded_recipe(request)
     inputs = open_inputs(request, loaded)
     tree, places = None, dict[str, Any]()
@@ -188,7 +178,7 @@ def _prepared(request: Request, shardings: Any) -> _Prepared:
     if tree is None and shardings is not None:
         places = _covering(plan, shardings)
     plan = replace(plan, inputs=with_states(plan.inputs, inputs.sources))
-    return _Prepared(plan, inputs, tree, places, memory, workers)
+    return Restoration(plan, inputs.sources, tree, places, memory, workers)
 
 
 def _covering(plan: Plan, shardings: Any) -> dict[str, Any]:
@@ -249,33 +239,22 @@ _AGAIN = "Nothing was returned; restore again when nothing writes to it."
 
 
 @memory_errors("make the arrays")
-def _checked(prepared: _Prepared, progress: Callable[[Progress], None] | None) -> None:
+def _checked(restoration: Restoration, progress: Callable[[Progress], None] | None) -> None:
     """Compute everything once before arrays of the target are deleted. Raises SurgeryError."""
-    tree = prepared.tree
-    assert tree is not None
-    if not has_arrays(tree):
-        return
-    sources, memory = prepared.inputs.sources, prepared.memory
-    check_first(prepared.plan, sources, tree, prepared.shardings, memory, prepared.workers, progress)
-    check_unchanged(prepared.plan, sources, _AGAIN)
+    if restoration.target is not None and existing_arrays(restoration.target):
+        check_first(restoration, progress)
+        check_unchanged(restoration.plan, restoration.sources, _AGAIN)
 
 
 @memory_errors("make the arrays")
-def _carried_out(prepared: _Prepared, donate: bool, progress: Callable[[Progress], None] | None) -> Any:
-    values = carry_out(
-        prepared.plan,
-        prepared.inputs.sources,
-        prepared.tree,
-        prepared.shardings,
-        prepared.memory,
-        prepared.workers,
-        donate,
-        progress,
-        _log_overflowed,
-    )
-    check_unchanged(prepared.plan, prepared.inputs.sources, _AGAIN)
-    if prepared.tree is not None:
-        return prepared.tree.rebuilt(values)
-    first = prepared.inputs.first
+def _made(restoration: Restoration, donate: bool, progress: Callable[[Progress], None] | None) -> Any:
+    """The result, in the structure of the target, or of nested dicts and lists. Raises SurgeryError."""
+    plan, sources = restoration.plan, restoration.sources
+    made = make_arrays(restoration, donate, progress)
+    _log_overflowed(made.overflowed)
+    check_unchanged(plan, sources, _AGAIN)
+    if restoration.target is not None:
+        return restoration.target.rebuilt(made.values)
+    first = sources[plan.inputs[0].name]
     tuple_dicts = first.tree.tuple_dicts if isinstance(first, TreeSource) else frozenset()
-    return nested(((step.leaf.key, values[step.leaf.key.text]) for step in prepared.plan.steps), tuple_dicts)
+    return nested(((step.leaf.key, made.values[step.leaf.key.text]) for step in plan.steps), tuple_dicts)

@@ -1,11 +1,13 @@
 """Carry out a plan into arrays of this program: nothing is written."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import few_keys
@@ -25,46 +27,60 @@ from ckpt_surgery.planner.cutting import Cut, finer
 from ckpt_surgery.planner.plan import Plan, Step
 
 BLOCK = 16 << 20
-"""Bytes that a block takes at most while it is computed, where smaller ones do not read more in all: it stays
-near the caches, and all threads get work."""
+"""Most bytes of a block while it is computed, where smaller blocks do not read more in all: it stays near the
+caches, and every thread gets work."""
 _EMPTY: Mapping[str, Callable[[], Any]] = {"Dict": dict, "List": list, "Tuple": tuple}
-"""What an empty node of each kind is without a target; of any other kind it is None."""
+"""Makes an empty node of each kind where there is no target; a node of any other kind is None."""
 
 
-def carry_out(
-    plan: Plan,
-    sources: Mapping[str, Source],
-    target: LiveTree | None,
-    shardings: Mapping[str, Any],
-    memory: int,
-    workers: int,
-    donate: bool,
-    progress: Callable[[Progress], None] | None = None,
-    overflowed: Callable[[Mapping[str, int]], None] | None = None,
-) -> Mapping[str, Any]:
-    """The value of every output, by the text of its key, in the plan's order.
+@frozen(eq=False)
+class Restoration:
+    """A plan for arrays in memory, with everything that is needed to make them."""
 
-    The plan was made for a `LiveEncoder` and this `memory`, in bytes. It holds what is computed, and arrays
-    on their way to devices whose memory is not the host's; the arrays of the result are not counted.
-    `sources` are by the names that the plan has for them, the target among them. `shardings` are those of
-    arrays of JAX, by key; None is the default device. `workers` is the number of threads.
+    plan: Plan
+    """Made for a `LiveEncoder` and this `memory`."""
+    sources: Mapping[str, Source]
+    """Open sources by the names that the plan has for them, the target among them."""
+    target: LiveTree | None
+    shardings: Mapping[str, Any]
+    """Sharding of each array of JAX by the text of its key; None for the default device."""
+    memory: int
+    """Budget in bytes for what is computed, and for arrays on their way to devices whose memory is not the
+    host's. The arrays of the result are not counted."""
+    workers: int
+    """Number of threads."""
+
+
+@frozen(eq=False)
+class Made:
+    """The values of a plan's outputs."""
+
+    values: Mapping[str, Any]
+    """By the text of the key, in the plan's order."""
+    overflowed: Mapping[str, int]
+    """Number of elements that are not finite by permission, by key, as far as this process holds them."""
+
+
+def make_arrays(
+    restoration: Restoration, donate: bool = False, progress: Callable[[Progress], None] | None = None
+) -> Made:
+    """Read, compute and move every output of a plan.
 
     With a target, each value is what the target has there: an array of JAX, of NumPy, a number, a text, an
     empty node. Without one, arrays are JAX's, or NumPy's where JAX would narrow them, and scalars are
     Python's numbers, as Orbax restores them. With `donate`, each array of the target is deleted once it is
-    replaced and nothing reads it any more. `overflowed` is called at the end with the numbers of elements
-    that are not finite by permission, by key, as far as this process holds them.
+    replaced and nothing reads it any more.
 
     Raises SurgeryError, with the key, where values or files are bad, where memory ends, or after a signal.
     """
-    values, moves, jobs = _divided(plan, sources, target, shardings)
-    donation = None
-    if donate and target is not None:
-        donation = Donation(plan, target, sources, [move.value for _, move in moves if move.sharding is None])
+    plan, memory = restoration.plan, restoration.memory
+    values, moves, jobs = _divided(restoration)
+    staying = [move.value for _, move in moves if move.sharding is None]
+    donation = Donation(restoration, staying) if donate else None
     total = sum(job.nbytes for job in jobs) + sum(step.leaf.nbytes for step, _ in moves)
     count = ByteCounter(total, progress, READING)
 
-    def made(step: Step, value: Any) -> None:
+    def keep(step: Step, value: Any) -> None:
         values[step.leaf.key.text] = value
         if donation is not None:
             donation.done(step.leaf.key.text)
@@ -72,57 +88,49 @@ def carry_out(
     taken: set[int] = set()
     for step, move in moves:
         with about(step), memory_errors("move it", memory):
-            made(step, taken_over(move, taken))
+            keep(step, taken_over(move, taken))
         count.add(step.leaf.nbytes)
     let_memory_be_reused()
-    computing = Computing(jobs, sources, memory, made, count.add)
-    computing.run(workers)
+    computing = Computing(jobs, restoration.sources, memory, keep, count.add)
+    computing.run(restoration.workers)
     release_memory()
-    if overflowed is not None:
-        overflowed(computing.overflowed)
-    return {step.leaf.key.text: values[step.leaf.key.text] for step in plan.steps}
+    return Made({step.leaf.key.text: values[step.leaf.key.text] for step in plan.steps}, computing.overflowed)
 
 
-def check_first(
-    plan: Plan,
-    sources: Mapping[str, Source],
-    target: LiveTree,
-    shardings: Mapping[str, Any],
-    memory: int,
-    workers: int,
-    progress: Callable[[Progress], None] | None = None,
-) -> None:
-    """Read and compute all that `carry_out` with these arguments does, and throw it away.
+def check_first(restoration: Restoration, progress: Callable[[Progress], None] | None = None) -> None:
+    """Read and compute all that `make_arrays` does, and throw it away.
 
     Raises SurgeryError, with the key, where values or files are bad.
     """
-    _, _, jobs = _divided(plan, sources, target, shardings)
-    checks = [replace(job, result=Discarded(job.result, job.step.value.spec.dtype)) for job in jobs]
+    _, _, jobs = _divided(restoration)
+    trials = [replace(job, result=Discarded(job.result, job.step.value.spec.dtype)) for job in jobs]
     count = ByteCounter(sum(job.nbytes for job in jobs), progress, CHECKING)
-    Computing(checks, sources, memory, lambda step, value: None, count.add).run(workers)
+    computing = Computing(
+        trials, restoration.sources, restoration.memory, lambda step, value: None, count.add
+    )
+    computing.run(restoration.workers)
     release_memory()
 
 
-def _divided(
-    plan: Plan, sources: Mapping[str, Source], target: LiveTree | None, shardings: Mapping[str, Any]
-) -> tuple[dict[str, Any], list[tuple[Step, Moved]], list[Job]]:
-    """The values without elements, by key; what a tree has already; and what is computed."""
+def _divided(restoration: Restoration) -> tuple[dict[str, Any], list[tuple[Step, Moved]], list[Job]]:
+    """Divide a plan into values without elements, by key; values that a tree has already; and jobs."""
     values: dict[str, Any] = {}
     moves: list[tuple[Step, Moved]] = []
     jobs: list[Job] = []
     cuts: dict[int, Cut] = {}
-    for step in plan.steps:
+    for step in restoration.plan.steps:
         key = step.leaf.key.text
-        like = None if target is None else target.values[key]
+        like = None if restoration.target is None else restoration.target.values[key]
+        sharding = restoration.shardings.get(key)
         if step.leaf.spec is None:
             values[key] = _plain(step.leaf, like)
-        elif (move := _move(step, sources, like, shardings.get(key))) is not None:
+        elif (move := _move(step, restoration.sources, like, sharding)) is not None:
             moves.append((step, move))
         else:
             assert step.cut is not None
             # Outputs that are cut alike share one cut.
             cut = cuts[id(step.cut)] = cuts.get(id(step.cut)) or finer(step.value, step.cut, BLOCK)
-            jobs.append(Job(step, cut, result_of(step.leaf, like, shardings.get(key))))
+            jobs.append(Job(step, cut, result_of(step.leaf, like, sharding)))
     return values, moves, jobs
 
 
@@ -150,63 +158,52 @@ def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -
 
 
 class Donation:
-    """The arrays of a target, each with the steps that have to be done before it goes.
+    """Deletes each array of the target once no output waits for it. Safe to use from several threads."""
 
-    Safe to use from several threads.
-    """
-
-    def __init__(self, plan: Plan, target: LiveTree, sources: Mapping[str, Source], staying: Iterable[Any]):
-        """`staying`: values that are part of the result, and so are never deleted."""
-        kept = {id(value) for value in staying}
-        self._arrays = {
-            id(value): value for value in _arrays(target.values.values()) if id(value) not in kept
-        }
-        self._users: dict[int, set[str]] = {number: set() for number in self._arrays}
-        for step in plan.steps:
+    def __init__(self, restoration: Restoration, staying: Iterable[Any]):
+        """`staying`: values that become part of the result, and so are never deleted."""
+        target = restoration.target
+        assert target is not None
+        own = set(map(id, _arrays(target.values.values()))) - set(map(id, staying))
+        self._needed: dict[str, dict[int, Any]] = {}
+        """Arrays by identity that the output of a key replaces or reads."""
+        for step in restoration.plan.steps:
             key = step.leaf.key.text
-            for value in (target.values[key], *_read(step, sources)):
-                if id(value) in self._users:
-                    self._users[id(value)].add(key)
-        self._used_by: dict[str, list[int]] = {}
-        for number, keys in self._users.items():
-            for key in keys:
-                self._used_by.setdefault(key, []).append(number)
+            used = _arrays([target.values[key], *_read(step, restoration.sources)])
+            self._needed[key] = {id(array): array for array in used if id(array) in own}
+        self._waiting = Counter(number for arrays in self._needed.values() for number in arrays)
+        """Number of outputs that still need an array, by its identity."""
         self._lock = threading.Lock()
 
     def done(self, key: str) -> None:
-        """The value of this key exists: delete the arrays that no other key waits for."""
+        """Delete the arrays that only this output, which exists now, was waiting for."""
         with self._lock:
-            for number in self._used_by.get(key, ()):
-                self._users[number].discard(key)
-                if not self._users[number]:
-                    self._arrays.pop(number).delete()
+            for number, array in self._needed.pop(key, {}).items():
+                self._waiting[number] -= 1
+                if not self._waiting[number]:
+                    array.delete()
 
 
 @contextmanager
 def deletions_named(target: LiveTree) -> Iterator[None]:
     """Name the arrays of the target that were deleted inside in any error that is raised there."""
-    there = _existing(target)
+    before = existing_arrays(target)
     try:
         yield
     except BaseException as error:
-        remaining = set(_existing(target))
-        if gone := [key for key in there if key not in remaining]:
+        remaining = set(existing_arrays(target))
+        if deleted := [key for key in before if key not in remaining]:
             left = f"its other {len(remaining):,} arrays exist" if remaining else "none of its arrays is left"
             outcomes.add(
                 error,
-                f"already deleted of the target: {few_keys(gone)}; {left}",
+                f"already deleted of the target: {few_keys(deleted)}; {left}",
                 "Make the target again before you use it.",
             )
         raise
 
 
-def has_arrays(target: LiveTree) -> bool:
-    """True if a target has arrays that a donation can delete."""
-    return bool(_existing(target))
-
-
-def _existing(target: LiveTree) -> list[str]:
-    """The keys of the arrays of a target that are not deleted."""
+def existing_arrays(target: LiveTree) -> list[str]:
+    """Keys of the arrays of a target that a donation can delete, and has not deleted yet."""
     return [key for key, value in target.values.items() if _arrays([value]) and not value.is_deleted()]
 
 

@@ -25,7 +25,7 @@ from ckpt_surgery.engine.signals import interruptible
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.live import carrying_out, computing, results
-from ckpt_surgery.live.carrying_out import carry_out
+from ckpt_surgery.live.carrying_out import Restoration, make_arrays
 from ckpt_surgery.live.encoder import LiveEncoder
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import LiveTree, live_tree
@@ -86,7 +86,7 @@ def carried_out(
     places = {**({} if tree is None else shardings_of(tree)), **(places or {})}
     sources = {"source": source} | ({} if tree is None else {TARGET: TreeSource(tree, "(target)")})
     plan = planned(recipe, sources, tree, places, memory)
-    return carry_out(plan, sources, tree, places, memory, 3, donate, progress)
+    return make_arrays(Restoration(plan, sources, tree, places, memory, 3), donate, progress).values
 
 
 def random_array(*shape: int) -> np.ndarray:
@@ -220,7 +220,7 @@ def test_what_other_processes_hold_is_not_read(
     monkeypatch.setattr(results.DeviceArray, "value", lambda result: result._shards)
     plan = planned(PLAIN, {"source": source}, None, {}, MEMORY)
     places = {"a": OfOneProcess(whole, mine)}
-    found = carry_out(plan, {"source": source}, None, places, MEMORY, 2, False)["a"]
+    found = make_arrays(Restoration(plan, {"source": source}, None, places, MEMORY, 2)).values["a"]
     assert set(source.regions) == read
     assert {region: np.asarray(shards[0]).tolist() for region, shards in found.items()} == {
         region: source.arrays["a"][region.slices].tolist()
@@ -233,7 +233,8 @@ def test_a_process_without_devices_of_a_sharding_reads_nothing(monkeypatch: pyte
     monkeypatch.setattr(results.DeviceArray, "value", lambda result: "no part of it")
     plan = planned(PLAIN, {"source": source}, None, {}, MEMORY)
     places = {"a": OfOneProcess(sharded((8,), "x"), [])}
-    assert carry_out(plan, {"source": source}, None, places, MEMORY, 2, False) == {"a": "no part of it"}
+    made = make_arrays(Restoration(plan, {"source": source}, None, places, MEMORY, 2))
+    assert made.values == {"a": "no part of it"}
     assert source.regions == []
 
 
