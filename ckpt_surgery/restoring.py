@@ -27,12 +27,12 @@ from ckpt_surgery.language.written import is_text
 from ckpt_surgery.live.carrying_out import (
     Restoration,
     check_first,
-    deletions_named,
     existing_arrays,
     make_arrays,
+    naming_deletions,
 )
 from ckpt_surgery.live.encoder import LiveEncoder, dtype_flaw
-from ckpt_surgery.live.processes import plan_digests, together
+from ckpt_surgery.live.processes import agree, plan_digests
 from ckpt_surgery.live.results import is_narrowed
 from ckpt_surgery.live.shardings import resolved_shardings
 from ckpt_surgery.live.source import TreeSource
@@ -103,23 +103,23 @@ def restore(
     with report_missing("jax", "`restore` needs jax"):
         import jax  # noqa: F401
 
-    def prepared() -> Restoration:
+    def prepare() -> Restoration:
         _check_recipe_is_first(recipe, sources, target)
         request = _with_target(requested(recipe, sources, None, options), target)
-        restoration = _prepared(request, shardings)
-        (on_plan or _logged)(restoration.plan)
+        restoration = _prepare(request, shardings)
+        (on_plan or _log_warnings)(restoration.plan)
         return restoration
 
-    restoration = together(prepared, lambda made: plan_digests(made.plan, made.shardings))
+    restoration = agree(prepare, lambda made: plan_digests(made.plan, made.shardings))
     if not donate or restoration.target is None:
-        return together(lambda: _made(restoration, False, progress))
-    together(lambda: _checked(restoration, progress))
-    with deletions_named(restoration.target):
-        return together(lambda: _made(restoration, True, progress))
+        return agree(lambda: _make(restoration, False, progress))
+    agree(lambda: _check(restoration, progress))
+    with naming_deletions(restoration.target):
+        return agree(lambda: _make(restoration, True, progress))
 
 
-def _logged(plan: Plan) -> None:
-    """Log the warnings of a plan that nobody looks at."""
+def _log_warnings(plan: Plan) -> None:
+    """Log the warnings of a plan, as no caller looks at them."""
     for warning in plan.warnings:
         logging.getLogger("ckpt_surgery").warning("restore: %s", warning)
 
@@ -131,7 +131,7 @@ def _log_overflowed(counts: Mapping[str, int]) -> None:
 
 
 def _check_recipe_is_first(recipe: Any, sources: tuple[Any, ...], target: Any) -> None:
-    """Raise UsageError where a checkpoint is given in the place of the recipe."""
+    """Raise UsageError if a checkpoint is given in the place of the recipe."""
     if not isinstance(recipe, str | os.PathLike) or not _is_checkpoint(os.fspath(recipe)):
         return
     path = shown(repr(os.fspath(recipe)))
@@ -161,7 +161,7 @@ def _with_target(request: Request, target: Any) -> Request:
 
 
 @memory_errors("make the plan")
-def _prepared(request: Request, shardings: Any) -> Restoration:
+def _prepare(request: Request, shardings: Any) -> Restoration:
     loaded = loaded_recipe(request)
     inputs = open_inputs(request, loaded)
     tree, places = None, dict[str, Any]()
@@ -169,22 +169,22 @@ def _prepared(request: Request, shardings: Any) -> Restoration:
         source = inputs.sources[TARGET]
         assert isinstance(source, TreeSource)
         tree = source.tree
-        inputs = replace(inputs, target=_typed(inputs.target, tree))
+        inputs = replace(inputs, target=_with_own_dtypes(inputs.target, tree))
         places = dict(resolved_shardings(tree, shardings))
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
     plan = planned(inputs, _destination(LiveEncoder(tree)), {}, memory, workers)
     check_values(plan, inputs.sources)
     if tree is None and shardings is not None:
-        places = _covering(plan, shardings)
+        places = _planned_shardings(plan, shardings)
     plan = replace(plan, inputs=with_states(plan.inputs, inputs.sources))
     return Restoration(plan, inputs.sources, tree, places, memory, workers)
 
 
-def _covering(plan: Plan, shardings: Any) -> dict[str, Any]:
-    """The sharding of each array of a plan without a target. Raises PlanError where JAX would narrow one."""
+def _planned_shardings(plan: Plan, shardings: Any) -> dict[str, Any]:
+    """Sharding of each array of a plan without a target. Raises PlanError if JAX would narrow one."""
     narrowed = {step.leaf.key.text: step.leaf for step in plan.steps if is_narrowed(step.leaf)}
-    places = dict(resolved_shardings(_described_by(plan), shardings, on_host=narrowed))
+    places = dict(resolved_shardings(_described_tree(plan), shardings, on_host=narrowed))
     refused = [
         Notice("", text, dtype_flaw(leaf.spec.dtype) or "")
         for text, leaf in narrowed.items()
@@ -195,8 +195,8 @@ def _covering(plan: Plan, shardings: Any) -> dict[str, Any]:
     return places
 
 
-def _described_by(plan: Plan) -> LiveTree:
-    """The tree that a plan makes where there is no target, with shapes and dtypes in place of arrays."""
+def _described_tree(plan: Plan) -> LiveTree:
+    """Tree that a plan makes without a target, with shapes and dtypes in place of arrays."""
     import jax
 
     described = (
@@ -207,10 +207,10 @@ def _described_by(plan: Plan) -> LiveTree:
     return live_tree(nested(described))
 
 
-def _typed(target: Target, tree: LiveTree) -> Target:
-    """The target with its own dtypes as the default: what takes the result was made for those.
+def _with_own_dtypes(target: Target, tree: LiveTree) -> Target:
+    """Target with its own dtypes as the default, for which the program that takes the result was made.
 
-    Otherwise numbers of Python become in arrays of JAX what JAX makes of them.
+    With another policy, numbers of Python get in arrays of JAX the dtype that JAX gives them.
     """
     import jax
 
@@ -218,8 +218,8 @@ def _typed(target: Target, tree: LiveTree) -> Target:
         of_jax = isinstance(tree.values[leaf.key.text], jax.Array | jax.ShapeDtypeStruct)
         return np.dtype(jax.dtypes.canonicalize_dtype(dtype)) if of_jax else dtype
 
-    said = "dtype" in target.policy.model_fields_set
-    policy = target.policy if said else target.policy.model_copy(update={"dtype": "target"})
+    is_set = "dtype" in target.policy.model_fields_set
+    policy = target.policy if is_set else target.policy.model_copy(update={"dtype": "target"})
     return replace(target, policy=policy, dtype_of_number=dtype_of_number)
 
 
@@ -239,7 +239,7 @@ _AGAIN = "Nothing was returned; restore again when nothing writes to it."
 
 
 @memory_errors("make the arrays")
-def _checked(restoration: Restoration, progress: Callable[[Progress], None] | None) -> None:
+def _check(restoration: Restoration, progress: Callable[[Progress], None] | None) -> None:
     """Compute everything once before arrays of the target are deleted. Raises SurgeryError."""
     if restoration.target is not None and existing_arrays(restoration.target):
         check_first(restoration, progress)
@@ -247,8 +247,8 @@ def _checked(restoration: Restoration, progress: Callable[[Progress], None] | No
 
 
 @memory_errors("make the arrays")
-def _made(restoration: Restoration, donate: bool, progress: Callable[[Progress], None] | None) -> Any:
-    """The result, in the structure of the target, or of nested dicts and lists. Raises SurgeryError."""
+def _make(restoration: Restoration, donate: bool, progress: Callable[[Progress], None] | None) -> Any:
+    """Make the result, in the structure of the target, or of nested dicts and lists. Raises SurgeryError."""
     plan, sources = restoration.plan, restoration.sources
     made = make_arrays(restoration, donate, progress)
     _log_overflowed(made.overflowed)

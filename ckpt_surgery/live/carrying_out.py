@@ -18,7 +18,7 @@ from ckpt_surgery.engine.staging import outcomes
 from ckpt_surgery.engine.step_errors import about
 from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.live.computing import Computing, Job
-from ckpt_surgery.live.moving import Moved, moved, taken_over
+from ckpt_surgery.live.moving import Move, direct_move, take_over
 from ckpt_surgery.live.results import Discarded, result_of
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.staging_memory import let_memory_be_reused
@@ -74,7 +74,7 @@ def make_arrays(
     Raises SurgeryError, with the key, where values or files are bad, where memory ends, or after a signal.
     """
     plan, memory = restoration.plan, restoration.memory
-    values, moves, jobs = _divided(restoration)
+    values, moves, jobs = _divide(restoration)
     staying = [move.value for _, move in moves if move.sharding is None]
     donation = Donation(restoration, staying) if donate else None
     total = sum(job.nbytes for job in jobs) + sum(step.leaf.nbytes for step, _ in moves)
@@ -88,7 +88,7 @@ def make_arrays(
     taken: set[int] = set()
     for step, move in moves:
         with about(step), memory_errors("move it", memory):
-            keep(step, taken_over(move, taken))
+            keep(step, take_over(move, taken))
         count.add(step.leaf.nbytes)
     let_memory_be_reused()
     computing = Computing(jobs, restoration.sources, memory, keep, count.add)
@@ -102,20 +102,18 @@ def check_first(restoration: Restoration, progress: Callable[[Progress], None] |
 
     Raises SurgeryError, with the key, where values or files are bad.
     """
-    _, _, jobs = _divided(restoration)
+    _, _, jobs = _divide(restoration)
     trials = [replace(job, result=Discarded(job.result, job.step.value.spec.dtype)) for job in jobs]
     count = ByteCounter(sum(job.nbytes for job in jobs), progress, CHECKING)
-    computing = Computing(
-        trials, restoration.sources, restoration.memory, lambda step, value: None, count.add
-    )
-    computing.run(restoration.workers)
+    sources, memory = restoration.sources, restoration.memory
+    Computing(trials, sources, memory, lambda step, value: None, count.add).run(restoration.workers)
     release_memory()
 
 
-def _divided(restoration: Restoration) -> tuple[dict[str, Any], list[tuple[Step, Moved]], list[Job]]:
+def _divide(restoration: Restoration) -> tuple[dict[str, Any], list[tuple[Step, Move]], list[Job]]:
     """Divide a plan into values without elements, by key; values that a tree has already; and jobs."""
     values: dict[str, Any] = {}
-    moves: list[tuple[Step, Moved]] = []
+    moves: list[tuple[Step, Move]] = []
     jobs: list[Job] = []
     cuts: dict[int, Cut] = {}
     for step in restoration.plan.steps:
@@ -142,8 +140,8 @@ def _plain(leaf: Leaf, like: Any) -> Any:
     return like if like is not None or make is None else make()
 
 
-def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -> Moved | None:
-    """How a value that is a tree's own is taken over; None where the output is computed."""
+def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -> Move | None:
+    """How a value of a tree is taken over; None if the output is computed."""
     if not isinstance(step.value, Read):
         return None
     source = sources[step.value.source]
@@ -151,7 +149,7 @@ def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -
         return None
     with about(step):
         value = source.value(step.value.leaf)
-    return moved(value, like, sharding)
+    return direct_move(value, like, sharding)
 
 
 # --- donation ---------------------------------------------------------------------------------------------
@@ -164,12 +162,12 @@ class Donation:
         """`staying`: values that become part of the result, and so are never deleted."""
         target = restoration.target
         assert target is not None
-        own = set(map(id, _arrays(target.values.values()))) - set(map(id, staying))
+        own = set(map(id, _jax_arrays(target.values.values()))) - set(map(id, staying))
         self._needed: dict[str, dict[int, Any]] = {}
         """Arrays by identity that the output of a key replaces or reads."""
         for step in restoration.plan.steps:
             key = step.leaf.key.text
-            used = _arrays([target.values[key], *_read(step, restoration.sources)])
+            used = _jax_arrays([target.values[key], *_values_read(step, restoration.sources)])
             self._needed[key] = {id(array): array for array in used if id(array) in own}
         self._waiting = Counter(number for arrays in self._needed.values() for number in arrays)
         """Number of outputs that still need an array, by its identity."""
@@ -185,8 +183,8 @@ class Donation:
 
 
 @contextmanager
-def deletions_named(target: LiveTree) -> Iterator[None]:
-    """Name the arrays of the target that were deleted inside in any error that is raised there."""
+def naming_deletions(target: LiveTree) -> Iterator[None]:
+    """Add to any error that is raised inside the arrays of the target that were deleted there."""
     before = existing_arrays(target)
     try:
         yield
@@ -204,16 +202,16 @@ def deletions_named(target: LiveTree) -> Iterator[None]:
 
 def existing_arrays(target: LiveTree) -> list[str]:
     """Keys of the arrays of a target that a donation can delete, and has not deleted yet."""
-    return [key for key, value in target.values.items() if _arrays([value]) and not value.is_deleted()]
+    return [key for key, value in target.values.items() if _jax_arrays([value]) and not value.is_deleted()]
 
 
-def _arrays(values: Iterable[Any]) -> list[Any]:
+def _jax_arrays(values: Iterable[Any]) -> list[Any]:
     import jax
 
     return [value for value in values if isinstance(value, jax.Array)]
 
 
-def _read(step: Step, sources: Mapping[str, Source]) -> Sequence[Any]:
-    """The values of trees in memory that a step reads."""
-    found = [(sources[name], key) for name, key in step.sources]
-    return [source.tree.values[key] for source, key in found if isinstance(source, TreeSource)]
+def _values_read(step: Step, sources: Mapping[str, Source]) -> Sequence[Any]:
+    """Values of trees in memory that a step reads."""
+    read = [(sources[name], key) for name, key in step.sources]
+    return [source.tree.values[key] for source, key in read if isinstance(source, TreeSource)]

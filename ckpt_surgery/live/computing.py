@@ -1,4 +1,4 @@
-"""Computes the leaves of a result with threads: regions of one leaf, or several small leaves, at a time."""
+"""Compute the leaves of a result with threads: regions of one leaf, or several small leaves, at a time."""
 
 import math
 import threading
@@ -26,8 +26,8 @@ from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.plan import Step
 
 SIDE_BY_SIDE = 64 << 20
-"""Leaves of up to so many bytes are made side by side, each by one thread. Of larger ones, one after the
-other, threads compute different blocks."""
+"""Most bytes of a leaf that one thread makes, beside others. Larger ones are made one after the other, in
+blocks that all threads compute."""
 
 
 @frozen(eq=False)
@@ -52,29 +52,29 @@ class Job:
 
 @frozen(eq=False)
 class _Task:
-    """What one thread does at a time."""
+    """One unit of work of a thread."""
 
     weight: int
-    """Bytes in memory meanwhile."""
+    """Bytes in memory while it runs."""
     do: Callable[[], None]
 
 
 class Computing:
-    """The leaves that are computed, and how far they are."""
+    """Computes the leaves of a result, and knows how far each one is."""
 
     def __init__(
         self,
         jobs: Sequence[Job],
         sources: Mapping[str, Source],
         memory: int,
-        made: Callable[[Step, Any], None],
+        keep: Callable[[Step, Any], None],
         count: Callable[[int], None],
     ):
-        """`made` is called with each value, and `count` with numbers of bytes, from several threads."""
+        """`keep` is called with each value, and `count` with numbers of bytes, from several threads."""
         self._jobs, self._sources, self._memory = jobs, sources, memory
-        self._made, self._count = made, count
-        self._waiting = {id(job): len(job.result.regions) for job in jobs}
-        """The number of regions that are not there yet."""
+        self._keep, self._count = keep, count
+        self._missing = {id(job): len(job.result.regions) for job in jobs}
+        """Regions still missing, by the identity of the job."""
         self.overflowed: Counter[str] = Counter()
         """Number of elements that are not finite by permission (`allow_nonfinite`), by key."""
         self._lock = threading.Lock()
@@ -82,7 +82,7 @@ class Computing:
 
     def run(self, workers: int) -> None:
         """Compute all leaves. Raises SurgeryError, with the key."""
-        settings = as_here()
+        settings = same_jax_settings()
 
         def work(task: _Task) -> None:
             with settings():
@@ -94,34 +94,35 @@ class Computing:
         """Blocks of the large leaves, one leaf after the other, then the small ones in batches."""
         for job in self._jobs:
             if job.nbytes > SIDE_BY_SIDE:
-                yield from self._of_large(job)
+                yield from self._block_tasks(job)
         small = [job for job in self._jobs if job.nbytes <= SIDE_BY_SIDE]
-        for together in batches(small, lambda job: job.nbytes):
-            yield _Task(max(map(_weight, together)), partial(self._make, together))
+        for batch in batches(small, lambda job: job.nbytes):
+            yield _Task(max(map(_weight, batch)), partial(self._compute, batch))
 
-    def _of_large(self, job: Job) -> Iterator[_Task]:
+    def _block_tasks(self, job: Job) -> Iterator[_Task]:
+        """One task for each block of a large leaf, group of regions by group."""
         # A group is begun while the last blocks of the one before it are computed: there is room for two.
         room = max(0, min(self._memory // 2, self._memory - job.cut.working_set)) // 2
         room = job.nbytes if job.result.on_host else room
-        regions_of = batches(job.result.regions, partial(_bytes_of, job), math.inf, room)
-        for regions in regions_of:  # what a group of regions needs is read once for all of it
+        groups = batches(job.result.regions, lambda region: region.size * job.itemsize, math.inf, room)
+        for regions in groups:  # what a group of regions needs is read once for all of it
             with about(job.step), memory_errors("make it", self._memory):
-                filling = self._begun(job, regions)
+                filling = self._begin(job, regions)
             for block in filling.blocks(job.cut.block):
                 yield _Task(job.cut.working_set, partial(self._fill, job, filling, block))
 
-    def _make(self, jobs: Sequence[Job]) -> None:
+    def _compute(self, jobs: Sequence[Job]) -> None:
         """Compute several leaves, one after the other."""
         for job in jobs:
             with about(job.step), memory_errors("make it", self._memory):
-                filling = self._begun(job, job.result.regions)
+                filling = self._begin(job, job.result.regions)
             for block in filling.blocks(job.cut.block):
                 self._fill(job, filling, block)
 
-    def _begun(self, job: Job, regions: Sequence[Region]) -> Filling:
-        """Buffers for some regions of a leaf; those without elements are there already."""
+    def _begin(self, job: Job, regions: Sequence[Region]) -> Filling:
+        """Make buffers for some regions of a leaf; those without elements are complete at once."""
         filling = Filling(job.step.value, job.result, regions)
-        self._note(job, sum(not region.size for region in regions))
+        self._complete(job, sum(not region.size for region in regions))
         return filling
 
     def _fill(self, job: Job, filling: Filling, block: Region) -> None:
@@ -132,35 +133,31 @@ class Computing:
             if filled.overflowed:
                 with self._lock:
                     self.overflowed[job.step.leaf.key.text] += filled.overflowed
-            self._note(job, filled.regions)
+            self._complete(job, filled.regions)
 
     def _read(self, source: str, leaf: Leaf, region: Region) -> np.ndarray:
         raise_if_cancelled()
         return self._sources[source].read(leaf, region)
 
-    def _note(self, job: Job, regions: int) -> None:
-        """So many more regions are there; after the last one, the leaf is made."""
+    def _complete(self, job: Job, regions: int) -> None:
+        """Count more regions as complete; after the last one, make the leaf."""
         with self._lock:
-            before = self._waiting[id(job)]
-            self._waiting[id(job)] = before - regions
-        if regions == before:
-            self._made(job.step, job.result.value())
-
-
-def _bytes_of(job: Job, region: Region) -> int:
-    return region.size * job.itemsize
+            missing = self._missing[id(job)]
+            self._missing[id(job)] = missing - regions
+        if regions == missing:
+            self._keep(job.step, job.result.value())
 
 
 def _weight(job: Job) -> int:
-    """Bytes in memory while one thread computes a leaf, without what stays there anyway."""
+    """Bytes in memory while one thread computes a leaf, without the part that stays there anyway."""
     return job.cut.working_set + (0 if job.result.on_host else job.nbytes)
 
 
-def as_here() -> Callable[[], AbstractContextManager[None]]:
-    """A context for other threads in which JAX makes the arrays that it makes in this one.
+def same_jax_settings() -> Callable[[], AbstractContextManager[None]]:
+    """Context for other threads with the settings of JAX that hold in this one alone.
 
-    These are the default device, and whether there are types of 64 bits. Without it, a thread would narrow
-    them without a word.
+    These are the default device, and whether there are types of 64 bits: without it, a thread would silently
+    narrow arrays.
     """
     import jax
 

@@ -1,4 +1,4 @@
-"""What arrays of a program can hold: a plan that JAX would narrow is refused."""
+"""Check what arrays of a program can hold: a plan that JAX would narrow is refused."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -18,32 +18,32 @@ from ckpt_surgery.live.tree import LiveTree
 from ckpt_surgery.planner.target import lost_by_cast
 
 _KINDS = {bool: "b", int: "iu", float: "f"}
-"""Kinds of dtypes whose values Python's numbers take."""
+"""Kinds of dtypes whose values fit each type of Python's numbers."""
 
 
 @frozen(eq=False)
 class LiveEncoder(Encoder):
-    """Arrays of JAX, and whatever else a pytree holds."""
+    """Encoder for arrays of JAX, and whatever else a pytree holds."""
 
     target: LiveTree | None
     """The target, whose shardings fit its shapes; None where there is none. Then arrays that JAX would narrow
     are NumPy's."""
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
-        """Why these leaves cannot be made: one sentence each, with the key."""
+        """Reasons why leaves cannot be made: one sentence each, with the key."""
         keys = [leaf.key for leaf in leaves] if self.target is None else []
         of_containers = [*itertools.chain.from_iterable(map(index_flaws, keys)), *container_flaws(keys)]
         narrows = self.target is not None
         of_dtype = cache(lambda dtype: dtype_flaw(dtype, narrows))  # each dtype is tried once
-        found = [(leaf, self._flaw(leaf, of_dtype)) for leaf in leaves if leaf.spec is not None]
-        return [*(f"`{shown(leaf.key.printed)}`{flaw}" for leaf, flaw in found if flaw), *of_containers]
+        flaws = [(leaf, self._flaw(leaf, of_dtype)) for leaf in leaves if leaf.spec is not None]
+        return [*(f"`{shown(leaf.key.printed)}`{flaw}" for leaf, flaw in flaws if flaw), *of_containers]
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
-        """Whether stored bytes can become the leaf as they are: never."""
+        """False: stored bytes never become an array as they are."""
         return False
 
     def _flaw(self, leaf: Leaf, of_dtype: Callable[[np.dtype[Any]], str | None]) -> str | None:
-        """What is said of a leaf after its key; None where nothing is wrong."""
+        """Flaw of a leaf, as a predicate to its key; None if it can be made."""
         assert leaf.spec is not None
         like = None if self.target is None else self.target.values[leaf.key.text]
         if isinstance(like, np.ndarray | np.generic) or (like is None and leaf.kind is LeafKind.SCALAR):
@@ -70,20 +70,20 @@ def _number_flaw(leaf: Leaf, type_: type, wanted: DType | None) -> str | None:
     """
     assert leaf.spec is not None
     name = leaf.spec.dtype.name
-    found = ELEMENT_TYPES.get(name)
-    if found is not None and found.kind in _KINDS[type_]:
+    element = ELEMENT_TYPES.get(name)
+    if element is not None and element.kind in _KINDS[type_]:
         return None
     given = f" is {name}, the target has a Python {type_.__name__} there"
-    lost = "something" if found is None or wanted is None else lost_by_cast(leaf.spec.dtype, wanted)
+    lost = "something" if element is None or wanted is None else lost_by_cast(leaf.spec.dtype, wanted)
     if lost is None:
         return f"{given}: cast it, or write `target: {{dtype: target}}`"
     return f"{given}, which would lose {lost}: give the target a number of {name} there"
 
 
 def dtype_flaw(dtype: np.dtype[Any], narrows: bool = True) -> str | None:
-    """Why JAX has no array of this dtype, as a predicate; None where it has.
+    """Reason why JAX has no array of this dtype, as a predicate; None if it has.
 
-    `narrows`: whether that it would make a smaller type of it is a reason.
+    `narrows`: True if it counts that JAX would make a smaller type of it.
     """
     held = _held_dtype(dtype)
     if held is None:
@@ -97,7 +97,7 @@ def dtype_flaw(dtype: np.dtype[Any], narrows: bool = True) -> str | None:
 
 
 def _held_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """The dtype that JAX gives an array of this one; None where it refuses."""
+    """Dtype that JAX gives an array of this one; None if it refuses."""
     import jax
 
     try:

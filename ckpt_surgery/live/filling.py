@@ -1,4 +1,4 @@
-"""Computes the regions of a leaf that this process holds, block by block, and hands on each that is full."""
+"""Compute the regions of a leaf that this process holds, block by block, and hand on each that is full."""
 
 import threading
 from collections.abc import Sequence
@@ -18,9 +18,10 @@ from ckpt_surgery.live.results import Result
 
 @frozen()
 class Filled:
-    """What a block brought."""
+    """Progress that one block made."""
 
     elements: int
+    """Number of elements that were filled in."""
     regions: int
     """Number of regions that are full now."""
     overflowed: int
@@ -28,30 +29,29 @@ class Filled:
 
 
 class Filling:
-    """The buffers of a group of regions, while they are filled. Safe to use from several threads."""
+    """Fills the buffers of a group of regions. Safe to use from several threads."""
 
     def __init__(self, value: Node, result: Result, regions: Sequence[Region]):
         self._value, self._result, self._regions = value, result, regions
         self._buffers = {region: result.buffer(region) for region in regions}
         self._missing = {region: region.size for region in regions}
-        """Number of elements that are not there yet."""
+        """Elements still missing, by region."""
         self._lock = threading.Lock()
         self._hand_on([(region, region) for region in regions if not region.size])
 
     def blocks(self, block: Shape) -> list[Region]:
-        """The cells of a grid of blocks that the regions touch; none where they have no elements."""
-        return [cell for cell in chunk_regions(self._value.spec.shape, block) if self._touched(cell)]
+        """Cells of a grid of blocks that the regions overlap; none if they have no elements."""
+        return [cell for cell in chunk_regions(self._value.spec.shape, block) if self._overlaps(cell)]
 
     def fill(self, block: Region, evaluator: Evaluator, pieces: Sequence[Shape]) -> Filled:
-        """Compute what the regions need of one block. Returns how far that brings them.
+        """Compute the elements of one block that the regions need.
 
-        `pieces`: those of the value, for `Evaluator.compute`.
-
-        Raises SurgeryError where values or files are bad.
+        `pieces`: those of the value, for `Evaluator.compute`. Raises SurgeryError where values or files are
+        bad.
         """
-        parts = self._touched(block)
+        parts = self._overlaps(block)
         overflowed = 0
-        for box in self._boxes([part for _, part in parts]):
+        for box in self._evaluated_boxes([part for _, part in parts]):
             computed = evaluator.compute(self._value, box, pieces)
             values = computed.block
             raise_if_cancelled()
@@ -63,23 +63,23 @@ class Filling:
         del values, computed
         return Filled(sum(part.size for _, part in parts), self._hand_on(parts), overflowed)
 
-    def _touched(self, block: Region) -> list[tuple[Region, Region]]:
-        """The regions that have elements in a block, each with what they have in common."""
+    def _overlaps(self, block: Region) -> list[tuple[Region, Region]]:
+        """Regions that have elements in a block, each with its part in the block."""
         return [(region, part) for region in self._regions if (part := region.common(block)) is not None]
 
-    def _boxes(self, parts: Sequence[Region]) -> Sequence[Region]:
-        """What is evaluated at once: all parts together where they fill a box, or where that reads less."""
+    def _evaluated_boxes(self, parts: Sequence[Region]) -> Sequence[Region]:
+        """Boxes to evaluate: one around all parts if they fill it, or if that reads less; else each part."""
         box = Region.around(parts)
         if len(parts) == 1 or box.size == sum(part.size for part in parts):
             return [box]
-        apart = sum(self._reading(part) for part in parts)
-        return [box] if self._reading(box) < apart else parts
+        apart = sum(self._bytes_read(part) for part in parts)
+        return [box] if self._bytes_read(box) < apart else parts
 
-    def _reading(self, region: Region) -> int:
-        return sum(decoded_bytes(one, wanted) for one, wanted in needed(self._value, region))
+    def _bytes_read(self, region: Region) -> int:
+        return sum(decoded_bytes(read, wanted) for read, wanted in needed(self._value, region))
 
     def _hand_on(self, parts: Sequence[tuple[Region, Region]]) -> int:
-        """Note that these parts of regions are there. Full regions become the result's: so many."""
+        """Count parts of regions as filled, give full regions to the result, and return their number."""
         with self._lock:
             for region, part in parts:
                 self._missing[region] -= part.size
@@ -90,6 +90,6 @@ class Filling:
 
 
 def _cut(array: np.ndarray, part: Region, region: Region) -> np.ndarray:
-    """A part of an array that holds `region`."""
+    """View of the part of an array that holds `region`."""
     index: tuple[EllipsisType | slice, ...] = (..., *part.within(region))  # an array even of no axes
     return array[index]

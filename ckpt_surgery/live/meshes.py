@@ -8,17 +8,17 @@ from ckpt_surgery.core.text import shown
 
 
 def mesh_in_use() -> Any | None:
-    """The mesh of devices that `jax.set_mesh` has set; None where there is none."""
+    """Mesh of devices set by `jax.set_mesh`; None if there is none."""
     from jax.sharding import get_mesh
 
     mesh = get_mesh()
     return None if mesh.empty else mesh
 
 
-def over(mesh: Any, spec: Any, whose: str, hint: str | None = None) -> Any:
-    """The NamedSharding of a PartitionSpec over a mesh of devices.
+def sharding_over(mesh: Any, spec: Any, whose: str, hint: str | None = None) -> Any:
+    """NamedSharding of a PartitionSpec over a mesh of devices.
 
-    Raises UsageError, beginning with `whose` the spec is, where no array can be divided so.
+    Raises UsageError, beginning with `whose` the spec is, if no array can be divided so.
     """
     from jax.sharding import NamedSharding, PartitionSpec
 
@@ -31,10 +31,10 @@ def over(mesh: Any, spec: Any, whose: str, hint: str | None = None) -> Any:
 
 
 def spec_as_text(spec: Any) -> str:
-    """`P('data', None)`, whatever the version of jax makes of it."""
+    """Text of a PartitionSpec, as `P('data', None)` in every version of jax."""
     return shown(spec_text(tuple(spec)))
 
 
 def mesh_text(mesh: Any) -> str:
-    """`{data: 2, model: 4}`, as a recipe says it."""
+    """Axes of a mesh as a recipe writes them: `{data: 2, model: 4}`."""
     return shown(f"{{{', '.join(f'{name}: {length}' for name, length in mesh.shape.items())}}}")

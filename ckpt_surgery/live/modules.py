@@ -1,6 +1,6 @@
-"""Modules of flax's NNX in trees: each is listed as its `nnx.state`, in which what is shared appears once.
+"""Modules of flax's NNX in trees: each is listed as its `nnx.state`, in which a shared part appears once.
 
-flax is not imported: where a tree has its modules, they are imported already.
+flax is not imported: where a tree has its modules, the program has imported it.
 """
 
 import sys
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def with_states(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """The tree with states in place of modules, and a function that makes modules of states again.
+    """Replace modules by their states; also return a function that makes modules of states again.
 
-    These modules are new ones, and share what the given ones share. Raises what jax raises for a tree that it
-    cannot flatten.
+    These modules are new ones, and share what the given ones share. Raises the error of jax for a tree that
+    it cannot flatten.
     """
     import jax
 

@@ -1,6 +1,6 @@
 """Paths of pytrees as keys of checkpoints: the names under which Orbax saves leaves.
 
-Found by saving every kind of container with orbax-checkpoint 0.12.8; tests/live/test_tree.py repeats it.
+Observed by saving every kind of container with orbax-checkpoint 0.12.8; tests/live/test_tree.py repeats it.
 """
 
 import functools
@@ -11,7 +11,7 @@ from ckpt_surgery.core.keys import SEPARATOR, Key
 
 
 def key_of(path: Sequence[Any]) -> Key:
-    """The key under which Orbax saves a leaf with this path of `jax.tree_util`.
+    """Key under which Orbax saves a leaf with this path of `jax.tree_util`.
 
     Lists, tuples and nodes that were registered without names are sequences; NamedTuples, dataclasses and
     modules are dicts of their attributes. Numbers as keys of dicts, which NNX has for its lists, stay keys
@@ -28,7 +28,7 @@ def key_of(path: Sequence[Any]) -> Key:
 
 
 def is_flat_key(name: Any) -> bool:
-    """Whether the key of a dict is a whole path, as `flax.traverse_util.flatten_dict` makes them."""
+    """True if the key of a dict is a whole path, as `flax.traverse_util.flatten_dict` makes them."""
     return isinstance(name, tuple) and bool(name) and all(isinstance(part, str) for part in name)
 
 

@@ -1,8 +1,7 @@
-"""Several processes of one program: all of them go on, or every one of them raises.
+"""Agreement among the processes of one program: all of them go on, or every one raises.
 
-The arrays of a sharding over several processes are made by all of them. If one gave up, the others would wait
-for it in the next computation without end. So what each has come to is gathered twice: before data is read,
-and at the end.
+All processes make the arrays of a sharding over several of them. If one gave up, the others would wait for it
+forever in their next computation. So they compare reports twice: before data is read, and at the end.
 """
 
 import hashlib
@@ -24,21 +23,21 @@ from ckpt_surgery.planner.plan_json import plan_json
 
 T = TypeVar("T")
 Digests = Mapping[str, str]
-"""Hexadecimal digests of the parts of a plan, by what a message calls them."""
+"""Hexadecimal digests of the parts of a plan, by their names in messages."""
 
 REPORT_BYTES = 4096
-"""Bytes that each process sends the others; of a longer message, the end is left out."""
+"""Bytes that each process sends to the others; longer messages are cut."""
 
 
-def together(make: Callable[[], T], digests: Callable[[T], Digests] = lambda result: {}) -> T:
-    """What `make` gives, once it has given something in every process of the program.
+def agree(make: Callable[[], T], digests: Callable[[T], Digests] = lambda result: {}) -> T:
+    """Run `make` in every process; all return, or all raise.
 
     Every process has to call this, as often as the others. With one process nothing is exchanged.
 
-    Raises what `make` raises. Where it raises in another process, raises an error of the same class that
-    names the process; PlanError where the `digests` of two results differ; SurgeryError where others do not
-    answer. Interrupted and KeyboardInterrupt go up at once: their process is assumed to end, which jax
-    notices in the others.
+    Raises what `make` raises. If it raises in another process, raises an error of the same class that names
+    the process; PlanError if the `digests` of two results differ; SurgeryError if others do not answer.
+    Interrupted and KeyboardInterrupt go up at once: their process is assumed to end, which jax notices in the
+    others.
     """
     import jax
 
@@ -51,10 +50,10 @@ def together(make: Callable[[], T], digests: Callable[[T], Digests] = lambda res
         raise
     except Exception as error:
         with suppress(jax.errors.JaxRuntimeError):  # the others are gone; the own error says more
-            _exchanged(_Report.of(error))
+            _gather(_Report.of(error))
         raise
     try:
-        reports = _exchanged(report)
+        reports = _gather(report)
     except jax.errors.JaxRuntimeError as error:
         raise SurgeryError(
             f"the other processes do not answer: {shown(str(error))}", code=Code.INTERRUPTED
@@ -64,7 +63,7 @@ def together(make: Callable[[], T], digests: Callable[[T], Digests] = lambda res
 
 
 def plan_digests(plan: Plan, shardings: Mapping[str, Any]) -> Digests:
-    """Digests of a plan, and of the shardings of its arrays by key, that are equal in every process.
+    """Digests of a plan and of the shardings of its arrays by key; they are equal in every process.
 
     Paths of files count by their last component alone: processes on several machines may have the same files
     at different places. Shardings over the devices of one process are its own and do not count.
@@ -73,19 +72,19 @@ def plan_digests(plan: Plan, shardings: Mapping[str, Any]) -> Digests:
     parts = {
         "the recipe": {name: value for name, value in document["recipe"].items() if name != "path"},
         "the values of params": document["params"],
-        "the sources": {name: _source(source) for name, source in document["sources"].items()},
+        "the sources": {name: _source_part(source) for name, source in document["sources"].items()},
         "the leaves": [document["leaves"], document["dropped"]],
-        "the shardings": {text: _sharding(sharding) for text, sharding in shardings.items()},
+        "the shardings": {text: _sharding_part(sharding) for text, sharding in shardings.items()},
     }
     return {name: _digest(part) for name, part in parts.items()}
 
 
-def _source(source: Mapping[str, Any]) -> Mapping[str, Any]:
+def _source_part(source: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**source, "path": source["path"].replace("\\", "/").rstrip("/").rpartition("/")[2]}
 
 
-def _sharding(sharding: Any) -> Any:
-    """What all processes have to agree on: the devices in order, and how arrays are divided over them."""
+def _sharding_part(sharding: Any) -> Any:
+    """The part of a sharding that must be equal: devices in order, and how arrays are divided over them."""
     if sharding is None or len({device.process_index for device in sharding.device_set}) == 1:
         return None
     mesh = getattr(sharding, "mesh", None)
@@ -99,10 +98,10 @@ def _digest(part: Any) -> str:
 
 @dataclass(frozen=True)
 class _Report:
-    """What one process has come to."""
+    """How `make` ended in one process."""
 
     error: str = ""
-    """Class of the error that it raises; empty: it raises none."""
+    """Class of the error that it raised; empty if it returned."""
     message: str = ""
     digests: Digests = field(default_factory=dict)
 
@@ -123,20 +122,20 @@ class _Report:
 
     @staticmethod
     def decoded(data: np.ndarray) -> "_Report":
-        """The inverse of `encoded`, but for the end of a long message."""
+        """Inverse of `encoded`, except for the end of a long message."""
         digests, error, message = data.tobytes().rstrip(b"\0").decode("utf-8", "ignore").split("\n", 2)
         return _Report(error, message, json.loads(digests))
 
 
-def _exchanged(report: _Report) -> Sequence[_Report]:
-    """The reports of all processes, by their numbers. Raises JaxRuntimeError where one of them is gone."""
+def _gather(report: _Report) -> Sequence[_Report]:
+    """Exchange reports; return those of all processes by number. Raises JaxRuntimeError if one is gone."""
     from jax.experimental.multihost_utils import process_allgather
 
     return [_Report.decoded(data) for data in np.asarray(process_allgather(report.encoded()))]
 
 
 def _check(reports: Sequence[_Report]) -> None:
-    """Raise where a process has failed, or has come to something else than the first one."""
+    """Raise if a process has failed, or has another plan than the first one."""
     for number, report in enumerate(reports):
         if report.error:
             message = f"process {number} of {len(reports)} failed, so none returns a result: {report.message}"
@@ -154,6 +153,6 @@ def _check(reports: Sequence[_Report]) -> None:
 
 
 def _class_of(name: str) -> type[SurgeryError]:
-    """The class of errors of this name; the base class for one that is defined elsewhere."""
-    found: type[SurgeryError] = getattr(errors, name, SurgeryError)
-    return found
+    """Class of errors of this name; the base class for one that is defined elsewhere."""
+    class_: type[SurgeryError] = getattr(errors, name, SurgeryError)
+    return class_

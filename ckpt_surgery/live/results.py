@@ -1,4 +1,4 @@
-"""What becomes of the staged parts of a leaf: arrays on devices, NumPy arrays, numbers, random keys."""
+"""Put the staged parts of a leaf together: arrays on devices, NumPy arrays, numbers, random keys."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -17,7 +17,7 @@ from ckpt_surgery.live.moving import default_devices
 from ckpt_surgery.live.staging_memory import staging_array
 
 ANYWHERE: Sequence[Any] = (None,)
-"""The default device, to which an array is not bound."""
+"""Devices of an array that is not bound to any: it lies on the default device."""
 
 
 @frozen(eq=False)
@@ -31,7 +31,7 @@ class Placement:
 
 
 def placement(sharding: Any | None, shape: Shape, whole_axes: int = 0) -> Placement:
-    """Where the parts of an array of this shape go.
+    """Placement of an array of this shape.
 
     `whole_axes`: number of last axes that the sharding does not know, such as the one of the raw data of
     random keys; they are never divided.
@@ -39,10 +39,10 @@ def placement(sharding: Any | None, shape: Shape, whole_axes: int = 0) -> Placem
     if sharding is None:
         return Placement(None, {Region.whole(shape): ANYWHERE})
     known = shape[: len(shape) - whole_axes]
-    found: dict[Region, list[Any]] = {}
+    devices: dict[Region, list[Any]] = {}
     for device, index in sharding.addressable_devices_indices_map(known).items():
-        found.setdefault(Region.of_slices(index or (), shape), []).append(device)
-    return Placement(sharding, dict(sorted(found.items(), key=lambda item: item[0].starts)))
+        devices.setdefault(Region.of_slices(index or (), shape), []).append(device)
+    return Placement(sharding, dict(sorted(devices.items(), key=lambda item: item[0].starts)))
 
 
 _NUMBERS = (bool, int, float)
@@ -51,21 +51,21 @@ _NO_MEMORY = "RESOURCE_EXHAUSTED"
 
 
 class Result(Protocol):
-    """A leaf that is being made from parts. Safe to use from several threads."""
+    """A leaf that is put together from parts. Safe to use from several threads."""
 
     regions: Sequence[Region]
-    """The disjoint regions that it is made from."""
+    """Disjoint regions of which it consists."""
     on_host: bool
-    """Whether it stays in the host's memory, so that its parts need no room apart."""
+    """True if it stays in the host's memory, so that its parts need no memory of their own."""
 
     def buffer(self, region: Region) -> np.ndarray:
-        """Memory for one of the regions, to be filled."""
+        """Memory for one of the regions, to be filled by the caller."""
         ...
 
     def put(self, blocks: MutableMapping[Region, np.ndarray]) -> None:
         """Take over buffers that are filled; they are removed from `blocks`, and freed one by one.
 
-        Raises OutOfMemoryError where a device has no room for one.
+        Raises OutOfMemoryError if a device has no room for one.
         """
         ...
 
@@ -75,7 +75,7 @@ class Result(Protocol):
 
 
 def result_of(leaf: Leaf, like: Any | None, sharding: Any | None) -> Result:
-    """What a leaf of a plan becomes. `like`: what the target holds there; None where there is no target.
+    """Result for a leaf of a plan. `like`: what the target holds there; None without a target.
 
     Without a target, arrays are JAX's, or NumPy's where JAX would narrow them, and scalars are Python's
     numbers, as Orbax restores them.
@@ -92,7 +92,7 @@ def result_of(leaf: Leaf, like: Any | None, sharding: Any | None) -> Result:
 
 
 def is_narrowed(leaf: Leaf) -> bool:
-    """True for an array of 64 bits of which JAX makes a smaller type here: `jax_enable_x64` is off."""
+    """True for an array of 64 bits that JAX would narrow, as `jax_enable_x64` is off."""
     import jax
 
     if leaf.spec is None or leaf.spec.dtype.name not in ("int64", "uint64", "float64", "complex128"):
@@ -136,7 +136,7 @@ class HostNumber(HostArray):
     """A number of Python."""
 
     def __init__(self, leaf: Leaf, type_: type | None):
-        """`type_`: `int`, `float` or `bool`; None for the one that the dtype says."""
+        """`type_`: `int`, `float` or `bool`; None for the one that fits the dtype."""
         super().__init__(leaf)
         self._type = type_
 
@@ -147,12 +147,12 @@ class HostNumber(HostArray):
 
 
 class Discarded:
-    """Result of a trial: its parts are computed and thrown away. It takes no memory."""
+    """Result of a trial: its parts are computed and thrown away, without taking memory."""
 
     on_host = True
 
     def __init__(self, result: Result, dtype: DType):
-        """`result`: the one whose parts are computed."""
+        """`result`: the one that a real run would make."""
         self.regions, self._dtype = result.regions, dtype
 
     def buffer(self, region: Region) -> np.ndarray:
@@ -210,7 +210,7 @@ class DeviceArray:
         return None if sharding is None else SingleDeviceSharding(device, memory_kind=sharding.memory_kind)
 
     def value(self) -> Any:
-        """The array, made of the parts where they are."""
+        """The array, made of its parts without moving them."""
         import jax
 
         sharding = self._placement.sharding
@@ -225,7 +225,7 @@ class DeviceArray:
 
 @contextmanager
 def _memory_of_devices(nbytes: int) -> Iterator[None]:
-    """Turn JAX's error where devices have no room for so many bytes into OutOfMemoryError."""
+    """Raise OutOfMemoryError instead of JAX's error if devices have no room for `nbytes` bytes."""
     import jax
 
     try:
@@ -240,8 +240,8 @@ def _memory_of_devices(nbytes: int) -> Iterator[None]:
 
 
 def _is_host(placed: Placement) -> bool:
-    """Whether the devices' memory is the host's own."""
+    """True if the devices' memory is the host's own."""
     kind = None if placed.sharding is None else placed.sharding.memory_kind
     devices = {device for of_region in placed.devices.values() for device in of_region}
-    known = default_devices() if placed.sharding is None else devices
-    return kind in ("pinned_host", "unpinned_host") or all(device.platform == "cpu" for device in known)
+    devices = default_devices() if placed.sharding is None else devices
+    return kind in ("pinned_host", "unpinned_host") or all(device.platform == "cpu" for device in devices)

@@ -9,13 +9,13 @@ from ckpt_surgery.core.errors import RecipeError, UsageError
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.language.patterns import MatchingTime, Watch, compile_pattern
 from ckpt_surgery.language.scope import ExpressionError
-from ckpt_surgery.live.meshes import over
+from ckpt_surgery.live.meshes import sharding_over
 
 WANTED = "Rules are `(mesh, [(regex, PartitionSpec), …])` or `(mesh, {regex: PartitionSpec, …})`."
 
 
 class Rules:
-    """A mesh, and regular expressions over whole keys with the shardings of what they match, in order."""
+    """A mesh, and shardings over it for the whole keys that regular expressions match, in order."""
 
     def __init__(self, mesh: Any, shardings: Sequence[tuple[regex.Pattern[str], Any]]):
         """`mesh`: a `jax.sharding.Mesh`; `shardings`: NamedShardings over it."""
@@ -24,9 +24,9 @@ class Rules:
         self._watch = Watch(MatchingTime())
 
     def sharding(self, text: str) -> Any:
-        """The NamedSharding of the first rule that matches a whole key; None if no rule does.
+        """NamedSharding of the first rule that matches a whole key; None if no rule does.
 
-        Raises UsageError where the matches of all keys so far take too long.
+        Raises UsageError if matching all keys so far has taken too long.
         """
         for pattern, sharding in self._shardings:
             try:
@@ -34,12 +34,14 @@ class Rules:
                     return sharding
             except RecipeError as error:
                 problem = error.problems[0]
-                raise UsageError(f"{_named(pattern.pattern)}: {problem.message}", hint=problem.hint) from None
+                raise UsageError(
+                    f"{_rule_text(pattern.pattern)}: {problem.message}", hint=problem.hint
+                ) from None
         return None
 
 
-def rules_of(shardings: Any) -> Rules | None:
-    """The rules that `shardings` consist of; None where it is something else than a pair with a mesh.
+def parse_rules(shardings: Any) -> Rules | None:
+    """Rules in `shardings`; None if it is not a pair with a mesh.
 
     Raises UsageError for rules that are wrong for any tree.
     """
@@ -59,10 +61,10 @@ def rules_of(shardings: Any) -> Rules | None:
         return None
     if len(rest) != 1:
         raise UsageError(f"after the mesh of `shardings` come {len(rest)} values instead of one", hint=WANTED)
-    return Rules(mesh, [_rule(rule, mesh) for rule in _listed(rest[0])])
+    return Rules(mesh, [_rule(rule, mesh) for rule in _rule_list(rest[0])])
 
 
-def _listed(rules: Any) -> list[Any]:
+def _rule_list(rules: Any) -> list[Any]:
     if isinstance(rules, Mapping):
         return list(rules.items())
     if isinstance(rules, str) or not isinstance(rules, Iterable):
@@ -82,12 +84,12 @@ def _rule(rule: Any, mesh: Any) -> tuple[regex.Pattern[str], Any]:
                 f"`shardings` has the rule {shown(abridged(rule))}: it is not a regex with a PartitionSpec"
             )
             raise UsageError(message, hint=WANTED)
-    sharding = over(mesh, spec, _named(text))
+    sharding = sharding_over(mesh, spec, _rule_text(text))
     try:
         return compile_pattern(text), sharding
     except ExpressionError as error:
-        raise UsageError(f"{_named(text)}: {error.message}", hint=error.hint) from None
+        raise UsageError(f"{_rule_text(text)}: {error.message}", hint=error.hint) from None
 
 
-def _named(pattern: str) -> str:
+def _rule_text(pattern: str) -> str:
     return f"the rule `{shown(pattern)}` of `shardings`"

@@ -1,4 +1,4 @@
-"""On which devices, and how divided, each array of a tree lies."""
+"""Decide on which devices, and how divided, each array of a tree lies."""
 
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
@@ -9,47 +9,47 @@ from ckpt_surgery.core.notices import Notice, few_keys, merged
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.shardings import misfit
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.live.boxes import Boxed, boxes
+from ckpt_surgery.live.boxes import BoxSpec, box_specs
 from ckpt_surgery.live.meshes import mesh_in_use, mesh_text, spec_as_text
-from ckpt_surgery.live.sharding_prefixes import spread
-from ckpt_surgery.live.sharding_rules import Rules, rules_of
+from ckpt_surgery.live.sharding_prefixes import spread_prefix
+from ckpt_surgery.live.sharding_rules import Rules, parse_rules
 from ckpt_surgery.live.tree import LiveTree
 
 
 def resolved_shardings(tree: LiveTree, shardings: Any, on_host: Container[str] = ()) -> Mapping[str, Any]:
-    """The `jax.sharding.Sharding` of each array of a tree by the text of its key, in the tree's order.
+    """Sharding (`jax.sharding.Sharding`) of each array of a tree by the text of its key, in the tree's order.
 
     None stands for an uncommitted array on the default device. Leaves that are neither a `jax.Array` nor a
     `jax.ShapeDtypeStruct` are left out: NumPy arrays, numbers, texts and empty nodes lie on no device.
 
     `shardings` is None for the leaves' own; or a sharding, or a prefix of the tree as in `jax.jit`, in which
     None stands for the leaves' own; or rules: a pair of a mesh and pairs, or a mapping, of regular
-    expressions over whole keys and PartitionSpecs, of which the first that matches wins. What flax's boxes
-    say counts where a leaf has no sharding, and where no rule matches. `on_host`: texts of the keys of arrays
+    expressions over whole keys and PartitionSpecs, of which the first that matches wins. The boxes of flax
+    count where a leaf has no sharding, and where no rule matches. `on_host`: texts of the keys of arrays
     that stay in the host's memory if no rule matches them.
 
-    Raises UsageError for what cannot be understood as shardings of this tree, PlanError for leaves that no
-    rule matches, and for shapes that cannot be divided so.
+    Raises UsageError if `shardings` cannot be understood as shardings of this tree, PlanError for leaves that
+    no rule matches, and for shapes that cannot be divided so.
     """
-    arrays = {text: value for text, value in tree.values.items() if _can_have_one(value)}
-    boxed = boxes(tree)
-    rules = rules_of(shardings)
+    arrays = {text: value for text, value in tree.values.items() if _lies_on_devices(value)}
+    boxes = box_specs(tree)
+    rules = parse_rules(shardings)
     if rules is not None:
-        found = _by_rules(arrays, rules, boxed, on_host)
+        resolved = _by_rules(arrays, rules, boxes, on_host)
     else:
-        given = {} if shardings is None else spread(shardings, tree)
-        found = {
-            text: _own(text, value, boxed.get(text)) if given.get(text) is None else given[text]
+        given = {} if shardings is None else spread_prefix(shardings, tree)
+        resolved = {
+            text: _own_sharding(text, value, boxes.get(text)) if given.get(text) is None else given[text]
             for text, value in arrays.items()
         }
-    _check(tree, found)
-    return found
+    _check_shapes(tree, resolved)
+    return resolved
 
 
-def sharding_flaws(leaf: Leaf, sharding: Any) -> str | None:
-    """Why an array cannot be divided so, as in `has 6 along axis 0, which does not divide into 4 parts`.
+def sharding_flaw(leaf: Leaf, sharding: Any) -> str | None:
+    """Reason why an array cannot be divided so: `has 6 along axis 0, which does not divide into 4 parts`.
 
-    None if it can, if there is no sharding, and for leaves that are no arrays.
+    None if it can, if there is no sharding, and for leaves that are not arrays.
     """
     from jax.sharding import NamedSharding
 
@@ -65,25 +65,28 @@ def sharding_flaws(leaf: Leaf, sharding: Any) -> str | None:
     return None
 
 
-def _can_have_one(value: Any) -> bool:
+def _lies_on_devices(value: Any) -> bool:
     import jax
 
     return isinstance(value, jax.Array | jax.ShapeDtypeStruct)
 
 
 def _by_rules(
-    arrays: Mapping[str, Any], rules: Rules, boxed: Mapping[str, Boxed], on_host: Container[str]
+    arrays: Mapping[str, Any], rules: Rules, boxes: Mapping[str, BoxSpec], on_host: Container[str]
 ) -> dict[str, Any]:
-    """A rule's, or else that of the box over the mesh of the rules. Raises PlanError where neither is."""
-    found: dict[str, Any] = {}
+    """Sharding of the first rule, or else of the box over the mesh of the rules, by key.
+
+    Raises PlanError for keys that have neither.
+    """
+    matched: dict[str, Any] = {}
     unmatched: list[str] = []
     for text in arrays:
         sharding = rules.sharding(text)
-        if sharding is None and text in boxed:
-            sharding = boxed[text].over(rules.mesh, text)
+        if sharding is None and text in boxes:
+            sharding = boxes[text].sharding(rules.mesh, text)
         if sharding is None and text not in on_host:
             unmatched.append(text)
-        found[text] = sharding
+        matched[text] = sharding
     if unmatched:
         what = f"{len(unmatched):,} arrays have" if len(unmatched) > 1 else "an array has"
         raise PlanError(
@@ -92,21 +95,21 @@ def _by_rules(
             "every device of the mesh.",
             code=Code.SHARDING,
         )
-    return found
+    return matched
 
 
-def _own(text: str, value: Any, box: Boxed | None) -> Any:
-    """The sharding that a leaf of the tree has, or that its box gives."""
+def _own_sharding(text: str, value: Any, box: BoxSpec | None) -> Any:
+    """Sharding that a leaf of the tree has, or that its box gives."""
     sharding = value.sharding
     if sharding is None or not getattr(value, "committed", True):
-        return None if box is None else box.over(None, text)
+        return None if box is None else box.sharding(None, text)
     return _on_devices(text, sharding)
 
 
 def _on_devices(text: str, sharding: Any) -> Any:
-    """The same sharding over devices: `jax.eval_shape` gives one of names, where a mesh's axes are explicit.
+    """Sharding over devices: that of `jax.eval_shape` names only axes, if a mesh's axes are explicit.
 
-    Raises UsageError where the mesh in use is another.
+    Raises UsageError if the mesh in use is another one.
     """
     from jax.sharding import AbstractMesh, NamedSharding
 
@@ -124,11 +127,11 @@ def _on_devices(text: str, sharding: Any) -> Any:
     return NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
 
 
-def _check(tree: LiveTree, shardings: Mapping[str, Any]) -> None:
+def _check_shapes(tree: LiveTree, shardings: Mapping[str, Any]) -> None:
     """Raise PlanError with all leaves whose shape cannot be divided."""
-    found = list(merged(_misfits(tree, shardings)))
-    if found:
-        raise PlanError(*(Problem(one.sentence, hint=_HINT) for one in found), code=Code.SHARDING)
+    misfits = list(merged(_misfits(tree, shardings)))
+    if misfits:
+        raise PlanError(*(Problem(misfit.sentence, hint=_HINT) for misfit in misfits), code=Code.SHARDING)
 
 
 _HINT = "Give these leaves another sharding: in rules, by one above that matches them first."
@@ -136,12 +139,12 @@ _HINT = "Give these leaves another sharding: in rules, by one above that matches
 
 def _misfits(tree: LiveTree, shardings: Mapping[str, Any]) -> Iterator[Notice]:
     for text, sharding in shardings.items():
-        why = sharding_flaws(tree.leaves[text], sharding)
-        if why is not None:
-            yield Notice("", shown(text), f" {why}{_with_mesh(sharding)}")
+        flaw = sharding_flaw(tree.leaves[text], sharding)
+        if flaw is not None:
+            yield Notice("", shown(text), f" {flaw}{_mesh_clause(sharding)}")
 
 
-def _with_mesh(sharding: Any) -> str:
+def _mesh_clause(sharding: Any) -> str:
     mesh = getattr(sharding, "mesh", None)
     if mesh is None:
         return ""

@@ -1,4 +1,4 @@
-"""A pytree in memory as a checkpoint that is read."""
+"""Read a pytree in memory as if it were a checkpoint."""
 
 import itertools
 from collections.abc import Iterable, Mapping
@@ -51,16 +51,16 @@ class TreeSource:
         value = self.value(leaf)
         if not isinstance(value, jax.Array):
             return _part(value, leaf.spec, region)
-        found = read_shards(value, leaf.spec, region)
-        if found is None:
+        elements = read_shards(value, leaf.spec, region)
+        if elements is None:
             raise SourceError(
                 f"{self._named(leaf)} is computed with, but other processes hold a part of it",
                 hint="Keep or rename it here and compute afterwards, or read it from a checkpoint.",
             )
-        return found
+        return elements
 
     def value(self, leaf: Leaf) -> Any:
-        """What the tree holds for a leaf. Raises SourceError where that is only a description, or deleted."""
+        """Object in the tree for a leaf. Raises SourceError if it is only a description, or was deleted."""
         import jax
 
         value = self.tree.values[leaf.key.text]
@@ -84,15 +84,15 @@ class TreeSource:
         return ()
 
     def fingerprint(self) -> str:
-        """A text that differs from that of every other tree of this process.
+        """Text that differs from that of every other tree of this process.
 
-        Processes that open the same trees in the same order come to the same texts.
+        Processes that open the same trees in the same order get the same texts.
         """
         return self._fingerprint
 
 
 def _part(value: Any, spec: ArraySpec, region: Region) -> np.ndarray:
-    """A region of an array or number of the host; a view where the program's array has the dtype."""
+    """Region of an array or number of the host; a view if the program's array has the dtype."""
     index: Any = (*region.slices, ...)  # which gives an array where there are no axes, too
     part: np.ndarray = np.asarray(value)[index].astype(spec.dtype, copy=False)
     part.flags.writeable = False  # what is computed must not change the program's own array
@@ -103,7 +103,7 @@ def _part(value: Any, spec: ArraySpec, region: Region) -> np.ndarray:
 
 
 def read_shards(array: Any, spec: ArraySpec, region: Region) -> np.ndarray | None:
-    """The elements of a region; None where another process holds some of them.
+    """Elements of a region; None if another process holds some of them.
 
     `array` is a jax.Array, or an array of typed PRNG keys, of which the raw data is read. `spec` describes
     what is read. Of shards alike one is read; nothing outside the region comes to the host, and where the
@@ -128,7 +128,7 @@ def _distinct(array: Any, spec: ArraySpec) -> Mapping[Region, Any]:
 
 
 def raw(array: Any) -> Any:
-    """The numbers that typed PRNG keys consist of; any other array as it is."""
+    """Numbers of which typed PRNG keys consist; any other array as it is."""
     import jax
 
     is_key = jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key)
@@ -150,6 +150,6 @@ def on_host(shard: Any, cut: tuple[slice, ...]) -> np.ndarray:
 
 
 def _is_host(shard: Any) -> bool:
-    """Whether an array is in memory of the host, which NumPy can see without a copy."""
+    """True if an array is in memory of the host, which NumPy can see without a copy."""
     (device,) = shard.devices()
     return bool(device.platform == "cpu" or shard.sharding.memory_kind != device.default_memory().kind)

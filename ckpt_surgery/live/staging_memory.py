@@ -1,8 +1,8 @@
 """Host memory in which shards are put together before they are copied to their devices.
 
 JAX's client for CPU devices takes over NumPy memory that begins at a multiple of 64 bytes instead of copying
-it. Such an array cannot be donated: its memory belongs to NumPy. So what is staged here never begins at such
-an address, and always is copied.
+it. Such an array cannot be donated: its memory belongs to NumPy. So staged arrays never begin at such an
+address, and are always copied.
 """
 
 import mmap

@@ -1,4 +1,4 @@
-"""A pytree of a program, as a checkpoint would list it."""
+"""List a pytree of a program as a checkpoint would list it, and build such trees."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -20,14 +20,14 @@ from ckpt_surgery.live.paths import is_flat_key, key_of
 
 @frozen(eq=False)
 class LiveTree:
-    """A pytree, its leaves as a checkpoint lists them, and what it holds for each."""
+    """A pytree, its leaves as a checkpoint lists them, and the object that it holds for each."""
 
     leaves: Mapping[str, Leaf]
     """Leaves by the text of the key, in the tree's order."""
     values: Mapping[str, Any]
-    """What the tree holds at each key: an array, a ShapeDtypeStruct, a number, a text, an empty node."""
+    """Object at each key: an array, a ShapeDtypeStruct, a number, a text, an empty node."""
     nodes: tuple[tuple[str | None, Any], ...]
-    """Key and object at each position; no key where the object, such as a function, is no leaf."""
+    """Key and object at each position; no key if the object, such as a function, is not a leaf."""
     treedef: Any
     """Structure, in which empty nodes count as leaves, and modules of NNX are their states."""
     with_modules: Callable[[Any], Any]
@@ -36,11 +36,11 @@ class LiveTree:
     """Keys of the dicts whose own keys are tuples of texts."""
 
     def rebuilt(self, values: Mapping[str, Any]) -> Any:
-        """A tree of the same structure with these values by key; what is not named stays the tree's own."""
+        """A tree of the same structure with these values by key; all other objects stay the tree's own."""
         return self.with_modules(self.listed(values))
 
     def listed(self, values: Mapping[str, Any]) -> Any:
-        """The same, with the states of modules of NNX in place of these."""
+        """The same, with states of NNX in place of its modules."""
         import jax
 
         return jax.tree_util.tree_unflatten(
@@ -57,12 +57,12 @@ def live_tree(tree: Any) -> LiveTree:
     UsageError for two leaves with the same text, for what jax cannot flatten, and for values that a
     transformation of jax traces; MissingLibraryError without jax.
     """
-    found, treedef, with_modules = _flattened(tree)
+    nodes_with_paths, treedef, with_modules = _flatten(tree)
     leaves: dict[str, Leaf] = {}
     values: dict[str, Any] = {}
     nodes: list[tuple[str | None, Any]] = []
     tuples: set[tuple[str, ...]] = set()
-    for path, value in found:
+    for path, value in nodes_with_paths:
         key = key_of(path)
         if path and is_flat_key(getattr(path[-1], "key", None)):
             tuples.add(key.names[:-1])
@@ -71,13 +71,13 @@ def live_tree(tree: Any) -> LiveTree:
         if leaf is None:
             continue
         if key.text in leaves:
-            raise _alike(leaves[key.text].key, key)
+            raise _same_text(leaves[key.text].key, key)
         leaves[key.text], values[key.text] = leaf, value
     return LiveTree(leaves, values, tuple(nodes), treedef, with_modules, frozenset(tuples))
 
 
-def _flattened(tree: Any) -> tuple[list[tuple[Any, Any]], Any, Callable[[Any], Any]]:
-    """Paths and objects, nodes without children included; see `LiveTree` for the rest. Raises UsageError."""
+def _flatten(tree: Any) -> tuple[list[tuple[Any, Any]], Any, Callable[[Any], Any]]:
+    """Paths and objects, nodes without children included; the rest is as in `LiveTree`. Raises UsageError."""
     with report_missing("jax", "a tree in memory needs jax"):
         import jax
 
@@ -88,7 +88,7 @@ def _flattened(tree: Any) -> tuple[list[tuple[Any, Any]], Any, Callable[[Any], A
         raise UsageError(f"jax cannot flatten the tree: {shown(str(error))}") from error
 
 
-def _alike(one: Key, other: Key) -> UsageError:
+def _same_text(one: Key, other: Key) -> UsageError:
     both = f"{shown(repr(one.names))} and {shown(repr(other.names))}"
     return UsageError(
         f"Two leaves would be called `{shown(one.text)}`: {both}",
@@ -97,14 +97,14 @@ def _alike(one: Key, other: Key) -> UsageError:
 
 
 def is_abstract(value: Any) -> bool:
-    """Whether a leaf has shape and dtype and no value: a ShapeDtypeStruct, or an array that was deleted."""
+    """True if a leaf has shape and dtype but no value: a ShapeDtypeStruct, or an array that was deleted."""
     import jax
 
     return isinstance(value, jax.ShapeDtypeStruct) or is_deleted(value)
 
 
 def is_deleted(value: Any) -> bool:
-    """Whether the memory of an array was given away, as by `donate_argnums`."""
+    """True if the memory of an array was given away, as by `donate_argnums`."""
     import jax
 
     return isinstance(value, jax.Array) and value.is_deleted()
@@ -112,7 +112,7 @@ def is_deleted(value: Any) -> bool:
 
 @functools.lru_cache(maxsize=256)  # most arrays of a tree have one of a few
 def recorded_sharding(sharding: Any, more_axes: int = 0) -> str | None:
-    """The text that Orbax records for an array with this sharding; None for kinds that it does not record.
+    """Text that Orbax records for an array with this sharding; None for kinds that it does not record.
 
     `more_axes`: number of axes that the stored array has after those of the sharded one, such as the one of
     the raw data of PRNG keys; they are not divided.
@@ -134,7 +134,7 @@ def recorded_sharding(sharding: Any, more_axes: int = 0) -> str | None:
 
 
 def nested(values: Iterable[tuple[Key, Any]], tuple_dicts: Set[tuple[str, ...]] = frozenset()) -> Any:
-    """Dicts and lists with these values: a component that indexes a sequence makes its container a list.
+    """Build dicts and lists with these values: a component that is an index makes its container a list.
 
     `tuple_dicts`: keys of the flat dicts whose keys are tuples.
 
@@ -169,7 +169,7 @@ def _with_lists(node: Any, lists: set[int]) -> Any:
 
 
 def _is_empty(node: Any) -> bool:
-    """Whether an object is a node of pytrees without children, such as None and `{}`."""
+    """True if an object is a node of pytrees without children, such as None and `{}`."""
     import jax
 
     structure: Any = jax.tree_util.tree_structure(node, is_leaf=lambda inner: inner is not node)
@@ -177,7 +177,7 @@ def _is_empty(node: Any) -> bool:
 
 
 def _leaf(key: Key, value: Any) -> Leaf | None:
-    """The leaf that an object is; None for a function. Raises UsageError for what jax traces."""
+    """Leaf for an object; None for a function. Raises UsageError for a value that jax traces."""
     import jax
 
     if isinstance(value, jax.Array | jax.ShapeDtypeStruct):
@@ -201,7 +201,7 @@ def _leaf(key: Key, value: Any) -> Leaf | None:
 
 
 def _type_name(type_: type) -> str:
-    """`torch.Tensor`; of types of Python's own, the name alone."""
+    """Name of a type with its module, as `torch.Tensor`; without it for types of Python's own."""
     module = "" if type_.__module__ in ("builtins", "__main__") else f"{type_.__module__}."
     return f"{module}{type_.__qualname__}"
 
@@ -211,7 +211,7 @@ _DATA = ("shape", "__array__", "state_dict")
 
 
 def _array(key: Key, value: Any) -> Leaf:
-    """The leaf of an array on devices, or of one that is only described."""
+    """Leaf for an array on devices, or for a description of one."""
     import jax
 
     if not jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
@@ -226,31 +226,31 @@ def _array(key: Key, value: Any) -> Leaf:
 
 
 def _raw_data(keys: Any) -> tuple[str, ArraySpec]:
-    """The implementation of typed PRNG keys, which need no values, and what their numbers are."""
+    """Implementation of typed PRNG keys, which need no values, and the shape and dtype of their numbers."""
     import jax
 
-    found: list[str] = []
+    impls: list[str] = []
 
-    def looked_at(traced: Any) -> Any:
-        found.append(str(jax.random.key_impl(traced)))
+    def key_data(traced: Any) -> Any:
+        impls.append(str(jax.random.key_impl(traced)))
         return jax.random.key_data(traced)
 
-    numbers = jax.eval_shape(looked_at, keys)
-    return found[0], ArraySpec(numbers.shape, np.dtype(numbers.dtype))
+    numbers = jax.eval_shape(key_data, keys)
+    return impls[0], ArraySpec(numbers.shape, np.dtype(numbers.dtype))
 
 
 def _number_dtype(value: Any) -> np.dtype[Any]:
-    """The dtype in which Orbax stores a number: 64 bits for those of Python."""
+    """Dtype in which Orbax stores a number: 64 bits for those of Python."""
     return _native(np.asarray(value).dtype)
 
 
 def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in the byte order of this machine, in which arrays are read."""
+    """Dtype in the byte order of this machine, in which arrays are read."""
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def _kind_of_empty(node: Any) -> str:
-    """What Orbax calls a node without children. Types without fields, such as EmptyState, are `None`."""
+    """Orbax's name for a node without children. Types without fields, such as EmptyState, are `None`."""
     if isinstance(node, list):
         return "List"
     if isinstance(node, tuple):

@@ -1,4 +1,4 @@
-"""Two real processes that restore together: each reads its own parts, and both raise or none."""
+"""Two real processes that restore agree: each reads its own parts, and both raise or none."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ckpt_surgery.core.errors import DataError, Interrupted, PlanError, Problem, SurgeryError
 from ckpt_surgery.live import processes
-from ckpt_surgery.live.processes import together
+from ckpt_surgery.live.processes import agree
 from tests.support.checkpoints import save_standard
 from tests.support.ports import free_port
 
@@ -134,10 +134,10 @@ def test_the_arrays_of_a_state_over_both_are_given_away(outcomes: Outcomes) -> N
 
 
 def test_one_process_asks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(processes, "_exchanged")
-    assert together(lambda: 3) == 3
+    monkeypatch.delattr(processes, "_gather")
+    assert agree(lambda: 3) == 3
     with pytest.raises(ZeroDivisionError):
-        together(lambda: 1 // 0)
+        agree(lambda: 1 // 0)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def other(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
         return [type(one).decoded(one.encoded()) for one in (report, theirs)]
 
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr(processes, "_exchanged", exchanged)
+    monkeypatch.setattr(processes, "_gather", exchanged)
     return found
 
 
@@ -162,7 +162,7 @@ def raising(error: BaseException) -> Callable[[], None]:
 
 
 def test_errors_of_another_process_keep_their_class(other: list[Exception]) -> None:
-    assert together(lambda: 3, lambda made: {"a": str(made)}) == 3
+    assert agree(lambda: 3, lambda made: {"a": str(made)}) == 3
     for error, kind, message in [
         (DataError("too large", "and more", "and more"), DataError, "too large (and 2 more)"),
         (PlanError(Problem("first\nsecond", hint="a hint")), PlanError, "first\nsecond"),
@@ -171,7 +171,7 @@ def test_errors_of_another_process_keep_their_class(other: list[Exception]) -> N
     ]:
         other[:] = [error]
         with pytest.raises(SurgeryError) as caught:
-            together(lambda: 3)
+            agree(lambda: 3)
         assert type(caught.value) is kind
         assert str(caught.value) == f"{NONE_RETURNS}: {message}"
 
@@ -179,7 +179,7 @@ def test_errors_of_another_process_keep_their_class(other: list[Exception]) -> N
 def test_of_a_long_message_the_end_is_left_out(other: list[Exception]) -> None:
     other[:] = [DataError("x" + "ä" * 10_000)]
     with pytest.raises(DataError) as caught:
-        together(lambda: 3)
+        agree(lambda: 3)
     text = str(caught.value)
     assert 3_900 < len(text.encode()) < 4_200
     assert text.endswith("ää")
@@ -188,7 +188,7 @@ def test_of_a_long_message_the_end_is_left_out(other: list[Exception]) -> None:
 def test_the_own_error_is_raised_where_both_fail(other: list[Exception]) -> None:
     other[:] = [DataError("theirs")]
     with pytest.raises(PlanError, match="mine"):
-        together(raising(PlanError("mine")))
+        agree(raising(PlanError("mine")))
 
 
 def test_processes_that_are_gone_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,17 +196,17 @@ def test_processes_that_are_gone_are_told(monkeypatch: pytest.MonkeyPatch) -> No
         raise jax.errors.JaxRuntimeError("UNAVAILABLE: connection reset by peer")
 
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr(processes, "_exchanged", gone)
+    monkeypatch.setattr(processes, "_gather", gone)
     with pytest.raises(SurgeryError) as caught:
-        together(lambda: 3)
+        agree(lambda: 3)
     assert str(caught.value) == "the other processes do not answer: UNAVAILABLE: connection reset by peer"
     with pytest.raises(PlanError, match="mine"):
-        together(raising(PlanError("mine")))
+        agree(raising(PlanError("mine")))
 
 
 def test_a_signal_ends_a_process_at_once(other: list[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(processes, "_exchanged")
+    monkeypatch.delattr(processes, "_gather")
     with pytest.raises(Interrupted):
-        together(raising(Interrupted(2, "stopped by SIGINT")))
+        agree(raising(Interrupted(2, "stopped by SIGINT")))
     with pytest.raises(KeyboardInterrupt):
-        together(raising(KeyboardInterrupt()))
+        agree(raising(KeyboardInterrupt()))

@@ -7,7 +7,7 @@ import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.live.shardings import sharding_flaws
+from ckpt_surgery.live.shardings import sharding_flaw
 from ckpt_surgery.live.tree import live_tree
 from tests.support.shardings import eight_devices, resolved, says, shape
 
@@ -60,7 +60,7 @@ def test_what_a_sharding_cannot_divide_is_what_jax_cannot(mesh: Mesh) -> None:
         leaf = live_tree({"a": shape(*lengths)}).leaves["a"]
         for spec in specs:
             sharding = NamedSharding(mesh, spec)
-            flaw = sharding_flaws(leaf, sharding)
+            flaw = sharding_flaw(leaf, sharding)
             refused_of += flaw is not None
             try:
                 jax.device_put(np.zeros(lengths), sharding)
@@ -73,10 +73,10 @@ def test_what_a_sharding_cannot_divide_is_what_jax_cannot(mesh: Mesh) -> None:
 
 def test_flaws_of_keys_and_of_other_leaves(mesh: Mesh) -> None:
     tree = live_tree({"keys": jax.random.split(jax.random.key(0), 4), "text": "a"})
-    assert sharding_flaws(tree.leaves["keys"], NamedSharding(mesh, P("model"))) is None
-    assert sharding_flaws(tree.leaves["keys"], NamedSharding(mesh, P(None, "data"))) == (
+    assert sharding_flaw(tree.leaves["keys"], NamedSharding(mesh, P("model"))) is None
+    assert sharding_flaw(tree.leaves["keys"], NamedSharding(mesh, P(None, "data"))) == (
         "has 1 axis, the spec P(None, 'data') is for 2"
     )
-    assert sharding_flaws(tree.leaves["keys"], None) is None
-    assert sharding_flaws(tree.leaves["text"], NamedSharding(mesh, P("model"))) is None
-    assert sharding_flaws(tree.leaves["keys"], SingleDeviceSharding(jax.devices()[0])) is None
+    assert sharding_flaw(tree.leaves["keys"], None) is None
+    assert sharding_flaw(tree.leaves["text"], NamedSharding(mesh, P("model"))) is None
+    assert sharding_flaw(tree.leaves["keys"], SingleDeviceSharding(jax.devices()[0])) is None
