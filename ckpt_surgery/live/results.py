@@ -1,7 +1,7 @@
 """Put the staged parts of a leaf together: arrays on devices, NumPy arrays, numbers, random keys."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -45,7 +45,6 @@ def placement(sharding: Any | None, shape: Shape, whole_axes: int = 0) -> Placem
     return Placement(sharding, dict(sorted(devices.items(), key=lambda item: item[0].starts)))
 
 
-_NUMBERS = (bool, int, float)
 _NO_MEMORY = "RESOURCE_EXHAUSTED"
 """Status at the beginning of JAX's message where a device has no more memory."""
 
@@ -81,13 +80,13 @@ def result_of(leaf: Leaf, like: Any | None, sharding: Any | None) -> Result:
     numbers, as Orbax restores them.
     """
     if isinstance(like, np.ndarray) or (like is None and leaf.kind is LeafKind.ARRAY and is_narrowed(leaf)):
-        return HostArray(leaf)
+        return HostValue(leaf, lambda array: array)
     if isinstance(like, np.generic):
-        return HostScalar(leaf)
-    if isinstance(like, _NUMBERS):
-        return HostNumber(leaf, type(like))
+        return HostValue(leaf, lambda array: array[()])
+    if isinstance(like, bool | int | float):
+        return HostValue(leaf, lambda array: type(like)(array.item()))
     if like is None and leaf.kind is LeafKind.SCALAR:
-        return HostNumber(leaf, None)
+        return HostValue(leaf, np.ndarray.item)
     return DeviceArray(leaf, sharding)
 
 
@@ -100,15 +99,16 @@ def is_narrowed(leaf: Leaf) -> bool:
     return bool(jax.dtypes.canonicalize_dtype(leaf.spec.dtype) != leaf.spec.dtype)
 
 
-class HostArray:
-    """A NumPy array with memory of its own."""
+class HostValue:
+    """A NumPy array with memory of its own, or the scalar or number in it."""
 
     on_host = True
 
-    def __init__(self, leaf: Leaf):
+    def __init__(self, leaf: Leaf, convert: Callable[[np.ndarray], Any]):
+        """`convert`: function of the array that returns the value."""
         assert leaf.spec is not None
         self.regions: Sequence[Region] = (Region.whole(leaf.spec.shape),)
-        self._spec = leaf.spec
+        self._spec, self._convert = leaf.spec, convert
 
     def buffer(self, region: Region) -> np.ndarray:
         """The array itself."""
@@ -116,34 +116,12 @@ class HostArray:
         return self._array
 
     def put(self, blocks: MutableMapping[Region, np.ndarray]) -> None:
-        """The buffer is the result."""
+        """Do nothing: the buffer is the array."""
         blocks.clear()
 
     def value(self) -> Any:
-        """The array."""
-        return self._array
-
-
-class HostScalar(HostArray):
-    """A scalar of NumPy."""
-
-    def value(self) -> Any:
-        """The scalar, in the leaf's dtype."""
-        return self._array[()]
-
-
-class HostNumber(HostArray):
-    """A number of Python."""
-
-    def __init__(self, leaf: Leaf, type_: type | None):
-        """`type_`: `int`, `float` or `bool`; None for the one that fits the dtype."""
-        super().__init__(leaf)
-        self._type = type_
-
-    def value(self) -> Any:
-        """The number."""
-        number = self._array.item()
-        return number if self._type is None else self._type(number)
+        """The array, or what it was converted to."""
+        return self._convert(self._array)
 
 
 class Discarded:
