@@ -15,7 +15,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.protocols import DataFile, Encoder
+from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.inference.drafting import drafted
 from ckpt_surgery.inference.inverting import Inversion, Irreversible, inverted
 from ckpt_surgery.inference.trials import Trial, comes_back, structure_problems, tried
@@ -26,7 +26,7 @@ from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import TARGET
-from ckpt_surgery.planner.transfers import ARRAYS, Destination
+from ckpt_surgery.planner.transfers import arrays_in_memory
 from ckpt_surgery.preparing import prepare, with_recipe
 from ckpt_surgery.requests import requested
 
@@ -171,22 +171,8 @@ class _AnyArrays(Encoder):
         return False
 
 
-def _not_stored(path: str) -> DataFile:
-    raise AssertionError(f"{path}: nothing that is planned back is stored")
-
-
-_NOWHERE = Destination(
-    encoder=_AnyArrays(),
-    wholly_stored=lambda manifest: manifest.complete,
-    data_file=_not_stored,
-    format=ARRAYS,
-    holds_empty=True,
-    linkable=None,
-)
-
-
 def _planned_back(text: str, plan: Plan, memory: int, workers: int) -> Plan:
     """The plan of the draft for what `plan` makes. Raises SurgeryError."""
     made: Mapping[str, Leaf] = {one.leaf.key.text: one.leaf for one in plan.steps}
     loaded = read_recipe(text)
-    return make_plan(loaded, {"source": made}, None, [], {}, _NOWHERE, memory, workers)
+    return make_plan(loaded, {"source": made}, None, [], {}, arrays_in_memory(_AnyArrays()), memory, workers)

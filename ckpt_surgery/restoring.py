@@ -20,7 +20,6 @@ from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.written import is_text
@@ -40,7 +39,7 @@ from ckpt_surgery.live.tree import LiveTree, live_tree, nested
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.target import TARGET, Target
-from ckpt_surgery.planner.transfers import ARRAYS, Destination
+from ckpt_surgery.planner.transfers import arrays_in_memory
 from ckpt_surgery.preparing import (
     check_unchanged,
     check_values,
@@ -51,7 +50,6 @@ from ckpt_surgery.preparing import (
 )
 from ckpt_surgery.requests import InMemory, Request, checkpoint_or_tree, requested
 from ckpt_surgery.results import Overflowed, overflow_notices
-from ckpt_surgery.storage.listing import data_file
 
 
 def restore(
@@ -173,7 +171,7 @@ def _prepare(request: Request, shardings: Any) -> Restoration:
         places = dict(resolved_shardings(tree, shardings))
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
-    plan = planned(inputs, _destination(LiveEncoder(tree)), {}, memory, workers)
+    plan = planned(inputs, arrays_in_memory(LiveEncoder(tree), staged=True), {}, memory, workers)
     check_values(plan, inputs.sources)
     if tree is None and shardings is not None:
         places = _planned_shardings(plan, shardings)
@@ -221,18 +219,6 @@ def _with_own_dtypes(target: Target, tree: LiveTree) -> Target:
     is_set = "dtype" in target.policy.model_fields_set
     policy = target.policy if is_set else target.policy.model_copy(update={"dtype": "target"})
     return replace(target, policy=policy, dtype_of_number=dtype_of_number)
-
-
-def _destination(encoder: LiveEncoder) -> Destination:
-    return Destination(
-        encoder=encoder,
-        wholly_stored=wholly_stored,
-        data_file=data_file,
-        format=ARRAYS,
-        holds_empty=True,
-        linkable=None,
-        staged=True,
-    )
 
 
 _AGAIN = "Nothing was returned; restore again when nothing writes to it."

@@ -7,6 +7,7 @@ import enum
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
@@ -59,6 +60,15 @@ class Destination:
     """Whether it has a place for shardings."""
     staged: bool = False
     """Whether outputs are put together in memory, which takes half of the budget."""
+
+
+def arrays_in_memory(encoder: Encoder, staged: bool = False) -> Destination:
+    """Destination for arrays that stay in memory. `encoder` adopts no stored bytes."""
+
+    def adopt_nothing(stored: Manifest | str) -> NoReturn:
+        raise AssertionError(f"{stored}: stored bytes never become an array in memory")
+
+    return Destination(encoder, adopt_nothing, adopt_nothing, ARRAYS, True, None, staged=staged)
 
 
 @dataclass(frozen=True)
