@@ -12,7 +12,6 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Output, Sink, Source, Writer
-from ckpt_surgery.core.tiles import to_c_order
 from ckpt_surgery.engine.executors import threads
 from ckpt_surgery.engine.journal import Finished, Journal, Lines, read_journal
 from ckpt_surgery.engine.step_errors import about
@@ -129,14 +128,14 @@ class _Worker:
             if known.crc is not None and self._holds(output, task.region, known.crc):
                 return Done(known)
             assert step.cut is not None
-            computed = self._evaluator.compute(step.value, task.region, step.cut.pieces)
-            block = to_c_order(computed.block)
+            computed = self._evaluator.compute(step.value, task.region, step.cut.pieces, digest=True)
             raise_if_cancelled()
-            crc = values_crc(block)
-            self._writer.write(output, task.region, block)
+            self._writer.write(output, task.region, computed.block)
             overflowed = computed.overflowed
             return Done(
-                Finished(crc, overflowed=0 if overflowed is None else int(np.count_nonzero(overflowed)))
+                Finished(
+                    computed.crc, overflowed=0 if overflowed is None else int(np.count_nonzero(overflowed))
+                )
             )
 
     def _holds(self, output: Output, region: Region, crc: int) -> bool:

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
+from ckpt_surgery.core.digests import values_crc
 from ckpt_surgery.core.dtypes import DType, converted, has_infinity, has_nan, kind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.tiles import tile_shape
@@ -47,6 +48,22 @@ def all_finite(block: np.ndarray) -> bool:
         return all(_all_finite(flat[i : i + TILE]) for i in range(0, flat.size, TILE))
     tiles = chunk_regions(block.shape, tile_shape(block.shape, (block,), TILE))
     return all(_all_finite(block[tile.slices]) for tile in tiles)
+
+
+def search_and_digest(block: np.ndarray, search: bool, digest: bool) -> tuple[bool, int | None]:
+    """True if all elements are finite, and their CRC-32C in C order, in one pass through the memory.
+
+    Without `search` all count as finite; without `digest` there is no checksum.
+    """
+    search = search and may_be_nonfinite(block.dtype)
+    if not (search and digest and block.flags.c_contiguous):
+        return not search or all_finite(block), values_crc(block) if digest else None
+    flat, is_finite, crc = block.reshape(-1), True, 0
+    for i in range(0, flat.size, TILE):
+        tile = flat[i : i + TILE]
+        is_finite = is_finite and _all_finite(tile)
+        crc = values_crc(tile, crc)
+    return is_finite, crc
 
 
 def _all_finite(tile: np.ndarray) -> bool:

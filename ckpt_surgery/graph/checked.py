@@ -1,7 +1,8 @@
 """Evaluation of what a plan writes, where NaN and infinity that the computation made are refused.
 
-A block is searched once, as a whole. Only where something is not finite, it is computed again with marks for
-the elements that are made of NaN or infinity of a leaf, and for those that `allow_nonfinite` permits.
+A block is searched once, as a whole, in one pass with its checksum. Only where something is not finite, it is
+computed again with marks for the elements that are made of NaN or infinity of a leaf, and for those that
+`allow_nonfinite` permits.
 """
 
 import threading
@@ -13,9 +14,10 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.tiles import to_c_order
 from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.functions.marks import MARK
-from ckpt_surgery.functions.nonfinite import all_finite, finite, may_be_nonfinite
+from ckpt_surgery.functions.nonfinite import all_finite, finite, may_be_nonfinite, search_and_digest
 from ckpt_surgery.graph.evaluating import Known, Reader, Statistics, evaluate_in_any_order, taken_part
 from ckpt_surgery.graph.nodes import Apply, Node, Read, inputs_first
 from ckpt_surgery.graph.parts import Part, last_uses, parts_of
@@ -38,6 +40,8 @@ class Computed:
     block: np.ndarray
     overflowed: np.ndarray | None = None
     """Mask of the elements that are not finite by permission; None where there are none."""
+    crc: int | None = None
+    """CRC-32C of the elements in C order; None if it was not asked for."""
 
 
 class Evaluator:
@@ -52,19 +56,26 @@ class Evaluator:
         self._stream_marks: dict[int, int] = {}
         self._lock = threading.RLock()
 
-    def compute(self, value: Node, region: Region, pieces: Sequence[Shape] = ()) -> Computed:
+    def compute(
+        self, value: Node, region: Region, pieces: Sequence[Shape] = (), digest: bool = False
+    ) -> Computed:
         """The elements of a region, in the order that takes least. `pieces` are those of `Statistics.of`.
+
+        With `digest` they come with their checksum, and large blocks in C order.
 
         Raises DataError for values that have no result, and where elements are not finite although all that
         they are made of is; SurgeryError as reading does.
         """
         if isinstance(value, Read):
-            return Computed(self._read(value.source, value.leaf, region))
-        known = self._statistics.of(value, pieces)
-        block = evaluate_in_any_order(value, region, self._read, known)
-        if not makes_nonfinite(value) or all_finite(block):
-            return Computed(block)
-        return Computed(block, self._permitted(value, region, known))
+            block = self._read(value.source, value.leaf, region)
+        else:
+            known = self._statistics.of(value, pieces)
+            block = evaluate_in_any_order(value, region, self._read, known)
+        block = to_c_order(block) if digest else block
+        is_finite, crc = search_and_digest(block, makes_nonfinite(value), digest)
+        if is_finite or isinstance(value, Read):
+            return Computed(block, crc=crc)
+        return Computed(block, self._permitted(value, region, known), crc)
 
     def _permitted(self, value: Apply, region: Region, known: Known) -> np.ndarray | None:
         """The mask of what is permitted in a region that is not all finite. Raises DataError for the rest."""

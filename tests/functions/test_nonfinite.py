@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from ckpt_surgery.core.digests import values_crc
 from ckpt_surgery.core.dtypes import DTYPES, kind
-from ckpt_surgery.functions.nonfinite import TILE, all_finite, finite, may_be_nonfinite
+from ckpt_surgery.functions.nonfinite import TILE, all_finite, finite, may_be_nonfinite, search_and_digest
 
 FLOATS = sorted(name for name, dtype in DTYPES.items() if kind(dtype) in "fc")
 
@@ -42,6 +43,10 @@ def test_one_element_is_found_wherever_it_is(name: str) -> None:
     for column in (0, TILE - 2, TILE + 4):
         array[1, column] = np.inf
         assert not any(map(all_finite, views[:3])), column
+        for view in views:
+            assert search_and_digest(view, True, True) == (all_finite(view), values_crc(view))
+            assert search_and_digest(view, False, True) == (True, values_crc(view))
+            assert search_and_digest(view, True, False) == (all_finite(view), None)
         array[1, column] = 0
 
 
