@@ -1,5 +1,6 @@
 """Put the staged parts of a leaf together: arrays on devices, NumPy arrays, numbers, random keys."""
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -10,40 +11,10 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.errors import OutOfMemoryError
-from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.live.moving import default_devices
 from ckpt_surgery.live.staging_memory import staging_array
-
-ANYWHERE: Sequence[Any] = (None,)
-"""Devices of an array that is not bound to any: it lies on the default device."""
-
-
-@frozen(eq=False)
-class Placement:
-    """The regions of an array that this process holds, each with the devices that hold it."""
-
-    sharding: Any | None
-    """A `jax.sharding.Sharding`; None for the default device, without being bound to it."""
-    devices: Mapping[Region, Sequence[Any]]
-    """Devices of this process by the region that they hold; regions are listed once, and are disjoint."""
-
-
-def placement(sharding: Any | None, shape: Shape, whole_axes: int = 0) -> Placement:
-    """Placement of an array of this shape.
-
-    `whole_axes`: number of last axes that the sharding does not know, such as the one of the raw data of
-    random keys; they are never divided.
-    """
-    if sharding is None:
-        return Placement(None, {Region.whole(shape): ANYWHERE})
-    known = shape[: len(shape) - whole_axes]
-    devices: dict[Region, list[Any]] = {}
-    for device, index in sharding.addressable_devices_indices_map(known).items():
-        devices.setdefault(Region.of_slices(index or (), shape), []).append(device)
-    return Placement(sharding, dict(sorted(devices.items(), key=lambda item: item[0].starts)))
-
 
 _NO_MEMORY = "RESOURCE_EXHAUSTED"
 """Status at the beginning of JAX's message where a device has no more memory."""
@@ -146,16 +117,32 @@ class Discarded:
         """Nothing."""
 
 
+def device_regions(sharding: Any | None, shape: Shape, whole_axes: int = 0) -> dict[Region, list[Any]]:
+    """Devices of this process by the region of an array that they hold; the regions are disjoint.
+
+    Without a sharding it is the default device, to which the array is not bound: None stands for it.
+    `whole_axes`: number of last axes that the sharding does not know, such as the one of the raw data of
+    random keys; they are never divided.
+    """
+    if sharding is None:
+        return {Region.whole(shape): [None]}
+    known = shape[: len(shape) - whole_axes]
+    devices: dict[Region, list[Any]] = {}
+    for device, index in sharding.addressable_devices_indices_map(known).items():
+        devices.setdefault(Region.of_slices(index or (), shape), []).append(device)
+    return dict(sorted(devices.items(), key=lambda item: item[0].starts))
+
+
 class DeviceArray:
     """An array of JAX, or of its random keys, on one or several devices."""
 
     def __init__(self, leaf: Leaf, sharding: Any | None):
         assert leaf.spec is not None
-        self._leaf, self._spec = leaf, leaf.spec
+        self._leaf, self._spec, self._sharding = leaf, leaf.spec, sharding
         self._is_key = leaf.kind is LeafKind.PRNG_KEY
-        self._placement: Placement = placement(sharding, self._spec.shape, int(self._is_key))
-        self.regions: Sequence[Region] = tuple(self._placement.devices)
-        self.on_host = _is_host(self._placement)
+        self._devices = device_regions(sharding, self._spec.shape, int(self._is_key))
+        self.regions: Sequence[Region] = tuple(self._devices)
+        self.on_host = _is_host(sharding, self._devices)
         self._shards: dict[Region, list[Any]] = {}
 
     def buffer(self, region: Region) -> np.ndarray:
@@ -170,7 +157,7 @@ class DeviceArray:
         while blocks:
             region, block = blocks.popitem()
             with _memory_of_devices(block.nbytes):
-                shards = [jax.device_put(block, self._single(d)) for d in self._placement.devices[region]]
+                shards = [jax.device_put(block, self._single(d)) for d in self._devices[region]]
                 under_way.append((block, shards))
                 # Two at a time, which JAX copies side by side: more would only take more memory.
                 while len(under_way) == 2 or (under_way and not blocks):
@@ -181,21 +168,20 @@ class DeviceArray:
             self._shards[region] = shards
 
     def _single(self, device: Any | None) -> Any | None:
-        """The sharding of one device's part, in the kind of memory that was asked for."""
+        """Sharding of one device's part, in the kind of memory that was asked for."""
         from jax.sharding import SingleDeviceSharding
 
-        sharding = self._placement.sharding
-        return None if sharding is None else SingleDeviceSharding(device, memory_kind=sharding.memory_kind)
+        kind = None if self._sharding is None else self._sharding.memory_kind
+        return None if device is None else SingleDeviceSharding(device, memory_kind=kind)
 
     def value(self) -> Any:
         """The array, made of its parts without moving them."""
         import jax
 
-        sharding = self._placement.sharding
+        spec, sharding = self._spec, self._sharding
         shards = [shard for region in self.regions for shard in self._shards[region]]
         if sharding is None:
             return shards[0]
-        spec = self._spec
         if self._is_key:
             return jax.make_array_from_single_device_arrays(spec.shape[:-1], sharding, shards)
         return jax.make_array_from_single_device_arrays(spec.shape, sharding, shards, dtype=spec.dtype)
@@ -217,9 +203,9 @@ def _memory_of_devices(nbytes: int) -> Iterator[None]:
         ) from error
 
 
-def _is_host(placed: Placement) -> bool:
-    """True if the devices' memory is the host's own."""
-    kind = None if placed.sharding is None else placed.sharding.memory_kind
-    devices = {device for of_region in placed.devices.values() for device in of_region}
-    devices = default_devices() if placed.sharding is None else devices
-    return kind in ("pinned_host", "unpinned_host") or all(device.platform == "cpu" for device in devices)
+def _is_host(sharding: Any | None, regions: Mapping[Region, Sequence[Any]]) -> bool:
+    """True if the memory of the devices is the host's own."""
+    if sharding is not None and sharding.memory_kind in ("pinned_host", "unpinned_host"):
+        return True
+    devices = default_devices() if sharding is None else itertools.chain(*regions.values())
+    return all(device.platform == "cpu" for device in devices)

@@ -248,7 +248,7 @@ def small_leaves_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def devices_with_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """The devices of the CPU count as others, to which shards go from within the budget."""
-    monkeypatch.setattr(results, "_is_host", lambda placed: False)
+    monkeypatch.setattr(results, "_is_host", lambda sharding, regions: False)
 
 
 @pytest.mark.usefixtures("small_leaves_are_large", "devices_with_memory")

@@ -8,15 +8,15 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.live.results import placement
+from ckpt_surgery.live.results import device_regions
 
 DEVICES = np.array(jax.devices())
 MESH = Mesh(DEVICES.reshape(4, 2), ("x", "y"))
 
 
 def placed(shape: tuple[int, ...], *axes: Any, whole_axes: int = 0) -> dict[Region, list[int]]:
-    found = placement(NamedSharding(MESH, PartitionSpec(*axes)), shape, whole_axes)
-    return {region: [device.id for device in devices] for region, devices in found.devices.items()}
+    found = device_regions(NamedSharding(MESH, PartitionSpec(*axes)), shape, whole_axes)
+    return {region: [device.id for device in devices] for region, devices in found.items()}
 
 
 def test_replicas_are_one_region() -> None:
@@ -45,10 +45,8 @@ def test_shards_without_elements_are_one_region() -> None:
 
 @pytest.mark.parametrize("shape", [(), (3, 2)])
 def test_without_a_sharding_it_is_one_region_anywhere(shape: tuple[int, ...]) -> None:
-    found = placement(None, shape)
-    assert found.devices == {Region.whole(shape): (None,)}
+    assert device_regions(None, shape) == {Region.whole(shape): [None]}
 
 
 def test_one_device() -> None:
-    found = placement(SingleDeviceSharding(DEVICES[5]), (3,))
-    assert found.devices == {Region.whole((3,)): [DEVICES[5]]}
+    assert device_regions(SingleDeviceSharding(DEVICES[5]), (3,)) == {Region.whole((3,)): [DEVICES[5]]}
