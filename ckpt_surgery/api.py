@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
-from ckpt_surgery import document_paths, saved_plans, sharing
+from ckpt_surgery import document_paths, sharing
 from ckpt_surgery.companions import Changes, Wanted, along, companions_of, may_have
 from ckpt_surgery.completing import completed
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike
@@ -38,6 +38,7 @@ from ckpt_surgery.remarks import without_checksums
 from ckpt_surgery.report.verification import VerifiedRun, Verify
 from ckpt_surgery.requests import ConvertOptions, PlanOptions, Request, is_plan_file, requested, takes
 from ckpt_surgery.results import Result, overflow_notices, overflowed_leaves
+from ckpt_surgery.saved_plans import document_of, saved_request
 from ckpt_surgery.stages import staged
 
 interruptible = signals.interruptible
@@ -120,18 +121,25 @@ def planned(request: Request, overwrite: bool, out: PathLike | None = None) -> P
         request = with_recipe(request)
         document_paths.check_documents([out], document_paths.named_in(request))
         document_paths.check_kept(out, overwrite, document_paths.is_saved_document)
-    prepared = prepare(request) if request.dst is None else _planned_for(request, request.dst, overwrite)
+    prepared = prepare(request) if request.dst is None else _planned_for(request, overwrite)
     if out is not None:
         prepared = sampled(prepared)
-        document_paths.write_document(out, _document(prepared))
+        document_paths.write_document(out, document_of(prepared, request))
     return prepared.plan
 
 
-def _planned_for(request: Request, dst: str, overwrite: bool) -> Prepared:
+def _planned_for(request: Request, overwrite: bool) -> Prepared:
     """The plan of a request whose result can be published at its destination."""
-    where = publication(dst, request.dst_step, request.dst_item)
+    where = place_of(request)
     replaces = check_before(where, request.inputs, request.beside, overwrite)
     return check_after(where, replaces, prepare(request), overwrite)
+
+
+def place_of(request: Request) -> Publication:
+    """What is published in one step. Raises UsageError where no destination is given."""
+    if request.dst is None:
+        raise UsageError("no destination is given", hint="Name the directory or file to write.")
+    return publication(request.dst, request.dst_step, request.dst_item)
 
 
 @takes(ApplyArguments, RunOptions)
@@ -177,20 +185,10 @@ def run_request(request: Request, options: RunOptions, changes: Changes | None =
     if on_cluster(options.engine, options.scheduler):
         return _on_cluster(request, options, wanted)
     started = time.monotonic()
-    saved = saved_plans.saved_request(request) if is_plan_file(request.recipe) else None
-    dst = request.dst if saved is None else saved.destination.path
-    if dst is None:
-        raise UsageError("no destination is given", hint="Name the directory or file to write.")
+    request = (saved_request(request) if is_plan_file(request.recipe) else None) or request
+    where = place_of(request)
     with signals.interruptible():
-        if saved is None:
-            where = publication(dst, request.dst_step, request.dst_item)
-            replaces = check_before(where, request.inputs, request.beside, options.overwrite)
-            prepared = prepare(request)
-        else:
-            where = publication(dst, saved.destination.step, saved.destination.item)
-            replaces = check_before(where, saved.inputs, saved.beside, options.overwrite)
-            prepared = saved_plans.opened_again(saved)
-        prepared = sampled(check_after(where, replaces, prepared, options.overwrite))
+        prepared = sampled(_planned_for(request, options.overwrite))
         check_values(prepared.plan, prepared.sources)
         companions = companions_of(prepared, wanted)
         if options.on_plan is not None:
@@ -202,7 +200,14 @@ def run_request(request: Request, options: RunOptions, changes: Changes | None =
     bare = without_checksums(done, prepared.destination.zarr)
     notices = (*notices, *overflow_notices(overflowed), *sharing.copy_notices(files), *bare)
     return Result(
-        done, time.monotonic() - started, dst, notices, shared, verified, along(companions), overflowed
+        done,
+        time.monotonic() - started,
+        str(request.dst),
+        notices,
+        shared,
+        verified,
+        along(companions),
+        overflowed,
     )
 
 
@@ -264,7 +269,7 @@ def _on_cluster(request: Request, options: RunOptions, wanted: Wanted) -> Result
     from ckpt_surgery import clusters  # imports what only clusters need
 
     def document() -> bytes:
-        return _document(sampled(_planned_for(request, str(request.dst), options.overwrite)))
+        return document_of(sampled(_planned_for(request, options.overwrite)), request)
 
     if request.dst is None and not is_plan_file(request.recipe):
         raise UsageError("no destination is given", hint="Name the directory or file to write.")
@@ -280,15 +285,6 @@ def _on_cluster(request: Request, options: RunOptions, wanted: Wanted) -> Result
             options.progress,
             options.on_plan,
         )
-
-
-def _document(prepared: Prepared) -> bytes:
-    """The text of a saved plan."""
-    from ckpt_surgery.planner.document import plan_file, saved_plan  # imports what only saved plans need
-
-    plan = prepared.plan
-    saved = saved_plan(plan, prepared.destination, prepared.memory, prepared.workers, prepared.hooks)
-    return plan_file(plan, saved)
 
 
 @memory_errors("write the checkpoint")

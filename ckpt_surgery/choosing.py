@@ -18,7 +18,7 @@ from ckpt_surgery.language.configs import Config
 from ckpt_surgery.layer_stacks import SCAN_LAYERS, is_mixed, is_numbered, is_scanned, layer_axes
 from ckpt_surgery.models import HF, Layout, Model, Run
 from ckpt_surgery.opening import opened
-from ckpt_surgery.provenance import configs_of
+from ckpt_surgery.provenance import ConfigFiles, configs_of
 from ckpt_surgery.requests import place
 
 SCAN = "scan"
@@ -211,7 +211,7 @@ def _recorded(name: str, entry: Any, source: Source, config: PathLike | None) ->
 
 
 def _config(source: Source, given: PathLike | None) -> Config:
-    return configs_of({"source": source}, None if given is None else os.fspath(given)).first
+    return configs_of(ConfigFiles({"source": source}, None if given is None else os.fspath(given))).first
 
 
 def _model(path: str, source: Source, given: PathLike | None) -> Model:

@@ -28,11 +28,12 @@ from ckpt_surgery.engine.parts import head_of, missing
 from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.tasks import Task
 from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.preparing import prepare
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.requests import Request, is_plan_file
 from ckpt_surgery.results import Result
 from ckpt_surgery.resuming import identity_of
-from ckpt_surgery.saved_plans import SavedRequest, opened_again, saved_request
+from ckpt_surgery.saved_plans import saved_request
 from ckpt_surgery.shard_jobs import Job, carried_out, joined_job, kept, opened, published, saved_plan
 
 LAUNCHER = "dask"
@@ -67,7 +68,7 @@ class Outcome:
 
 
 def applied_on_cluster(
-    saved: SavedRequest,
+    saved: Request,
     cluster: Cluster,
     overwrite: bool,
     verify: Verify,
@@ -81,9 +82,9 @@ def applied_on_cluster(
     are kept then.
     """
     started = time.monotonic()
-    if saved.destination.path is None:
+    if saved.dst is None:
         raise UsageError("no destination is given", hint="Name the directory or file to write.")
-    where = publication(saved.destination.path, saved.destination.step, saved.destination.item)
+    where = publication(saved.dst, saved.dst_step, saved.dst_item)
     parts = shard_places.parts_of(where)
     with signals.interruptible(), _client(cluster) as client, parts.held() as notices:
         threads = sum(client.nthreads().values())
@@ -93,12 +94,12 @@ def applied_on_cluster(
         memory = job.prepared.memory // (cluster.workers if cluster.scheduler is None else 1)
         with kept(job):
             _work_off(client, job, saved.allow_hooks, memory, verify, progress)
-            result = published(job, verify, wanted, saved.destination.path, started)
+            result = published(job, verify, wanted, saved.dst, started)
     return replace(result, notices=(*notices, *result.notices))
 
 
 @contextmanager
-def saved_for(request: Request, document: Callable[[], bytes]) -> Iterator[SavedRequest]:
+def saved_for(request: Request, document: Callable[[], bytes]) -> Iterator[Request]:
     """The saved plan that a request names, or one that is made of it now, for as long as the context lasts.
 
     `document` makes the plan. Raises SurgeryError.
@@ -122,12 +123,12 @@ def saved_for(request: Request, document: Callable[[], bytes]) -> Iterator[Saved
         yield made
 
 
-def _begun(saved: SavedRequest, count: int, overwrite: bool) -> Job:
+def _begun(saved: Request, count: int, overwrite: bool) -> Job:
     """The parts of an earlier run of the same plan, or new ones in place of those of another."""
-    where = publication(str(saved.destination.path), saved.destination.step, saved.destination.item)
+    where = publication(str(saved.dst), saved.dst_step, saved.dst_item)
     parts = shard_places.parts_of(where)
     head = head_of(parts)
-    if head is not None and dict(head.identity) == dict(identity_of(opened_again(saved))):
+    if head is not None and dict(head.identity) == dict(identity_of(prepare(saved))):
         count = head.count
     elif head is not None and head.launcher == LAUNCHER:
         parts.clear()

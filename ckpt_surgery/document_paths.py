@@ -32,7 +32,7 @@ from ckpt_surgery.storage.paths import check_parent, is_stream, lies_in, path_te
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
 if TYPE_CHECKING:
-    from ckpt_surgery.planner.document_forms import SavedPlan
+    from ckpt_surgery.planner.document import PlanFile
 
 HEAD = 1 << 16
 """Bytes of a file from which `check_kept` tells its kind."""
@@ -160,12 +160,13 @@ def named_in(request: Request) -> Named:
         files.append(os.path.join(recipe.directory, recipe.recipe.hooks))
     if saved is not None:
         checkpoints += [CheckpointPath(i.path, i.format, i.step, i.item) for i in saved.inputs]
-        checkpoints += [] if saved.destination.path is None else [CheckpointPath(saved.destination.path)]
-        files += [] if saved.recipe.hooks is None else [saved.recipe.hooks.file]
+        path, hooks = saved.saved.request.dst, saved.saved.hooks
+        checkpoints += [] if path is None else [CheckpointPath(path)]
+        files += [] if hooks is None else [hooks[0]]
     return Named(checkpoints, files)
 
 
-def _saved_plan(path: str) -> "SavedPlan | None":
+def _saved_plan(path: str) -> "PlanFile | None":
     from ckpt_surgery.planner.document import read_plan_file  # imports what only saved plans need
 
     return read_plan_file(path)

@@ -30,7 +30,7 @@ from ckpt_surgery.language.models import InputPolicy, TargetPolicy, reads_uint16
 from ckpt_surgery.layer_stacks import with_scan_layers
 from ckpt_surgery.opening import in_memory, opened, opened_sources, target_leaves, without_values
 from ckpt_surgery.planner.decisions import Watch
-from ckpt_surgery.planner.listings import is_listing, read_listing
+from ckpt_surgery.planner.listings import is_listing, listed_leaves, read_listing
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
 from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.planning import make_plan
@@ -38,10 +38,12 @@ from ckpt_surgery.planner.resharding import without_shardings
 from ckpt_surgery.planner.shares import check_sources_used, target_share
 from ckpt_surgery.planner.target import TARGET, Target, as_bfloat16, listed_target
 from ckpt_surgery.planner.transfers import Destination
-from ckpt_surgery.provenance import configs_of, noted
+from ckpt_surgery.provenance import ConfigFiles, configs_of, noted
 from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks
 from ckpt_surgery.report.history import NO_RECIPE
 from ckpt_surgery.requests import InMemory, Request
+from ckpt_surgery.saved_plans import as_saved, load_hooks
+from ckpt_surgery.saved_plans import check_unchanged as check_same
 from ckpt_surgery.source_warnings import chosen_items, unread_weights
 from ckpt_surgery.storage.listing import real_path
 from ckpt_surgery.storage.samples import states
@@ -78,9 +80,12 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
     recipe = None if request.recipe is None else loaded
-    metadata, notes = noted(inputs.first, recipe, options.format, request.config)
+    metadata, notes = noted(inputs.configs, recipe, options.format)
     place = destination(options, metadata, list(sources.values()))
-    plan = planned(inputs, place, metadata, memory, workers, watch)
+    if (pinned := request.pinned) is not None:
+        linked, cut_for = pinned.saved.linked, pinned.saved.request.memory
+        place = replace(place, may_link=lambda number: linked[number : number + 1] == "1")
+    plan = planned(inputs, place, metadata, memory if pinned is None else cut_for, workers, watch)
     warnings = (
         *request.notes,
         *plan.warnings,
@@ -98,7 +103,9 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
     plan = replace(
         plan, warnings=warnings, metadata=metadata, dropped_items=items, destination=options.chosen
     )
-    return Prepared(plan, sources, options, memory, workers, hooks)
+    read = dict(inputs.configs.read)
+    prepared = Prepared(plan, sources, options, memory, workers, hooks, read, inputs.listing)
+    return prepared if pinned is None else as_saved(prepared, pinned)
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,11 @@ class Inputs:
     """The open sources by name; `target` is the target, where that has values."""
     listings: Mapping[str, Mapping[str, Leaf]]
     """Leaves of each source by its name, without the target's."""
+    described: Sequence[Input]
+    """The sources, and the target where that has values, as they are now."""
+    configs: ConfigFiles
+    listing: Mapping[str, Leaf] | None
+    """Leaves of the target by key, where that is a listing."""
     target: Target | None
 
     @property
@@ -136,7 +148,7 @@ def planned(
         loaded,
         inputs.listings,
         inputs.target,
-        described(sources),
+        inputs.described,
         metadata,
         destination,
         memory,
@@ -157,8 +169,14 @@ def planned(
 
 
 def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
-    """Open the sources and the target. Raises SourceError, PlanError or UsageError."""
-    if request.allow_hooks:
+    """Open the sources and the target. Raises SourceError, PlanError or UsageError.
+
+    Raises SourcesChanged where they are not what they were when the plan was saved.
+    """
+    pinned = request.pinned
+    if pinned is not None:
+        loaded = replace(loaded, hooks=load_hooks(pinned, request.allow_hooks))
+    elif request.allow_hooks:
         loaded = _with_hooks(loaded)
     if request.uint16 is not None:
         policy = InputPolicy.model_construct(uint16=request.uint16)
@@ -166,10 +184,16 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
     _check_target_is_named(request, loaded)
     given = opened_sources(request)
     sources = dict(zip(loaded.recipe.source_names(len(given)), given, strict=True))
-    loaded = replace(loaded, configs=configs_of(sources, request.config))
+    configs = ConfigFiles(dict(sources), request.config, None if pinned is None else pinned.saved.configs)
+    loaded = replace(loaded, configs=configs_of(configs))
     listings = {name: source.leaves() for name, source in sources.items()}
-    target = None if request.target is None else _target(request.target, loaded, sources)
-    return Inputs(loaded, sources, listings, target)
+    listing = _listing(request)
+    target = _target(request, listing, loaded, sources)
+    inputs = described(sources)
+    if pinned is not None:
+        inputs = list(with_states(inputs, sources))
+        check_same(pinned, inputs)
+    return Inputs(loaded, sources, listings, inputs, configs, listing, target)
 
 
 def _check_target_is_named(request: Request, loaded: LoadedRecipe) -> None:
@@ -219,12 +243,30 @@ def _with_hooks(loaded: LoadedRecipe) -> LoadedRecipe:
         raise PlanError(*(replace(p, place=place) for p in error.problems)) from error
 
 
-def _target(given: str | InMemory, loaded: LoadedRecipe, sources: dict[str, Source]) -> Target:
+def _listing(request: Request) -> Mapping[str, Leaf] | None:
+    """The leaves of a target that is a listing; None where it is anything else."""
+    if request.pinned is not None:
+        listing = request.pinned.saved.target
+        return None if listing is None else listed_leaves(request.pinned.path, listing)
+    given = request.target
+    return read_listing(given) if isinstance(given, str) and is_listing(given) else None
+
+
+def _target(
+    request: Request,
+    listing: Mapping[str, Leaf] | None,
+    loaded: LoadedRecipe,
+    sources: dict[str, Source],
+) -> Target | None:
     """The target's structure. What has values is added to `sources`, so that they can be read."""
     policy = loaded.recipe.target or TargetPolicy()
-    if isinstance(given, str) and is_listing(given):
-        return listed_target(read_listing(given), policy)
-    sources[TARGET] = source = opened(given, called="(target)")
+    if listing is not None:
+        return listed_target(listing, policy)
+    if request.target is None:
+        return None
+    given, pinned = request.target, None if request.pinned is None else request.pinned.inputs[-1]
+    format, step, item = (None, None, None) if pinned is None else (pinned.format, pinned.step, pinned.item)
+    sources[TARGET] = source = opened(given, format, step, item, called="(target)")
     target = Target(target_leaves(source), policy, without_values(source))
     is_stored = isinstance(given, str)
     return as_bfloat16(target) if is_stored and reads_uint16_as_bfloat16(loaded.recipe) else target

@@ -30,69 +30,96 @@ NO_RECORD = f"the entry `{RECORD}` of the custom metadata is not the record of a
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def configs_of(sources: Mapping[str, Source], given: str | None = None) -> Configs:
+ConfigFile = tuple[str, Mapping[str, Any]]
+"""Name and content of a config."""
+
+
+class ConfigFiles:
+    """The config files of sources, each of which is read when it is first asked for."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        given: str | None = None,
+        known: Mapping[str, ConfigFile | None] | None = None,
+    ):
+        """`given`: path of the JSON file that is the config of the first source, in place of one beside it.
+        `known`: files by source that are not read any more; None where there is none."""
+        self.sources = sources
+        self.read: dict[str, ConfigFile | None] = dict(known or {})
+        """The files that were asked for, by source; None where there is none."""
+        self._given = given
+
+    def given(self, name: str) -> str | None:
+        """Path of the file that the caller gave for a source."""
+        return self._given if name == next(iter(self.sources)) else None
+
+    def of(self, name: str) -> ConfigFile | None:
+        """The config file of a source; None where there is none. Raises SourceError."""
+        if name not in self.read:
+            given, source = self.given(name), self.sources[name]
+            if given is not None:
+                self.read[name] = os.path.basename(given), read_object(given)
+            else:
+                self.read[name] = None if in_memory(source) else read_config(source.path)
+        return self.read[name]
+
+
+def configs_of(files: ConfigFiles) -> Configs:
     """The configs of sources by name; each is read when it is first used.
 
-    `given`: path of the JSON file that is the config of the first one, in place of a file beside it.
     Raises StorageError for one that may not be read, before a recipe can take it for missing.
     """
-    for source in on_disk(sources.values()):
+    for source in on_disk(source for name, source in files.sources.items() if name not in files.read):
         check_access(source.path)
-    first = next(iter(sources), None)
+    first = next(iter(files.sources), None)
     return Configs(
         {
-            name: _config(CONFIG, source, given) if name == first else _config(f"{CONFIGS}[{name!r}]", source)
-            for name, source in sources.items()
+            name: _config(CONFIG if name == first else f"{CONFIGS}[{name!r}]", name, files)
+            for name in files.sources
         }
     )
 
 
-def _config(name: str, source: Source, given: str | None = None) -> Config:
+def _config(called: str, name: str, files: ConfigFiles) -> Config:
+    source, given = files.sources[name], files.given(name)
     if given is not None:
-        return Config(name, f"{shown(given)} does not exist", lambda: list(_layers(source, given)))
+        return Config(called, f"{shown(given)} does not exist", lambda: list(_layers(name, files)))
     if in_memory(source):
-        return Config(name, f"{source.path} is in memory, where no config is beside it", list)
+        return Config(called, f"{source.path} is in memory, where no config is beside it", list)
     absent = f"there is no {os.path.basename(config_place(source.path))} beside {shown(source.path)}"
-    return Config(name, absent, lambda: list(_layers(source)))
+    return Config(called, absent, lambda: list(_layers(name, files)))
 
 
-def _layers(source: Source, given: str | None = None) -> Iterator[Layer]:
+def _layers(name: str, files: ConfigFiles) -> Iterator[Layer]:
     """The mappings that make up a source's config, by decreasing precedence.
 
     They are the config that is given, or the file beside the checkpoint or, without one, the recorded config
     and the custom metadata; and in all cases the record of earlier conversions.
     """
-    record = recorded(source.metadata)
-    found = _file(source, given)
+    metadata = files.sources[name].metadata
+    record = recorded(metadata)
+    found = files.of(name)
     if found is None:
         yield Layer("the recorded config", record.get(CONFIG, {}))
-        yield Layer("the custom metadata", own_metadata(source.metadata), of_model=False)
+        yield Layer("the custom metadata", own_metadata(metadata), of_model=False)
     else:
         yield Layer(*found)
     yield Layer("the record of the conversion", {RECORD: record} if record else {}, of_model=False)
 
 
-def _file(source: Source, given: str | None) -> tuple[str, dict[str, Any]] | None:
-    """Name and content of the config file of a source; None where there is none. Raises SourceError."""
-    if given is not None:
-        return os.path.basename(given), read_object(given)
-    return None if in_memory(source) else read_config(source.path)
-
-
 # --- writing ----------------------------------------------------------------------------------------------
 
 
-def noted(
-    source: Source, loaded: LoadedRecipe | None, format: str, config: str | None = None
-) -> tuple[dict[str, Any], list[str]]:
+def noted(files: ConfigFiles, loaded: LoadedRecipe | None, format: str) -> tuple[dict[str, Any], list[str]]:
     """The custom metadata of the destination, which is the first source's with the record, and warnings.
 
-    `loaded` is None where there is no recipe and every leaf is kept; `format` is the destination's, `config`
-    the path of a config that was given.
+    `loaded` is None where there is no recipe and every leaf is kept; `format` is the destination's.
     """
+    name, source = next(iter(files.sources.items()))
     if not formats.named(format).holds_metadata:
         return dict(source.metadata), []
-    record, warnings = _record(source, loaded, config)
+    record, warnings = _record(name, files, loaded)
     users = own_metadata(source.metadata)
     whole = {**formats.named(format).metadata_entries, **users, RECORD: record} if record else users
     most = formats.named(format).metadata_bytes
@@ -104,21 +131,20 @@ def noted(
     return whole, warnings
 
 
-def _record(
-    source: Source, loaded: LoadedRecipe | None, given: str | None
-) -> tuple[dict[str, Any], list[str]]:
-    before = recorded(source.metadata)
-    warnings = [NO_RECORD] if RECORD in source.metadata and not before else []
+def _record(name: str, files: ConfigFiles, loaded: LoadedRecipe | None) -> tuple[dict[str, Any], list[str]]:
+    metadata = files.sources[name].metadata
+    before = recorded(metadata)
+    warnings = [NO_RECORD] if RECORD in metadata and not before else []
     recipes = dict(before.get(RECIPES, {}))
     if loaded is not None:
         # Some readers refuse names in JSON that are not Unicode, as those of files may be.
-        name = shown(loaded.path if loaded.path.startswith(PREFIX) else os.path.basename(loaded.path))
-        recipes.pop(name, None)
-        recipes[name] = {"sha256": loaded.sha256, "params": dict(loaded.params)}
+        called = shown(loaded.path if loaded.path.startswith(PREFIX) else os.path.basename(loaded.path))
+        recipes.pop(called, None)
+        recipes[called] = {"sha256": loaded.sha256, "params": dict(loaded.params)}
     try:
-        found = _file(source, given)
+        found = files.of(name)
     except SourceError as error:
-        if given is not None:
+        if files.given(name) is not None:
             raise
         found = None
         warnings.append(f"the config is not recorded: {error.problems[0].message}")

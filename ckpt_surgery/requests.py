@@ -34,6 +34,7 @@ from ckpt_surgery.storage.views import forget
 if TYPE_CHECKING:
     from ckpt_surgery.language.loading import LoadedRecipe
     from ckpt_surgery.migration.recipes import MigratedRecipe
+    from ckpt_surgery.planner.document import PlanFile
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -156,6 +157,8 @@ class Request:
     """Path of the file that the recipe was made from; None where it was not made."""
     notes: tuple[str, ...] = ()
     """Warnings about that file."""
+    pinned: "PlanFile | None" = None
+    """The saved plan that this is the request of: what it has fixed is not looked for again."""
 
     @property
     def recipe_path(self) -> str | None:
@@ -166,6 +169,8 @@ class Request:
     @property
     def beside(self) -> list[str | None]:
         """Paths of the files besides the checkpoints that are read; None where there is none."""
+        if self.pinned is not None:
+            return [self.pinned.path, *(self.pinned.saved.hooks or ())[:1]]
         return [self.recipe_path, self.made_from, self.config]
 
     @property

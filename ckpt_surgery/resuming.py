@@ -60,6 +60,30 @@ def _sources_text(inputs: Sequence[Input]) -> str:
     return text if len(text) <= LONGEST_TEXT else digest_of([which, files])
 
 
+def plan_digest(prepared: Prepared) -> str:
+    """SHA-256, hexadecimal, of what a plan makes: descriptions of leaves, values, grids and metadata.
+
+    It is the same on every machine, whatever can be linked there. Raises FunctionError for values that cannot
+    be written down.
+    """
+    plan = prepared.plan
+    return digest_of(
+        {
+            "leaves": [_leaf(step) for step in plan.steps],
+            "values": nodes_json([step.value for step in plan.steps], known_kinds(prepared.hooks)),
+            "metadata": json.dumps(plan.metadata, default=repr),
+        }
+    )
+
+
+def _leaf(step: Step) -> list[Any]:
+    """How an output is described and stored."""
+    one, cut = step.leaf, step.cut
+    grid = "stored" if step.stored is not None else cut and [cut.chunks, cut.block, cut.pieces]
+    about = [one.kind, str(one.spec), one.sharding, one.prng_impl, one.string, one.empty]
+    return [one.key.names, one.key.sequences, *about, grid]
+
+
 def _form(step: Step) -> list[Any]:
     """How an output is stored, and divided into tasks."""
     grid = None if step.cut is None else [step.cut.chunks, step.cut.block]

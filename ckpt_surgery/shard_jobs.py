@@ -38,15 +38,15 @@ from ckpt_surgery.engine.worker import joined, work
 from ckpt_surgery.existing_items import check_after, check_before
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.options import Prepared
-from ckpt_surgery.preparing import check_unchanged, check_values
+from ckpt_surgery.preparing import check_unchanged, check_values, prepare
 from ckpt_surgery.prepublication import read_back
 from ckpt_surgery.records import Shards, room_for_record
 from ckpt_surgery.remarks import without_checksums
 from ckpt_surgery.report.verification import Verify
-from ckpt_surgery.requests import requested
+from ckpt_surgery.requests import Request, requested
 from ckpt_surgery.results import Result, overflow_notices, overflowed_leaves
 from ckpt_surgery.resuming import digest_of, identity_of
-from ckpt_surgery.saved_plans import SavedRequest, SourcesChanged, opened_again, saved_request
+from ckpt_surgery.saved_plans import SourcesChanged, saved_request
 
 HINT = "Nothing was published. Remove the directory of parts, and run all shards again."
 
@@ -66,16 +66,16 @@ class Job:
         return Shards(self.head.count, self.head.run, digest_of(self.head.identity))
 
 
-def joined_job(saved: SavedRequest, count: int, overwrite: bool, launcher: str = "") -> Job:
+def joined_job(saved: Request, count: int, overwrite: bool, launcher: str = "") -> Job:
     """The parts of a destination, which are begun where nobody has begun them.
 
     Raises UsageError where they are of another plan, or of another number of shards; DestinationError where
-    something is at the destination that is not to be replaced; and what `opened_again` raises.
+    something is at the destination that is not to be replaced; and what `prepare` raises.
     """
-    if saved.destination.path is None:
+    if saved.dst is None or saved.pinned is None:
         raise UsageError("no destination is given", hint="Name the directory or file to write.")
-    where = publication(saved.destination.path, saved.destination.step, saved.destination.item)
-    shard_places.check_format(where, saved.destination.format)
+    where = publication(saved.dst, saved.dst_step, saved.dst_item)
+    shard_places.check_format(where, str(saved.format))
     parts = shard_places.parts_of(where)
     head = head_of(parts)
     if head is not None:
@@ -85,14 +85,14 @@ def joined_job(saved: SavedRequest, count: int, overwrite: bool, launcher: str =
         return Job(prepared, replace(where, step_only=head.step_only), parts, head)
     shard_places.check_unwritten(where, None, overwrite)
     replaces = check_before(where, saved.inputs, saved.beside, overwrite)
-    prepared = check_after(where, replaces, opened_again(saved), overwrite)
+    prepared = check_after(where, replaces, prepare(saved), overwrite)
     check_values(prepared.plan, prepared.sources)
     identity = identity_of(prepared)
     shard_places.check_not_committed(where, digest_of(identity))
     run = secrets.token_hex(4)
     head = Head(run, identity, count, prepared.replaces, where.step_only, launcher)
     job = Job(prepared, where, parts, head)
-    parts.begin(head, Path(saved.path).read_bytes(), lambda directory: _sink(job, directory).create())
+    parts.begin(head, saved.pinned.text, lambda directory: _sink(job, directory).create())
     begun = head_of(parts)
     if begun is None:
         raise StorageError(f"{shown(parts.place)} was removed as soon as it was made", hint="Run it again.")
@@ -117,10 +117,10 @@ def kept(job: Job) -> Iterator[None]:
         raise
 
 
-def opened(saved: SavedRequest) -> Prepared:
+def opened(saved: Request) -> Prepared:
     """The saved plan over its sources. Raises SourceError where these have changed since shards began."""
     try:
-        return opened_again(saved)
+        return prepare(saved)
     except SourcesChanged as error:
         raise SourceError(*error.problems) from error
 
@@ -190,7 +190,7 @@ def carried_out(job: Job, index: int, verify: Verify, progress: Callable[[Progre
 @contextlib.contextmanager
 def saved_plan(
     where: Publication, parts: LocalParts | ObjectParts, head: Head, options: dict[str, object]
-) -> Iterator[SavedRequest]:
+) -> Iterator[Request]:
     """The plan of the parts, in a file of this machine."""
     document = parts.read(head.plan)
     base = os.path.dirname(where.place) if head.step_only else where.place

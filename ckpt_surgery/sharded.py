@@ -92,7 +92,7 @@ def apply_shard(
     return ShardResult(
         index,
         count,
-        str(saved.destination.path),
+        str(saved.dst),
         len(mine),
         sum(task.nbytes for task in mine),
         already,

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SurgeryError, UsageError
-from ckpt_surgery.core.file_states import FileState, changes, changes_text
+from ckpt_surgery.core.file_states import changes, changes_text
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.planner.document import destination_options, read_plan_file
-from ckpt_surgery.planner.document_forms import InputForm
-from ckpt_surgery.planner.document_reading import read_without_sources
-from ckpt_surgery.planner.options import DestinationOptions
-from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.document import SAVED, RequestForm, not_saved, read_plan_file
+from ckpt_surgery.planner.document_reading import shown_plan
+from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.preparing import described, with_states
 from ckpt_surgery.storage.views import forget
 
@@ -23,12 +21,9 @@ class ShownPlan:
     """A saved plan, read without its sources."""
 
     plan: Plan
-    """What will be done; it cannot be carried out, since it holds no stored bytes."""
-    destination: DestinationOptions
-    memory: int
-    """Budget in bytes that it was made with."""
-    workers: int
-    """Threads that it was made with."""
+    """What will be done; it cannot be carried out, since it holds neither values nor stored bytes."""
+    request: RequestForm
+    """What was asked for, and the budget that it was made with."""
     misfits: Mapping[str, str | None]
     """For each source by its name, why it no longer fits the plan, as a clause; None where it fits."""
 
@@ -42,23 +37,24 @@ def show_plan(path: PathLike) -> ShownPlan | None:
     that was damaged, or changed, or saved by another version.
     """
     forget()
-    saved = read_plan_file(path)
-    if saved is None:
+    file = read_plan_file(path)
+    if file is None:
         return None
-    plan = read_without_sources(path, saved)
-    misfits = {form.name: _misfit(form) for form in saved.inputs}
-    return ShownPlan(plan, destination_options(saved), saved.memory, saved.workers, misfits)
+    try:
+        plan = shown_plan(file.document, file.saved.looks, file.inputs)
+    except (SurgeryError, LookupError, TypeError, ValueError) as error:
+        raise not_saved(path, f"{SAVED}.looks", str(error)) from error
+    return ShownPlan(plan, file.saved.request, {one.name: _misfit(one) for one in plan.inputs})
 
 
-def _misfit(form: InputForm) -> str | None:
+def _misfit(before: Input) -> str | None:
     """Why a source no longer fits; None where it does."""
     try:
-        sources = {form.name: formats.open_source(form.path, form.format, form.step, form.item)}
+        sources = {before.name: formats.open_source(before.path, before.format, before.step, before.item)}
         now = with_states(described(sources), sources)[0]
     except SurgeryError as error:
         return f"cannot be opened: {error.problems[0].message}"
-    before = {n: FileState(f.size, version=f.version, sample=f.sample) for n, f in form.files.items()}
-    found = changes(before, now.files, times=False)
+    found = changes(before.files, now.files, times=False)
     return f"changed since the plan was made: {changes_text(found)}" if found else None
 
 

@@ -11,8 +11,10 @@ import pytest
 from safetensors.numpy import save_file
 
 import ckpt_surgery
+from ckpt_surgery.report.leaves import describe
 from ckpt_surgery.shown_plans import show_plan
 from tests.support.command_line import run
+from tests.support.plans import sealed
 
 RECIPE = r"""
 version: 1
@@ -38,8 +40,8 @@ def here(tmp_path: Path, checkpoint: Callable[[str], Path], monkeypatch: pytest.
 
 
 def test_it_shows_what_the_plan_showed(here: Path) -> None:
-    before = run("plan", "r.yaml", here / "old", "new", "--full").stdout
-    document = json.loads(run("plan", "r.yaml", here / "old", "new", "--json").stdout)
+    before = run("plan", "r.yaml", "old", "new", "--full").stdout
+    document = json.loads(run("plan", "r.yaml", "old", "new", "--json").stdout)
     shutil.rmtree("old")
     shown = run("plan", "plan.json", "--full")
     assert shown.exit_code == 0
@@ -49,11 +51,40 @@ def test_it_shows_what_the_plan_showed(here: Path) -> None:
     assert again == document
 
 
+SEVERAL = """
+version: 1
+sources: [one, two]
+passes:
+  - rules:
+      - {match: 'w(\\d)', to: 'v\\1', value: 'mean([x, two[key]])'}
+      - {match: 'b/.*', value: 'zeros((2,), "float32")'}
+  - rules:
+      - {match: 'v(\\d)', to: 'u\\1'}
+      - {match: gone, drop: true}
+"""
+
+
+def test_the_page_is_that_of_the_plan(here: Path) -> None:
+    """Means, values that are replaced, and the rules of several passes."""
+    for name in "ab":
+        arrays = {key: np.ones(3, np.float32) for key in ("w0", "w1", "gone", "b/c", "kept/a/b")}
+        save_file({**arrays, "b/c": np.ones((2, 2))}, f"{name}.safetensors")
+    Path("m.yaml").write_text(SEVERAL)
+    given = ["m.yaml", "a.safetensors", "b.safetensors"]
+    plan = run("plan", *given, "--out", "m.json", "--report", "before.html", "--full")
+    assert "averaged" in plan.stdout
+    assert "value replaced" in plan.stdout
+    Path("a.safetensors").unlink()
+    shown = run("plan", "m.json", "--report", "after.html", "--full")
+    assert shown.stdout.startswith(plan.stdout)
+    assert Path("after.html").read_text() == Path("before.html").read_text()
+
+
 def test_it_says_whether_the_sources_fit(here: Path) -> None:
     found = show_plan("plan.json")
     assert found is not None
     assert found.misfits == {"source": None}
-    assert found.destination.path == str(here / "new")
+    assert found.request.dst == str(here / "new")
     file = max((path for path in Path("old").rglob("*") if path.is_file()), key=lambda p: p.stat().st_size)
     with file.open("ab") as stream:
         stream.write(b"more")
@@ -109,12 +140,21 @@ def test_taste_is_not_refused(here: Path) -> None:
 
 def test_what_is_shown_is_sealed(here: Path) -> None:
     document = json.loads(Path("plan.json").read_text())
-    document["summary"]["dropped"] = 99
-    Path("plan.json").write_text(json.dumps(document))
-    assert json.loads(run("plan", "plan.json", "--json").stdout)["summary"]["dropped"] != 99
-    document["saved"]["costs"]["bytes_out"] += 1
+    document["leaves"][0]["fate"] = "kept"
     Path("plan.json").write_text(json.dumps(document))
     assert run("plan", "plan.json").exit_code == 2
+    assert run("apply", "plan.json").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("looks", []), ("rules", []), ("leaves", []), ("leaves", [99] * 16), ("dropped", [0])]
+)
+def test_what_contradicts_itself_is_refused(name: str, value: object, here: Path) -> None:
+    document = json.loads(Path("plan.json").read_text())
+    document["saved"]["looks"][name] = value
+    Path("plan.json").write_text(json.dumps(sealed(document)))
+    done = run("plan", "plan.json")
+    assert (done.exit_code, "not a plan that was saved: saved.looks" in done.stderr) == (2, True)
 
 
 def test_a_recipe_that_is_called_so_is_planned(here: Path) -> None:
@@ -130,5 +170,6 @@ def test_a_plan_of_every_format_is_shown(here: Path) -> None:
         found = show_plan("kept.json")
         assert found is not None
         assert found.plan.costs == plan.costs
-        assert [step.leaf for step in found.plan.steps] == [step.leaf for step in plan.steps]
+        told = [[(s.leaf.key.printed, describe(s.leaf)) for s in one.steps] for one in (found.plan, plan)]
+        assert told[0] == told[1]
         assert found.plan.dropped_items == plan.dropped_items

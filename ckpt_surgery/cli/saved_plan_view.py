@@ -57,10 +57,10 @@ def _decided(ctx: click.Context) -> Iterator[str]:
 def _lines(found: "ShownPlan") -> Iterator["Text"]:
     from rich.text import Text
 
-    made = f"{bytes_text(found.memory)} of memory, {found.workers} threads"
-    options = found.destination
-    where = "no destination" if options.path is None else shown(options.path)
-    yield Text(f"saved for {where} ({options.format}; {made})")
+    request = found.request
+    made = f"{bytes_text(request.memory)} of memory, {request.workers} threads"
+    where = "no destination" if request.dst is None else shown(request.dst)
+    yield Text(f"saved for {where} ({request.format}; {made})")
     fitting = [shown(name) for name, why in found.misfits.items() if why is None]
     if fitting:
         yield Text(f"as when the plan was made: {', '.join(fitting)}", "green")

@@ -78,6 +78,12 @@ def absolute(text: str) -> str:
     return text if is_url(text) else os.path.abspath(text)
 
 
+def near(text: str) -> str:
+    """A path below the working directory relative to it; any other path, or a URL, as it is."""
+    relative = text if is_url(text) else os.path.relpath(text)
+    return text if relative.split(os.sep)[0] == os.pardir else relative
+
+
 def split(url: str) -> tuple[str, str]:
     """The root of a URL's store, such as `s3://bucket`, and the name in it, without slashes at its ends."""
     scheme, rest = url.split("://", 1)

@@ -17,7 +17,6 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.selections import Selection, bounding_box, broadcast, of_region
 from ckpt_surgery.functions.marks import as_marks, of_products, one_by_one
-from ckpt_surgery.functions.signatures import takes
 from ckpt_surgery.functions.streams import Pass
 
 Specs = Sequence[ArraySpec]
@@ -100,10 +99,6 @@ class Function:
     def for_dtypes(self, dtypes: Sequence[np.dtype[Any]]) -> "Function":
         """The function for inputs of these declared dtypes. By default they do not matter."""
         return self
-
-    def takes(self, inputs: int) -> bool:
-        """Whether the function can have this number of inputs."""
-        return takes(self, inputs)
 
     def called(self) -> str:
         """The operator or the name of the function, for messages."""

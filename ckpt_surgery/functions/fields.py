@@ -1,4 +1,4 @@
-"""Fields of functions: their conversion to the annotated types, and their JSON in saved plans.
+"""Fields of functions: their conversion to the annotated types, and their JSON in digests of plans.
 
 Fields hold None, bools, integers of any size, floats, text, dtypes, `...`, and tuples of those.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.core.text import abridged, did_you_mean
+from ckpt_surgery.core.text import abridged
 
 if TYPE_CHECKING:
     from ckpt_surgery.functions.base import Function
@@ -116,38 +116,12 @@ def fields_json(function: "Function") -> dict[str, Any]:
         raise FunctionError(f"`{function.kind}` cannot be saved in a plan: it holds {error}") from None
 
 
-def function_of(cls: type["Function"], fields: Mapping[str, Any], external: Mapping[str, Any]) -> "Function":
-    """The function with these fields, as `fields_json` wrote them, and the `external` fields.
-
-    Raises FunctionError for fields that are unknown, missing or of the wrong type, and for those that the
-    function itself refuses.
-    """
-    hints = _hints(cls)  # type: ignore[arg-type]
-    for name in fields:
-        if name not in hints:
-            raise FunctionError(f"`{cls.kind}` has no field `{name}`{did_you_mean(name, hints)}")
-    required = {f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING}  # type: ignore[arg-type]
-    for name in hints:
-        if name in required and name not in fields:
-            raise FunctionError(f"`{cls.kind}` needs the field `{name}`")
-    read = {name: _field(cls, name, fields[name], hints[name]) for name in fields}
-    return cls(**read, **{name: external[name] for name in cls.external})
-
-
 @functools.cache
 def _hints(cls: type["Function"]) -> Mapping[str, Any]:
     """The annotated types of all fields that are saved, by name."""
     hints = typing.get_type_hints(cls)
     names = (f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
     return {name: hints[name] for name in names if name not in cls.external}
-
-
-def _field(cls: type["Function"], name: str, document: Any, annotation: Any) -> Any:
-    try:
-        return typed(json_value(document), annotation)
-    except Mismatch:
-        given = abridged(document)
-        raise FunctionError(f"`{name}` of `{cls.kind}` has to be {wanted(annotation)}, not {given}") from None
 
 
 def value_json(value: Any) -> Any:
@@ -180,26 +154,3 @@ def _is_named(dtype: np.dtype[Any]) -> bool:
         return dtype_named(dtype.name) == dtype
     except FunctionError:
         return False
-
-
-def json_value(document: Any) -> Any:
-    """The value that `value_json` wrote, with dtypes as names. Raises Mismatch for any other object."""
-    match document:
-        case list():
-            return tuple(map(json_value, document))
-        case {"int": str(text), **rest} if not rest:
-            return _integer(text)
-        case {"float": "nan" | "-nan" | "inf" | "-inf" as text, **rest} if not rest:
-            return float(text)
-        case {"ellipsis": True, **rest} if not rest:
-            return ...
-        case dict():
-            raise Mismatch
-    return document
-
-
-def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise Mismatch from None

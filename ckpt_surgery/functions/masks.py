@@ -107,9 +107,6 @@ class _LargestMask(Function):
 
     scratch: ClassVar[int] = TILE_BYTES
 
-    def takes(self, inputs: int) -> bool:
-        return inputs == 2  # with what `statistics` adds
-
     def statistics(self, ins: Specs) -> Sequence[Function]:
         return [self.threshold()]
 

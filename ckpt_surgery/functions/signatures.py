@@ -87,16 +87,6 @@ def _plain_signature(function: Callable[..., Any]) -> Signature:
     return Signature(getattr(function, "expression_name", function.__name__), parameters, collects)
 
 
-def takes(function: Any, inputs: int) -> bool:
-    """Whether a `Function` with these fields takes this number of inputs."""
-    cls: Any = type(function)
-    signature = signature_of(cls, cls.kind)
-    roles = [(p.role, getattr(function, p.name, None)) for p in signature.parameters]
-    single = sum(role == "array" or (role == "operand" and value is None) for role, value in roles)
-    lists = sum(role == "arrays" for role, _ in roles)
-    return inputs >= single + lists if lists else inputs == single
-
-
 def signature_problem(
     function: type[Any] | Callable[..., Any], positional: int, keywords: Iterable[str]
 ) -> str | None:

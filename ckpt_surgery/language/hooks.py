@@ -67,9 +67,6 @@ class HookCall(Function):
     def __post_init__(self) -> None:
         self.hooks.function(self.function)
 
-    def takes(self, inputs: int) -> bool:
-        return inputs == _arrays(self.arguments)
-
     def infer(self, ins: Specs) -> ArraySpec:
         return ArraySpec(self.shape, self.dtype)
 
@@ -107,11 +104,6 @@ def _own(block: np.ndarray) -> np.ndarray:
     view = np.asarray(block).view()  # one number may come as a scalar of NumPy
     view.flags.writeable = False
     return view
-
-
-def _arrays(template: ArgumentTemplate) -> int:
-    """The number of arrays among the arguments."""
-    return sum(_arrays(item) if isinstance(item, tuple) else item is ... for item in template)
 
 
 def _filled(template: ArgumentTemplate, arrays: Iterable[Any]) -> list[Any]:

@@ -52,6 +52,8 @@ class LoadedRecipe:
     """Configs of the sources, once those are open."""
     hooks: Hooks | None = None
     """The user's functions, if they are allowed."""
+    set_texts: tuple[str, ...] = ()
+    """What the caller sets, as texts `NAME=VALUE`."""
 
     @cached_property
     def param_values(self) -> tuple[ParamValue, ...]:
@@ -162,7 +164,7 @@ def parse_recipe(
     if given:  # patterns have the values of params in them
         recipe = _valid(document, check, given, hooks is not None)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return LoadedRecipe(path, recipe, document, digest, given, hooks=hooks)
+    return LoadedRecipe(path, recipe, document, digest, given, hooks=hooks, set_texts=tuple(overrides))
 
 
 def _of_data(text: str, path: str, rules: Mapping[DocumentPath, str]) -> Document:

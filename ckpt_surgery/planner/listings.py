@@ -7,6 +7,7 @@ from typing import Any
 
 from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.documents import key_json, spec_json
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError, SourceError
 from ckpt_surgery.core.keys import Key
@@ -32,13 +33,22 @@ def read_listing(path: str) -> Mapping[str, Leaf]:
 
     `kind` may be left out for arrays. Raises SourceError for the first entry that is not understood.
     """
-    document = _parsed(path)
+    return listed_leaves(path, _parsed(path))
+
+
+def listed_leaves(path: str, document: Any) -> Mapping[str, Leaf]:
+    """The same for the document in a listing, which messages call `path`."""
     entries = document.get("leaves") if isinstance(document, dict) else document
     if not isinstance(entries, list):
         raise SourceError(
             f"{shown(path)}: no list of leaves in it", hint="`ckpt-surgery inspect PATH --json` writes one."
         )
     return _by_key(path, (_leaf(path, i, entry) for i, entry in enumerate(entries)))
+
+
+def listing_json(leaves: Mapping[str, Leaf]) -> list[dict[str, Any]]:
+    """The listing of these leaves."""
+    return [{**key_json(one.key), "kind": one.kind.value, **spec_json(one)} for one in leaves.values()]
 
 
 def _parsed(path: str) -> Any:

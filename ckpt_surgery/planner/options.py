@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ckpt_surgery.core import urls
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import LinkMode, Source
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.planner.plan import ChosenDestination, Plan, Replacement
@@ -53,6 +55,10 @@ class Prepared:
     workers: int
     hooks: HookFile | None
     """The hooks of the recipe that the plan was made from; None if it has none or they must not run."""
+    configs: Mapping[str, tuple[str, Mapping[str, Any]] | None] = field(default_factory=dict)
+    """Name and content of each config that planning read, by source; None where there was none."""
+    listing: Mapping[str, Leaf] | None = None
+    """Leaves of the target by key, where that is a listing."""
 
     @property
     def replaces(self) -> Replacement | None:

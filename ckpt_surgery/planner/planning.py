@@ -304,8 +304,6 @@ def costs_of(steps: Sequence[Step], memory: int, workers: int, dead: int, linkab
     for step in steps:
         by_transfer[step.transfer] += step.leaf.nbytes
     copied = [s.stored for s in steps if s.stored is not None and not s.takes_files]
-    largest = sorted((c.working_set for c in cuts for _ in range(2 * workers)), reverse=True)[: 2 * workers]
-    buffered = min(WRITE_BUFFER, by_transfer[Transfer.COMPUTE])
     return Costs(
         bytes_out=sum(by_transfer.values()),
         bytes_linked=by_transfer[Transfer.LINK],
@@ -319,8 +317,16 @@ def costs_of(steps: Sequence[Step], memory: int, workers: int, dead: int, linkab
             if could and step.transfer is Transfer.COPY and not step.served
         ),
         bytes_served=sum(step.leaf.nbytes for step in steps if step.served),
-        peak_memory=min(memory, sum(largest) + buffered),
+        peak_memory=peak_of(steps, memory, workers),
     )
+
+
+def peak_of(steps: Sequence[Step], memory: int, workers: int) -> int:
+    """Predicted peak of memory for data, in bytes, within a budget of `memory` bytes."""
+    cuts = [step.cut for step in steps if step.cut is not None]
+    largest = sorted((c.working_set for c in cuts for _ in range(2 * workers)), reverse=True)[: 2 * workers]
+    computed = sum(step.leaf.nbytes for step in steps if step.transfer is Transfer.COMPUTE)
+    return min(memory, sum(largest) + min(WRITE_BUFFER, computed))
 
 
 def _dtype_differences(steps: Sequence[Step], target: Target | None) -> Iterator[str]:

@@ -50,6 +50,8 @@ class Destination:
     linkable: Callable[[DataFile], Linkable] | None
     """Whether a file can be linked; None: everything is copied.
     Raises StorageError where only links are asked for, and the file system has none."""
+    may_link: Callable[[int], bool] = lambda number: True
+    """Whether the files of the output of this number may be linked."""
     served: bool = False
     """Whether a store takes the place of links: it copies whole files itself."""
     restorable_by: Callable[[Sequence[Leaf]], Mapping[str, str]] = lambda leaves: {}
@@ -101,40 +103,34 @@ def transfers(values: Sequence[tuple[Leaf, Node]], destination: Destination) -> 
     A file of which less than half would be used is not linked: the used ranges are copied.
     """
     spare = Spare()
-    return transfers_of([adopted(leaf, node, destination, spare) for leaf, node in values], destination)
-
-
-def transfers_of(stored: Sequence[Manifest | None], destination: Destination) -> Transfers:
-    """Decide whether each of these stored arrays is linked or copied; None: it is computed."""
+    stored = [_adopted(leaf, node, destination, spare) for leaf, node in values]
     group_of = _grouped(stored)
     groups = dict.fromkeys(group for group in group_of if group is not None)
     files = {path: destination.data_file(path) for path in set().union(*(g.files for g in groups))}
     if destination.linkable is None:
         return Transfers(stored, [group is not None for group in group_of], 0, [False] * len(stored))
     found = {path: destination.linkable(file) for path, file in sorted(files.items())}
-    alive = _linked(groups, files, {path for path, can in found.items() if can is Linkable.YES})
+    may = [destination.may_link(number) for number in range(len(stored))]
+    allowed = groups
+    if not all(may):
+        of_some = _grouped([one if ok else None for one, ok in zip(stored, may, strict=True)])
+        allowed = dict.fromkeys(group for group in of_some if group is not None)
+    alive = _linked(allowed, files, {path for path, can in found.items() if can is Linkable.YES})
     possible = alive
-    if Linkable.IF_NEVER_REWRITTEN in found.values():
+    if Linkable.IF_NEVER_REWRITTEN in found.values() or not all(may):
         possible = _linked(groups, files, {path for path, can in found.items() if can is not Linkable.NO})
     return Transfers(
         stored=stored,
-        copied=[group is not None and not alive.keys() >= group.files for group in group_of],
+        copied=[
+            group is not None and not (ok and alive.keys() >= group.files)
+            for group, ok in zip(group_of, may, strict=True)
+        ],
         dead=sum(files[path].size - used for path, used in alive.items()),
         linkable=[group is not None and possible.keys() >= group.files for group in group_of],
     )
 
 
-def dead_bytes(linked: Iterable[Manifest], data_file: Callable[[str], DataFile]) -> int:
-    """Bytes in the files of linked outputs that none of them uses."""
-    ranges: dict[str, list[Range]] = defaultdict(list)
-    for manifest in linked:
-        for chunk in manifest.chunks.values():
-            if chunk.inline is None:
-                ranges[chunk.file].append((chunk.offset, chunk.offset + chunk.length))
-    return sum(data_file(path).size - _nbytes(_joined(used)) for path, used in ranges.items())
-
-
-def adopted(leaf: Leaf, node: Node, destination: Destination, spare: Spare) -> Manifest | None:
+def _adopted(leaf: Leaf, node: Node, destination: Destination, spare: Spare) -> Manifest | None:
     """The stored bytes that become a leaf as they are; None where it has to be computed.
 
     `spare`: the same for all leaves of a plan, in their order.

@@ -48,7 +48,8 @@ def memory_of(*arguments: str, **variables: str) -> object:
     done = run("plan", "r.yaml", "old.safetensors", "new", "--out", "p.json", *arguments, **variables)
     assert done.exit_code == 0, done.output
     saved = json.loads(Path("p.json").read_text())["saved"]
-    return saved["memory"], saved["workers"], saved["destination"].get("link_mode")
+    request = saved["request"]
+    return request["memory"], request["workers"], request.get("link_mode")
 
 
 def test_a_variable_counts_and_the_command_line_goes_first(here: Path) -> None:

@@ -162,7 +162,7 @@ def test_commands_take_urls(tmp_path: Path, bucket: str) -> None:
     assert not ckpt_surgery.diff(url, result.destination, values=True).different
     plan = tmp_path / "plan.json"
     ckpt_surgery.plan(None, url, dst=tmp_path / "again", out=plan)
-    assert json.loads(plan.read_text())["saved"]["inputs"][0]["path"] == url
+    assert json.loads(plan.read_text())["sources"]["source"]["path"] == url
     assert not ckpt_surgery.diff(ckpt_surgery.apply(plan).destination, path, values=True).different
     store, name = store_of(url)
     store.put(f"{name}/more", b"")

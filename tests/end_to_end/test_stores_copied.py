@@ -104,7 +104,7 @@ def test_plans_and_the_summary_say_what_passes_this_machine(tmp_path: Path, sour
     assert "copied by the store itself" in " ".join(done.output.split())
     document = json.loads(saved.read_text())
     assert document["summary"]["bytes_through"] == 0
-    assert {output["transfer"] for output in document["saved"]["outputs"]} == {"copy"}
+    assert {leaf["transfer"] for leaf in document["leaves"]} == {"copy"}
     plan = ckpt_surgery.apply(saved).plan
     assert plan.costs.bytes_served == NBYTES
     elsewhere = ckpt_surgery.apply(saved, dst=tmp_path / "here").plan

@@ -70,10 +70,6 @@ def test_nothing_else_is_promised() -> None:
     assert function.declared_dtype([F32, np.dtype(np.int8)]) == F32
 
 
-def test_the_number_of_inputs() -> None:
-    assert [Two().takes(count) for count in range(4)] == [False, False, True, False]
-
-
 def test_a_plain_function_has_the_name_without_the_underscore_that_python_needs() -> None:
     def int_(text: Sequence[str]) -> int:
         return len(text)

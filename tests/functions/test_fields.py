@@ -1,12 +1,12 @@
-"""Every function's fields as JSON, and back: the same function, whatever its fields hold."""
+"""Every function's fields as JSON: equal for equal functions, and for no others."""
 
 import dataclasses
+import json
 import math
 import types
 import typing
 from typing import Any, ClassVar, Literal
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -15,26 +15,21 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.dtypes import ELEMENT_TYPES, dtype_named
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.create import Full, Init, Zeros
+from ckpt_surgery.functions.create import Full, Zeros
 from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.functions.fields import fields_json, function_of
+from ckpt_surgery.functions.fields import fields_json
 from ckpt_surgery.functions.indexing import Index
-from ckpt_surgery.functions.joining import Stack
-from ckpt_surgery.functions.layout import Pad, Transpose
+from ckpt_surgery.functions.layout import Pad
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.registry import kinds
 from ckpt_surgery.language.hooks import HookCall
-from tests.functions.test_laws import CASES, Case, arrays_of
-from tests.support.comparing import same
-from tests.support.evaluation import evaluate
 
 F32 = dtype_named("float32")
 
 
-def through_json(function: Function) -> Function:
-    document = msgspec.json.decode(msgspec.json.encode(fields_json(function)))
-    assert document == fields_json(function)  # NaN is written as text, which is equal to itself
-    return function_of(kinds()[function.kind], document, {})
+def text(function: Function) -> str:
+    """What a digest is made of."""
+    return json.dumps(fields_json(function))
 
 
 # --- kinds ----------------------------------------------------------------------------------------
@@ -69,16 +64,7 @@ def test_a_kind_is_the_name_where_nothing_else_is_said() -> None:
     assert [cls.kind for cls in (Index, Binary, *kinds().values()) if not cls.name] != []  # type: ignore[attr-defined]
 
 
-# --- there and back -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_function_gives_what_it_gave(case: Case) -> None:
-    function, arrays = case[0], arrays_of(case)
-    again = through_json(function)
-    assert type(again) is type(function)
-    assert repr(again) == repr(function)
-    assert same(evaluate(again, arrays), evaluate(function, arrays))
+# --- all fields of all functions ------------------------------------------------------------------
 
 
 def values(annotation: Any) -> st.SearchStrategy[Any]:
@@ -108,40 +94,27 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
 def test_any_fields_of_any_function(data: st.DataObject) -> None:
     cls = data.draw(st.sampled_from(sorted(kinds().values(), key=lambda cls: cls.kind)))
     hints = typing.get_type_hints(cls)
-    fields = {f.name: data.draw(values(hints[f.name])) for f in dataclasses.fields(cls)}
-    if "op" in fields:
-        fields["op"] = data.draw(st.sampled_from(["+", "<=", "neg", "sqrt"]))
-    try:
-        function = cls(**fields)
-    except FunctionError:
-        assume(False)
-    document = fields_json(function)
-    again = function_of(cls, document, {})
-    assert repr(again) == repr(function)  # which tells 0.0 from -0.0, 1 from True and from 1.0
-    assert fields_json(again) == document
-    try:
-        text = msgspec.json.encode(document)
-    except UnicodeEncodeError:
-        return  # a half of a surrogate pair: whoever writes a file knows what to do
-    assert repr(function_of(cls, msgspec.json.decode(text), {})) == repr(function)
+    made = []
+    for _ in range(2):
+        fields = {f.name: data.draw(values(hints[f.name])) for f in dataclasses.fields(cls)}
+        if "op" in fields:
+            fields["op"] = data.draw(st.sampled_from(["+", "<=", "neg", "sqrt"]))
+        try:
+            made.append(cls(**fields))
+        except FunctionError:
+            assume(False)
+    one, other = made
+    assert text(dataclasses.replace(one)) == text(one)
+    # Their repr tells 0.0 from -0.0, 1 from True and from 1.0.
+    assert (text(one) == text(other)) == (repr(one) == repr(other))
 
 
 NUMBERS = (0.0, -0.0, 1, 1.0, True, 2**64, -(2**63) - 1, 1e300, 5e-324, 1e22, 0.1, math.inf, -math.inf)
 
 
-@pytest.mark.parametrize("number", NUMBERS, ids=repr)
-def test_numbers_stay_what_they_are(number: float) -> None:
-    again = through_json(Full((), number, F32))
-    assert isinstance(again, Full)
-    assert (type(again.value), repr(again.value)) == (type(number), repr(number))
-
-
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_not_a_number_keeps_its_sign(sign: float) -> None:
-    again = through_json(Full((), math.copysign(math.nan, sign), F32))
-    assert isinstance(again, Full)
-    assert math.isnan(again.value)
-    assert math.copysign(1, again.value) == sign
+def test_numbers_are_told_apart() -> None:
+    numbers = [*NUMBERS, math.nan, math.copysign(math.nan, -1)]
+    assert len({text(Full((), number, F32)) for number in numbers}) == len(numbers)
 
 
 def test_what_it_looks_like() -> None:
@@ -158,33 +131,6 @@ def test_what_it_looks_like() -> None:
 # --- what is wrong --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("cls", "fields", "says"),
-    [
-        (Transpose, {"axis": 1}, "`transpose` has no field `axis`; did you mean `axes`?"),
-        (Transpose, {"axes": "x"}, "`axes` of `transpose` has to be a list of integers or None, not 'x'"),
-        (Transpose, {"axes": [0, True]}, "`axes` of `transpose` has to be"),
-        (Cast, {}, "`cast` needs the field `dtype`"),
-        (Cast, {"dtype": "bfloat17"}, "unknown dtype `bfloat17`; did you mean `bfloat16`?"),
-        (Cast, {"dtype": 3}, "`dtype` of `cast` has to be the name of a dtype, not 3"),
-        (Cast, {"dtype": "int8", "on_overflow": "explode"}, "on_overflow should be 'error'"),
-        (Binary, {"op": "^"}, "not an operator: `^`"),
-        (Binary, {"op": "+", "left": "1"}, "`left` of `binary` has to be"),
-        (Pad, {"axis": 0, "to": {"int": "many"}}, "`to` of `pad` has to be an integer"),
-        (Pad, {"axis": 0, "to": {"int": "9" * 5000}}, "`to` of `pad` has to be an integer"),
-        (Pad, {"axis": 0, "to": {"int": "1", "float": "nan"}}, "`to` of `pad` has to be an integer"),
-        (Pad, {"axis": 0, "to": 1, "value": {"float": "huge"}}, "`value` of `pad` has to be a number"),
-        (Index, {"items": [[None, None]]}, "`items` of `index` has to be a list"),
-        (Index, {"items": [{"ellipsis": 1}]}, "`items` of `index` has to be a list"),
-        (Stack, {"places": [0.0]}, "`places` of `stack` has to be a list of integers or None"),
-    ],
-)
-def test_what_no_function_has(cls: type[Function], fields: dict[str, Any], says: str) -> None:
-    with pytest.raises(FunctionError) as caught:
-        function_of(cls, fields, {})
-    assert says in str(caught.value)
-
-
 def test_what_cannot_be_written() -> None:
     swapped = np.dtype(">f4")
     assert swapped.name == F32.name
@@ -192,7 +138,7 @@ def test_what_cannot_be_written() -> None:
         fields_json(Zeros(3, swapped))
 
 
-def test_external_fields_are_left_out_and_given_again() -> None:
+def test_external_fields_are_left_out() -> None:
     @dataclasses.dataclass(frozen=True)
     class Here(Function):
         kind: ClassVar[str] = "here"
@@ -200,25 +146,4 @@ def test_external_fields_are_left_out_and_given_again() -> None:
         handle: object
         shift: int = 0
 
-    handle = object()
-    assert fields_json(Here(handle, 3)) == {"shift": 3}
-    assert function_of(Here, {"shift": 3}, {"handle": handle, "other": 1}) == Here(handle, 3)
-    with pytest.raises(FunctionError, match="`here` has no field `handle`"):
-        function_of(Here, {"handle": 1}, {"handle": handle})
-
-
-# --- numbers of inputs ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_how_many_inputs_a_function_takes(case: Case) -> None:
-    function, specs = case
-    lists = any(p[0] == "*" for p in type(function).parameters or ())
-    assert function.takes(len(specs))
-    assert function.takes(len(specs) + 1) == lists
-    assert not function.takes(0 if specs else 1)
-
-
-def test_keys_of_random_values_are_kept() -> None:
-    function = Init("normal", (2, 3), F32, "a/b", 3, (("stddev", 0.5), ("axis", (0, 1))))
-    assert through_json(function) == function
+    assert fields_json(Here(object(), 3)) == {"shift": 3}

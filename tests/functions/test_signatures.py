@@ -12,7 +12,6 @@ from ckpt_surgery.functions.signatures import (
     call_problem,
     signature_of,
     signature_problem,
-    takes,
 )
 
 
@@ -112,25 +111,6 @@ def test_keywords_with_free_names_have_the_type_of_the_field_that_collects_them(
 
 def test_messages_call_the_function_what_the_caller_calls_it() -> None:
     assert signature_of(Scaled, "hooks.scaled").name == "hooks.scaled"
-
-
-# --- numbers of inputs ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("function", "fitting"),
-    [
-        (Scaled(2.0), {1}),
-        (Chosen(), {3}),
-        (Chosen(a=0), {2}),  # a number is a field, not an input
-        (Chosen(a=0, b=1.5), {1}),
-        (Listed(), {1, 2, 3, 4}),
-        (Joined("a b"), {1, 2, 3, 4}),
-    ],
-    ids=repr,
-)
-def test_inputs_are_the_arrays_among_the_arguments(function: Function, fitting: set[int]) -> None:
-    assert {count for count in range(5) if takes(function, count)} == fitting
 
 
 # --- calls ------------------------------------------------------------------------------------------
