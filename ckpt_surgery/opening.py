@@ -12,7 +12,6 @@ from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.live.source import FORMAT, TreeSource
 from ckpt_surgery.live.tree import is_abstract, live_tree
 from ckpt_surgery.planner.entries import not_held
-from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.requests import InMemory, Request
 
 TREE = "(tree)"
@@ -43,12 +42,8 @@ def opened(
 def opened_sources(request: Request) -> list[Source]:
     """Open the sources of a request; where it asks for the last steps of a run, one source per step.
 
-    Of a saved plan they are those that were read when it was made.
-
     Raises what `opened` raises, and UsageError where there are no such steps.
     """
-    if request.pinned is not None:
-        return [opened(i.path, i.format, i.step, i.item) for i in request.pinned.inputs if i.name != TARGET]
     steps = [request.step] * len(request.sources) if request.last is None else last_steps(request)
     given = request.sources * len(steps) if request.last is not None else request.sources
     return [

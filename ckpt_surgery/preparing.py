@@ -42,8 +42,7 @@ from ckpt_surgery.provenance import ConfigFiles, configs_of, noted
 from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks
 from ckpt_surgery.report.history import NO_RECIPE
 from ckpt_surgery.requests import InMemory, Request
-from ckpt_surgery.saved_plans import as_saved, load_hooks
-from ckpt_surgery.saved_plans import check_unchanged as check_same
+from ckpt_surgery.saved_plans import as_saved, check_same_files, load_hooks
 from ckpt_surgery.source_warnings import chosen_items, unread_weights
 from ckpt_surgery.storage.listing import real_path
 from ckpt_surgery.storage.samples import states
@@ -182,7 +181,10 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
         policy = InputPolicy.model_construct(uint16=request.uint16)
         loaded = replace(loaded, recipe=loaded.recipe.model_copy(update={"input": policy}))
     _check_target_is_named(request, loaded)
-    given = opened_sources(request)
+    if pinned is None:
+        given = opened_sources(request)
+    else:
+        given = [opened(i.path, i.format, i.step, i.item) for i in pinned.inputs if i.name != TARGET]
     sources = dict(zip(loaded.recipe.source_names(len(given)), given, strict=True))
     configs = ConfigFiles(dict(sources), request.config, None if pinned is None else pinned.saved.configs)
     loaded = replace(loaded, configs=configs_of(configs))
@@ -192,7 +194,7 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
     inputs = described(sources)
     if pinned is not None:
         inputs = list(with_states(inputs, sources))
-        check_same(pinned, inputs)
+        check_same_files(pinned, inputs)
     return Inputs(loaded, sources, listings, inputs, configs, listing, target)
 
 

@@ -177,7 +177,7 @@ def _loaded(form: RecipeForm) -> LoadedRecipe:
 # --- planning again ---------------------------------------------------------------------------------------
 
 
-def check_unchanged(pinned: PlanFile, inputs: Sequence[Input]) -> None:
+def check_same_files(pinned: PlanFile, inputs: Sequence[Input]) -> None:
     """Raise SourcesChanged where files have other sizes or samples than when the plan was made.
 
     `inputs`: the same now, with the states of their files. Times do not count, nor where the files lie.
