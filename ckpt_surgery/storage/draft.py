@@ -189,10 +189,6 @@ class Draft:
             for name in data:
                 del self._data[name], self._places[name]
 
-    def abort_uploads(self, prefix: str) -> int:
-        """End uploads below a prefix of the draft that were never completed."""
-        return self.store.abort_uploads(f"{self._prefix}/{prefix}")
-
     def _noted(self, name: str, place: str, stat: Stat) -> Stat:
         with self._lock:
             self._data[name], self._places[name] = stat, place

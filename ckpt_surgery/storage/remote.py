@@ -278,11 +278,6 @@ class ObjectStore:
         with remote_errors(f"{self.url}/{name}", "deleted"), suppress(FileNotFoundError):
             obstore.delete(self._bucket, name)
 
-    def abort_uploads(self, prefix: str) -> int:
-        """Return 0: obstore lists no uploads. It ends its own where they fail; what a killed process leaves
-        is removed by the bucket's lifecycle rule for incomplete uploads."""
-        return 0
-
 
 class _Reader:
     """A file as obstore reads it, until the thread's work is cancelled."""

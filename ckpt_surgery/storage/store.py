@@ -134,8 +134,3 @@ class Store(Protocol):
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; those that are not there are no error."""
         ...
-
-    def abort_uploads(self, prefix: str) -> int:
-        """End uploads that were begun below a prefix and never completed; returns how many, as far as the
-        store tells."""
-        ...

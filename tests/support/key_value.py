@@ -87,9 +87,6 @@ class KeyValueStore:
             self.requests.append(f"delete {name}")
             self._file(name).unlink(missing_ok=True)
 
-    def abort_uploads(self, prefix: str) -> int:
-        return 0
-
     def _all(self, prefix: str) -> dict[str, Stat]:
         names = (unquote(file.name[:-2]) for file in self._directory.glob("*.o"))
         found = ((name, self._stat(name)) for name in sorted(names) if name.startswith(prefix))

@@ -137,7 +137,6 @@ def clear(store: Store, prefix: str, attempts: Sequence[Attempt]) -> list[str]:
     """Remove what runs left that never published. Returns a sentence for each. Raises StorageError."""
     notices = []
     for attempt in attempts:
-        store.abort_uploads(f"{prefix}/")
         remove(store, prefix, attempt.run, list(attempt.objects))
         count = len(attempt.objects)
         where = shown(f"{store.url}/{prefix}")

@@ -342,7 +342,6 @@ def _removed(staging: ObjectStaging) -> list[str]:
         else:
             places = staging.draft.places.values()
             data = [place for place in places if place not in staging.journal.adopted]
-            store.abort_uploads(f"{prefix}/")
             leftovers.remove(store, prefix, run, sorted({*objects, *data}))
     except SurgeryError as error:
         where = shown(f"{staging.url}/{own_prefix(run)}")
