@@ -7,13 +7,13 @@ from ckpt_surgery.companions import copy_in, keep_in, may_have
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Companion, KeepingSink, Sink
 from ckpt_surgery.engine.resources import release_memory
+from ckpt_surgery.engine.staging.stage import Stage
 from ckpt_surgery.engine.tracking import Written
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.preparing import check_unchanged
 from ckpt_surgery.prepublication import verify_written
 from ckpt_surgery.records import Shards, record_text
 from ckpt_surgery.report.verification import VerifiedRun, Verify
-from ckpt_surgery.stages import Stage
 
 
 def completed(

@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError, VerificationError
 from ckpt_surgery.core.text import few, shown
@@ -13,13 +12,15 @@ from ckpt_surgery.destinations import Publication, is_file
 from ckpt_surgery.engine.local_parts import LocalParts
 from ckpt_surgery.engine.object_parts import ObjectParts
 from ckpt_surgery.engine.parts import HEAD, Head
-from ckpt_surgery.engine.staging import checks, local, objects
+from ckpt_surgery.engine.staging import checks
 from ckpt_surgery.engine.staging.leftovers import announce, is_published
+from ckpt_surgery.engine.staging.local import DiskStage
+from ckpt_surgery.engine.staging.objects import Replacing, StoreStage
+from ckpt_surgery.engine.staging.stage import Stage, staged
 from ckpt_surgery.existing_items import items_of
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.records import Malformed, Record, record_of
-from ckpt_surgery.stages import LocalStage, ObjectStage, Stage
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory, walk
 from ckpt_surgery.storage.paths import path_text
@@ -121,16 +122,18 @@ def is_committed(where: Publication, parts: LocalParts | ObjectParts, head: Head
     return any(one.get("run") == head.run for one in shards)
 
 
-@dataclass(frozen=True)
-class _PartsStage(LocalStage):
+class _PartsStage(DiskStage):
     """The directory that the shards have written into."""
 
-    parts: LocalParts
+    def __init__(self, where: Publication, parts: LocalParts, head: Head, one_file: bool):
+        written = parts.directory / os.path.basename(parts.work)
+        super().__init__(where.path, one_file, head.identity, head.replaces, written)
+        self._parts = parts
 
     def publish(self) -> None:
         """Note which file or directory it is, then rename it. Raises DestinationError, StorageError."""
-        with storage_errors(self.parts.directory):
-            announce(self.parts.directory, os.lstat(self.staging.product))
+        with storage_errors(self._parts.directory):
+            announce(self._parts.directory, os.lstat(self.output))
         super().publish()
 
 
@@ -143,21 +146,20 @@ def stage_of(
     Raises DestinationError where another run publishes there, StorageError.
     """
     if isinstance(parts, LocalParts):
-        written = parts.directory / os.path.basename(parts.work)
-        with local.staged(where.path, is_file(options), head.identity, written=written) as staging:
-            if not exists(os.fspath(staging.product)):
+        with staged(_PartsStage(where, parts, head, is_file(options))) as stage:
+            if not exists(stage.product):
                 raise VerificationError(
-                    f"{path_text(staging.product)} is gone, which the shards have written",
+                    f"{path_text(stage.output)} is gone, which the shards have written",
                     hint="Remove the directory of parts, and run all shards again.",
                 )
-            yield _PartsStage(staging, head.replaces, parts)
+            yield stage
         return
     forget()
     own = [name for name in walk(where.place, where.place) if checks.is_of_shards(name, head.run)]
     found = head.replaces
     state = None if found is None else found.state
     check = functools.partial(checks.check_same, where.place, state, run=head.run)
-    replaces = found is not None and found.overwrites
     within = options.item if found is not None and found.one_item else None
-    with objects.object_staged(where.place, head.identity, False, replaces, check, own, within) as draft:
-        yield ObjectStage(draft)
+    replacing = Replacing(found is not None and found.overwrites, check, within)
+    with staged(StoreStage(where.place, head.identity, replacing, own)) as draft:
+        yield draft

@@ -21,10 +21,11 @@ CHILD = textwrap.dedent(
     import os, sys
     from pathlib import Path
     from ckpt_surgery.engine import signals
-    from ckpt_surgery.engine.staging import local
+    from ckpt_surgery.engine.staging.local import DiskStage
+    from ckpt_surgery.engine.staging.stage import staged
 
-    with signals.interruptible(), local.staged(Path(sys.argv[1])) as staging:
-        (staging.work / "data").write_bytes(b"x" * 5000)
+    with signals.interruptible(), staged(DiskStage(Path(sys.argv[1]))) as staging:
+        (staging.tree / "data").write_bytes(b"x" * 5000)
         (staging.directory / "journal-0.jsonl").write_text("{}\\n")
         if sys.argv[2] == "aside":
             os.rename(sys.argv[1], staging.directory / "old")
@@ -166,8 +167,7 @@ def test_what_another_machine_wrote_a_moment_ago_counts_as_living(tmp_path: Path
     killed(tmp_path / "new")
     for file in (next(tmp_path.glob(".new.ckpt-surgery-*/run.json")), tmp_path / ".new.ckpt-surgery-lock"):
         document = json.loads(file.read_text())
-        owner = document.get("owner", document)
-        owner["boot"] = "another machine"
+        document["owner"]["boot"] = "another machine"
         file.write_text(json.dumps(document))
     before = names(tmp_path)
     assert {state for _, state, _ in states(tmp_path / "new", remove=True)} == {State.LIVE}

@@ -6,18 +6,14 @@ missing that it speaks of, which the checksums tell.
 """
 
 import json
-import os
-import secrets
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.engine.staging.lines import Lines
 from ckpt_surgery.engine.tasks import Task
-from ckpt_surgery.storage.failures import storage_errors
-from ckpt_surgery.storage.store import Store
 
 FLUSH_BYTES = 64 << 20
 """Decoded bytes of finished tasks that are flushed and noted together."""
@@ -33,60 +29,6 @@ class Finished:
     """CRC-32C of the stored bytes that were copied, by the index of the chunk."""
     overflowed: int = 0
     """Number of computed elements that are not finite by permission (`allow_nonfinite`)."""
-
-
-class Lines(Protocol):
-    """Where the lines of a journal are kept."""
-
-    def read(self) -> bytes:
-        """All whole lines that were added. Raises StorageError."""
-        ...
-
-    def add(self, lines: bytes) -> None:
-        """Add whole lines. Raises StorageError."""
-        ...
-
-
-@dataclass(frozen=True)
-class FileLines:
-    """A file that lines are appended to."""
-
-    path: Path
-
-    def read(self) -> bytes:
-        """Its lines. The last one may have been torn by the end of a process: it is dropped, from the file
-        too, so that the next line is not joined to it."""
-        with storage_errors(self.path):
-            if not self.path.exists():
-                return b""
-            text = self.path.read_bytes()
-            whole = text[: text.rfind(b"\n") + 1]
-            if len(whole) < len(text):
-                os.truncate(self.path, len(whole))
-        return whole
-
-    def add(self, lines: bytes) -> None:
-        """Append lines."""
-        with storage_errors(self.path), open(self.path, "ab") as file:
-            file.write(lines)
-
-
-@dataclass(frozen=True)
-class ObjectLines:
-    """Objects with a common beginning of their names, each of which has lines."""
-
-    store: Store
-    prefix: str
-
-    def read(self) -> bytes:
-        """The lines of all objects."""
-        directory = self.prefix.rpartition("/")[0]
-        names = [name for name in self.store.walk(f"{directory}/") if name.startswith(self.prefix)]
-        return b"".join(self.store.read(name) for name in sorted(names))
-
-    def add(self, lines: bytes) -> None:
-        """Put one more object."""
-        self.store.put(f"{self.prefix}{secrets.token_hex(8)}.jsonl", lines)
 
 
 class Journal:
@@ -132,11 +74,6 @@ def finished_json(done: Finished) -> dict[str, Any]:
     if done.overflowed:
         found["overflowed"] = done.overflowed
     return found
-
-
-def journal_of(directory: Path, worker: str) -> Path:
-    """The path of a worker's journal in the temporary directory of a run."""
-    return directory / f"journal-{worker}.jsonl"
 
 
 def read_journal(place: Lines) -> dict[int, Finished]:

@@ -9,10 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from ckpt_surgery.engine.parts import HEAD, Head, head_bytes
-from ckpt_surgery.engine.signals import deferred
-from ckpt_surgery.engine.staging.heartbeat import beating
-from ckpt_surgery.engine.staging.locks import acquire, release
-from ckpt_surgery.engine.staging.owners import this_process
+from ckpt_surgery.engine.staging.heartbeat import locked
+from ckpt_surgery.engine.staging.locks import FileLock
 from ckpt_surgery.engine.staging.renaming import rename_atomically
 from ckpt_surgery.engine.staging.syncing import interruptibly, sync_directory, sync_file, sync_tree
 from ckpt_surgery.storage.failures import storage_errors
@@ -56,16 +54,8 @@ class LocalParts:
     @contextlib.contextmanager
     def held(self) -> Iterator[tuple[str, ...]]:
         """Lock the parts for one process that has others do all of them."""
-        lock = self.directory.with_name(f"{self.directory.name}.lock")
-        owner = this_process(secrets.token_hex(8))
-        with storage_errors(lock), deferred():
-            taken = acquire(lock, owner)
-        try:
-            with beating((lock,), owner.run):
-                yield taken.notices
-        finally:
-            with contextlib.suppress(OSError):  # the next run takes it over
-                release(lock, owner)
+        with locked(FileLock(self.directory.with_name(f"{self.directory.name}.lock"))) as notices:
+            yield notices
 
     def read(self, name: str) -> bytes | None:
         """The content of a file."""

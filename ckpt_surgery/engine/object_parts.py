@@ -5,14 +5,11 @@ that each attempt has for itself.
 """
 
 import contextlib
-import secrets
 from collections.abc import Callable, Iterator
 
-from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.engine.parts import HEAD, Head, head_bytes
-from ckpt_surgery.engine.signals import deferred
-from ckpt_surgery.engine.staging.object_lock import acquire, giving_signs
-from ckpt_surgery.engine.staging.owners import this_process
+from ckpt_surgery.engine.staging.heartbeat import locked
+from ckpt_surgery.engine.staging.object_lock import ObjectLock
 from ckpt_surgery.storage.store import ConditionFailed, Only
 from ckpt_surgery.storage.stores import store_of
 
@@ -36,14 +33,8 @@ class ObjectParts:
     @contextlib.contextmanager
     def held(self) -> Iterator[tuple[str, ...]]:
         """Lock the parts for one process that has others do all of them."""
-        with deferred():
-            lock, taken = acquire(self._store, f"{self._prefix}.lock", this_process(secrets.token_hex(8)))
-        try:
-            with giving_signs(lock.renew):
-                yield taken.notices
-        finally:
-            with contextlib.suppress(StorageError):  # the next run takes it over
-                lock.release()
+        with locked(ObjectLock(self._store, f"{self._prefix}.lock")) as notices:
+            yield notices
 
     def read(self, name: str) -> bytes | None:
         """The content of an object."""

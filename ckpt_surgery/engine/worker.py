@@ -13,7 +13,8 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Output, Sink, Source, Writer
 from ckpt_surgery.engine.executors import threads
-from ckpt_surgery.engine.journal import Finished, Journal, Lines, read_journal
+from ckpt_surgery.engine.journal import Finished, Journal, read_journal
+from ckpt_surgery.engine.staging.lines import Lines
 from ckpt_surgery.engine.step_errors import about
 from ckpt_surgery.engine.tasks import Task, batches, make_tasks
 from ckpt_surgery.engine.tracking import Done, Part, Tracker, Written, gathered

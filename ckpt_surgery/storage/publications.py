@@ -55,9 +55,9 @@ def _is_complete(directory: str, journal: dict[str, Any]) -> bool:
 
     That can be the older checkpoint's until the place where the new one waited is empty.
     """
-    documents, waiting = journal.get("documents") or [], journal.get("waiting") or {}
+    documents, waiting = journal.get("documents") or {}, journal.get("waiting") or {}
     if documents:
-        return exists(os.path.join(directory, str(documents[-1][0])))
+        return exists(os.path.join(directory, str(list(documents)[-1])))
     name, place = list(waiting.items())[-1] if waiting else ("", "")
     there, waits = (exists(os.path.join(directory, str(one))) for one in (name, place))
     return bool(waiting) and there and not waits

@@ -22,7 +22,7 @@ from tests.support.checkpoints import quiet
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.directories import names
-from tests.support.generations import age
+from tests.support.generations import age, staged
 
 STATE: dict[str, Any] = {"w": np.arange(12, dtype=np.float32), "n": np.int32(7)}
 EMA = {"w": np.full(12, 0.5, np.float32)}
@@ -256,7 +256,7 @@ def test_a_step_that_changes_meanwhile(change: str, other: Path, step: Path) -> 
 def test_two_runs_on_two_items(other: Path, step: Path) -> None:
     """The lock is the step's: the second run does not wait."""
     with (
-        local.staged(step),
+        staged(step),
         pytest.raises(DestinationError, match=r"writ"),
     ):
         add(other, step, "new")

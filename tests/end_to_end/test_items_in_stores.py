@@ -12,7 +12,7 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery import sharded
 from ckpt_surgery.core.errors import DestinationError, SurgeryError
-from ckpt_surgery.engine.staging import object_lock
+from ckpt_surgery.engine.staging import heartbeat
 from ckpt_surgery.storage import stores, views
 from ckpt_surgery.storage.stores import store_of
 from tests.support.checkpoints import quiet
@@ -165,7 +165,7 @@ def test_runs_that_end_at_any_request(
     overwrite: bool, other: Path, run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other items are never touched, and the next run completes what was begun."""
-    monkeypatch.setattr(object_lock, "has_ended", lambda owner: True)
+    monkeypatch.setattr(heartbeat, "has_ended", lambda owner: True)
     item = "ema" if overwrite else "new"
     store, inner = store_of(run)[0], KeyValueStore("kv://bucket", tmp_path / "bucket")
     whole = {name: store.read(name) for name in store.walk()}

@@ -18,9 +18,10 @@ from safetensors.numpy import load_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, UsageError
-from ckpt_surgery.engine.staging import object_lock
-from ckpt_surgery.engine.staging.object_file import file_staged
+from ckpt_surgery.engine.staging import heartbeat
+from ckpt_surgery.engine.staging.object_file import FileUpload
 from ckpt_surgery.engine.staging.spooled import spool_of
+from ckpt_surgery.engine.staging.stage import staged
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.storage import stores
 from ckpt_surgery.storage.stores import store_of
@@ -247,7 +248,7 @@ def test_shards_are_refused_where_one_machine_has_to_write(
 @pytest.fixture
 def dead(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of this process that was killed counts as ended."""
-    monkeypatch.setattr(object_lock, "has_ended", lambda owner: True)
+    monkeypatch.setattr(heartbeat, "has_ended", lambda owner: True)
 
 
 def die() -> None:
@@ -454,7 +455,7 @@ def test_lost_answers_and_refusals_make_no_difference(
 def test_a_living_run_is_not_disturbed(tmp_path: Path, bucket_of: Bucket) -> None:
     url = f"{bucket_of.url}/out.npz"
     with (
-        file_staged(url, False, lambda: None),
+        staged(FileUpload(url)),
         pytest.raises(DestinationError, match="is writing this destination") as caught,
     ):
         ckpt_surgery.apply(None, saved(tmp_path, 1), dst=url)

@@ -164,7 +164,7 @@ def test_a_store_that_stops_in_the_middle(
     else:
         assert "commit" in told
         assert f"out/{COMMIT_FILE}" not in found or overwrite
-    monkeypatch.setattr("ckpt_surgery.engine.staging.object_lock.has_ended", lambda owner: True)
+    monkeypatch.setattr("ckpt_surgery.engine.staging.heartbeat.has_ended", lambda owner: True)
     ckpt_surgery.apply(None, source, dst=url, overwrite=True)
     assert not ckpt_surgery.diff(source, url, values=True).different
     assert not [name for name in objects(s3_bucket) if "ckpt-surgery/" in name or "lock" in name]

@@ -9,7 +9,8 @@ import pytest
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.engine import journal as journals
-from ckpt_surgery.engine.journal import FileLines, Finished, Journal, read_journal
+from ckpt_surgery.engine.journal import Finished, Journal, read_journal
+from ckpt_surgery.engine.staging.lines import FileLines
 from ckpt_surgery.engine.tasks import Task
 
 

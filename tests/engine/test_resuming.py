@@ -12,8 +12,8 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import DataError, Interrupted
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.engine import journal as journals
-from ckpt_surgery.engine.journal import FileLines
 from ckpt_surgery.engine.signals import interruptible
+from ckpt_surgery.engine.staging.lines import FileLines
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import run
 from ckpt_surgery.formats import registry as formats

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.engine.staging.local import staged
 from tests.faults.calls import Fault
 from tests.faults.runs import Run, Runner
 from tests.faults.scenarios import Bench, check_message
 from tests.support.directories import files_of
+from tests.support.generations import staged
 
 
 def told(run: Run) -> str:

@@ -32,7 +32,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 def note(url: str, state: str, marker: str = COMMIT_FILE) -> None:
     """Put the journal of a run there."""
     store, name = store_of(url)
-    documents = [["_METADATA", ""], [marker, ""]]
+    documents = {"_METADATA": "", marker: ""}
     store.put(f"{name}/{JOURNAL}", json.dumps({"state": state, "documents": documents}).encode())
 
 

@@ -1,10 +1,16 @@
 """Tiny checkpoints that say which generation they are, and what a destination holds of them."""
 
-import json
 import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
-from ckpt_surgery.engine.staging import local, owners
+from ckpt_surgery.engine.staging import owners, stage
+from ckpt_surgery.engine.staging.checks import state_of
+from ckpt_surgery.engine.staging.local import DiskStage
+from ckpt_surgery.planner.plan import Replacement
+from ckpt_surgery.storage.failures import storage_errors
 
 OLD, NEW = "old", "new"
 LINES = 3
@@ -37,12 +43,25 @@ def found(destination: Path) -> str | None:
     return generation
 
 
+def staged(
+    destination: Path,
+    one_file: bool = False,
+    identity: Mapping[str, str] = stage.ANY,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> AbstractContextManager[DiskStage]:
+    """A run's stage. With `overwrite`, what is there when this is called may be replaced."""
+    with storage_errors(destination):
+        replaces = Replacement(str(destination), state_of(destination) or "") if overwrite else None
+    return stage.staged(DiskStage(destination, one_file, identity, replaces), resume)
+
+
 def put(
     destination: Path, generation: str, overwrite: bool = False, one_file: bool = False
 ) -> tuple[str, ...]:
-    with local.staged(destination, one_file) as staging:
-        (fill_file if one_file else fill)(staging.product, generation)
-        local.publish(staging, overwrite)
+    with staged(destination, one_file, overwrite=overwrite) as staging:
+        (fill_file if one_file else fill)(staging.output, generation)
+        staging.publish()
     return staging.notices
 
 
@@ -55,8 +74,8 @@ def write_lock(destination: Path, silent: float = 0, **changes: object) -> None:
 
     `silent`: seconds since the last sign of life.
     """
-    owner = owners.to_json(owners.this_process("0" * 16))
-    lock_of(destination).write_text(json.dumps(owner | changes))
+    owner = replace(owners.this_process("0" * 16), **changes)  # type: ignore[arg-type]
+    lock_of(destination).write_bytes(owners.note_bytes(owners.Note(owner)))
     age(lock_of(destination), silent)
 
 

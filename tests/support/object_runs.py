@@ -1,10 +1,12 @@
 """Runs without an engine that write a checkpoint to a store, and stores that fail while they do."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
-from ckpt_surgery.engine.staging.objects import ObjectStaging, object_staged, publish
+from ckpt_surgery.engine.staging import stage
+from ckpt_surgery.engine.staging.objects import Replacing, StoreStage
 from ckpt_surgery.storage.store import Buffer, Condition, Only, Stat
 from ckpt_surgery.storage.stores import store_of
 from tests.support.key_value import KeyValueStore
@@ -57,9 +59,25 @@ class Dying(KeyValueStore):
             self._step(lambda name=name: super(Dying, self).delete([name]))
 
 
-def write(staging: ObjectStaging, value: str, data: int = 2) -> None:
+def unchecked() -> None:
+    """No check of what is replaced."""
+
+
+def staged(
+    url: str,
+    identity: Mapping[str, str] = IDENTITY,
+    resume: bool = False,
+    overwrite: bool = False,
+    check: Callable[[], None] = unchecked,
+    adopted: Collection[str] = (),
+) -> AbstractContextManager[StoreStage]:
+    """A run's stage."""
+    return stage.staged(StoreStage(url, identity, Replacing(overwrite, check), adopted), resume)
+
+
+def write(staging: StoreStage, value: str, data: int = 2) -> None:
     """Write what a sink would: data, and then the documents that name it."""
-    draft = store_of(staging.draft_url)[0]
+    draft = store_of(staging.work)[0]
     names = [f"d/{value}{number}" for number in range(data)]
     for name in [*names, "shared/0"]:
         if draft.stat(name) is None:
@@ -71,11 +89,11 @@ def write(staging: ObjectStaging, value: str, data: int = 2) -> None:
     draft.put(f"d/node-{value}", value.encode())
 
 
-def run(url: str, value: str, **options: Any) -> ObjectStaging:
-    """A whole run; returns its staging."""
-    with object_staged(url, IDENTITY, **options) as staging:
+def run(url: str, value: str, **options: Any) -> StoreStage:
+    """A whole run; returns its stage."""
+    with staged(url, **options) as staging:
         write(staging, value)
-        publish(staging)
+        staging.publish()
     return staging
 
 

@@ -8,8 +8,6 @@ import contextlib
 import enum
 import os
 import re
-import secrets
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,10 +15,9 @@ from pathlib import Path
 from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import lock_of
-from ckpt_surgery.engine.staging.heartbeat import Life, Sign, beating, judge, read, remove_file
-from ckpt_surgery.engine.staging.leftovers import Leftover
-from ckpt_surgery.engine.staging.locks import acquire, last_sign, release, who
-from ckpt_surgery.engine.staging.owners import Owner, this_process
+from ckpt_surgery.engine.staging.heartbeat import Sign, last_sign, locked, who
+from ckpt_surgery.engine.staging.leftovers import Leftover, named
+from ckpt_surgery.engine.staging.locks import FileLock, read_sign, remove_file
 from ckpt_surgery.engine.staging.publishing import ASIDE
 from ckpt_surgery.storage.paths import exists
 from ckpt_surgery.storage.record_files import beside
@@ -76,10 +73,11 @@ def list_remainders(destination: Path) -> list[Remainder]:
     """Everything that runs left beside a destination. Raises OSError."""
     if not destination.parent.is_dir():
         return []
-    lock = lock_of(destination)
-    found = leftovers.leftovers(destination, lock, "")
+    lock = FileLock(lock_of(destination))
+    sign = lock.read()
+    alive = sign is not None and not lock.judge(sign).ended
     return [
-        *(_of_directory(one, destination) for one in found),
+        *(_of_directory(leftover, destination, alive) for leftover in leftovers.leftovers(destination)),
         *_locks(destination, lock),
         *_parts(destination),
     ]
@@ -91,24 +89,22 @@ def remove_remainders(destination: Path) -> list[Remainder]:
     Raises OSError where something cannot be removed.
     """
     listed = list_remainders(destination)
-    lock = lock_of(destination)
-    if not any(one.state is State.DEAD for one in listed) or _is_foreign_lock(lock):
+    lock = FileLock(lock_of(destination))
+    if not any(one.state is State.DEAD for one in listed) or _is_foreign(lock_of(destination), lock.read()):
         return listed
-    owner = this_process(secrets.token_hex(8))
-    try:
-        taken = acquire(lock, owner)
-    except DestinationError:  # a run has begun meanwhile
-        return [replace(one, state=_STILL[one.state]) for one in listed]
-    try:
-        with beating((lock,), owner.run):
-            found = leftovers.leftovers(destination, lock, taken.ended)
-            leftovers.put_back([one for one in found if _foreign(one, destination) is None], destination)
-            _remove(found, destination)
-            for one in listed:
-                if one.state is State.DEAD and one.path != lock:
-                    _remove_lock(one.path, owner)
-    finally:
-        release(lock, owner)
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(locked(lock))
+        except DestinationError:  # a run has begun meanwhile
+            return [replace(one, state=_STILL[one.state]) for one in listed]
+        found = leftovers.leftovers(destination)
+        leftovers.put_back([one for one in found if _foreign(one, destination) is None], destination)
+        for leftover in found:
+            if _of_directory(leftover, destination, alive=False).state is State.DEAD:
+                leftovers.discard(leftover.directory, destination)
+        for one in listed:
+            if one.state is State.DEAD and one.path != lock_of(destination):
+                _remove_lock(one.path)
     return [replace(one, removed=one.state is State.DEAD and not exists(one.path)) for one in listed]
 
 
@@ -116,29 +112,23 @@ _STILL = {State.DEAD: State.LIVE, State.LIVE: State.LIVE, State.KEPT: State.KEPT
 """What things are beside a destination whose lock a run has taken."""
 
 
-def _remove_lock(path: Path, owner: Owner) -> None:
+def _remove_lock(path: Path) -> None:
     """Remove a lock of parts by taking it over, or a file that was to become a lock."""
     if path.name.endswith(".lock"):
-        with contextlib.suppress(DestinationError):  # a run has taken it meanwhile
-            acquire(path, owner)
-            release(path, owner)
+        with contextlib.suppress(DestinationError), locked(FileLock(path)):  # a run has taken it meanwhile
+            pass
     elif _PROBE.search(path.name):
         remove_file(path)
-
-
-def _remove(found: list[Leftover], destination: Path) -> None:
-    for one in found:
-        if _of_directory(one, destination).state is State.DEAD:
-            leftovers.remove(one.directory)
 
 
 # --- temporary directories --------------------------------------------------------------------------------
 
 
-def _of_directory(one: Leftover, destination: Path) -> Remainder:
-    nbytes = _size(one.directory)
-    if not one.life.ended:
-        return Remainder(one.directory, State.LIVE, nbytes, _whose(one.sign, one.life))
+def _of_directory(one: Leftover, destination: Path, alive: bool) -> Remainder:
+    """`alive`: whether a living run holds the destination's lock."""
+    nbytes, whose = _size(one.directory), f"of {who(one.note.owner)}"
+    if alive:
+        return Remainder(one.directory, State.LIVE, nbytes, whose)
     foreign = _foreign(one, destination)
     if foreign is not None:
         return Remainder(one.directory, State.KEPT, nbytes, foreign)
@@ -146,7 +136,7 @@ def _of_directory(one: Leftover, destination: Path) -> Remainder:
     if aside and exists(destination) and not one.published:
         why = f"holds, as `{ASIDE}`, a checkpoint that a run moved aside; something else is in its place now"
         return Remainder(one.directory, State.KEPT, nbytes, why)
-    notes = [_whose(one.sign, one.life)]
+    notes = [whose]
     if aside and not exists(destination):
         notes.append(f"its `{ASIDE}` is the checkpoint that was at the destination, which is put back")
     if one.resumable:
@@ -163,7 +153,7 @@ def _foreign(one: Leftover, destination: Path) -> str | None:
     ]
     if others:
         return f"holds `{others[0]}`, which no run put there"
-    if one.sign.owner is None and any(name not in (leftovers.RUN, f"{leftovers.RUN}.new") for name in names):
+    if one.note.owner is None and any(name not in (leftovers.RUN, f"{leftovers.RUN}.new") for name in names):
         return f"has no {leftovers.RUN} that names a run"
     return None
 
@@ -171,51 +161,36 @@ def _foreign(one: Leftover, destination: Path) -> str | None:
 # --- locks and parts --------------------------------------------------------------------------------------
 
 
-def _locks(destination: Path, lock: Path) -> Iterator[Remainder]:
+def _locks(destination: Path, lock: FileLock) -> Iterator[Remainder]:
     parts_lock = destination.with_name(f".{destination.name}.ckpt-surgery-parts.lock")
-    for path in (lock, parts_lock, *sorted(_beside(destination, "lock-[0-9a-f]{8}"))):
-        sign = read(path)
+    for path in (lock_of(destination), parts_lock, *sorted(named(destination, "lock-[0-9a-f]{8}"))):
+        sign = read_sign(path)
         if sign is None:
             continue
-        if _is_foreign(sign):
-            yield Remainder(path, State.KEPT, sign.found.st_size, "is not a lock of a run")
+        nbytes = os.lstat(path).st_size
+        if _is_foreign(path, sign):
+            yield Remainder(path, State.KEPT, nbytes, "is not a lock of a run")
             continue
-        life = judge(sign, lock)
+        life = lock.judge(sign)
         state = State.DEAD if life.ended else State.LIVE
-        yield Remainder(path, state, sign.found.st_size, _whose(sign, life))
+        yield Remainder(path, state, nbytes, f"of {who(sign.owner)}, {last_sign(life)}")
 
 
-def _is_foreign_lock(lock: Path) -> bool:
-    sign = read(lock)
-    return sign is not None and _is_foreign(sign)
-
-
-def _is_foreign(sign: Sign) -> bool:
+def _is_foreign(path: Path, sign: Sign | None) -> bool:
     """Whether a file is neither empty nor names a run."""
-    regular = stat.S_ISREG(sign.found.st_mode)
-    return not regular or (sign.owner is None and sign.found.st_size > 0)
+    return sign is not None and sign.owner is None and (not path.is_file() or path.stat().st_size > 0)
 
 
 def _parts(destination: Path) -> Iterator[Remainder]:
     """The parts of shards, which wait for other shards and for `commit`, whoever runs now."""
-    for path in sorted(_beside(destination, "parts(?:-[0-9a-f]{16})?")):
+    for path in sorted(named(destination, "parts(?:-[0-9a-f]{16})?")):
         why = "parts that shards have written; `commit` publishes them"
         if not path.name.endswith("-parts"):
             why = "a directory of parts that a shard was making or removing"
         yield Remainder(path, State.KEPT, _size(path), why)
 
 
-def _beside(destination: Path, ending: str) -> Iterator[Path]:
-    pattern = re.compile(re.escape(f".{destination.name}.ckpt-surgery-") + ending)
-    with os.scandir(destination.parent) as entries:
-        yield from [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
-
-
-# --- texts and sizes --------------------------------------------------------------------------------------
-
-
-def _whose(sign: Sign, life: Life) -> str:
-    return f"of {who(sign.owner)}, {last_sign(life)}" if sign.found.st_mtime else f"of {who(sign.owner)}"
+# --- sizes ------------------------------------------------------------------------------------------------
 
 
 def _size(path: Path) -> int:

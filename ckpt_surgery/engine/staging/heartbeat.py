@@ -1,78 +1,44 @@
-"""Signs of life: a run renews the times of its files, and others see by them that it has not ended.
+"""Locks beside a destination: each names its run, which renews it as long as it lives.
 
-The rule: a run has ended at once where its process has, if that can be known (`owners.has_ended`), and
-otherwise where it has given no sign of life for `LIMIT` seconds. Ages are differences of times that the
-destination's file system gave, so that the clocks of two machines are never compared. A run that ends by
-itself but leaves files sets their time to 0.
+A run has ended at once where its process has, if that can be known (`owners.has_ended`), and otherwise where
+its lock was not renewed for `limit` seconds. Ages are differences of times that the file system or the store
+of the destination gave, so that the clocks of two machines are never compared.
+
+Who holds the lock owns the neighbourhood: whatever other runs keep beside the destination can be resumed or
+removed, for each run confirms its lock before it publishes.
 """
 
 import contextlib
-import os
 import secrets
-import stat
 import threading
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from typing import ClassVar
 
-from ckpt_surgery.engine.staging.owners import Owner, from_json, has_ended, parsed
+from ckpt_surgery.core.errors import DestinationError, SurgeryError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.signals import deferred
+from ckpt_surgery.engine.staging.owners import Owner, has_ended, this_process
 
-INTERVAL = 10.0
-"""Seconds between two signs of life."""
-LIMIT = 120.0
-"""Seconds without a sign of life after which a run counts as ended."""
-_MOST_BYTES = 1 << 16
-"""Limit on the bytes that are read of a file that describes a run."""
+TRIES = 10
+"""Attempts at a contended lock."""
 _LONGEST_JOIN = 1.0
-"""Seconds to wait for the thread at the end: it may hang in a network file system."""
+"""Seconds to wait for the thread at the end: it may hang in a network file system, or wait for a store."""
 
 
 @dataclass(frozen=True)
 class Sign:
-    """What a file tells of the run that made it."""
+    """A lock as it was read."""
 
     owner: Owner | None
-    """The run; None where the file does not tell, as after a power cut."""
-    document: object
-    """The whole JSON in the file; None where it is none."""
-    found: os.stat_result
-    """Time and identity of the file when it was read."""
-
-
-def read(file: Path, own: bool = False) -> Sign | None:
-    """What a file tells of its run; None where there is no such file. Raises OSError.
-
-    The JSON in the file is the owner, or has it as its member `owner`. A file of another run that may not be
-    read has a time at least; `own` says that it should be this run's.
-    """
-    try:
-        with _opened(file) as handle:
-            return _sign(handle)
-    except FileNotFoundError:
-        return None
-    except PermissionError:
-        if own:
-            raise
-        return Sign(None, None, os.lstat(file))
-
-
-@contextlib.contextmanager
-def _opened(file: Path) -> Iterator[int]:
-    handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
-
-
-def _sign(handle: int) -> Sign:
-    found = os.fstat(handle)
-    document = parsed(os.read(handle, _MOST_BYTES)) if stat.S_ISREG(found.st_mode) else None
-    nested = document.get("owner") if isinstance(document, dict) else None
-    return Sign(from_json(nested) or from_json(document), document, found)
-
-
-# --- judging --------------------------------------------------------------------------------------
+    """None where the lock does not tell."""
+    modified: float
+    """When it was renewed, in seconds since the epoch, by the clock of its file system or store."""
+    version: Hashable
+    """Another one after each renewal."""
+    number: int = 0
+    """Number of the sign of life, where locks have one."""
 
 
 @dataclass(frozen=True)
@@ -85,63 +51,160 @@ class Life:
     age: float
     """Seconds since the last sign of life."""
 
-    @property
-    def left(self) -> float:
-        """Seconds until it counts as ended if it gives no sign of life."""
-        return max(0.0, LIMIT - self.age)
+
+class Lock(ABC):
+    """A lock of one run, taken or not. Where the file system fails, methods raise OSError; the store raises
+    StorageError."""
+
+    interval: ClassVar[float]
+    """Seconds between two signs of life."""
+    limit: ClassVar[float]
+    """Seconds without a sign of life after which a run counts as ended."""
+    lost = False
+    """Whether another run is known to have taken it."""
+
+    def __init__(self, place: str, owner: Owner | None = None):
+        """`place`: the lock's path or URL. `owner`: None for a new run of this process."""
+        self.place = place
+        self.owner = owner or this_process(secrets.token_hex(8))
+
+    def acquire(self) -> tuple[str, ...]:
+        """Create the lock, or take over the lock of a dead run; a sentence for the user where it did.
+
+        Raises DestinationError where a run is alive.
+        """
+        for _ in range(TRIES):
+            if self._create():
+                return ()
+            sign = self.read()
+            if sign is None:  # its run has just ended
+                continue
+            if sign.owner == self.owner:
+                # The answer to the request that created it was lost, as networks can lose one.
+                self._adopt(sign)
+                return ()
+            self._check_ended(sign)
+            if self._replace(sign):
+                return (self._took_over(sign),)
+        raise self._contended()
+
+    def check(self) -> None:
+        """Raise DestinationError where `acquire` would; change nothing."""
+        sign = self.read()
+        if sign is not None:
+            self._check_ended(sign)
+
+    def judge(self, sign: Sign) -> Life:
+        """Whether the run that made a lock has ended."""
+        ended = None if sign.owner is None else has_ended(sign.owner)
+        age = max(0.0, self._now() - sign.modified)
+        return Life(age > self.limit if ended is None else ended, ended is not None, age)
+
+    def release(self) -> None:
+        """Remove the lock if it is this run's."""
+        sign = self.read()
+        if sign is not None and self._is_own(sign):
+            self._remove()
+
+    @abstractmethod
+    def read(self) -> Sign | None:
+        """The lock as it is now; None where there is none."""
+
+    @abstractmethod
+    def renew(self) -> None:
+        """Give a sign of life."""
+
+    @abstractmethod
+    def confirm(self) -> None:
+        """Make sure, right before publication, that the lock is this run's; one that is gone is made again.
+
+        Raises DestinationError where another run has it.
+        """
+
+    @abstractmethod
+    def _create(self) -> bool:
+        """Create the lock; False where there is one."""
+
+    @abstractmethod
+    def _replace(self, sign: Sign) -> bool:
+        """Put this run's lock in place of a dead run's; False where that has changed meanwhile."""
+
+    @abstractmethod
+    def _adopt(self, sign: Sign) -> None:
+        """Take a lock for this run's that names it, although its request seemed to fail."""
+
+    @abstractmethod
+    def _remove(self) -> None:
+        """Remove this run's lock."""
+
+    @abstractmethod
+    def _now(self) -> float:
+        """The present, by the clock of the lock's file system or store."""
+
+    def _is_own(self, sign: Sign) -> bool:
+        return sign.owner is not None and sign.owner.run == self.owner.run
+
+    # --- messages -----------------------------------------------------------------------------------------
+
+    def _check_ended(self, sign: Sign) -> None:
+        life = self.judge(sign)
+        if life.ended:
+            return
+        hint = "Wait until it is done. If you are sure that it has ended, remove the lock file."
+        if not life.known:
+            hint = (
+                "Wait until it is done. If it has ended, which cannot be seen from here, its lock will be "
+                f"taken over {max(0.0, self.limit - life.age):.0f} s from now; if you are sure of it, remove "
+                "the lock file."
+            )
+        raise DestinationError(
+            f"{shown(self.place)}: {who(sign.owner)} is writing this destination ({last_sign(life)})",
+            hint=hint,
+        )
+
+    def _took_over(self, sign: Sign) -> str:
+        if sign.owner is None:
+            return f"took over {shown(self.place)}, which does not tell whose it is"
+        return f"took over the lock of {who(sign.owner)}, which has ended without finishing"
+
+    def _taken(self, owner: Owner | None) -> DestinationError:
+        return DestinationError(
+            f"{shown(self.place)}: {who(owner)} has taken over this destination during this run",
+            hint=f"Nothing was published. A run counts as dead after {self.limit:.0f} s without a sign of "
+            "life, or when its lock was removed.",
+        )
+
+    def _contended(self) -> DestinationError:
+        return DestinationError(
+            f"{shown(self.place)}: other runs are just taking this lock", hint="Try again."
+        )
 
 
-def judge(sign: Sign, lock: Path) -> Life:
-    """Whether the run has ended that made a file beside the lock, or in a directory there. Raises OSError."""
-    if sign.found.st_mtime == 0:
-        return Life(ended=True, known=True, age=LIMIT)
-    ended = None if sign.owner is None else has_ended(sign.owner)
-    age = max(0.0, _now(lock) - sign.found.st_mtime)
-    return Life(age > LIMIT if ended is None else ended, ended is not None, age)
+def who(owner: Owner | None) -> str:
+    """The run in messages."""
+    return "another run" if owner is None else shown(str(owner))
 
 
-def _now(lock: Path) -> float:
-    """The time by the clock of the lock's file system: that of a file which is made for this."""
-    probe = new_beside(lock)
-    handle = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-    try:
-        os.utime(handle)
-        return os.fstat(handle).st_mtime
-    finally:
-        os.close(handle)
-        remove_file(probe)
-
-
-def new_beside(lock: Path) -> Path:
-    """A new name for a short-lived file, which any run that holds the lock may remove."""
-    return lock.with_name(f"{lock.name}-{secrets.token_hex(4)}")
-
-
-def remove_file(file: Path) -> None:
-    """Remove a file that another run may have removed. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(file)
-
-
-# --- giving signs ---------------------------------------------------------------------------------
+def last_sign(life: Life) -> str:
+    """When a run has given its last sign of life."""
+    return f"last sign of life {life.age:.0f} s ago"
 
 
 @contextlib.contextmanager
-def beating(files: Sequence[Path], run: str) -> Iterator[None]:
-    """Within this context, a thread renews the times of those of the files that name the run.
+def kept_alive(renew: Callable[[], None], interval: float) -> Iterator[None]:
+    """Within this context, a thread calls `renew` again and again, `interval` seconds apart.
 
-    A file that is missing, or cannot be renewed, is no error: before publication, the run looks whether the
-    destination is still its own.
+    A lock that is missing, or that cannot be renewed for a while, is no error: it is confirmed before
+    publication.
     """
     over = threading.Event()
 
-    def beat() -> None:
-        while not over.wait(INTERVAL):
-            for file in files:
-                with contextlib.suppress(OSError):
-                    renew(file, run)
+    def repeat() -> None:
+        while not over.wait(interval):
+            with contextlib.suppress(OSError, SurgeryError):
+                renew()
 
-    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread = threading.Thread(target=repeat, name="heartbeat", daemon=True)
     thread.start()
     try:
         yield
@@ -150,18 +213,17 @@ def beating(files: Sequence[Path], run: str) -> Iterator[None]:
         thread.join(_LONGEST_JOIN)
 
 
-def renew(file: Path, run: str) -> None:
-    """Set the file's time to the present if it names this run. Raises OSError.
-
-    The handle stands between reading and renewing, so that the file of another run that has replaced it
-    meanwhile is not renewed. No space is needed, also where the disk is full.
-    """
-    with _opened(file) as handle:
-        owner = _sign(handle).owner
-        if owner is not None and owner.run == run:
-            os.utime(handle)
-
-
-def say_ended(path: Path) -> None:
-    """Tell others that the run which made this file or directory has ended. Raises OSError."""
-    os.utime(path, (0, 0))
+@contextlib.contextmanager
+def locked(lock: Lock) -> Iterator[tuple[str, ...]]:
+    """Hold a lock within this context; gives what `acquire` returns. Raises what `acquire` raises."""
+    held = False
+    try:
+        with deferred():
+            notices = lock.acquire()
+            held = True
+        with kept_alive(lock.renew, lock.interval):
+            yield notices
+    finally:
+        if held:
+            with contextlib.suppress(OSError, SurgeryError):  # the next run takes it over
+                lock.release()

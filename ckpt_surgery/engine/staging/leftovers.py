@@ -1,29 +1,31 @@
-"""Temporary directories beside a destination: what is in them, whose they are, and what becomes of them.
+"""Temporary directories beside a destination: what is in them, and what becomes of those of other runs.
 
 A temporary directory `.NAME.ckpt-surgery-RUNID` holds
-- `run.json`: whose it is, and what the run does; renewed like the lock;
+- `run.json`: whose it is, and what the run does;
 - `journal-*.jsonl`: which tasks are done;
 - `result/`: what the sink writes, and after an exchange of names the old checkpoint;
 - `old`: the old checkpoint during an exchange, on file systems that cannot exchange in one step;
 - `publishing-INODE`: an empty file that names the product, from shortly before its publication on.
+
+The run that holds the destination's lock owns all of them. It first renames those of other runs, so that one
+that still lives finds nothing at its own name, and neither writes there nor publishes.
 """
 
 import contextlib
-import json
 import os
 import re
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpt_surgery.core.errors import DestinationError, PlanError
+from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.file_states import changes_between
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.staging.heartbeat import Life, Sign, judge, read, remove_file, say_ended
-from ckpt_surgery.engine.staging.locks import last_sign, who
-from ckpt_surgery.engine.staging.owners import Owner, to_json
+from ckpt_surgery.engine.staging.locks import read_note, remove_file
+from ckpt_surgery.engine.staging.owners import Note, Owner, note_bytes
 from ckpt_surgery.engine.staging.publishing import ASIDE
 from ckpt_surgery.engine.staging.syncing import sync_file
 from ckpt_surgery.storage.paths import exists, path_text
@@ -53,17 +55,10 @@ def _describe(directory: Path, owner: Owner, identity: Mapping[str, str]) -> Non
     """Write whose the directory is, in one step and durably: a run after a power cut has to know it."""
     written = directory / f"{RUN}.new"
     remove_file(written)
-    document = {"owner": to_json(owner), "identity": dict(identity)}
-    with open(written, "x", encoding="ascii") as file:
-        file.write(json.dumps(document))
+    with open(written, "xb") as file:
+        file.write(note_bytes(Note(owner, dict(identity))))
     sync_file(written)
     os.rename(written, directory / RUN)
-
-
-def is_own(directory: Path, run: str) -> bool:
-    """Whether the directory is there, and no other run has taken it over. Raises OSError."""
-    sign = read(directory / RUN)
-    return exists(directory) and (sign is None or sign.owner is None or sign.owner.run == run)
 
 
 def announce(directory: Path, product: os.stat_result) -> None:
@@ -107,12 +102,6 @@ def _remove_tree(directory: Path) -> None:
         shutil.rmtree(directory)
 
 
-def give_up(directory: Path) -> None:
-    """Leave a temporary directory to later runs: its run has ended, even if its process goes on."""
-    with contextlib.suppress(OSError):
-        say_ended(directory / RUN if exists(directory / RUN) else directory)
-
-
 # --- others' --------------------------------------------------------------------------------------
 
 
@@ -121,53 +110,42 @@ class Leftover:
     """A temporary directory of another run."""
 
     directory: Path
-    sign: Sign
-    """Who made it, by its run.json; without one, its own time."""
-    life: Life
+    note: Note
+    """Who made it and what its run does, by its run.json."""
+    described: int
+    """When run.json was written, in nanoseconds; without one, the time of the directory."""
     journals: tuple[Path, ...]
     published: bool
     """Whether what was written there is at the destination."""
 
     @property
     def resumable(self) -> bool:
-        """Whether its run has ended and has left finished tasks."""
-        return self.life.ended and bool(self.journals) and not self.published
-
-    @property
-    def identity(self) -> Mapping[str, object]:
-        """What its run does; empty where that cannot be read."""
-        document = self.sign.document
-        identity = document.get("identity") if isinstance(document, dict) else None
-        return identity if isinstance(identity, dict) else {}
+        """Whether it has finished tasks that are not published."""
+        return bool(self.journals) and not self.published
 
 
-def leftovers(destination: Path, lock: Path, ended: str) -> list[Leftover]:
-    """All temporary directories of a destination, the one with the latest sign of life first.
-
-    `ended` names a run that is known to have ended. Raises OSError.
-    """
-    found = (_examined(path, destination, lock, ended) for path in _named(destination, _RUN_ID))
-    return sorted(filter(None, found), key=lambda one: one.sign.found.st_ctime_ns, reverse=True)
+def leftovers(destination: Path) -> list[Leftover]:
+    """All temporary directories of a destination, the newest first. Raises OSError."""
+    found = (_examined(path, destination) for path in named(destination, _RUN_ID))
+    return sorted(filter(None, found), key=lambda leftover: leftover.described, reverse=True)
 
 
-def _named(destination: Path, ending: str) -> Iterator[Path]:
+def named(destination: Path, ending: str) -> Iterator[Path]:
+    """What lies beside a destination under a name of runs with this ending, a pattern. Raises OSError."""
     pattern = re.compile(re.escape(f".{destination.name}.ckpt-surgery-") + ending)
     with os.scandir(destination.parent) as entries:
         yield from [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
 
 
-def _examined(directory: Path, destination: Path, lock: Path, ended: str) -> Leftover | None:
+def _examined(directory: Path, destination: Path) -> Leftover | None:
     """None for what is no directory, or has just been removed."""
     try:
-        own = os.lstat(directory)
-        if not stat.S_ISDIR(own.st_mode):
+        if not stat.S_ISDIR(os.lstat(directory).st_mode):
             return None
-        sign = read(directory / RUN) or Sign(None, None, own)
-        known = directory.name.endswith(ended) if ended else False
-        life = Life(True, True, 0) if known else judge(sign, lock)
-        return Leftover(
-            directory, sign, life, tuple(journals(directory)), is_published(directory, destination)
-        )
+        run = directory / RUN
+        described = os.lstat(run if exists(run) else directory).st_ctime_ns
+        done = tuple(journals(directory))
+        return Leftover(directory, read_note(run), described, done, is_published(directory, destination))
     except FileNotFoundError:
         return None
 
@@ -183,40 +161,47 @@ def moved_aside(destination: Path) -> Path | None:
     """The old checkpoint that a run has moved aside, and not put back. Raises OSError."""
     if not destination.parent.is_dir():
         return None
-    asides = (directory / ASIDE for directory in _named(destination, _RUN_ID))
+    asides = (directory / ASIDE for directory in named(destination, _RUN_ID))
     return next(filter(exists, asides), None)
 
 
 def put_back(found: list[Leftover], destination: Path) -> list[str]:
-    """Put back the old checkpoint where a dead run has moved it aside and nothing is at the destination.
+    """Put back the old checkpoint where a run has moved it aside and nothing is at the destination.
 
     Returns a sentence for the user. Raises OSError.
     """
     for leftover in found:
         aside = leftover.directory / ASIDE
-        if leftover.life.ended and exists(aside) and not exists(destination):
+        if exists(aside) and not exists(destination):
             os.rename(aside, destination)
             return [f"put {path_text(destination)} back, which a run had moved aside before it ended"]
     return []
 
 
 def clear(found: list[Leftover], destination: Path) -> list[str]:
-    """Remove what dead runs left. Returns a sentence for each thing that was removed, or was not."""
-    for path in _named(destination, "lock-[0-9a-f]{8}"):
+    """Remove what other runs left. Returns a sentence for each thing that was removed, or was not."""
+    for path in named(destination, "lock-[0-9a-f]{8}"):
         with contextlib.suppress(OSError):
             remove_file(path)
-    return [_cleared(leftover) for leftover in found]
+    return [_cleared(leftover.directory, destination) for leftover in found]
 
 
-def _cleared(leftover: Leftover) -> str:
-    path = path_text(leftover.directory)
-    if not leftover.life.ended:
-        return f"left {path}, where {who(leftover.sign.owner)} may be writing ({last_sign(leftover.life)})"
+def _cleared(directory: Path, destination: Path) -> str:
     try:
-        remove(leftover.directory)
+        discard(directory, destination)
     except OSError as error:
-        return f"could not remove {path}, which an unfinished run left behind ({error.strerror or error})"
-    return f"removed {path}, which an unfinished run left behind"
+        return (
+            f"could not remove {path_text(directory)}, which an unfinished run left behind "
+            f"({error.strerror or error})"
+        )
+    return f"removed {path_text(directory)}, which an unfinished run left behind"
+
+
+def discard(directory: Path, destination: Path) -> None:
+    """Remove another run's temporary directory, under a new name. Raises OSError."""
+    renamed = directory_of(destination, secrets.token_hex(8))
+    os.rename(directory, renamed)
+    remove(renamed)
 
 
 # --- resuming -------------------------------------------------------------------------------------
@@ -227,29 +212,15 @@ _AGAIN = "Without `resume=True`, the run removes it and starts from the beginnin
 def to_resume(found: list[Leftover], identity: Mapping[str, str]) -> Leftover | None:
     """The directory to go on with; None where there is none.
 
-    Raises PlanError where its run did something else, DestinationError where its run may be alive.
+    Raises PlanError where its run did something else.
     """
-    for leftover in found:
-        if leftover.resumable:
-            _check_same(leftover, identity)
-            return leftover
-    for leftover in found:
-        if not leftover.life.ended and leftover.journals:
-            raise DestinationError(
-                f"{path_text(leftover.directory)}: {who(leftover.sign.owner)} may be writing there "
-                f"({last_sign(leftover.life)})",
-                hint="Wait until it is done."
-                if leftover.life.known
-                else f"If it has ended, it can be resumed {leftover.life.left:.0f} s from now.",
-            )
-    return None
-
-
-def _check_same(leftover: Leftover, identity: Mapping[str, str]) -> None:
-    before, where = leftover.identity, path_text(leftover.directory)
-    if not before and identity:
-        raise PlanError(f"{where} cannot be resumed: its {RUN} cannot be read", hint=_AGAIN)
-    check_identity(where, before, identity)
+    leftover = next((leftover for leftover in found if leftover.resumable), None)
+    if leftover is not None:
+        before, where = leftover.note.identity, path_text(leftover.directory)
+        if not before and identity:
+            raise PlanError(f"{where} cannot be resumed: its {RUN} cannot be read", hint=_AGAIN)
+        check_identity(where, before, identity)
+    return leftover
 
 
 def check_identity(where: str, before: Mapping[str, object], identity: Mapping[str, str]) -> None:
@@ -274,8 +245,7 @@ def _reason(name: str, before: object, now: object) -> str:
 def take_over(leftover: Leftover, directory: Path, owner: Owner, identity: Mapping[str, str]) -> None:
     """Make a dead run's directory this run's own, under this run's name. Raises OSError.
 
-    The new name keeps a run away that was only suspended: it finds nothing at its own. Until the directory
-    names this run, another one sees the dead run in it, and can resume it.
+    Until it is described anew, another run sees the dead run in it, and can resume it.
     """
     os.rename(leftover.directory, directory)
     _describe(directory, owner, identity)

@@ -1,165 +1,218 @@
-"""Locks that name their run: a file beside the destination that its run renews, see `heartbeat`.
+"""Locks on a file system: a file beside the destination, whose time its run renews.
 
-They hold across machines and containers. Nothing that a lock says proves by itself that its run has ended;
-see `owners.has_ended` for what does, and `heartbeat` for what counts where nothing can be proved.
+They hold across machines and containers. A file system has no compare-and-swap: a dead run's lock is renamed
+away, and looked at again, before another run creates its own.
 """
 
 import contextlib
 import errno
 import fcntl
-import json
 import os
+import secrets
+import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from ckpt_surgery.core.errors import DestinationError
-from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.staging.heartbeat import Life, Sign, judge, new_beside, read, remove_file
-from ckpt_surgery.engine.staging.owners import Owner, to_json
+from ckpt_surgery.engine.staging.heartbeat import TRIES, Lock, Sign
+from ckpt_surgery.engine.staging.owners import Note, Owner, note_bytes, parse_note
 from ckpt_surgery.engine.staging.renaming import UNSUPPORTED, rename_atomically
+from ckpt_surgery.storage.failures import storage_errors
 
 _GUARD_TRIES = 100
 """Attempts to get the guard of a directory that another run holds, a hundredth of a second apart."""
-_TRIES = 10
-"""Attempts to take a lock that other runs take and release at the same time."""
+_MOST_BYTES = 1 << 16
+"""Limit on the bytes that are read of a file that describes a run."""
 
 
-@dataclass(frozen=True)
-class Taken:
-    """How a lock was taken."""
+class FileLock(Lock):
+    """A lock file. It is whole at once, or not there."""
 
-    notices: tuple[str, ...] = ()
-    """A sentence for the user where it was a dead run's."""
-    ended: str = ""
-    """The dead run's name."""
+    interval = 10.0
+    limit = 120.0
 
+    def __init__(self, path: Path, owner: Owner | None = None):
+        super().__init__(os.fspath(path), owner)
+        self._path = path
 
-def acquire(lock: Path, owner: Owner) -> Taken:
-    """Create the lock, or take over the lock of a dead run. Raises DestinationError where a run is alive."""
-    taken = Taken()
-    with _guarded(lock.parent):
-        for _ in range(_TRIES):
-            if _create(lock, owner):
-                return taken
-            sign = read(lock)
-            if sign is None:  # its run has just ended
-                continue
-            if sign.owner == owner:
-                # The answer to the request that created it was lost, as network file systems can lose one.
-                return taken
-            life = judge(sign, lock)
-            if not life.ended:
-                raise _locked(lock, sign, life)
-            if _take_away(lock, sign):
-                taken = Taken((_took_over(lock, sign),), sign.owner.run if sign.owner else "")
-    raise DestinationError(f"{shown(str(lock))}: other runs are just taking this lock", hint="Try again.")
+    def acquire(self) -> tuple[str, ...]:
+        """As every lock, one run at a time. Raises DestinationError, StorageError."""
+        with storage_errors(self._path), _guarded(self._path.parent):
+            return super().acquire()
+
+    def read(self, own: bool = False) -> Sign | None:
+        """The lock as it is now; None where there is none. Raises OSError.
+
+        A file that may not be read has a time at least; `own` says that it should be this run's.
+        """
+        return read_sign(self._path, own)
+
+    def renew(self) -> None:
+        """Set the file's time to the present if it names this run. Raises OSError.
+
+        The handle stands between reading and renewing, so that the lock of another run that has replaced it
+        meanwhile is not renewed. No space is needed, also where the disk is full.
+        """
+        with _opened(self._path) as handle:
+            if self._is_own(_sign(handle)):
+                os.utime(handle)
+
+    def confirm(self) -> None:
+        """Make sure that the lock is this run's. Raises DestinationError, OSError."""
+        for _ in range(TRIES):
+            sign = self.read(own=True)
+            if sign is not None:
+                if self._is_own(sign):
+                    return
+                raise self._taken(sign.owner)
+            if self._create():
+                return
+        raise self._contended()
+
+    def _create(self) -> bool:
+        written = self._new_beside()
+        try:
+            _write(written, self.owner)
+            return self._name(written, self.owner)
+        except FileNotFoundError:  # another run has just tidied up
+            return False
+        finally:
+            remove_file(written)
+
+    def _name(self, written: Path, owner: Owner) -> bool:
+        """Give a file that names the owner the lock's name; False where that is taken. Raises OSError.
+
+        Only on file systems that have neither call nor hard links for it, a run that dies between creating
+        the lock and writing it leaves one that names nobody.
+        """
+        try:
+            rename_atomically(written, self._path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
+            try:
+                _write(self._path, owner)
+            except FileExistsError:
+                return False
+        return True
+
+    def _replace(self, sign: Sign) -> bool:
+        return self._take_away(sign) and self._create()
+
+    def _take_away(self, sign: Sign) -> bool:
+        """Remove a dead run's lock; False where it has changed meanwhile. Raises OSError.
+
+        It is moved first and looked at again: another run may have taken it over since it was read, and must
+        not lose it.
+        """
+        moved = self._new_beside()
+        try:
+            os.rename(self._path, moved)
+        except FileNotFoundError:
+            return False
+        try:
+            now = read_sign(moved)
+            same = now is not None and now.version == sign.version
+            if now is not None and now.owner is not None and not same:
+                self._name(moved, now.owner)
+            return same
+        finally:
+            remove_file(moved)
+
+    def _adopt(self, sign: Sign) -> None:
+        """Nothing is to be known of it."""
+
+    def _remove(self) -> None:
+        remove_file(self._path)
+
+    def _now(self) -> float:
+        """The time of a file that is made for this: on network file systems the server's clock counts."""
+        probe = self._new_beside()
+        handle = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        try:
+            os.utime(handle)
+            return os.fstat(handle).st_mtime
+        finally:
+            os.close(handle)
+            remove_file(probe)
+
+    def _new_beside(self) -> Path:
+        """A new name for a short-lived file, which any run that holds the lock may remove."""
+        return self._path.with_name(f"{self._path.name}-{secrets.token_hex(4)}")
 
 
 def check(lock: Path) -> None:
-    """Raise DestinationError where `acquire` would; change nothing."""
-    sign = read(lock)
-    if sign is not None:
-        life = judge(sign, lock)
-        if not life.ended:
-            raise _locked(lock, sign, life)
+    """Raise DestinationError where the run that holds this lock is alive. Raises OSError."""
+    FileLock(lock).check()
 
 
-def confirm(lock: Path, owner: Owner) -> None:
-    """Make sure that the lock is still this run's, right before it publishes.
-
-    A lock that a person has removed is created again. Raises DestinationError where another run has it,
-    OSError where it cannot be read.
-    """
-    for _ in range(_TRIES):
-        sign = read(lock, own=True)
-        if sign is not None:
-            if sign.owner is not None and sign.owner.run == owner.run:
-                return
-            raise _lost(lock, sign)
-        if _create(lock, owner):
-            return
-    raise DestinationError(f"{shown(str(lock))}: other runs are taking this lock; nothing was published")
+# --- files that name a run --------------------------------------------------------------------------------
 
 
-def release(lock: Path, owner: Owner) -> None:
-    """Remove the lock if it is this run's. Raises OSError."""
-    sign = read(lock)
-    if sign is not None and sign.owner is not None and sign.owner.run == owner.run:
-        remove_file(lock)
-
-
-# --- the file -------------------------------------------------------------------------------------
-
-
-def _create(lock: Path, owner: Owner) -> bool:
-    """Create the lock with its owner in it; False where it exists. Raises OSError."""
-    written = new_beside(lock)
+def read_sign(file: Path, own: bool = False) -> Sign | None:
+    """A lock file, or one that was to become a lock; None where there is none. See `FileLock.read`."""
     try:
-        _write(written, owner)
-        return _name(written, lock, owner)
-    except FileNotFoundError:  # another run has just tidied up
-        return False
+        with _opened(file) as handle:
+            return _sign(handle)
+    except FileNotFoundError:
+        return None
+    except PermissionError:
+        if own:
+            raise
+        return _as_sign(None, os.lstat(file))
+
+
+def read_note(file: Path) -> Note:
+    """The note in a file; an empty one where there is none, or where it may not be read. Raises OSError."""
+    try:
+        with _opened(file) as handle:
+            return parse_note(_content(handle))
+    except (FileNotFoundError, PermissionError):
+        return Note()
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[int]:
+    handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        yield handle
     finally:
-        remove_file(written)
+        os.close(handle)
+
+
+def _sign(handle: int) -> Sign:
+    return _as_sign(parse_note(_content(handle)).owner, os.fstat(handle))
+
+
+def _content(handle: int) -> bytes:
+    """The bytes of a small file; empty for what is no file: reading a pipe would never end."""
+    return os.read(handle, _MOST_BYTES) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
+
+
+def _as_sign(owner: Owner | None, found: os.stat_result) -> Sign:
+    return Sign(owner, found.st_mtime, (found.st_dev, found.st_ino, found.st_mtime_ns))
 
 
 def _write(path: Path, owner: Owner) -> None:
     """Make a file with the owner in it: all of it, or there is no file. Raises OSError."""
-    with open(path, "x", encoding="ascii") as file:
+    with open(path, "xb") as file:
         try:
-            file.write(json.dumps(to_json(owner)))
+            file.write(note_bytes(Note(owner)))
             file.flush()
         except OSError:
             remove_file(path)
             raise
 
 
-def _name(written: Path, lock: Path, owner: Owner) -> bool:
-    """Give a file that names the owner the lock's name; False where that is taken. Raises OSError.
-
-    The lock is whole at once. Only on file systems that have neither call nor hard links for it, a run that
-    dies between creating the lock and writing it leaves one that names nobody.
-    """
-    try:
-        rename_atomically(written, lock)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno not in UNSUPPORTED:
-            raise
-        try:
-            _write(lock, owner)
-        except FileExistsError:
-            return False
-    return True
+def remove_file(file: Path) -> None:
+    """Remove a file that another run may have removed. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(file)
 
 
-def _take_away(lock: Path, sign: Sign) -> bool:
-    """Remove a dead run's lock; False where it has changed meanwhile. Raises OSError.
-
-    It is moved first and looked at again: another run may have taken it over since it was read, and must not
-    lose it.
-    """
-    moved = new_beside(lock)
-    try:
-        os.rename(lock, moved)
-    except FileNotFoundError:
-        return False
-    try:
-        now = read(moved)
-        same = now is not None and _same(now.found, sign.found)
-        if now is not None and now.owner is not None and not same:
-            _name(moved, lock, now.owner)
-        return same
-    finally:
-        remove_file(moved)
-
-
-def _same(now: os.stat_result, before: os.stat_result) -> bool:
-    """Whether it is the same file, and was not renewed."""
-    return os.path.samestat(now, before) and now.st_mtime_ns == before.st_mtime_ns
+# --- the guard --------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -187,43 +240,3 @@ def _flock(handle: int) -> None:
             time.sleep(0.01)
         else:
             return
-
-
-# --- messages -------------------------------------------------------------------------------------
-
-
-def who(owner: Owner | None) -> str:
-    """The run in messages."""
-    return "another run" if owner is None else shown(str(owner))
-
-
-def last_sign(life: Life) -> str:
-    """When a run has given its last sign of life."""
-    return f"last sign of life {life.age:.0f} s ago"
-
-
-def _took_over(lock: Path, sign: Sign) -> str:
-    if sign.owner is None:
-        return f"took over {shown(str(lock))}, which a run left behind unfinished"
-    return f"took over the lock of {who(sign.owner)}, which has ended without finishing"
-
-
-def _locked(lock: Path, sign: Sign, life: Life) -> DestinationError:
-    if life.known:
-        hint = "Wait until it is done. If you are sure that it has ended, remove the lock file."
-    else:
-        hint = (
-            "Wait until it is done. If it has ended, which cannot be seen from here, its lock will be taken "
-            f"over {life.left:.0f} s from now; if you are sure of it, remove the lock file."
-        )
-    return DestinationError(
-        f"{shown(str(lock))}: {who(sign.owner)} is writing this destination ({last_sign(life)})", hint=hint
-    )
-
-
-def _lost(lock: Path, sign: Sign) -> DestinationError:
-    return DestinationError(
-        f"{shown(str(lock))}: {who(sign.owner)} has taken over this destination during this run",
-        hint="Nothing was published. A run counts as dead after two minutes without a sign of life, "
-        "or when its lock was removed.",
-    )

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from ckpt_surgery.core.errors import VerificationError
-from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.staging import objects
 from ckpt_surgery.engine.staging.object_file import beside_published
+from ckpt_surgery.engine.staging.objects import StoreStage
+from ckpt_surgery.engine.staging.spooled import Upload
 from ckpt_surgery.engine.staging.uploading import carried_out
 from ckpt_surgery.storage.companion_names import is_companion
 from ckpt_surgery.storage.record_files import beside_text
@@ -21,36 +21,69 @@ MOST_DOCUMENT_BYTES = 64 << 20
 """Larger files count as data: documents are held in memory."""
 
 
-def publish_directory(staging: objects.ObjectStaging, directory: Path, record: Path) -> None:
-    """Upload everything in a directory and make it the destination, the older one being whole until then.
+class DirectoryUpload(Upload):
+    """Files that are put into a store when all of them are complete."""
 
-    `record`: the record to put beside it, if there is such a file. Raises DestinationError where another
-    process has written there, or has taken the destination over; StorageError where the store refuses;
-    VerificationError where there is nothing.
-    """
-    files = _files_in(directory)
-    if not files:
-        raise VerificationError(f"{shown(staging.url)}: nothing was written that makes it a checkpoint")
-    documents = [name for name in files if is_document(name, files[name].stat().st_size)]
-    data = sorted(files.keys() - documents, key=lambda name: (not is_companion(name), name))  # weights last
-    draft, last = staging.draft, None if documents else data.pop()
-    if staging.journal.before:  # whoever reads the older one must not find the config of this one
-        for name in filter(is_companion, data):
-            draft.hold(name)
-    carried_out([partial(draft.upload, name, files[name]) for name in data])
-    with beside_published(staging.store, beside_text(staging.prefix), record) as notices:
-        if last is None:
-            draft.finishing()
-            for name in documents:
-                draft.put(name, files[name].read_bytes())
-            objects.publish(staging)
-        elif staging.journal.before:
-            draft.hold(last)
-            carried_out([partial(draft.upload, last, files[last])])
-            objects.publish(staging)
-        else:
-            objects.publish_last(staging, partial(draft.upload, last, files[last], Only.ABSENT))
-    staging.notices += tuple(f"{shown(staging.url)} is new and complete; {reason}" for reason in notices)
+    def __init__(self, target: StoreStage, nbytes: int = 0):
+        """`target`: where they are put. `nbytes`: the size of all files."""
+        super().__init__(target.url, target.lock, False, target.identity, nbytes)
+        self._target = target
+
+    def begin(self, resume: bool) -> None:
+        """Prepare the destination, and make the local directory."""
+        self._target.begin(False)
+        self._hand_on_notices()
+        super().begin(resume)
+
+    def _hand_on_notices(self) -> None:
+        self.notices += self._target.notices
+        self._target.notices = ()
+
+    def renew(self) -> None:
+        """Give the destination's signs of life."""
+        self._target.renew()
+
+    def remove(self, keep: bool = False, quickly: bool = False) -> list[str]:
+        """Remove the local directory, and what was put into the store but for the checkpoint."""
+        return [*super().remove(keep, quickly), *self._target.remove()]
+
+    def report(self, failure: BaseException) -> None:
+        """Add what the destination is."""
+        super().report(failure)
+        self._target.report(failure)
+
+    def publish(self) -> None:
+        """Upload everything and make it the destination, the older one being whole until then."""
+        target = self._target
+        files = _files_in(self.tree)
+        if not files:
+            raise VerificationError(f"{self.called}: nothing was written that makes it a checkpoint")
+        documents = [name for name in files if is_document(name, files[name].stat().st_size)]
+        data = sorted(
+            files.keys() - documents, key=lambda name: (not is_companion(name), name)
+        )  # weights last
+        draft, last = target.draft, None if documents else data.pop()
+        if target.before:  # whoever reads the older one must not find the config of this one
+            for name in filter(is_companion, data):
+                draft.hold(name)
+        carried_out([partial(draft.upload, name, files[name]) for name in data])
+        try:
+            with beside_published(target.store, beside_text(target.prefix), self.record) as notices:
+                if last is None:
+                    draft.finishing()
+                    for name in documents:
+                        draft.put(name, files[name].read_bytes())
+                    target.publish()
+                elif target.before:
+                    draft.hold(last)
+                    carried_out([partial(draft.upload, last, files[last])])
+                    target.publish()
+                else:
+                    target.publish_last(partial(draft.upload, last, files[last], Only.ABSENT))
+        finally:
+            self.published = target.published
+            self._hand_on_notices()
+        self.notices += tuple(f"{self.called} is new and complete; {reason}" for reason in notices)
 
 
 def is_document(name: str, size: int) -> bool:

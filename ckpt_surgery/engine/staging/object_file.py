@@ -6,18 +6,17 @@ is put after it.
 """
 
 import contextlib
-import secrets
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from ckpt_surgery.core.errors import DestinationError, Interrupted, SourceError, StorageError, SurgeryError
+from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, SurgeryError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.signals import deferred, unhindered
-from ckpt_surgery.engine.staging.object_lock import ObjectLock, acquire, giving_signs, lock_name
-from ckpt_surgery.engine.staging.outcomes import add, told
-from ckpt_surgery.engine.staging.owners import this_process
+from ckpt_surgery.engine.signals import unhindered
+from ckpt_surgery.engine.staging.object_lock import ObjectLock, lock_name
+from ckpt_surgery.engine.staging.outcomes import told
+from ckpt_surgery.engine.staging.spooled import Upload
+from ckpt_surgery.engine.staging.stage import ANY
 from ckpt_surgery.engine.staging.uploading import carried_out
 from ckpt_surgery.storage.record_files import beside_text
 from ckpt_surgery.storage.store import ConditionFailed, Only, Stat, Store, Version
@@ -28,89 +27,98 @@ _PIECE = 16 << 20
 """Bytes that are compared in one go."""
 
 
-@dataclass
-class FileStaging:
-    """A file that is to be put into a store."""
-
-    url: str
-    """The destination."""
-    store: Store
-    name: str
-    """The destination's name in the store."""
-    lock: ObjectLock
-    before: Stat | None
-    """The file that is replaced."""
-    notices: tuple[str, ...] = ()
-    """Sentences about what earlier runs left, and about what could not be done after publication."""
-    published: bool = False
-    """Whether the destination is new and complete."""
+def unchecked() -> None:
+    """No check of what is replaced."""
 
 
-@contextlib.contextmanager
-def file_staged(url: str, overwrite: bool, check: Callable[[], None]) -> Iterator[FileStaging]:
-    """Lock a destination in a store that is to be one object.
+class FileUpload(Upload):
+    """A file that is put into a store when it is complete."""
 
-    With `overwrite` the object is replaced that is there; `check` is called once the lock is held, and raises
-    where that is not what was looked at.
+    def __init__(
+        self,
+        url: str,
+        overwrite: bool = False,
+        check: Callable[[], None] = unchecked,
+        identity: Mapping[str, str] = ANY,
+        nbytes: int = 0,
+    ):
+        """With `overwrite` the object is replaced that is there; `check` is called once the lock is held, and
+        raises where that is not what was looked at. `nbytes`: the size of the file."""
+        self._store, self._name = store_of(url)
+        super().__init__(url, ObjectLock(self._store, lock_name(self._name)), True, identity, nbytes)
+        self._overwrite = overwrite
+        self._check = check
+        self._before: Stat | None = None
+        """The file that is replaced."""
 
-    Raises DestinationError where a living run holds the lock, where something is there without `overwrite`,
-    and where objects lie below the destination; StorageError where the store refuses, or obeys no conditions.
-    """
-    store, name = store_of(url)
-    with deferred():
-        lock, taken = acquire(store, lock_name(name), this_process(secrets.token_hex(8)))
-    staging = FileStaging(url, store, name, lock, None, taken.notices)
-    try:
-        with giving_signs(lock.renew):
-            staging.before = store.stat(name)
-            check()
-            _check_place(staging, overwrite)
-            yield staging
-        _end(staging)
-    except BaseException as failure:
-        with unhindered():
-            _clean_up(staging, failure)
-        raise
+    def begin(self, resume: bool) -> None:
+        """Look at what is there, and make the local directory.
 
+        Raises DestinationError where something is there without `overwrite`, and where objects lie below the
+        destination; PlanError, StorageError.
+        """
+        self._before = self._store.stat(self._name)
+        self._check()
+        if self._before is not None and not self._overwrite:
+            raise DestinationError(
+                f"{self.called}: exists already",
+                hint="Choose another destination, or replace it: `overwrite=True`.",
+            )
+        objects, prefixes = self._store.names_in(f"{self._name}/")
+        if objects or prefixes:
+            raise DestinationError(
+                f"{self.called}: objects lie below it, and a file does not replace them",
+                hint="Choose another destination, or delete them.",
+            )
+        super().begin(resume)
 
-def _check_place(staging: FileStaging, overwrite: bool) -> None:
-    if staging.before is not None and not overwrite:
-        raise DestinationError(
-            f"{shown(staging.url)}: exists already",
-            hint="Choose another destination, or replace it: `overwrite=True`.",
+    def publish(self) -> None:
+        """Upload the file to where there is still what was there when the run began."""
+        self.lock.confirm()
+        before, found = self._before, self._store.stat(self._name)
+        if (found and found.version) != (before and before.version):
+            raise self._changed()
+        with beside_published(self._store, beside_text(self._name), self.record) as notices:
+            only = Only.ABSENT if before is None else Version(before.version)
+            try:
+                carried_out([partial(self._store.upload, self._name, self.output, only)])
+                self.published = True
+            except BaseException as error:
+                with unhindered():
+                    self.published = self._is_there()
+                if not self.published and isinstance(error, ConditionFailed):
+                    raise self._changed() from error
+                if not self.published or not isinstance(error, ConditionFailed | StorageError):
+                    raise
+            forget()
+        self.notices += tuple(f"{self.called} is new and complete; {reason}" for reason in notices)
+
+    def _is_there(self) -> bool:
+        """Whether the destination is this very file: the answer to a request may have been lost."""
+        with contextlib.suppress(StorageError, SourceError):
+            before, found, size = self._before, self._store.stat(self._name), self.output.stat().st_size
+            same = before is not None and found is not None and found.version == before.version
+            if found is None or found.size != size or same:
+                return False
+            with self.output.open("rb") as reader:
+                return all(
+                    self._store.read(self._name, start, min(start + _PIECE, size), found.version)
+                    == reader.read(_PIECE)
+                    for start in range(0, size, _PIECE)
+                )
+        return False
+
+    def _changed(self) -> DestinationError:
+        return DestinationError(
+            f"{self.called}: another process has written it during this run, so nothing was published",
+            hint="Look at what is there now; then run again.",
         )
-    objects, prefixes = staging.store.names_in(f"{staging.name}/")
-    if objects or prefixes:
-        raise DestinationError(
-            f"{shown(staging.url)}: objects lie below it, and a file does not replace them",
-            hint="Choose another destination, or delete them.",
-        )
 
-
-def publish_file(staging: FileStaging, file: Path, record: Path) -> None:
-    """Upload a file to the destination, where there is still what was there when the run began.
-
-    `record`: the record to put beside it, if there is such a file. Raises DestinationError where another
-    process has written there, or has taken the destination over; StorageError where the store refuses.
-    """
-    staging.lock.confirm()
-    found = staging.store.stat(staging.name)
-    if (found and found.version) != (staging.before and staging.before.version):
-        raise _changed(staging)
-    with beside_published(staging.store, beside_text(staging.name), record) as notices:
-        only = Only.ABSENT if staging.before is None else Version(staging.before.version)
-        try:
-            carried_out([partial(staging.store.upload, staging.name, file, only)])
-            staging.published = True
-        except BaseException as error:
-            with unhindered():
-                staging.published = _is_there(staging, file)
-            if not staging.published and isinstance(error, ConditionFailed):
-                raise _changed(staging) from error
-            if not staging.published or not isinstance(error, ConditionFailed | StorageError):
-                raise
-        forget()
-    staging.notices += tuple(f"{_complete(staging)}; {reason}" for reason in notices)
+    def report(self, failure: BaseException) -> None:
+        """Add what the destination is."""
+        super().report(failure)
+        if self.published or not self.lock.lost:
+            self.report_state(failure, self._before is not None)
 
 
 @contextlib.contextmanager
@@ -128,56 +136,3 @@ def beside_published(store: Store, name: str, record: Path) -> Iterator[list[str
             store.put(name, record.read_bytes())
         except SurgeryError as error:
             left.append(f"its record {shown(f'{store.url}/{name}')} could not be written ({told(error)})")
-
-
-def _is_there(staging: FileStaging, file: Path) -> bool:
-    """Whether the destination is this very file: the answer to a request may have been lost."""
-    with contextlib.suppress(StorageError, SourceError):
-        found, size = staging.store.stat(staging.name), file.stat().st_size
-        same = staging.before is not None and found is not None and found.version == staging.before.version
-        if found is None or found.size != size or same:
-            return False
-        with file.open("rb") as reader:
-            return all(
-                staging.store.read(staging.name, start, min(start + _PIECE, size), found.version)
-                == reader.read(_PIECE)
-                for start in range(0, size, _PIECE)
-            )
-    return False
-
-
-def _changed(staging: FileStaging) -> DestinationError:
-    return DestinationError(
-        f"{shown(staging.url)}: another process has written it during this run, so nothing was published",
-        hint="Look at what is there now; then run again.",
-    )
-
-
-def _complete(staging: FileStaging) -> str:
-    return f"{shown(staging.url)} is new and complete"
-
-
-def _end(staging: FileStaging) -> None:
-    left = _released(staging.lock)
-    if left and not staging.published:
-        raise StorageError("; ".join(left))
-    staging.notices += tuple(f"{_complete(staging)}; {reason}" for reason in left)
-
-
-def _released(lock: ObjectLock) -> list[str]:
-    try:
-        lock.release()
-    except SurgeryError as error:
-        return [f"{shown(lock.url)} is left ({told(error)}); the next run removes it"]
-    return []
-
-
-def _clean_up(staging: FileStaging, failure: BaseException) -> None:
-    """After a failure, release the lock, and say how things are."""
-    if staging.published:
-        add(failure, _complete(staging))
-    elif isinstance(failure, Interrupted) and not staging.lock.lost:
-        state = "does not exist" if staging.before is None else "is as it was before"
-        add(failure, f"nothing was published: {shown(staging.url)} {state}")
-    for sentence in _released(staging.lock):
-        add(failure, sentence)

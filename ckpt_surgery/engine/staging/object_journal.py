@@ -12,13 +12,12 @@ and it is no younger than the run's latest sign of life and the lease that this 
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from ckpt_surgery.engine.staging.owners import parsed
+import msgspec
+
 from ckpt_surgery.storage.draft import OWN
-from ckpt_surgery.storage.publications import SWITCHING
 
 WRITING = "writing"
 """State of a run that has not begun to publish: the destination is as it was before."""
@@ -80,48 +79,17 @@ def tasks_prefix(run: str) -> str:
 
 
 def to_bytes(journal: Journal) -> bytes:
-    """The journal as it is stored. Documents are within it, in base 64."""
-    document: dict[str, Any] = {
-        "run": journal.run,
-        "identity": dict(journal.identity),
-        "before": dict(journal.before),
-        "around": dict(journal.around),
-        "adopted": sorted(journal.adopted),
-        "state": journal.state,
-    }
-    if journal.state == SWITCHING:
-        document["documents"] = _encoded(journal.documents)
-        document["amended"] = _encoded(journal.amended)
-        document["waiting"] = dict(journal.waiting)
-        document["data"] = sorted(journal.data)
-    return json.dumps(document).encode("ascii")
+    """The journal as it is stored, in ASCII. Documents are within it, in base 64."""
+    return json.dumps(vars(journal), default=_json).encode("ascii")
 
 
-def _encoded(documents: Mapping[str, bytes]) -> list[list[str]]:
-    """Documents in their order."""
-    return [[name, base64.b64encode(data).decode("ascii")] for name, data in documents.items()]
-
-
-def _decoded(pairs: Iterable[tuple[str, str]]) -> dict[str, bytes]:
-    return {name: base64.b64decode(data) for name, data in pairs}
+def _json(value: bytes | frozenset[str]) -> str | list[str]:
+    return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else sorted(value)
 
 
 def from_bytes(content: bytes) -> Journal | None:
     """The journal that was stored; None where this is none."""
-    document = parsed(content)
     try:
-        assert isinstance(document, dict)
-        return Journal(
-            document["run"],
-            dict(document["identity"]),
-            dict(document["before"]),
-            frozenset(document["adopted"]),
-            document["state"],
-            _decoded(document.get("documents", [])),
-            dict(document.get("waiting", {})),
-            frozenset(document.get("data", [])),
-            dict(document.get("around", {})),
-            _decoded(document.get("amended", [])),
-        )
-    except (AssertionError, KeyError, TypeError, ValueError):
+        return msgspec.json.decode(content, type=Journal)
+    except (ValueError, RecursionError):
         return None

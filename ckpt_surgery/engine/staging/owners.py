@@ -6,9 +6,11 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+import msgspec
 
 _PROC = Path("/proc")
 """Directory in which Linux describes processes."""
@@ -26,11 +28,11 @@ class Owner:
 
     run: str
     """Random name of the run, 16 hexadecimal digits."""
-    pid: int
+    pid: Annotated[int, msgspec.Meta(gt=0, lt=1 << 31)]
     host: str
     """Name of the machine, for messages: two machines, or containers, can have the same."""
     boot: str
-    """Identity of this start of the system: Linux's boot id, macOS's boot session; empty elsewhere."""
+    """Identity of the current boot: Linux's boot id, macOS's boot session; empty elsewhere."""
     namespace: str
     """Linux's process namespace of `pid`, as containers have their own; empty where it is unknown."""
     started: str
@@ -40,34 +42,35 @@ class Owner:
         return f"process {self.pid} on {self.host}"
 
 
+@dataclass(frozen=True)
+class Note:
+    """Content of a lock, or of the file that describes a temporary directory."""
+
+    owner: Owner | None = None
+    """None where the file does not tell, as after a power cut."""
+    identity: Mapping[str, str] = field(default_factory=dict)
+    """What the run does, for `resume`."""
+    sign: int = 0
+    """Number of the sign of life, in a lock that is written again for each."""
+
+
 def this_process(run: str) -> Owner:
     """This process as the owner of a run."""
     pid = os.getpid()
     return Owner(run, pid, socket.gethostname(), *_system(), _start_time(pid))
 
 
-def to_json(owner: Owner) -> dict[str, Any]:
-    """The owner as it is written into files."""
-    return asdict(owner)
+def note_bytes(note: Note) -> bytes:
+    """A note as JSON, in ASCII."""
+    return json.dumps(asdict(note)).encode("ascii")
 
 
-def from_json(document: object) -> Owner | None:
-    """The owner that a document describes; None where it describes none."""
-    if not isinstance(document, Mapping) or set(document) != {field.name for field in fields(Owner)}:
-        return None
-    pid = document["pid"]
-    texts = [value for name, value in document.items() if name != "pid"]
-    if type(pid) is not int or not 0 < pid < 1 << 31 or not all(isinstance(text, str) for text in texts):
-        return None
-    return Owner(**document)
-
-
-def parsed(content: bytes) -> object:
-    """The document in a small file of JSON; None where it is none, as after a power cut."""
+def parse_note(content: bytes) -> Note:
+    """The note in a file; an empty one where the content is damaged."""
     try:
-        return json.loads(content)
+        return msgspec.json.decode(content, type=Note)
     except (ValueError, RecursionError):
-        return None
+        return Note()
 
 
 def has_ended(owner: Owner) -> bool | None:

@@ -12,12 +12,13 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.core.text import bytes_text, shown
-from ckpt_surgery.engine.staging import local
+from ckpt_surgery.engine.staging.local import DirectoryStage
+from ckpt_surgery.engine.staging.object_lock import ObjectLock
 from ckpt_surgery.engine.staging.outcomes import add
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import path_text
@@ -31,33 +32,40 @@ def spool_of(url: str) -> Path:
     return Path(tempfile.gettempdir(), f"ckpt-surgery-{os.getuid()}-{digest}")
 
 
-@contextlib.contextmanager
-def spooled(
-    url: str, one_file: bool, identity: Mapping[str, str], resume: bool, nbytes: int
-) -> Iterator[local.Staging]:
-    """A local directory to write what will be uploaded to a URL; it is removed at the end.
+class Upload(DirectoryStage):
+    """What is uploaded to a URL when it is complete. The lock of the URL keeps others from the directory."""
 
-    `nbytes`: the space it will take. `one_file`, `identity`, `resume`, and what happens after a failure are
-    as for `local.staged`. Nobody else may use it meanwhile: the lock of the URL is held.
+    lock: ObjectLock
 
-    Raises StorageError where the space is too little, or the directory is somebody else's; PlanError where
-    there is something to resume that another run did.
-    """
-    directory = spool_of(url)
-    _make(directory)
-    try:
-        destination = directory / os.path.basename(url)
-        with local.staged(destination, one_file, identity, resume, called=shown(url)) as staging:
-            if not staging.resumed:
-                _check_space(directory, nbytes)
-            yield staging
-    except StorageError as error:
-        if path_text(directory) in str(error):
-            add(error, f"{shown(url)} is written to {path_text(directory)} first", hint=_TMPDIR)
-        raise
-    finally:
-        with contextlib.suppress(OSError):  # what is kept to be resumed is in it
-            os.rmdir(directory)
+    def __init__(self, url: str, lock: ObjectLock, one_file: bool, identity: Mapping[str, str], nbytes: int):
+        """`nbytes`: the space that will be written."""
+        self._spool = spool_of(url)
+        self._nbytes = nbytes
+        self._made = False
+        """Whether the directory is this user's."""
+        super().__init__(self._spool / os.path.basename(url), lock, one_file, identity)
+        self.called = shown(url)
+
+    def begin(self, resume: bool) -> None:
+        """As on a disk. Raises StorageError where the directory is somebody else's, or has no space."""
+        _make(self._spool)
+        self._made = True
+        super().begin(resume)
+        if not self.resumed:
+            _check_space(self._spool, self._nbytes)
+
+    def remove(self, keep: bool = False, quickly: bool = False) -> list[str]:
+        """As on a disk."""
+        left = super().remove(keep, quickly)
+        if self._made:
+            with contextlib.suppress(OSError):  # what is kept to be resumed is in it
+                os.rmdir(self._spool)
+        return left
+
+    def report(self, failure: BaseException) -> None:
+        """Add why this directory is written to, where that failed."""
+        if isinstance(failure, StorageError) and path_text(self._spool) in str(failure):
+            add(failure, f"{self.called} is written to {path_text(self._spool)} first", hint=_TMPDIR)
 
 
 def _make(directory: Path) -> None:

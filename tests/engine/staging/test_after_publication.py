@@ -2,9 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,10 +10,10 @@ from ckpt_surgery.core.errors import (
     Interrupted,
     SurgeryError,
 )
-from ckpt_surgery.engine.staging import leftovers, local, renaming
+from ckpt_surgery.engine.staging import leftovers, renaming, stage
 from tests.support.directories import names
 from tests.support.ended_runs import IDENTITY, ended_by, stopped
-from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, put
+from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, put, staged
 
 # --- between the rename and the end ---------------------------------------------------------------
 
@@ -31,17 +29,15 @@ def test_what_was_published_is_not_resumed(
         monkeypatch.setattr(renaming, "_rename_in_one_step", unsupported)
     if before:
         put(tmp_path / "out", before, one_file=one_file)
-    with monkeypatch.context() as patch, local.staged(tmp_path / "out", one_file) as staging:
+    with monkeypatch.context() as patch, staged(tmp_path / "out", one_file, overwrite=True) as staging:
         (staging.directory / "journal-0.jsonl").write_text("x\n")
-        (fill_file if one_file else fill)(staging.product, NEW)
-        local.publish(staging, overwrite=True)
-        patch.setattr(local, "_end", lambda *_: None)
-    (kept,) = tmp_path.glob(".out.ckpt-surgery-????????????????")
-    leftovers.give_up(kept)
+        (fill_file if one_file else fill)(staging.output, NEW)
+        staging.publish()
+        patch.setattr(stage, "_end", lambda *_: None)
     lock_of(tmp_path / "out").unlink()
-    with local.staged(tmp_path / "out", one_file, resume=True) as staging:
+    with staged(tmp_path / "out", one_file, resume=True) as staging:
         assert not staging.resumed
-        assert list(staging.work.iterdir()) == []
+        assert list(staging.tree.iterdir()) == []
         assert found(tmp_path / "out") == NEW
     assert names(tmp_path) == ["out"]
 
@@ -55,7 +51,7 @@ def test_an_old_checkpoint_that_was_moved_aside_is_put_back(tmp_path: Path, resu
     put(tmp_path / "out", OLD)
     kept = ended_by(stopped(), tmp_path / "out")
     (tmp_path / "out").rename(kept / "old")
-    with local.staged(tmp_path / "out", identity=IDENTITY, resume=resume) as staging:
+    with staged(tmp_path / "out", identity=IDENTITY, resume=resume) as staging:
         assert found(tmp_path / "out") == OLD
         assert staging.resumed == resume
         assert staging.notices[0] == (
@@ -65,24 +61,11 @@ def test_an_old_checkpoint_that_was_moved_aside_is_put_back(tmp_path: Path, resu
     assert names(tmp_path) == ["out"]
 
 
-def test_a_living_runs_old_checkpoint_is_not_put_back(tmp_path: Path) -> None:
-    """It is about to put the new one in its place."""
-    put(tmp_path / "out", OLD)
-    with local.staged(tmp_path / "out") as first:
-        lock_of(tmp_path / "out").unlink()
-        (tmp_path / "out").rename(first.directory / "old")
-        with local.staged(tmp_path / "out") as second:
-            assert not (tmp_path / "out").exists()
-            assert "put" not in second.notices[0]
-            assert found(first.directory / "old") == OLD
-
-
 def test_a_product_that_was_not_published_in_the_end_has_no_note(tmp_path: Path) -> None:
     """The number of its file may become another's, when it is made anew."""
     kept = ended_by(stopped(), tmp_path / "out")
     leftovers.announce(kept, os.lstat(kept / "result"))
-    leftovers.give_up(kept)
-    with local.staged(tmp_path / "out", identity=IDENTITY, resume=True) as staging:
+    with staged(tmp_path / "out", identity=IDENTITY, resume=True) as staging:
         assert staging.resumed
         assert names(staging.directory) == ["journal-0.jsonl", "result", "run.json"]
 
@@ -90,25 +73,20 @@ def test_a_product_that_was_not_published_in_the_end_has_no_note(tmp_path: Path)
 # --- after publication ----------------------------------------------------------------------------
 
 
-def failing(what: str, error: BaseException) -> Callable[..., Any]:
-    def fail(*_: object) -> Any:
-        raise error
-
-    fail.__name__ = what
-    return fail
+def refused(*of_tree: object) -> None:
+    raise OSError(errno.EIO, "Input/output error")
 
 
-@pytest.mark.parametrize("name", ["_remove_tree", "read"])
 def test_what_cannot_be_removed_after_publication_is_a_notice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path / "out", OLD)
-    with monkeypatch.context() as patch, local.staged(tmp_path / "out") as staging:
-        fill(staging.work, NEW)
-        local.publish(staging, overwrite=True)
-        patch.setattr(leftovers, name, failing(name, OSError(errno.EIO, "Input/output error")))
+    with monkeypatch.context() as patch, staged(tmp_path / "out", overwrite=True) as staging:
+        fill(staging.tree, NEW)
+        staging.publish()
+        patch.setattr(leftovers, "_remove_tree", refused)
     assert staging.notices == (
-        f"{tmp_path / 'out'} is complete; {staging.directory} is left (Input/output error); "
+        f"{tmp_path / 'out'} is new and complete; {staging.directory} is left (Input/output error); "
         "the next run removes it",
     )
     assert found(tmp_path / "out") == NEW
@@ -126,12 +104,12 @@ def test_a_failure_after_publication_says_that_the_destination_is_complete(
         type(failure)(*failure.args) if not isinstance(failure, Interrupted) else Interrupted(15, "stop")
     )
     with (
-        pytest.raises(SurgeryError, match="out itself is new and complete"),
-        local.staged(tmp_path / "out") as staging,
+        pytest.raises(SurgeryError, match="out is new and complete"),
+        staged(tmp_path / "out", overwrite=True) as staging,
     ):
         (staging.directory / "journal-0.jsonl").write_text("x\n")
-        fill(staging.work, NEW)
-        local.publish(staging, overwrite=True)
+        fill(staging.tree, NEW)
+        staging.publish()
         raise failure
     assert found(tmp_path / "out") == NEW
     assert names(tmp_path) == ["out"]

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.engine.staging import local
 from tests.support.directories import names
-from tests.support.generations import NEW, OLD, age, fill, fill_file, found, lock_of, put, write_lock
+from tests.support.generations import NEW, OLD, age, fill, fill_file, found, lock_of, put, staged, write_lock
 
 CHILD = textwrap.dedent(
     """
@@ -23,8 +22,9 @@ CHILD = textwrap.dedent(
     from pathlib import Path
     import ckpt_surgery
     from ckpt_surgery.engine import signals
-    from ckpt_surgery.engine.staging import local, renaming
+    from ckpt_surgery.engine.staging import renaming
     from ckpt_surgery.core.errors import Interrupted, SurgeryError
+    from tests.support.generations import staged
 
     # Tests that run in the background of a shell inherit that SIGINT is ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -33,17 +33,20 @@ CHILD = textwrap.dedent(
     one_file = destination.suffix == ".bin"
 
     def run():
-        with signals.interruptible(), local.staged(destination, one_file, resume=mode == "resume") as staging:
+        overwrite = mode in ("lines", "die", "late", "resume")
+        resume = mode == "resume"
+        place = staged(destination, one_file, resume=resume, overwrite=overwrite)
+        with signals.interruptible(), place as staging:
             if staging.resumed:
                 print("resumed")
-                shutil.rmtree(staging.work)
-                staging.work.mkdir()
+                shutil.rmtree(staging.tree)
+                staging.tree.mkdir()
             if one_file:
-                staging.product.write_text((generation + "\\n") * 3)
+                staging.output.write_text((generation + "\\n") * 3)
             else:
-                (staging.work / "d").mkdir()
-                (staging.work / "d" / "data").write_text(generation)
-                (staging.work / "_METADATA").write_text(generation)
+                (staging.tree / "d").mkdir()
+                (staging.tree / "d" / "data").write_text(generation)
+                (staging.tree / "_METADATA").write_text(generation)
             if mode in ("die", "lines", "tasks", "resume"):
                 (staging.directory / "journal-0.jsonl").write_text("{}\\n")
             if mode == "wait":
@@ -53,7 +56,7 @@ CHILD = textwrap.dedent(
                 print("staged", flush=True)
                 while not select.select([sys.stdin], [], [], 0.01)[0]:
                     pass
-            local.publish(staging, overwrite=mode in ("lines", "die", "late", "resume"))
+            staging.publish()
         for notice in staging.notices:
             print(notice)
 
@@ -149,7 +152,7 @@ def test_a_signal_during_the_rename_comes_after_it(tmp_path: Path, child: Child,
     put(tmp_path / name, OLD)
     returned, _, err = finish(child(tmp_path / name, "late"))
     assert returned == 143
-    assert err == f"stopped by SIGTERM\n\n{tmp_path}/{name} itself is new and complete\n"
+    assert err == f"stopped by SIGTERM\n\n{tmp_path}/{name} is new and complete\n"
     assert found(tmp_path / name) == NEW
     assert names(tmp_path) == [name]
 
@@ -199,8 +202,7 @@ def test_a_stopped_run_is_alive(tmp_path: Path, child: Child) -> None:
     first = child(tmp_path / "out", "stay", "first")
     told(first)
     first.send_signal(signal.SIGSTOP)
-    for file in [*tmp_path.glob(".*/run.json"), lock_of(tmp_path / "out")]:
-        age(file, 1000)
+    age(lock_of(tmp_path / "out"), 1000)
     code, _, err = finish(child(tmp_path / "out", "plain", "second"))
     assert code == 4
     assert f"process {first.pid} on" in err
@@ -220,8 +222,7 @@ def test_another_machine_of_the_same_name(tmp_path: Path, child: Child, changes:
     assert "its lock will be taken over" in err
     (directory,) = tmp_path.glob(".out.ckpt-surgery-????????????????")
     assert (directory / "result" / "_METADATA").read_text() == "first"
-    for file in (directory / "run.json", lock_of(tmp_path / "out")):
-        age(file, 121)
+    age(lock_of(tmp_path / "out"), 121)
     code, out, _ = finish(child(tmp_path / "out", "plain", "second"))
     assert code == 0
     assert "has ended without finishing" in out
@@ -237,25 +238,24 @@ def seen_from_elsewhere(directory: Path, **changes: str) -> None:
     """Rewrite lock and directory of a run as if another machine had made them."""
     for file in [*directory.glob(".*/run.json"), *directory.glob(".*-lock")]:
         document = json.loads(file.read_text())
-        document.get("owner", document).update(changes)
+        document["owner"].update(changes)
         file.write_text(json.dumps(document))
 
 
 def test_a_lock_that_is_removed_by_hand(tmp_path: Path, child: Child) -> None:
-    """Without anybody else, the run publishes; a second run leaves the first one's directory alone."""
+    """Without anybody else, the run publishes; a second run takes its directory, and it fails."""
     first = child(tmp_path / "out", "stay", "first")
     told(first)
     lock_of(tmp_path / "out").unlink()
     second = child(tmp_path / "out", "stay", "second")
     told(second)
-    assert len(list(tmp_path.glob(".out.ckpt-surgery-????????????????"))) == 2
+    assert len(list(tmp_path.glob(".out.ckpt-surgery-????????????????"))) == 1
     code, _, err = finish(first, "go\n")
     assert code == 4
-    assert f"process {second.pid} on" in err
-    assert "has taken over this destination" in err
+    assert "was taken over or removed during this run" in err
     code, out, _ = finish(second, "go\n")
     assert code == 0
-    assert f"process {first.pid} on" in out
+    assert "which an unfinished run left behind" in out
     assert found(tmp_path / "out") == "second"
     assert names(tmp_path) == ["out"]
 
@@ -334,11 +334,11 @@ def after_a_kill(destination: Path, allowed: set[str | None], resume: bool = Fal
     assert found(destination) in allowed
     assert len(names(destination.parent)) <= 3  # the destination, a lock, a temporary directory
     one_file = destination.suffix == ".bin"
-    with local.staged(destination, one_file, resume=resume) as staging:
+    with staged(destination, one_file, resume=resume, overwrite=True) as staging:
         if staging.resumed:
-            shutil.rmtree(staging.work)
-            staging.work.mkdir()
-        (fill_file if one_file else fill)(staging.product, "next")
-        local.publish(staging, overwrite=True)
+            shutil.rmtree(staging.tree)
+            staging.tree.mkdir()
+        (fill_file if one_file else fill)(staging.output, "next")
+        staging.publish()
     assert found(destination) == "next"
     assert names(destination.parent) == [destination.name]

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,10 +15,11 @@ from ckpt_surgery.core.errors import (
     SourceError,
     StorageError,
 )
-from ckpt_surgery.engine.staging import heartbeat, leftovers, local
+from ckpt_surgery.engine.staging import leftovers
+from ckpt_surgery.engine.staging.locks import read_note
 from tests.support.directories import names
 from tests.support.ended_runs import IDENTITY, begin_work, ended_by, go_on, stopped
-from tests.support.generations import NEW, OLD, age, fill, fill_file, found, lock_of, put
+from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, put, staged
 
 # --- resuming -------------------------------------------------------------------------------------
 
@@ -64,13 +64,12 @@ def test_the_message_of_an_interrupted_run(tmp_path: Path) -> None:
 
 def test_what_is_resumed_is_there_and_is_the_runs_own(tmp_path: Path) -> None:
     ended_by(stopped(), tmp_path / "out")
-    with local.staged(tmp_path / "out", identity=IDENTITY, resume=True) as staging:
-        assert (staging.work / "d" / "data").read_text() == NEW
+    with staged(tmp_path / "out", identity=IDENTITY, resume=True) as staging:
+        assert (staging.tree / "d" / "data").read_text() == NEW
         assert (staging.directory / "journal-0.jsonl").read_text() == '{"task": 1}\n' * 2
-        sign = heartbeat.read(staging.directory / "run.json")
-        assert sign is not None
-        assert sign.owner == staging.owner
-        assert staging.directory.name.endswith(staging.owner.run)
+        note = read_note(staging.directory / "run.json")
+        assert (note.owner, note.identity) == (staging.lock.owner, IDENTITY)
+        assert staging.directory.name == f".out.ckpt-surgery-{staging.lock.owner.run}"
         with pytest.raises(DestinationError, match="is writing this destination"):
             put(tmp_path / "out", NEW)
 
@@ -80,7 +79,7 @@ def test_a_resumed_run_can_be_ended_and_resumed_again(tmp_path: Path) -> None:
     for _ in range(2):
         with (
             pytest.raises(StorageError, match="is kept in"),
-            local.staged(tmp_path / "out", identity=IDENTITY, resume=True) as staging,
+            staged(tmp_path / "out", identity=IDENTITY, resume=True) as staging,
         ):
             assert staging.resumed
             raise StorageError("no space")
@@ -92,14 +91,14 @@ def test_a_resumed_run_can_be_ended_and_resumed_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("one_file", [False, True], ids=["directory", "file"])
 def test_overwriting_is_resumed(tmp_path: Path, one_file: bool) -> None:
     put(tmp_path / "out", OLD, one_file=one_file)
-    with pytest.raises(StorageError), local.staged(tmp_path / "out", one_file) as staging:
+    with pytest.raises(StorageError), staged(tmp_path / "out", one_file) as staging:
         (staging.directory / "journal-0.jsonl").write_text("x\n")
         raise StorageError("no space")
     assert found(tmp_path / "out") == OLD
-    with local.staged(tmp_path / "out", one_file, resume=True) as staging:
+    with staged(tmp_path / "out", one_file, resume=True, overwrite=True) as staging:
         assert staging.resumed
-        (fill_file if one_file else fill)(staging.product, NEW)
-        local.publish(staging, overwrite=True)
+        (fill_file if one_file else fill)(staging.output, NEW)
+        staging.publish()
     assert found(tmp_path / "out") == NEW
     assert names(tmp_path) == ["out"]
 
@@ -140,18 +139,13 @@ def test_a_run_that_did_something_else_is_not_resumed(
 
 @pytest.mark.parametrize("text", ["", "[]", '{"owner": 1, "identity": 2}', None])
 def test_a_directory_that_does_not_say_what_it_is(tmp_path: Path, text: str | None) -> None:
-    """As after a power cut: it counts as a living run's for two minutes, and is not resumed."""
+    """As after a power cut."""
     kept = ended_by(stopped(), tmp_path / "out")
     described = kept / "run.json"
     if text is None:
         described.unlink()
-        os.utime(kept)
     else:
         described.write_text(text)
-    with pytest.raises(DestinationError, match=r"it can be resumed \d+ s from now") as waiting:
-        go_on(tmp_path / "out")
-    assert waiting.value.exit_code == 4
-    age(kept if text is None else described, 121)
     with pytest.raises(PlanError, match=r"its run.json cannot be read"):
         go_on(tmp_path / "out")
     (notice,) = put(tmp_path / "out", NEW)
@@ -164,7 +158,7 @@ def test_of_two_the_newest_is_resumed_and_the_other_removed(tmp_path: Path) -> N
     older.rename(tmp_path / "elsewhere")
     newer = ended_by(stopped(), tmp_path / "out", tasks=5)
     (tmp_path / "elsewhere").rename(older)
-    with local.staged(tmp_path / "out", identity=IDENTITY, resume=True) as staging:
+    with staged(tmp_path / "out", identity=IDENTITY, resume=True) as staging:
         assert (staging.directory / "journal-0.jsonl").read_text().count("\n") == 5
         assert not newer.exists()
         assert staging.notices == (f"removed {older}, which an unfinished run left behind",)
@@ -194,63 +188,80 @@ def test_a_directory_that_cannot_be_taken_over_stays(tmp_path: Path, monkeypatch
     assert names(tmp_path) == ["out"]
 
 
-# --- other runs that live -------------------------------------------------------------------------
+# --- runs that live although their lock is gone ---------------------------------------------------
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_living_runs_directory_is_left_alone_without_its_lock(tmp_path: Path, resume: bool) -> None:
+def test_a_run_whose_lock_was_removed_loses_its_directory_to_the_next_one(
+    tmp_path: Path, resume: bool
+) -> None:
     """A person removed the lock, and started a second run: it alone publishes."""
-    with pytest.raises(DestinationError) as caught, local.staged(tmp_path / "out") as first:
-        fill(first.work, "first")
+    with (
+        pytest.raises(DestinationError, match="has taken over this destination"),
+        staged(tmp_path / "out") as first,
+    ):
+        begin_work(first, 2)
         lock_of(tmp_path / "out").unlink()
-        with local.staged(tmp_path / "out", resume=resume) as second:
-            told = f"left {first.directory}, where process {os.getpid()} on {first.owner.host} may be writing"
-            assert second.notices[-1].startswith(told)
-            assert found(first.work) == "first"
-            fill(second.work, "second")
-            with pytest.raises(DestinationError, match="has taken over this destination"):
-                local.publish(first, overwrite=False)
-            local.publish(second, overwrite=False)
-        local.publish(first, overwrite=False)
-    assert "another program created it" in str(caught.value)
+        with staged(tmp_path / "out", resume=resume) as second:
+            assert second.resumed == resume
+            assert not first.directory.exists()
+            if not resume:
+                assert second.notices == (f"removed {first.directory}, which an unfinished run left behind",)
+                begin_work(second, 2)
+            (second.tree / "_METADATA").write_text(NEW)
+            with pytest.raises(DestinationError, match="was taken over or removed during this run") as caught:
+                first.publish()
+            assert caught.value.exit_code == 4
+            second.publish()
+            first.lock.confirm()
+    assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_run_that_lost_its_directory_while_its_lock_was_free_does_not_publish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock that is confirmed by making it anew may have been another run's meanwhile."""
+    with (
+        pytest.raises(DestinationError, match="was taken over or removed"),
+        staged(tmp_path / "out") as first,
+    ):
+        fill(first.tree, "first")
+        confirm = first.lock.confirm
+
+        def late() -> None:
+            lock_of(tmp_path / "out").unlink()
+            put(tmp_path / "out", "second")
+            confirm()
+
+        monkeypatch.setattr(first.lock, "confirm", late)
+        first.publish()
     assert found(tmp_path / "out") == "second"
     assert names(tmp_path) == ["out"]
 
 
-def test_while_a_run_may_be_alive_its_directory_is_not_resumed(tmp_path: Path) -> None:
-    with local.staged(tmp_path / "out", identity=IDENTITY) as first:
-        begin_work(first, 2)
-        lock_of(tmp_path / "out").unlink()
-        with pytest.raises(DestinationError, match=r"may be writing there.*\n  Wait until it is done\."):
-            go_on(tmp_path / "out")
-        assert names(tmp_path) == [first.directory.name]
+def test_nobody_writes_into_a_directory_that_is_being_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fails to write there says why."""
+    removed, real = [], leftovers.remove
 
+    def remove(directory: Path) -> None:
+        removed.append(directory)
+        real(directory)
 
-def test_another_machines_directory_is_removed_after_two_silent_minutes(tmp_path: Path) -> None:
-    kept = ended_by(stopped(), tmp_path / "out")
-    document = json.loads((kept / "run.json").read_bytes())
-    document["owner"] |= {"boot": "another", "host": "elsewhere"}
-    (kept / "run.json").write_text(json.dumps(document))
-    (notice,) = put(tmp_path / "out", NEW)
-    assert f"left {kept}, where process" in notice
-    assert kept.is_dir()
-    age(kept / "run.json", 121)
-    assert put(tmp_path / "out", NEW, overwrite=True) == (
-        f"removed {kept}, which an unfinished run left behind",
-    )
-
-
-def test_a_directory_that_another_run_took_over_is_neither_published_nor_removed(tmp_path: Path) -> None:
-    """As where this run was suspended, on another machine, and goes on later."""
     with (
-        pytest.raises(DestinationError, match="was taken over or removed"),
-        local.staged(tmp_path / "out") as first,
+        pytest.raises(StorageError, match=r"No such file[\s\S]*was taken over or removed"),
+        staged(tmp_path / "out") as first,
     ):
-        fill(first.work, NEW)
-        text = (first.directory / "run.json").read_text().replace(first.owner.run, "f" * 16)
-        (first.directory / "run.json").write_text(text)
-        local.publish(first, overwrite=False)
-    assert names(tmp_path) == [first.directory.name]
+        lock_of(tmp_path / "out").unlink()
+        monkeypatch.setattr(leftovers, "remove", remove)
+        put(tmp_path / "out", NEW)
+        assert removed[0].parent == tmp_path
+        assert removed[0] != first.directory
+        first.journal("0").add(b"{}\n")
+    assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
 
 
 # --- what is left ---------------------------------------------------------------------------------
@@ -268,12 +279,11 @@ def test_what_cannot_be_removed_does_not_stop_a_run(tmp_path: Path, monkeypatch:
     """As another user's directory, in one that all may write to."""
     kept = ended_by(stopped(), tmp_path / "out")
 
-    def refused(directory: Path) -> None:
+    def refused(*directories: Path) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     with monkeypatch.context() as patch:
-        real = leftovers.remove
-        patch.setattr(leftovers, "remove", lambda d: refused(d) if d == kept else real(d))
+        patch.setattr(leftovers, "discard", refused)
         (notice,) = put(tmp_path / "out", NEW)
     assert notice == (
         f"could not remove {kept}, which an unfinished run left behind (Operation not permitted)"

@@ -14,9 +14,10 @@ import pytest
 
 from ckpt_surgery.core.errors import DestinationError, Interrupted, StorageError, VerificationError
 from ckpt_surgery.engine import signals
-from ckpt_surgery.engine.staging import local, renaming, syncing
+from ckpt_surgery.engine.staging import renaming, syncing
+from ckpt_surgery.engine.staging.local import DiskStage
 from tests.support.directories import names
-from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, put, write_lock
+from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, put, staged, write_lock
 
 # --- success --------------------------------------------------------------------------------------
 
@@ -28,8 +29,8 @@ def test_publishes_whole_and_leaves_nothing_else(tmp_path: Path) -> None:
 
 
 def test_nothing_is_visible_before_publication(tmp_path: Path) -> None:
-    with local.staged(tmp_path / "out") as staging:
-        fill(staging.work, NEW)
+    with staged(tmp_path / "out") as staging:
+        fill(staging.tree, NEW)
         assert found(tmp_path / "out") is None
         assert staging.directory.parent == tmp_path
         assert staging.directory.name.startswith(".out.ckpt-surgery-")
@@ -61,11 +62,11 @@ def test_overwrite_with_nothing_there(tmp_path: Path) -> None:
 
 
 def test_a_destination_that_appears_meanwhile_is_left_alone(tmp_path: Path) -> None:
-    with pytest.raises(DestinationError, match="another program"), local.staged(tmp_path / "out") as staging:
-        fill(staging.work, NEW)
+    with pytest.raises(DestinationError, match="another program"), staged(tmp_path / "out") as staging:
+        fill(staging.tree, NEW)
         (tmp_path / "out").mkdir()
         fill(tmp_path / "out", OLD)
-        local.publish(staging, overwrite=False)
+        staging.publish()
     assert found(tmp_path / "out") == OLD
     assert names(tmp_path) == ["out"]
 
@@ -90,21 +91,21 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_every_file_and_directory_is_synced_before_the_rename(tmp_path: Path, synced: list[str]) -> None:
-    with local.staged(tmp_path / "out") as staging:
-        fill(staging.work, NEW)
-        local.publish(staging, overwrite=False)
+    with staged(tmp_path / "out") as staging:
+        fill(staging.tree, NEW)
+        staging.publish()
     before = ["run.json.new", "data", "d", "_METADATA", "result"]
     renamed = ["rename to out", tmp_path.name, staging.directory.name]
     assert synced == ["rename to .out.ckpt-surgery-lock", *before, *renamed]
 
 
 def test_a_file_is_published_alone(tmp_path: Path) -> None:
-    with local.staged(tmp_path / "out.bin", one_file=True) as staging:
-        assert staging.product == staging.work / "out.bin"
-        fill_file(staging.product, NEW)
+    with staged(tmp_path / "out.bin", one_file=True) as staging:
+        assert staging.output == staging.tree / "out.bin"
+        fill_file(staging.output, NEW)
         assert names(tmp_path)[0].startswith(".out.bin.ckpt-surgery-")
         assert found(tmp_path / "out.bin") is None
-        local.publish(staging, overwrite=False)
+        staging.publish()
     assert found(tmp_path / "out.bin") == NEW
     assert (tmp_path / "out.bin").is_file()
     assert names(tmp_path) == ["out.bin"]
@@ -141,11 +142,14 @@ def test_what_is_more_or_less_than_the_one_file_is_an_error(
     tmp_path: Path, written: list[str], says: str
 ) -> None:
     put(tmp_path / "out", OLD)
-    with pytest.raises(VerificationError, match=says), local.staged(tmp_path / "out", True) as staging:
+    with (
+        pytest.raises(VerificationError, match=says),
+        staged(tmp_path / "out", True, overwrite=True) as staging,
+    ):
         for name in written:
-            path = staging.work / name
+            path = staging.tree / name
             path.mkdir() if name.endswith("/") else path.write_text("x")
-        local.publish(staging, overwrite=True)
+        staging.publish()
     assert found(tmp_path / "out") == OLD
     assert names(tmp_path) == ["out"]
 
@@ -153,22 +157,22 @@ def test_what_is_more_or_less_than_the_one_file_is_an_error(
 def test_a_file_is_synced_before_the_rename_and_both_directories_after(
     tmp_path: Path, synced: list[str]
 ) -> None:
-    with local.staged(tmp_path / "out.bin", one_file=True) as staging:
-        fill_file(staging.product, NEW)
-        local.publish(staging, overwrite=False)
+    with staged(tmp_path / "out.bin", one_file=True) as staging:
+        fill_file(staging.output, NEW)
+        staging.publish()
     before = ["rename to .out.bin.ckpt-surgery-lock", "run.json.new", "out.bin", "result"]
     assert synced == [*before, "rename to out.bin", tmp_path.name, "result"]
 
 
 def test_a_failure_inside_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), local.staged(tmp_path / "out") as staging:
-        fill(staging.work, NEW)
+    with pytest.raises(ZeroDivisionError), staged(tmp_path / "out") as staging:
+        fill(staging.tree, NEW)
         _ = 1 // 0
     assert names(tmp_path) == []
 
 
 def test_a_name_that_is_too_long(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="shorter name"), local.staged(tmp_path / ("x" * 240)):
+    with pytest.raises(StorageError, match="shorter name"), staged(tmp_path / ("x" * 240)):
         pass
     assert names(tmp_path) == []
 
@@ -236,9 +240,9 @@ def faults(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int], bool]) -> Ite
 
 def one_run(destination: Path, one_file: bool) -> None:
     """What is under test; the files are written without going through the faulty calls."""
-    with local.staged(destination, one_file) as staging:
-        faultless_fill(staging.product, one_file)
-        local.publish(staging, overwrite=True)
+    with staged(destination, one_file, overwrite=True) as staging:
+        faultless_fill(staging.output, one_file)
+        staging.publish()
 
 
 def faultless_fill(product: Path, one_file: bool) -> None:
@@ -253,14 +257,11 @@ REAL = {name: getattr(os, name) for name in CALLS}
 
 def abandon(destination: Path) -> None:
     """Make what was left look like a dead run's (in these tests it is this very process's)."""
-    for file in [lock_of(destination), *destination.parent.glob(".out.*/run.json")]:
-        if file.exists():
-            text = file.read_text()
-            assert '"started"' in text
-            file.write_text(re.sub('"started": "[^"]*"', '"started": "1"', text))
-    for left in destination.parent.glob(".out.*"):
-        if left.is_dir() and not (left / "run.json").exists():
-            os.utime(left, (0, 0))
+    file = lock_of(destination)
+    if file.exists():
+        text = file.read_text()
+        assert '"started"' in text
+        file.write_text(re.sub('"started": "[^"]*"', '"started": "1"', text))
 
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
@@ -281,7 +282,7 @@ def test_a_fault_at_every_system_call(
         monkeypatch.setattr(renaming, "_rename_in_one_step", unsupported)
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # a thousand waits for the disk take long
     outcomes = set()
-    for n in range(200):
+    for n in range(300):
         parent = tmp_path / str(n)
         parent.mkdir()
         destination = parent / "out"
@@ -359,7 +360,7 @@ def test_a_checkpoint_that_was_moved_aside_is_put_back(
     left.mkdir()
     (tmp_path / "out").rename(left / "old")
     write_lock(tmp_path / "out", started="1")
-    with local.staged(tmp_path / "out") as staging:
+    with staged(tmp_path / "out") as staging:
         assert found(tmp_path / "out") == OLD
     assert "put" in staging.notices[1]
     assert names(tmp_path) == ["out"]
@@ -370,7 +371,7 @@ def test_what_could_not_be_cleaned_up_is_named(tmp_path: Path, monkeypatch: pyte
     def refused(path: object, **keywords: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    with pytest.raises(StorageError, match="the next run removes it"), local.staged(tmp_path / "out"):
+    with pytest.raises(StorageError, match="the next run removes it"), staged(tmp_path / "out"):
         monkeypatch.setattr(os, "rmdir", refused)
         raise StorageError("no space")
     monkeypatch.undo()
@@ -385,14 +386,14 @@ def test_what_could_not_be_cleaned_up_is_named(tmp_path: Path, monkeypatch: pyte
 def test_a_signal_while_a_failure_is_cleaned_up_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
-    real = local._removed
+    real = DiskStage.remove
 
-    def removed(*arguments: Any) -> list[str]:
+    def remove(*arguments: Any) -> list[str]:
         os.kill(os.getpid(), signal.SIGTERM)
         return real(*arguments)
 
-    monkeypatch.setattr(local, "_removed", removed)
-    with pytest.raises(type(failure)) as caught, signals.interruptible(), local.staged(tmp_path / "out"):
+    monkeypatch.setattr(DiskStage, "remove", remove)
+    with pytest.raises(type(failure)) as caught, signals.interruptible(), staged(tmp_path / "out"):
         raise failure
     assert caught.value is failure
     assert names(tmp_path) == []

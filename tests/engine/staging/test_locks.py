@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import json
 import os
 import subprocess
 import sys
@@ -13,23 +12,25 @@ from typing import Any
 import pytest
 
 from ckpt_surgery.core.errors import DestinationError
-from ckpt_surgery.engine.staging import heartbeat, local, locks, owners, renaming
+from ckpt_surgery.engine.staging import locks, owners, renaming
+from ckpt_surgery.engine.staging.heartbeat import Sign
+from ckpt_surgery.engine.staging.locks import FileLock
 from tests.support.directories import names
-from tests.support.generations import NEW, OLD, age, fill, fill_file, found, lock_of, put, write_lock
+from tests.support.generations import NEW, OLD, age, fill, fill_file, found, lock_of, put, staged, write_lock
 
 
 def test_a_living_run_is_not_disturbed(tmp_path: Path) -> None:
-    with local.staged(tmp_path / "out") as staging:
+    with staged(tmp_path / "out") as staging:
         with pytest.raises(DestinationError, match=f"process {os.getpid()}") as caught:
             put(tmp_path / "out", "second")
         assert caught.value.exit_code == 4
-        fill(staging.work, NEW)
-        local.publish(staging, overwrite=False)
+        fill(staging.tree, NEW)
+        staging.publish()
     assert found(tmp_path / "out") == NEW
 
 
 def test_runs_to_other_destinations_are_independent(tmp_path: Path) -> None:
-    with local.staged(tmp_path / "a") as staging:
+    with staged(tmp_path / "a") as staging:
         put(tmp_path / "b", NEW)
         put(tmp_path / "a.ckpt-surgery-0123456789abcdef", NEW)
         assert staging.directory.is_dir()
@@ -79,7 +80,7 @@ def test_whether_a_lock_is_dead(
 ) -> None:
     write_lock(tmp_path / "out", **changes)
     os.utime(lock_of(tmp_path / "out"), (NOW - silent, NOW - silent))
-    monkeypatch.setattr(heartbeat, "_now", lambda lock: NOW)
+    monkeypatch.setattr(FileLock, "_now", lambda lock: NOW)
     if dead:
         assert len(put(tmp_path / "out", NEW)) == 1
         assert names(tmp_path) == ["out"]
@@ -96,7 +97,7 @@ def test_when_a_lock_that_cannot_be_judged_is_taken_over_is_told(
 ) -> None:
     write_lock(tmp_path / "out", **ELSEWHERE)
     os.utime(lock_of(tmp_path / "out"), (NOW - 30, NOW - 30))
-    monkeypatch.setattr(heartbeat, "_now", lambda lock: NOW)
+    monkeypatch.setattr(FileLock, "_now", lambda lock: NOW)
     with pytest.raises(DestinationError) as caught:
         put(tmp_path / "out", NEW)
     assert str(caught.value) == (
@@ -113,7 +114,7 @@ def test_a_lock_that_was_left_half_written(tmp_path: Path, text: str) -> None:
         put(tmp_path / "out", NEW)
     age(lock_of(tmp_path / "out"), 121)
     (notice,) = put(tmp_path / "out", NEW)
-    assert "left behind unfinished" in notice
+    assert "does not tell whose it is" in notice
 
 
 def test_a_lock_that_may_not_be_read_is_judged_by_its_time(
@@ -154,33 +155,35 @@ def refusing(number: int) -> Callable[..., None]:
     return refuse
 
 
+def lock(directory: Path, number: int) -> FileLock:
+    return FileLock(lock_of(directory / "out"), owners.this_process(f"{number:016x}"))
+
+
+def written(directory: Path) -> owners.Owner | None:
+    return locks.read_note(lock_of(directory / "out")).owner
+
+
 @pytest.mark.usefixtures("way")
 def test_a_lock_is_taken_once_and_released_by_its_run(tmp_path: Path) -> None:
-    lock, first, second = lock_of(tmp_path / "out"), run(1), run(2)
-    assert locks.acquire(lock, first) == locks.Taken()
+    first, second = lock(tmp_path, 1), lock(tmp_path, 2)
+    assert first.acquire() == ()
     with pytest.raises(DestinationError, match=r"is writing this destination \(last sign of life 0 s ago\)"):
-        locks.acquire(lock, second)
-    assert json.loads(lock.read_bytes()) == owners.to_json(first)
-    locks.release(lock, second)
-    assert names(tmp_path) == [lock.name]
-    locks.release(lock, first)
+        second.acquire()
+    assert written(tmp_path) == first.owner
+    second.release()
+    assert names(tmp_path) == [lock_of(tmp_path / "out").name]
+    first.release()
     assert names(tmp_path) == []
-    locks.release(lock, first)
-
-
-def run(number: int) -> owners.Owner:
-    return owners.this_process(f"{number:016x}")
+    first.release()
 
 
 @pytest.mark.usefixtures("way")
 def test_a_dead_runs_lock_is_taken_over(tmp_path: Path) -> None:
     write_lock(tmp_path / "out", started="1", run="a" * 16)
-    lock = lock_of(tmp_path / "out")
-    taken = locks.acquire(lock, run(1))
-    assert taken.ended == "a" * 16
-    assert "has ended without finishing" in taken.notices[0]
-    assert json.loads(lock.read_bytes()) == owners.to_json(run(1))
-    assert names(tmp_path) == [lock.name]
+    (notice,) = lock(tmp_path, 1).acquire()
+    assert "has ended without finishing" in notice
+    assert written(tmp_path) == lock(tmp_path, 1).owner
+    assert names(tmp_path) == [lock_of(tmp_path / "out").name]
 
 
 @pytest.mark.usefixtures("way")
@@ -188,40 +191,39 @@ def test_a_lock_that_another_run_has_just_taken_over_is_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both have found it dead, and the file system cannot keep them apart."""
-    lock = lock_of(tmp_path / "out")
     write_lock(tmp_path / "out", started="1")
-    real = locks._take_away
+    real = FileLock._take_away
 
-    def late(lock: Path, sign: heartbeat.Sign) -> bool:
-        monkeypatch.setattr(locks, "_take_away", real)
-        locks.acquire(lock, run(2))
-        return real(lock, sign)
+    def late(self: FileLock, sign: Sign) -> bool:
+        monkeypatch.setattr(FileLock, "_take_away", real)
+        lock(tmp_path, 2).acquire()
+        return real(self, sign)
 
-    monkeypatch.setattr(locks, "_take_away", late)
+    monkeypatch.setattr(FileLock, "_take_away", late)
     monkeypatch.setattr(fcntl, "flock", refusing(errno.ENOTSUP))
     with pytest.raises(DestinationError, match="is writing this destination"):
-        locks.acquire(lock, run(1))
-    assert json.loads(lock.read_bytes()) == owners.to_json(run(2))
-    assert names(tmp_path) == [lock.name]
+        lock(tmp_path, 1).acquire()
+    assert written(tmp_path) == lock(tmp_path, 2).owner
+    assert names(tmp_path) == [lock_of(tmp_path / "out").name]
 
 
 def test_a_lock_that_was_renewed_while_it_was_judged_is_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its run was suspended for long, on another machine, and goes on right now."""
-    lock = lock_of(tmp_path / "out")
+    file = lock_of(tmp_path / "out")
     write_lock(tmp_path / "out", silent=1000, **ELSEWHERE)
-    before, real = lock.read_bytes(), locks._take_away
+    before, real = file.read_bytes(), FileLock._take_away
 
-    def late(lock: Path, sign: heartbeat.Sign) -> bool:
-        os.utime(lock)
-        return real(lock, sign)
+    def late(self: FileLock, sign: Sign) -> bool:
+        os.utime(file)
+        return real(self, sign)
 
-    monkeypatch.setattr(locks, "_take_away", late)
+    monkeypatch.setattr(FileLock, "_take_away", late)
     with pytest.raises(DestinationError, match="process 1 on elsewhere is writing"):
-        locks.acquire(lock, run(1))
-    assert lock.read_bytes() == before
-    assert names(tmp_path) == [lock.name]
+        lock(tmp_path, 1).acquire()
+    assert file.read_bytes() == before
+    assert names(tmp_path) == [file.name]
 
 
 def test_a_directory_that_another_program_has_locked_is_no_hindrance(
@@ -240,20 +242,12 @@ def test_a_directory_that_another_program_has_locked_is_no_hindrance(
 # --- before publication ---------------------------------------------------------------------------
 
 
-def test_a_lock_that_a_person_removed_is_taken_again(tmp_path: Path) -> None:
-    lock, owner = lock_of(tmp_path / "out"), run(1)
-    locks.confirm(lock, owner)
-    assert json.loads(lock.read_bytes()) == owners.to_json(owner)
-    locks.confirm(lock, owner)
-    assert names(tmp_path) == [lock.name]
-
-
 @pytest.mark.parametrize("one_file", [False, True], ids=["directory", "file"])
 def test_a_run_whose_lock_was_removed_by_hand_still_publishes(tmp_path: Path, one_file: bool) -> None:
-    with local.staged(tmp_path / "out", one_file) as staging:
-        fill(staging.product, NEW) if not one_file else fill_file(staging.product, NEW)
+    with staged(tmp_path / "out", one_file) as staging:
+        fill(staging.output, NEW) if not one_file else fill_file(staging.output, NEW)
         lock_of(tmp_path / "out").unlink()
-        local.publish(staging, overwrite=False)
+        staging.publish()
         lock_of(tmp_path / "out").unlink()  # and again: after publication that is no error
     assert staging.notices == ()
     assert found(tmp_path / "out") == NEW
@@ -262,10 +256,10 @@ def test_a_run_whose_lock_was_removed_by_hand_still_publishes(tmp_path: Path, on
 
 def test_a_run_whose_lock_another_one_has_does_not_publish(tmp_path: Path) -> None:
     put(tmp_path / "out", OLD)
-    with pytest.raises(DestinationError) as caught, local.staged(tmp_path / "out") as staging:
-        fill(staging.work, NEW)
+    with pytest.raises(DestinationError) as caught, staged(tmp_path / "out", overwrite=True) as staging:
+        fill(staging.tree, NEW)
         write_lock(tmp_path / "out", **ELSEWHERE)
-        local.publish(staging, overwrite=True)
+        staging.publish()
     assert caught.value.exit_code == 4
     assert str(caught.value).startswith(
         f"{lock_of(tmp_path / 'out')}: process 1 on elsewhere has taken over this destination during this run"
@@ -279,9 +273,9 @@ def test_a_lock_that_cannot_be_written_whole_is_not_there(tmp_path: Path) -> Non
     """A lock that is cut off would name nobody, and keep the next run away until it is taken for dead."""
     code = (
         "import resource, sys; from pathlib import Path\n"
-        "from ckpt_surgery.engine.staging import locks, owners\n"
+        "from ckpt_surgery.engine.staging.locks import FileLock\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))\n"
-        "try: locks.acquire(Path(sys.argv[1]), owners.this_process('0' * 16))\n"
+        "try: FileLock(Path(sys.argv[1]))._create()\n"
         "except OSError as error: print(error.errno)\n"
     )
     done = subprocess.run(

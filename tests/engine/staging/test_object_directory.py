@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ckpt_surgery.core.errors import StorageError, VerificationError
-from ckpt_surgery.engine.staging import objects as objects_module
-from ckpt_surgery.engine.staging.object_directory import is_document, publish_directory
-from ckpt_surgery.engine.staging.objects import object_staged, roll_forward
+from ckpt_surgery.engine.staging.object_directory import DirectoryUpload, is_document
+from ckpt_surgery.engine.staging.objects import Replacing, StoreStage, roll_forward
+from ckpt_surgery.engine.staging.stage import staged
 from ckpt_surgery.storage.stores import store_of
 from tests.support.key_value import KeyValueStore, key_value
 
@@ -22,19 +22,14 @@ def url(tmp_path: Path) -> Iterator[str]:
         yield f"{root}/runs/out"
 
 
-def run(url: str, tmp_path: Path, files: dict[str, bytes], overwrite: bool = False, record: str = "") -> None:
-    directory = tmp_path / f"work{len(list(tmp_path.iterdir()))}"
-    directory.mkdir()
-    for name, data in files.items():
-        (directory / name).parent.mkdir(exist_ok=True)
-        (directory / name).write_bytes(data)
-    beside = tmp_path / "record"
-    beside.unlink(missing_ok=True)
-    if record:
-        beside.write_text(record)
-    with object_staged(url, overwrite=overwrite) as staging:
-        publish_directory(staging, directory, beside)
-    assert staging.published
+def run(url: str, files: dict[str, bytes], overwrite: bool = False, record: str = "") -> None:
+    with staged(DirectoryUpload(StoreStage(url, replacing=Replacing(overwrite)))) as stage:
+        for name, data in files.items():
+            (stage.tree / name).write_bytes(data)
+        if record:
+            stage.put_beside(record)
+        stage.publish()
+    assert stage.published
 
 
 def objects(url: str) -> dict[str, bytes]:
@@ -46,9 +41,7 @@ def below(files: dict[str, bytes]) -> dict[str, bytes]:
     return {f"out/{name}": data for name, data in files.items()}
 
 
-def test_data_comes_first_and_the_index_last(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_comes_first_and_the_index_last(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real, put = KeyValueStore.put, []
 
     def noted(self: KeyValueStore, name: str, *rest: Any) -> Any:
@@ -56,38 +49,38 @@ def test_data_comes_first_and_the_index_last(
         return real(self, name, *rest)
 
     monkeypatch.setattr(KeyValueStore, "put", noted)
-    run(url, tmp_path, {**SHARDS, "ckpt_surgery.json": b"[]"})
+    run(url, {**SHARDS, "ckpt_surgery.json": b"[]"})
     assert objects(url) == below({**SHARDS, "ckpt_surgery.json": b"[]"})
     order = [name for name in put if "ckpt-surgery" not in name]
     assert sorted(order[:2]) == ["runs/out/model-1.safetensors", "runs/out/model-2.safetensors"]
     assert order[2:] == ["runs/out/ckpt_surgery.json", "runs/out/model.safetensors.index.json"]
 
 
-def test_the_only_file_is_put_on_the_condition_that_there_is_none(url: str, tmp_path: Path) -> None:
-    run(url, tmp_path, {"model.safetensors": b"all"}, record="made by me")
+def test_the_only_file_is_put_on_the_condition_that_there_is_none(url: str) -> None:
+    run(url, {"model.safetensors": b"all"}, record="made by me")
     assert objects(url) == {"out/model.safetensors": b"all", "out.ckpt_surgery.json": b"made by me"}
-    run(url, tmp_path, SHARDS, overwrite=True)
+    run(url, SHARDS, overwrite=True)
     assert objects(url) == below(SHARDS)
 
 
 @pytest.mark.parametrize("copies", [True, False])
 @pytest.mark.parametrize("old", [SHARDS, {"model.safetensors": b"old"}, {"a": b"1", "b": b"2"}])
 def test_an_older_one_is_replaced_by_one_file(
-    old: dict[str, bytes], copies: bool, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    old: dict[str, bytes], copies: bool, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the store cannot copy an object of this size by itself."""
-    run(url, tmp_path, old)
+    run(url, old)
     if not copies:
         monkeypatch.setattr(KeyValueStore, "copies", lambda *arguments: False)
-    run(url, tmp_path, {"model.safetensors": b"new"}, overwrite=True)
+    run(url, {"model.safetensors": b"new"}, overwrite=True)
     assert objects(url) == {"out/model.safetensors": b"new"}
 
 
 @pytest.mark.parametrize("old", [SHARDS, {"model.safetensors": b"old"}])
 def test_what_was_begun_is_completed(
-    old: dict[str, bytes], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    old: dict[str, bytes], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(url, tmp_path, old)
+    run(url, old)
     real = KeyValueStore.copy
 
     def fail(*arguments: Any) -> bool:
@@ -95,7 +88,7 @@ def test_what_was_begun_is_completed(
 
     monkeypatch.setattr(KeyValueStore, "copy", fail)
     with pytest.raises(StorageError, match="completes what was begun"):
-        run(url, tmp_path, {"model.safetensors": b"new"}, overwrite=True)
+        run(url, {"model.safetensors": b"new"}, overwrite=True)
     assert "out/model.safetensors" not in objects(url)
     assert "out/model.safetensors.index.json" not in objects(url)
     monkeypatch.setattr(KeyValueStore, "copy", real)
@@ -108,7 +101,7 @@ CONFIG = {"config.json": b"{}", "tokenizer.json": b"[]", "vocab.txt": b"a"}
 
 @pytest.mark.parametrize("weights", [SHARDS, {"model.safetensors": b"all"}], ids=["shards", "one"])
 def test_config_files_come_before_what_makes_the_weights_complete(
-    weights: dict[str, bytes], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    weights: dict[str, bytes], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, put = KeyValueStore.put, []
 
@@ -117,7 +110,7 @@ def test_config_files_come_before_what_makes_the_weights_complete(
         return real(self, name, *rest)
 
     monkeypatch.setattr(KeyValueStore, "put", noted)
-    run(url, tmp_path, CONFIG | weights)
+    run(url, CONFIG | weights)
     assert objects(url) == below(CONFIG | weights)
     order = [name for name in put if "ckpt-surgery" not in name]
     assert order[-1] == f"runs/out/{list(weights)[-1]}"
@@ -130,27 +123,26 @@ def test_an_older_checkpoint_never_has_the_config_of_the_new_one(
     old: dict[str, bytes],
     weights: dict[str, bytes],
     url: str,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = {**SHARDS, **old}
-    run(url, tmp_path, before)
-    real, seen = objects_module.publish, []
+    run(url, before)
+    real, seen = StoreStage.publish, []
 
     def publish(staging: Any) -> None:
         seen.append({name: data for name, data in objects(url).items() if "/.ckpt-surgery/" not in name})
         real(staging)
 
-    monkeypatch.setattr(objects_module, "publish", publish)
-    run(url, tmp_path, CONFIG | weights, overwrite=True)
+    monkeypatch.setattr(StoreStage, "publish", publish)
+    run(url, CONFIG | weights, overwrite=True)
     assert seen[0].get("out/config.json") == old.get("config.json")
     assert "out/vocab.txt" not in seen[0]
     assert objects(url) == below(CONFIG | weights)
 
 
-def test_nothing_is_no_checkpoint(url: str, tmp_path: Path) -> None:
+def test_nothing_is_no_checkpoint(url: str) -> None:
     with pytest.raises(VerificationError, match="nothing was written"):
-        run(url, tmp_path, {})
+        run(url, {})
     assert objects(url) == {}
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from ckpt_surgery.core.errors import DestinationError, Interrupted, StorageError
 from ckpt_surgery.engine.signals import interruptible
-from ckpt_surgery.engine.staging.object_file import FileStaging, file_staged, publish_file
+from ckpt_surgery.engine.staging.object_file import FileUpload
+from ckpt_surgery.engine.staging.stage import staged
 from ckpt_surgery.storage.store import ConditionFailed
 from ckpt_surgery.storage.stores import store_of
 from tests.support.key_value import KeyValueStore, key_value
@@ -27,63 +28,59 @@ def objects(url: str) -> dict[str, bytes]:
     return {name: store.read(name) for name in store.walk()}
 
 
-def run(
-    url: str, tmp_path: Path, data: bytes, overwrite: bool = False, record: str = "", **more: Any
-) -> FileStaging:
+def run(url: str, data: bytes, overwrite: bool = False, record: str = "", **more: Any) -> FileUpload:
     """A whole run. `during` is called before the file is published."""
-    file, beside = tmp_path / "out.bin", tmp_path / "record"
-    file.write_bytes(data)
-    beside.unlink(missing_ok=True)
-    if record:
-        beside.write_text(record)
-    with file_staged(url, overwrite, more.get("check", lambda: None)) as staging:
+    with staged(FileUpload(url, overwrite, more.get("check", lambda: None))) as stage:
+        stage.output.write_bytes(data)
+        if record:
+            stage.put_beside(record)
         more.get("during", lambda: None)()
-        publish_file(staging, file, beside)
-    return staging
+        stage.publish()
+    return stage
 
 
-def test_a_file_and_its_record_are_put(url: str, tmp_path: Path) -> None:
-    staging = run(url, tmp_path, b"new", record="made by me")
+def test_a_file_and_its_record_are_put(url: str) -> None:
+    staging = run(url, b"new", record="made by me")
     assert (staging.published, staging.notices) == (True, ())
     assert objects(url) == {"runs/out.bin": b"new", "runs/out.bin.ckpt_surgery.json": b"made by me"}
 
 
-def test_what_is_there_is_replaced_with_overwrite_only(url: str, tmp_path: Path) -> None:
-    run(url, tmp_path, b"old", record="of the old one")
+def test_what_is_there_is_replaced_with_overwrite_only(url: str) -> None:
+    run(url, b"old", record="of the old one")
     with pytest.raises(DestinationError, match="exists already"):
-        run(url, tmp_path, b"new")
+        run(url, b"new")
     assert objects(url)["runs/out.bin"] == b"old"
-    run(url, tmp_path, b"new", overwrite=True)
+    run(url, b"new", overwrite=True)
     assert objects(url) == {"runs/out.bin": b"new"}
 
 
-def test_the_check_is_made_under_the_lock(url: str, tmp_path: Path) -> None:
+def test_the_check_is_made_under_the_lock(url: str) -> None:
     def check() -> None:
         assert "runs/.out.bin.ckpt-surgery-lock" in objects(url)
         raise DestinationError("changed")
 
     with pytest.raises(DestinationError, match="changed"):
-        run(url, tmp_path, b"new", check=check)
+        run(url, b"new", check=check)
     assert objects(url) == {}
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_what_another_process_wrote_stays(overwrite: bool, url: str, tmp_path: Path) -> None:
     if overwrite:
-        run(url, tmp_path, b"old", record="of the old one")
+        run(url, b"old", record="of the old one")
     store, name = store_of(url)
     with pytest.raises(DestinationError, match="another process has written it") as caught:
-        run(url, tmp_path, b"new", overwrite, during=lambda: store.put(name, b"another"))
+        run(url, b"new", overwrite, during=lambda: store.put(name, b"another"))
     assert caught.value.exit_code == 4
     assert objects(url).pop("runs/out.bin") == b"another"
     assert ("runs/out.bin.ckpt_surgery.json" in objects(url)) is overwrite
 
 
-def test_objects_below_are_not_replaced(url: str, tmp_path: Path) -> None:
+def test_objects_below_are_not_replaced(url: str) -> None:
     store, name = store_of(url)
     store.put(f"{name}/d/0", b"data")
     with pytest.raises(DestinationError, match="objects lie below it"):
-        run(url, tmp_path, b"new", overwrite=True)
+        run(url, b"new", overwrite=True)
     assert objects(url) == {"runs/out.bin/d/0": b"data"}
 
 
@@ -100,21 +97,17 @@ def uploads(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None], first: bo
 
 
 @pytest.mark.parametrize("error", [ConditionFailed("is there"), StorageError("no answer")])
-def test_a_lost_answer_is_no_failure(
-    error: Exception, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_answer_is_no_failure(error: Exception, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def lose() -> None:
         raise error
 
     uploads(monkeypatch, lose)
-    assert run(url, tmp_path, b"new", record="made by me").published
+    assert run(url, b"new", record="made by me").published
     assert objects(url).keys() == {"runs/out.bin", "runs/out.bin.ckpt_surgery.json"}
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_a_signal_tells_what_is_there(
-    before: bool, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_tells_what_is_there(before: bool, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         if before:
@@ -122,7 +115,7 @@ def test_a_signal_tells_what_is_there(
 
     uploads(monkeypatch, interrupt, first=not before)
     with interruptible(), pytest.raises((Interrupted, StorageError)) as caught:
-        run(url, tmp_path, b"new")
+        run(url, b"new")
     if before:
         assert objects(url) == {}
     else:
@@ -130,9 +123,7 @@ def test_a_signal_tells_what_is_there(
         assert objects(url) == {"runs/out.bin": b"new"}
 
 
-def test_a_record_that_cannot_be_put_is_told(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_that_cannot_be_put_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = KeyValueStore.put
 
     def put(self: KeyValueStore, name: str, *rest: Any) -> Any:
@@ -141,7 +132,7 @@ def test_a_record_that_cannot_be_put_is_told(
         return real(self, name, *rest)
 
     monkeypatch.setattr(KeyValueStore, "put", put)
-    staging = run(url, tmp_path, b"new", record="made by me")
+    staging = run(url, b"new", record="made by me")
     assert staging.published
     assert "its record" in staging.notices[0]
     assert "the store is tired" in staging.notices[0]

@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.core.errors import DestinationError, StorageError
-from ckpt_surgery.engine.staging import object_lock
-from ckpt_surgery.engine.staging.object_lock import LEASE, acquire, check_free, giving_signs, lock_name
-from ckpt_surgery.engine.staging.objects import object_staged, publish
-from ckpt_surgery.engine.staging.owners import Owner, this_process, to_json
-from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Stat
+from ckpt_surgery.engine.staging.object_lock import LEASE, ObjectLock, lock_name
+from ckpt_surgery.engine.staging.owners import Note, Owner, note_bytes, this_process
+from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Stat, Version
 from ckpt_surgery.storage.stores import registered, store_of
 from tests.support.key_value import KeyValueStore, key_value
-from tests.support.object_runs import IDENTITY, at, run, state, write
+from tests.support.object_runs import at, run, staged, state, write
 
 URL = "kv://bucket/runs/out"
 LOCK = "runs/.out.ckpt-surgery-lock"
@@ -35,7 +33,7 @@ def elsewhere(**changes: object) -> Owner:
 
 
 def put_lock(store: KeyValueStore, owner: Owner) -> Stat:
-    return store.put(LOCK, json.dumps({"owner": to_json(owner), "sign": 1}).encode())
+    return store.put(LOCK, note_bytes(Note(owner, sign=1)))
 
 
 def at_age(monkeypatch: pytest.MonkeyPatch, store: KeyValueStore, seconds: float) -> None:
@@ -61,14 +59,14 @@ def test_within_its_lease_a_run_elsewhere_is_alive(
         run(URL, "new")
     assert f"{LEASE - age:.0f} s from now" in str(caught.value)
     with pytest.raises(DestinationError, match=told):
-        check_free(store, LOCK)
+        ObjectLock(store, LOCK).check()
     assert list(at(URL)) == [LOCK]
 
 
 def test_after_its_lease_it_is_taken_over(store: KeyValueStore, monkeypatch: pytest.MonkeyPatch) -> None:
     put_lock(store, elsewhere())
     at_age(monkeypatch, store, LEASE + 1)
-    check_free(store, LOCK)
+    ObjectLock(store, LOCK).check()
     staging = run(URL, "new")
     assert "took over the lock of process" in staging.notices[0]
     assert state(URL) == "new"
@@ -94,18 +92,18 @@ def test_a_lock_that_tells_nothing_has_its_lease_too(
 def test_of_two_that_take_over_one_wins(store: KeyValueStore, monkeypatch: pytest.MonkeyPatch) -> None:
     stat = put_lock(store, elsewhere())
     at_age(monkeypatch, store, LEASE + 1)
-    first, _ = acquire(store, LOCK, this_process("1" * 16))
-    second = object_lock.ObjectLock(store, LOCK, this_process("2" * 16))
-    assert not second.take(stat.version)
+    first, second = ObjectLock(store, LOCK), ObjectLock(store, LOCK)
+    first.acquire()
+    assert not second._put(Version(stat.version))
     first.confirm()
 
 
 def test_a_lost_lock_ends_the_run_at_its_next_object(store: KeyValueStore) -> None:
     with (
         pytest.raises(DestinationError, match="on elsewhere has taken over this destination") as caught,
-        object_staged(URL, IDENTITY) as staging,
+        staged(URL) as staging,
     ):
-        draft = store_of(staging.draft_url)[0]
+        draft = store_of(staging.work)[0]
         draft.put("d/0", b"x")
         put_lock(store, elsewhere())
         staging.lock.renew()  # what the thread does
@@ -119,52 +117,38 @@ def test_a_lost_lock_ends_the_run_at_its_next_object(store: KeyValueStore) -> No
 def test_a_lost_lock_is_seen_before_anything_is_published(store: KeyValueStore) -> None:
     with (
         pytest.raises(DestinationError, match="Nothing was published"),
-        object_staged(URL, IDENTITY) as staging,
+        staged(URL) as staging,
     ):
         write(staging, "new")
         put_lock(store, elsewhere())
-        publish(staging)
+        staging.publish()
     assert state(URL) == "uncommitted"
 
 
 def test_a_lock_that_a_person_has_removed_is_made_again(store: KeyValueStore) -> None:
-    with object_staged(URL, IDENTITY) as staging:
+    with staged(URL) as staging:
         write(staging, "new")
         store.delete([LOCK])
-        publish(staging)
+        staging.publish()
     assert state(URL) == "new"
 
 
 def test_a_released_lock_is_not_made_again(store: KeyValueStore) -> None:
-    lock, _ = acquire(store, LOCK, this_process("1" * 16))
+    lock = ObjectLock(store, LOCK)
+    lock.acquire()
     lock.release()
     lock.renew()
     assert store.stat(LOCK) is None
 
 
 def test_each_sign_of_life_has_another_content(store: KeyValueStore) -> None:
-    lock, _ = acquire(store, LOCK, this_process("1" * 16))
+    lock = ObjectLock(store, LOCK)
+    lock.acquire()
     contents = {store.read(LOCK)}
     for _ in range(3):
         lock.renew()
         contents.add(store.read(LOCK))
     assert len(contents) == 4
-
-
-def test_signs_go_on_where_the_store_cannot_be_reached_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading
-
-    monkeypatch.setattr(object_lock, "INTERVAL", 0.001)
-    given, enough = [], threading.Event()
-
-    def give() -> None:
-        given.append(1)
-        if len(given) == 3:
-            enough.set()
-        raise StorageError("no answer")
-
-    with giving_signs(give):
-        assert enough.wait(30)
 
 
 # --- stores that answer otherwise -----------------------------------------------------------------

@@ -15,10 +15,10 @@ from ckpt_surgery.core.errors import (
     VerificationError,
 )
 from ckpt_surgery.engine.staging import object_leftovers
-from ckpt_surgery.engine.staging.objects import object_staged, publish, roll_forward
+from ckpt_surgery.engine.staging.objects import roll_forward
 from ckpt_surgery.storage.stores import store_of
 from tests.support.key_value import key_value
-from tests.support.object_runs import IDENTITY, MARKER, at, run, state, whole, write
+from tests.support.object_runs import IDENTITY, MARKER, at, run, staged, state, whole, write
 
 
 @pytest.fixture
@@ -36,13 +36,13 @@ def test_a_fresh_checkpoint_is_whole_and_nothing_else_is_left(url: str) -> None:
 
 
 def test_nothing_is_committed_before_it_is_published(url: str) -> None:
-    with object_staged(url, IDENTITY) as staging:
+    with staged(url) as staging:
         write(staging, "new")
-        store, _ = store_of(staging.draft_url)
+        store, _ = store_of(staging.work)
         assert store.walk().keys() == {*whole("new"), MARKER}
         assert store.read("_METADATA") == b"new"
         assert {"d/new0", "d/new1", "shared/0"} == {n for n in at(url) if not n.startswith((".", "runs/."))}
-        publish(staging)
+        staging.publish()
     assert state(url) == "new"
 
 
@@ -67,11 +67,11 @@ def test_somebodys_objects_without_marker_are_refused_and_replaced_with_overwrit
 
 def test_the_older_checkpoint_is_whole_until_it_is_replaced(url: str) -> None:
     run(url, "old")
-    with object_staged(url, IDENTITY, overwrite=True) as staging:
+    with staged(url, overwrite=True) as staging:
         write(staging, "new")
         assert state(url) == "old"
-        assert store_of(staging.draft_url)[0].read("shared/0") == b"new"
-        publish(staging)
+        assert store_of(staging.work)[0].read("shared/0") == b"new"
+        staging.publish()
     found = at(url)
     del found[MARKER]
     assert found == whole("new")
@@ -82,11 +82,11 @@ def test_what_is_replaced_must_be_what_was_looked_at(url: str) -> None:
     store, name = store_of(url)
     with (
         pytest.raises(DestinationError, match="_METADATA: was written or deleted during this run"),
-        object_staged(url, IDENTITY, overwrite=True) as staging,
+        staged(url, overwrite=True) as staging,
     ):
         write(staging, "new")
         store.put(f"{name}/_METADATA", b"other")
-        publish(staging)
+        staging.publish()
     assert at(url).keys() == {*whole("old"), MARKER}
 
 
@@ -94,11 +94,11 @@ def test_what_appears_during_the_run_is_not_mixed_with_it(url: str) -> None:
     store, name = store_of(url)
     with (
         pytest.raises(DestinationError, match="was written or deleted during this run"),
-        object_staged(url, IDENTITY) as staging,
+        staged(url) as staging,
     ):
         write(staging, "new")
         store.put(f"{name}/{MARKER}", b"another run")
-        publish(staging)
+        staging.publish()
     assert at(url) == {MARKER: b"another run"}
 
 
@@ -106,26 +106,26 @@ def test_lost_data_is_not_published(url: str) -> None:
     store, name = store_of(url)
     with (
         pytest.raises(DestinationError, match="d/new1: of this run was deleted during this run"),
-        object_staged(url, IDENTITY) as staging,
+        staged(url) as staging,
     ):
         write(staging, "new")
         store.delete([f"{name}/d/new1"])
-        publish(staging)
+        staging.publish()
     assert at(url) == {}
 
 
 def test_nothing_written_is_not_published(url: str) -> None:
-    with pytest.raises(VerificationError, match="nothing was written"), object_staged(url) as staging:
-        publish(staging)
+    with pytest.raises(VerificationError, match="nothing was written"), staged(url) as staging:
+        staging.publish()
     assert at(url) == {}
 
 
 def test_two_runs_at_once(url: str) -> None:
-    with object_staged(url, IDENTITY) as staging:
+    with staged(url) as staging:
         with pytest.raises(DestinationError, match="is writing this destination"):
             run(url, "second")
         write(staging, "new")
-        publish(staging)
+        staging.publish()
     assert state(url) == "new"
 
 
@@ -145,7 +145,7 @@ def test_a_check_of_what_is_replaced_comes_before_anything_is_written(url: str) 
 
 
 def test_a_failed_run_leaves_nothing(url: str) -> None:
-    with pytest.raises(DataError, match="overflow"), object_staged(url, IDENTITY) as staging:
+    with pytest.raises(DataError, match="overflow"), staged(url) as staging:
         write(staging, "new")
         raise DataError("overflow")
     assert at(url) == {}
@@ -153,10 +153,10 @@ def test_a_failed_run_leaves_nothing(url: str) -> None:
 
 def interrupted(url: str, value: str, tasks: bool = True, **options: bool) -> Interrupted:
     failure = Interrupted(signal.SIGTERM, "stopped by SIGTERM")
-    with pytest.raises(Interrupted), object_staged(url, IDENTITY, **options) as staging:
-        store_of(staging.draft_url)[0].put(f"d/{value}0", value.encode())
+    with pytest.raises(Interrupted), staged(url, **options) as staging:
+        store_of(staging.work)[0].put(f"d/{value}0", value.encode())
         if tasks:
-            staging.store.put(f"{staging.tasks}0-0.json", b"{}\n")
+            staging.journal("0").add(b"{}\n")
         raise failure
     return failure
 
@@ -166,12 +166,12 @@ def test_an_interrupted_run_is_resumed_with_its_data(url: str) -> None:
     assert "nothing was published: kv://bucket/runs/out does not exist" in told
     assert "`resume=True`" in told
     assert at(url)["d/new0"] == b"new"
-    with object_staged(url, IDENTITY, resume=True) as staging:
+    with staged(url, resume=True) as staging:
         assert staging.resumed
         assert set(staging.draft.data) == {"d/new0"}
-        assert staging.store.read(f"{staging.tasks}0-0.json") == b"{}\n"
+        assert staging.journal("0").read() == b"{}\n"
         write(staging, "new")
-        publish(staging)
+        staging.publish()
     found = at(url)
     assert found.pop(MARKER)
     assert found == whole("new")
@@ -196,7 +196,7 @@ def test_another_plan_is_not_resumed(url: str) -> None:
     before = at(url)
     with (
         pytest.raises(PlanError, match="what lies below kv://bucket/runs/out cannot be resumed"),
-        object_staged(url, IDENTITY | {"plan": "other"}, resume=True),
+        staged(url, IDENTITY | {"plan": "other"}, resume=True),
     ):
         pass
     assert at(url) == before
@@ -225,7 +225,7 @@ def test_nothing_to_roll_forward(url: str) -> None:
 def test_what_others_wrote_for_a_run_is_published_with_it_and_survives_its_failure(url: str) -> None:
     store, name = store_of(url)
     store.put(f"{name}/d/new0", b"new")
-    with pytest.raises(StorageError), object_staged(url, IDENTITY, adopted=["d/new0"]) as staging:
+    with pytest.raises(StorageError), staged(url, adopted=["d/new0"]) as staging:
         assert set(staging.draft.data) == {"d/new0"}
         raise StorageError("no space")
     assert at(url) == {"d/new0": b"new"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.core.errors import DestinationError
-from ckpt_surgery.engine.staging import object_lock
+from ckpt_surgery.engine.staging import heartbeat
 from ckpt_surgery.engine.staging.objects import roll_forward
 from ckpt_surgery.storage import stores
 from tests.support.key_value import KeyValueStore, key_value
@@ -28,7 +28,7 @@ URL = "kv://bucket/runs/out"
 @pytest.fixture
 def dead(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of this process that was killed counts as ended."""
-    monkeypatch.setattr(object_lock, "has_ended", lambda owner: True)
+    monkeypatch.setattr(heartbeat, "has_ended", lambda owner: True)
 
 
 def killed_at(directory: Path, number: int, after: bool, overwrite: bool, end: Callable[[], None]) -> bool:

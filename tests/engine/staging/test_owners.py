@@ -1,6 +1,7 @@
 """Whether a process has ended, on systems that tell it in different ways."""
 
 import ctypes
+import json
 import os
 import shutil
 import subprocess
@@ -73,28 +74,21 @@ def test_macos_tells_its_boot_session(monkeypatch: pytest.MonkeyPatch, told: byt
 
 
 @pytest.mark.parametrize(
-    "document",
-    [
-        None,
-        7,
-        [],
-        {},
-        {"owner": {}},
-        asdict(HERE) | {"more": 1},
-        asdict(HERE) | {"pid": "1"},
-        asdict(HERE) | {"pid": True},
-        asdict(HERE) | {"pid": 0},
-        asdict(HERE) | {"pid": 2**40},
-        asdict(HERE) | {"host": None},
-    ],
+    "changes", [{"pid": "1"}, {"pid": True}, {"pid": 0}, {"pid": 2**40}, {"host": None}, {"run": 1}]
 )
-def test_what_is_no_owner(document: object) -> None:
-    assert owners.from_json(document) is None
+def test_what_is_no_owner(changes: dict[str, Any]) -> None:
+    document = {"owner": asdict(HERE) | changes, "identity": {"plan": "abc"}}
+    assert owners.parse_note(json.dumps(document).encode()) == owners.Note()
 
 
-def test_an_owner_as_json() -> None:
-    assert owners.from_json(owners.to_json(HERE)) == HERE
-    assert owners.parsed(b"[" * 100_000) is None
+@pytest.mark.parametrize("content", [b"", b"{", b"7", b"[]", b"[" * 100_000, b'{"owner": {}}', b"\xff"])
+def test_what_is_damaged_tells_nothing(content: bytes) -> None:
+    assert owners.parse_note(content) == owners.Note()
+
+
+def test_a_note_as_json() -> None:
+    note = owners.Note(HERE, {"plan": "\u00e9"}, 3)
+    assert owners.parse_note(owners.note_bytes(note)) == note
 
 
 def test_a_process_that_is_hidden_has_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

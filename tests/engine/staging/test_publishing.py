@@ -7,19 +7,20 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.core.errors import DestinationError, StorageError
-from ckpt_surgery.engine.staging import local, publishing, renaming, syncing
+from ckpt_surgery.engine.staging import publishing, renaming, syncing
+from ckpt_surgery.engine.staging.local import DiskStage
 from tests.support.directories import names
-from tests.support.generations import NEW, OLD, fill_file, found, put
+from tests.support.generations import NEW, OLD, fill_file, found, put, staged
 
 RECORD = "out.npz.ckpt_surgery.json"
 
 
-def put_recorded(destination: Path, generation: str, overwrite: bool = False) -> local.Staging:
+def put_recorded(destination: Path, generation: str, overwrite: bool = False) -> DiskStage:
     """Publish one file with a record beside it."""
-    with local.staged(destination, one_file=True) as staging:
-        fill_file(staging.product, generation)
+    with staged(destination, one_file=True, overwrite=overwrite) as staging:
+        fill_file(staging.output, generation)
         (staging.directory / RECORD).write_text(f"the record of {generation}")
-        local.publish(staging, overwrite)
+        staging.publish()
     return staging
 
 
@@ -133,7 +134,7 @@ def test_a_record_that_cannot_be_put_in_place_is_a_notice(
     monkeypatch.setattr(os, "rename", rename)
     staging = put_recorded(tmp_path / "out.npz", NEW)
     assert staging.notices == (
-        f"{tmp_path / 'out.npz'} is complete; its record {tmp_path / RECORD} could not be written "
+        f"{tmp_path / 'out.npz'} is new and complete; its record {tmp_path / RECORD} could not be written "
         "(Input/output error)",
     )
     assert names(tmp_path) == ["out.npz"]

@@ -12,10 +12,10 @@ import pytest
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import Interrupted, StorageError
 from ckpt_surgery.engine import signals
-from ckpt_surgery.engine.staging import local, syncing
+from ckpt_surgery.engine.staging import syncing
 from ckpt_surgery.storage import system_calls
 from tests.support.directories import names
-from tests.support.generations import NEW, fill
+from tests.support.generations import NEW, fill, staged
 
 
 def test_work_is_done_in_another_thread_and_its_error_is_raised_here() -> None:
@@ -83,10 +83,10 @@ def test_a_disk_that_never_answers_does_not_keep_a_run_from_stopping(
         with (
             pytest.raises(Interrupted) as caught,
             signals.interruptible(),
-            local.staged(tmp_path / "out") as staging,
+            staged(tmp_path / "out") as staging,
         ):
-            fill(staging.work, NEW)
-            local.publish(staging, overwrite=False)
+            fill(staging.tree, NEW)
+            staging.publish()
     finally:
         answer.set()
         signal.signal(number, before)
@@ -169,8 +169,8 @@ def test_an_error_of_the_disk_is_an_error_of_the_run(tmp_path: Path, monkeypatch
     def failing(handle: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    with pytest.raises(StorageError, match="Input/output error"), local.staged(tmp_path / "out") as staging:
-        fill(staging.work, NEW)
+    with pytest.raises(StorageError, match="Input/output error"), staged(tmp_path / "out") as staging:
+        fill(staging.tree, NEW)
         monkeypatch.setattr(os, "fsync", failing)
-        local.publish(staging, overwrite=False)
+        staging.publish()
     assert names(tmp_path) == []

@@ -1,0 +1,64 @@
+"""Where the lines of a run's journal are kept: in a file, or in objects of a store."""
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.store import Store
+
+
+class Lines(Protocol):
+    """Where the lines of a journal are kept."""
+
+    def read(self) -> bytes:
+        """All whole lines that were added. Raises StorageError."""
+        ...
+
+    def add(self, lines: bytes) -> None:
+        """Add whole lines. Raises StorageError."""
+        ...
+
+
+@dataclass(frozen=True)
+class FileLines:
+    """A file that lines are appended to."""
+
+    path: Path
+
+    def read(self) -> bytes:
+        """Its lines. The last one may have been torn by the end of a process: it is dropped, from the file
+        too, so that the next line is not joined to it."""
+        with storage_errors(self.path):
+            if not self.path.exists():
+                return b""
+            text = self.path.read_bytes()
+            whole = text[: text.rfind(b"\n") + 1]
+            if len(whole) < len(text):
+                os.truncate(self.path, len(whole))
+        return whole
+
+    def add(self, lines: bytes) -> None:
+        """Append lines."""
+        with storage_errors(self.path), open(self.path, "ab") as file:
+            file.write(lines)
+
+
+@dataclass(frozen=True)
+class ObjectLines:
+    """Objects with a common beginning of their names, each of which has lines."""
+
+    store: Store
+    prefix: str
+
+    def read(self) -> bytes:
+        """The lines of all objects."""
+        directory = self.prefix.rpartition("/")[0]
+        names = [name for name in self.store.walk(f"{directory}/") if name.startswith(self.prefix)]
+        return b"".join(self.store.read(name) for name in sorted(names))
+
+    def add(self, lines: bytes) -> None:
+        """Put one more object."""
+        self.store.put(f"{self.prefix}{secrets.token_hex(8)}.jsonl", lines)

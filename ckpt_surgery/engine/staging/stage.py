@@ -1,0 +1,166 @@
+"""A checkpoint that is being written, from the lock of its destination to its publication or removal.
+
+with interruptible(), staged(DiskStage(destination)) as stage:
+    ...  # write into stage.work
+    stage.publish()
+"""
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TypeVar
+
+from ckpt_surgery.core.errors import GO_ON, Interrupted, StorageError, SurgeryError
+from ckpt_surgery.engine.signals import deferred, unhindered
+from ckpt_surgery.engine.staging.heartbeat import Lock, kept_alive
+from ckpt_surgery.engine.staging.lines import Lines
+from ckpt_surgery.engine.staging.outcomes import add, told
+
+ANY: Mapping[str, str] = MappingProxyType({})
+"""The identity of runs that are not told apart."""
+
+
+class Stage(ABC):
+    """Where a checkpoint is written until it is published."""
+
+    lock: Lock
+    """The destination's."""
+    called: str
+    """What messages call the destination."""
+    resumed: bool = False
+    """Whether this run goes on with what another one has written."""
+    published: bool = False
+    """Whether the destination is new and complete."""
+    notices: tuple[str, ...] = ()
+    """Sentences about what earlier runs left, and about what could not be removed after publication."""
+
+    @property
+    @abstractmethod
+    def work(self) -> str:
+        """Path or URL of the directory that the sink writes into."""
+
+    @property
+    @abstractmethod
+    def product(self) -> str:
+        """Path or URL at which what was written is opened again: `work`, or the one file in it."""
+
+    @abstractmethod
+    def begin(self, resume: bool) -> None:
+        """Put in order what other runs left, and make this run's place or, with `resume`, take over theirs.
+
+        Raises PlanError where there is something to resume that another run did.
+        """
+
+    @abstractmethod
+    def journal(self, worker: str) -> Lines:
+        """Where a worker notes what it has done."""
+
+    @abstractmethod
+    def put_beside(self, record: str) -> None:
+        """Keep the record of a format without a place for it, to be published with the checkpoint."""
+
+    @abstractmethod
+    def publish(self) -> None:
+        """Make what was written the destination. Before that it does not change, whatever goes wrong.
+
+        Raises DestinationError where another run has taken the destination over, or where something is
+        there that is not to be replaced; StorageError; VerificationError where nothing was written that
+        makes a checkpoint.
+        """
+
+    @abstractmethod
+    def kept_in(self) -> str | None:
+        """Where finished tasks are, as in "kept in …"; None where there are none."""
+
+    @abstractmethod
+    def remove(self, keep: bool = False, quickly: bool = False) -> list[str]:
+        """Remove what is left of this run. With `keep`, finished tasks stay; `quickly`: a signal waits.
+
+        Returns a sentence for what could not be removed.
+        """
+
+    @abstractmethod
+    def report(self, failure: BaseException) -> None:
+        """Add the state of the destination to a failure's message."""
+
+    def renew(self) -> None:
+        """Give a sign of life."""
+        self.lock.renew()
+
+    def opened(self) -> contextlib.AbstractContextManager[object]:
+        """Context in which `work` and `product` can be opened."""
+        return contextlib.nullcontext()
+
+    def report_state(self, failure: BaseException, existed: bool) -> None:
+        """Add to a failure's message whether the destination is new, where a user could be in doubt."""
+        if self.published:
+            add(failure, f"{self.called} is new and complete")
+        elif isinstance(failure, Interrupted):
+            state = "is as it was before" if existed else "does not exist"
+            add(failure, f"nothing was published: {self.called} {state}")
+
+
+S = TypeVar("S", bound=Stage)
+
+
+@contextlib.contextmanager
+def staged(stage: S, resume: bool = False) -> Iterator[S]:
+    """Lock a stage's destination and prepare the stage; remove all but the checkpoint at the end.
+
+    After a failure inside, the destination is as it was, unless its publication had begun in a store: the
+    next run completes that. What was written is kept for `resume` after an interruption or a StorageError,
+    if there are finished tasks, and is removed otherwise. After publication nothing fails: what cannot be
+    removed is told in `notices`.
+
+    Raises DestinationError where a living run holds the lock, and what `begin` and `publish` raise.
+    """
+    held = False
+    try:
+        with deferred():
+            stage.notices += stage.lock.acquire()
+            held = True
+        with kept_alive(stage.renew, stage.lock.interval):
+            stage.begin(resume)
+            with stage.opened():
+                yield stage
+        _end(stage)
+    except BaseException as failure:
+        if held:
+            with unhindered():
+                _clean_up(stage, failure)
+        raise
+
+
+def _end(stage: Stage) -> None:
+    """Remove what is left of a run. What cannot be removed is a notice after publication, else an error."""
+    left = [*stage.remove(), *_released(stage.lock)]
+    if left and not stage.published:
+        raise StorageError("; ".join(left))
+    stage.notices += tuple(f"{stage.called} is new and complete; {reason}" for reason in left)
+
+
+def _clean_up(stage: Stage, failure: BaseException) -> None:
+    """After a failure, say how things are, keep or remove what was written, and release the lock."""
+    stage.report(failure)
+    resumable = not stage.published and isinstance(failure, Interrupted | StorageError | KeyboardInterrupt)
+    kept = stage.kept_in() if resumable else None
+    if kept is not None:
+        add(failure, f"what was written is kept {kept}", hint=GO_ON)
+    left = stage.remove(kept is not None, isinstance(failure, Interrupted))
+    for sentence in [*left, *_released(stage.lock)]:
+        add(failure, sentence)
+
+
+def _released(lock: Lock) -> list[str]:
+    try:
+        lock.release()
+    except (OSError, SurgeryError) as error:
+        return [still_there(lock.place, error)]
+    return []
+
+
+def still_there(place: str, error: OSError | SurgeryError) -> str:
+    """Say that something could not be removed."""
+    reason = told(error) if isinstance(error, SurgeryError) else error.strerror or str(error)
+    return f"{place} is left ({reason}); the next run removes it"
