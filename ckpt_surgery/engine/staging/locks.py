@@ -40,12 +40,9 @@ class FileLock(Lock):
         with storage_errors(self._path), _guarded(self._path.parent):
             return super().acquire()
 
-    def read(self, own: bool = False) -> Sign | None:
-        """The lock as it is now; None where there is none. Raises OSError.
-
-        A file that may not be read has a time at least; `own` says that it should be this run's.
-        """
-        return read_sign(self._path, own)
+    def read(self) -> Sign | None:
+        """The lock as it is now; None where there is none. Raises OSError."""
+        return read_sign(self._path)
 
     def renew(self) -> None:
         """Set the file's time to the present if it names this run. Raises OSError.
@@ -54,13 +51,13 @@ class FileLock(Lock):
         meanwhile is not renewed. No space is needed, also where the disk is full.
         """
         with _opened(self._path) as handle:
-            if self._is_own(_sign(handle)):
+            if self._is_own(_sign(*_read(handle))):
                 os.utime(handle)
 
     def confirm(self) -> None:
         """Make sure that the lock is this run's. Raises DestinationError, OSError."""
         for _ in range(TRIES):
-            sign = self.read(own=True)
+            sign = self.read()
             if sign is not None:
                 if self._is_own(sign):
                     return
@@ -151,24 +148,25 @@ def check(lock: Path) -> None:
 # --- files that name a run --------------------------------------------------------------------------------
 
 
-def read_sign(file: Path, own: bool = False) -> Sign | None:
-    """A lock file, or one that was to become a lock; None where there is none. See `FileLock.read`."""
+def read_sign(file: Path) -> Sign | None:
+    """A lock file, or one that was to become a lock; None where there is none. Raises OSError.
+
+    A file that may not be read, which is not this run's, has a time at least.
+    """
     try:
         with _opened(file) as handle:
-            return _sign(handle)
+            return _sign(*_read(handle))
     except FileNotFoundError:
         return None
     except PermissionError:
-        if own:
-            raise
-        return _as_sign(None, os.lstat(file))
+        return _sign(Note(), os.lstat(file))
 
 
 def read_note(file: Path) -> Note:
     """The note in a file; an empty one where there is none, or where it may not be read. Raises OSError."""
     try:
         with _opened(file) as handle:
-            return parse_note(_content(handle))
+            return _read(handle)[0]
     except (FileNotFoundError, PermissionError):
         return Note()
 
@@ -182,17 +180,14 @@ def _opened(file: Path) -> Iterator[int]:
         os.close(handle)
 
 
-def _sign(handle: int) -> Sign:
-    return _as_sign(parse_note(_content(handle)).owner, os.fstat(handle))
+def _read(handle: int) -> tuple[Note, os.stat_result]:
+    """The note in a small file; an empty one for what is no file: reading a pipe would never end."""
+    found = os.fstat(handle)
+    return parse_note(os.read(handle, _MOST_BYTES)) if stat.S_ISREG(found.st_mode) else Note(), found
 
 
-def _content(handle: int) -> bytes:
-    """The bytes of a small file; empty for what is no file: reading a pipe would never end."""
-    return os.read(handle, _MOST_BYTES) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
-
-
-def _as_sign(owner: Owner | None, found: os.stat_result) -> Sign:
-    return Sign(owner, found.st_mtime, (found.st_dev, found.st_ino, found.st_mtime_ns))
+def _sign(note: Note, found: os.stat_result) -> Sign:
+    return Sign(note.owner, found.st_mtime, (found.st_dev, found.st_ino, found.st_mtime_ns))
 
 
 def _write(path: Path, owner: Owner) -> None:

@@ -4,7 +4,7 @@ Only the run that holds the destination's lock asks: every other run has ended, 
 the lock before it publishes anything.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ckpt_surgery.core.text import shown
@@ -104,7 +104,7 @@ def _own_objects(run: str, journal: Journal | None, objects: Mapping[str, Stat])
     }
 
 
-def remove(store: Store, prefix: str, run: str, objects: Sequence[str]) -> None:
+def remove(store: Store, prefix: str, run: str, objects: Collection[str]) -> None:
     """Remove a run's objects, given by their names below the destination. Raises StorageError.
 
     Its journals of tasks come first, so that what is left of it is never resumed; the journal that tells
@@ -121,16 +121,6 @@ def remove(store: Store, prefix: str, run: str, objects: Sequence[str]) -> None:
     for group in groups:
         if group:
             store.delete([f"{prefix}/{name}" for name in sorted(group)])
-
-
-def forget_run(store: Store, prefix: str, run: str, objects: Mapping[str, Stat]) -> None:
-    """Remove what a run that has published kept for itself. Raises StorageError.
-
-    The journal, from which the next run goes on, comes last.
-    """
-    own = [name for name in objects if name.startswith(own_prefix(run))]
-    store.delete([f"{prefix}/{name}" for name in sorted(own)])
-    store.delete([f"{prefix}/{journal_name(run)}"])
 
 
 def clear(store: Store, prefix: str, attempts: Sequence[Attempt]) -> list[str]:

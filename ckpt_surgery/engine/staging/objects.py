@@ -36,9 +36,8 @@ from ckpt_surgery.engine.staging.object_switch import Switch, in_order
 from ckpt_surgery.engine.staging.outcomes import add
 from ckpt_surgery.engine.staging.stage import ANY, Stage, still_there
 from ckpt_surgery.engine.staging.uploading import carried_out
-from ckpt_surgery.storage.draft import Draft, scheme_of_draft
+from ckpt_surgery.storage.draft import OWN, Draft, scheme_of_draft
 from ckpt_surgery.storage.publications import SWITCHING
-from ckpt_surgery.storage.store import Stat
 from ckpt_surgery.storage.stores import registered, store_of
 from ckpt_surgery.storage.views import forget
 
@@ -267,15 +266,10 @@ class StoreStage(Stage):
         if keep or self._journal is None or (not self.published and self.lock.lost) or begun:
             return []
         store, prefix, run = self.store, self.prefix, self.run
-        own = {journal_name(run): Stat(0, ""), alive_name(run): Stat(0, "")}
+        data = set() if self.published else {*self.draft.places.values()} - {*self._adopted}
         try:
-            listed = store.walk(f"{prefix}/{own_prefix(run)}")
-            objects = own | {name[len(prefix) + 1 :]: stat for name, stat in listed.items()}
-            if self.published:
-                leftovers.forget_run(store, prefix, run, objects)
-            else:
-                data = [place for place in self.draft.places.values() if place not in self._adopted]
-                leftovers.remove(store, prefix, run, sorted({*objects, *data}))
+            own = (name[len(prefix) + 1 :] for name in store.walk(f"{prefix}/{own_prefix(run)}"))
+            leftovers.remove(store, prefix, run, {journal_name(run), alive_name(run), *own, *data})
         except SurgeryError as error:
             return [still_there(f"what lies at {shown(f'{self.url}/{own_prefix(run)}')}", error)]
         return []
@@ -316,7 +310,8 @@ def _roll_forward(url: str, lock: ObjectLock, found: leftovers.Found) -> list[st
             switch = Switch(store, prefix, attempt.switching, lock.confirm)
             switch.carry_out()
             switch.clear()
-            leftovers.forget_run(store, prefix, attempt.run, attempt.objects)
+            own = [name for name in attempt.objects if name.startswith(OWN)]
+            leftovers.remove(store, prefix, attempt.run, own)
             notices.append(f"completed {shown(url)}, which a run had begun to publish before it ended")
             forget()
     return notices

@@ -6,10 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.core.errors import (
-    Interrupted,
-    SurgeryError,
-)
 from ckpt_surgery.engine.staging import leftovers, renaming, stage
 from tests.support.directories import names
 from tests.support.ended_runs import IDENTITY, ended_by, stopped
@@ -93,23 +89,4 @@ def test_what_cannot_be_removed_after_publication_is_a_notice(
     assert put(tmp_path / "out", "next", overwrite=True) == (
         f"removed {staging.directory}, which an unfinished run left behind",
     )
-    assert names(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize("failure", [stopped(), SurgeryError("internal")], ids=repr)
-def test_a_failure_after_publication_says_that_the_destination_is_complete(
-    tmp_path: Path, failure: SurgeryError
-) -> None:
-    failure = (
-        type(failure)(*failure.args) if not isinstance(failure, Interrupted) else Interrupted(15, "stop")
-    )
-    with (
-        pytest.raises(SurgeryError, match="out is new and complete"),
-        staged(tmp_path / "out", overwrite=True) as staging,
-    ):
-        (staging.directory / "journal-0.jsonl").write_text("x\n")
-        fill(staging.tree, NEW)
-        staging.publish()
-        raise failure
-    assert found(tmp_path / "out") == NEW
     assert names(tmp_path) == ["out"]

@@ -157,18 +157,6 @@ def test_a_signal_during_the_rename_comes_after_it(tmp_path: Path, child: Child,
     assert names(tmp_path) == [name]
 
 
-def test_of_two_runs_the_first_wins(tmp_path: Path, child: Child) -> None:
-    first = child(tmp_path / "out", "wait", "first")
-    assert first.stdout is not None
-    first.stdout.readline()
-    code, _, err = finish(child(tmp_path / "out", "plain", "second"))
-    assert code == 4
-    assert f"process {first.pid}" in err
-    assert finish(first, "go\n")[0] == 0
-    assert found(tmp_path / "out") == "first"
-    assert names(tmp_path) == ["out"]
-
-
 def told(process: "subprocess.Popen[str]") -> str:
     """The next line that a child prints: it has come so far."""
     assert process.stdout is not None

@@ -12,42 +12,15 @@ import pytest
 from ckpt_surgery.core.errors import (
     DestinationError,
     PlanError,
-    SourceError,
     StorageError,
 )
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.locks import read_note
 from tests.support.directories import names
 from tests.support.ended_runs import IDENTITY, begin_work, ended_by, go_on, stopped
-from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, put, staged
+from tests.support.generations import NEW, OLD, fill, found, lock_of, put, staged
 
 # --- resuming -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("failure", [stopped(), StorageError("no space"), KeyboardInterrupt()], ids=repr)
-def test_an_ended_run_is_resumed(tmp_path: Path, failure: BaseException) -> None:
-    """In the same process, which is alive, as a notebook is."""
-    kept = ended_by(failure, tmp_path / "out")
-    assert names(tmp_path) == [kept.name]
-    told = str(failure) + "".join(getattr(failure, "__notes__", ()))
-    assert f"what was written is kept in {kept}: 2 finished tasks" in told
-    assert "`resume=True`" in told
-    staging = go_on(tmp_path / "out")
-    assert staging.resumed
-    assert staging.directory != kept  # a run that was only suspended does not find it
-    assert staging.notices == ()
-    assert found(tmp_path / "out") == NEW
-    assert names(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize(
-    ("failure", "tasks"),
-    [(SourceError("damaged"), 2), (ZeroDivisionError(), 2), (stopped(), 0), (StorageError("full"), 0)],
-    ids=repr,
-)
-def test_what_is_not_worth_keeping_is_removed(tmp_path: Path, failure: BaseException, tasks: int) -> None:
-    ended_by(failure, tmp_path / "out", tasks)
-    assert names(tmp_path) == []
 
 
 def test_the_message_of_an_interrupted_run(tmp_path: Path) -> None:
@@ -85,31 +58,6 @@ def test_a_resumed_run_can_be_ended_and_resumed_again(tmp_path: Path) -> None:
             raise StorageError("no space")
         assert names(tmp_path) == [staging.directory.name]
     assert go_on(tmp_path / "out").resumed
-    assert names(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize("one_file", [False, True], ids=["directory", "file"])
-def test_overwriting_is_resumed(tmp_path: Path, one_file: bool) -> None:
-    put(tmp_path / "out", OLD, one_file=one_file)
-    with pytest.raises(StorageError), staged(tmp_path / "out", one_file) as staging:
-        (staging.directory / "journal-0.jsonl").write_text("x\n")
-        raise StorageError("no space")
-    assert found(tmp_path / "out") == OLD
-    with staged(tmp_path / "out", one_file, resume=True, overwrite=True) as staging:
-        assert staging.resumed
-        (fill_file if one_file else fill)(staging.output, NEW)
-        staging.publish()
-    assert found(tmp_path / "out") == NEW
-    assert names(tmp_path) == ["out"]
-
-
-def test_with_nothing_there_it_starts_afresh(tmp_path: Path) -> None:
-    staging = go_on(tmp_path / "out")
-    assert not staging.resumed
-    assert staging.notices == (
-        f"nothing can be resumed for {tmp_path / 'out'}: this run starts from the beginning",
-    )
-    assert found(tmp_path / "out") == NEW
     assert names(tmp_path) == ["out"]
 
 

@@ -4,49 +4,24 @@ import errno
 import fcntl
 import os
 import re
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ckpt_surgery.core.errors import DestinationError, Interrupted, StorageError, VerificationError
-from ckpt_surgery.engine import signals
+from ckpt_surgery.core.errors import DestinationError, StorageError, VerificationError
 from ckpt_surgery.engine.staging import renaming, syncing
-from ckpt_surgery.engine.staging.local import DiskStage
 from tests.support.directories import names
 from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, put, staged, write_lock
 
 # --- success --------------------------------------------------------------------------------------
 
 
-def test_publishes_whole_and_leaves_nothing_else(tmp_path: Path) -> None:
-    assert put(tmp_path / "out", NEW) == ()
-    assert found(tmp_path / "out") == NEW
-    assert names(tmp_path) == ["out"]
-
-
-def test_nothing_is_visible_before_publication(tmp_path: Path) -> None:
-    with staged(tmp_path / "out") as staging:
-        fill(staging.tree, NEW)
-        assert found(tmp_path / "out") is None
-        assert staging.directory.parent == tmp_path
-        assert staging.directory.name.startswith(".out.ckpt-surgery-")
-
-
 def test_permissions_are_the_usual_ones(tmp_path: Path) -> None:
     (tmp_path / "usual").mkdir()
     put(tmp_path / "out", NEW)
     assert (tmp_path / "out").stat().st_mode == (tmp_path / "usual").stat().st_mode
-
-
-def test_overwrite_replaces_the_old_one(tmp_path: Path) -> None:
-    put(tmp_path / "out", OLD)
-    put(tmp_path / "out", NEW, overwrite=True)
-    assert found(tmp_path / "out") == NEW
-    assert names(tmp_path) == ["out"]
 
 
 def test_overwrite_of_a_single_file(tmp_path: Path) -> None:
@@ -162,13 +137,6 @@ def test_a_file_is_synced_before_the_rename_and_both_directories_after(
         staging.publish()
     before = ["rename to .out.bin.ckpt-surgery-lock", "run.json.new", "out.bin", "result"]
     assert synced == [*before, "rename to out.bin", tmp_path.name, "result"]
-
-
-def test_a_failure_inside_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), staged(tmp_path / "out") as staging:
-        fill(staging.tree, NEW)
-        _ = 1 // 0
-    assert names(tmp_path) == []
 
 
 def test_a_name_that_is_too_long(tmp_path: Path) -> None:
@@ -380,20 +348,3 @@ def test_what_could_not_be_cleaned_up_is_named(tmp_path: Path, monkeypatch: pyte
     (notice,) = put(tmp_path / "out", NEW)
     assert left in notice
     assert names(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize("failure", [Interrupted(signal.SIGINT, "stopped"), StorageError("full")])
-def test_a_signal_while_a_failure_is_cleaned_up_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
-) -> None:
-    real = DiskStage.remove
-
-    def remove(*arguments: Any) -> list[str]:
-        os.kill(os.getpid(), signal.SIGTERM)
-        return real(*arguments)
-
-    monkeypatch.setattr(DiskStage, "remove", remove)
-    with pytest.raises(type(failure)) as caught, signals.interruptible(), staged(tmp_path / "out"):
-        raise failure
-    assert caught.value is failure
-    assert names(tmp_path) == []

@@ -16,17 +16,7 @@ from ckpt_surgery.engine.staging import locks, owners, renaming
 from ckpt_surgery.engine.staging.heartbeat import Sign
 from ckpt_surgery.engine.staging.locks import FileLock
 from tests.support.directories import names
-from tests.support.generations import NEW, OLD, age, fill, fill_file, found, lock_of, put, staged, write_lock
-
-
-def test_a_living_run_is_not_disturbed(tmp_path: Path) -> None:
-    with staged(tmp_path / "out") as staging:
-        with pytest.raises(DestinationError, match=f"process {os.getpid()}") as caught:
-            put(tmp_path / "out", "second")
-        assert caught.value.exit_code == 4
-        fill(staging.tree, NEW)
-        staging.publish()
-    assert found(tmp_path / "out") == NEW
+from tests.support.generations import NEW, age, fill, found, lock_of, put, staged, write_lock
 
 
 def test_runs_to_other_destinations_are_independent(tmp_path: Path) -> None:
@@ -55,66 +45,6 @@ def test_a_dead_runs_lock_and_leftovers_are_taken_over(tmp_path: Path) -> None:
 
 NOW = 1_700_000_000
 ELSEWHERE: dict[str, object] = {"host": "elsewhere", "boot": "another", "namespace": "pid:[1]", "pid": 1}
-
-
-@pytest.mark.parametrize(
-    ("changes", "silent", "dead"),
-    [
-        ({}, 0, False),  # this very process
-        ({}, 1000, False),  # it was stopped for a while
-        ({"started": "1"}, 0, True),  # its number was given to another process
-        ({"host": "renamed", "started": "1"}, 0, True),
-        ({"boot": "another", "started": "1"}, 0, False),  # another machine of the same name
-        ({"boot": "another"}, 121, True),
-        ({"namespace": "pid:[1]", "started": "1"}, 0, False),  # another container's processes
-        ({"namespace": "pid:[1]"}, 121, True),
-        ({"boot": "", "namespace": "", "started": "1"}, 0, False),  # a system that does not tell
-        ({"boot": "", "namespace": ""}, 121, True),
-        (ELSEWHERE, 119, False),
-        (ELSEWHERE, 121, True),
-        (ELSEWHERE, -1000, False),  # the clock was set back
-    ],
-)
-def test_whether_a_lock_is_dead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], silent: float, dead: bool
-) -> None:
-    write_lock(tmp_path / "out", **changes)
-    os.utime(lock_of(tmp_path / "out"), (NOW - silent, NOW - silent))
-    monkeypatch.setattr(FileLock, "_now", lambda lock: NOW)
-    if dead:
-        assert len(put(tmp_path / "out", NEW)) == 1
-        assert names(tmp_path) == ["out"]
-    else:
-        for attempt in (lambda: put(tmp_path / "out", NEW), lambda: locks.check(lock_of(tmp_path / "out"))):
-            with pytest.raises(DestinationError, match="remove the lock file") as caught:
-                attempt()
-            assert f"(last sign of life {max(0, silent)} s ago)" in str(caught.value)
-        assert names(tmp_path) == [lock_of(tmp_path / "out").name]
-
-
-def test_when_a_lock_that_cannot_be_judged_is_taken_over_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_lock(tmp_path / "out", **ELSEWHERE)
-    os.utime(lock_of(tmp_path / "out"), (NOW - 30, NOW - 30))
-    monkeypatch.setattr(FileLock, "_now", lambda lock: NOW)
-    with pytest.raises(DestinationError) as caught:
-        put(tmp_path / "out", NEW)
-    assert str(caught.value) == (
-        f"{lock_of(tmp_path / 'out')}: process 1 on elsewhere is writing this destination "
-        "(last sign of life 30 s ago)\n  Wait until it is done. If it has ended, which cannot be seen from "
-        "here, its lock will be taken over 90 s from now; if you are sure of it, remove the lock file."
-    )
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
-def test_a_lock_that_was_left_half_written(tmp_path: Path, text: str) -> None:
-    lock_of(tmp_path / "out").write_text(text)
-    with pytest.raises(DestinationError, match="another run is writing"):
-        put(tmp_path / "out", NEW)
-    age(lock_of(tmp_path / "out"), 121)
-    (notice,) = put(tmp_path / "out", NEW)
-    assert "does not tell whose it is" in notice
 
 
 def test_a_lock_that_may_not_be_read_is_judged_by_its_time(
@@ -240,33 +170,6 @@ def test_a_directory_that_another_program_has_locked_is_no_hindrance(
 
 
 # --- before publication ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("one_file", [False, True], ids=["directory", "file"])
-def test_a_run_whose_lock_was_removed_by_hand_still_publishes(tmp_path: Path, one_file: bool) -> None:
-    with staged(tmp_path / "out", one_file) as staging:
-        fill(staging.output, NEW) if not one_file else fill_file(staging.output, NEW)
-        lock_of(tmp_path / "out").unlink()
-        staging.publish()
-        lock_of(tmp_path / "out").unlink()  # and again: after publication that is no error
-    assert staging.notices == ()
-    assert found(tmp_path / "out") == NEW
-    assert names(tmp_path) == ["out"]
-
-
-def test_a_run_whose_lock_another_one_has_does_not_publish(tmp_path: Path) -> None:
-    put(tmp_path / "out", OLD)
-    with pytest.raises(DestinationError) as caught, staged(tmp_path / "out", overwrite=True) as staging:
-        fill(staging.tree, NEW)
-        write_lock(tmp_path / "out", **ELSEWHERE)
-        staging.publish()
-    assert caught.value.exit_code == 4
-    assert str(caught.value).startswith(
-        f"{lock_of(tmp_path / 'out')}: process 1 on elsewhere has taken over this destination during this run"
-    )
-    assert "Nothing was published." in str(caught.value)
-    assert found(tmp_path / "out") == OLD
-    assert names(tmp_path) == [lock_of(tmp_path / "out").name, "out"]
 
 
 def test_a_lock_that_cannot_be_written_whole_is_not_there(tmp_path: Path) -> None:

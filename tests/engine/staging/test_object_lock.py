@@ -13,7 +13,7 @@ from ckpt_surgery.engine.staging.owners import Note, Owner, note_bytes, this_pro
 from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Stat, Version
 from ckpt_surgery.storage.stores import registered, store_of
 from tests.support.key_value import KeyValueStore, key_value
-from tests.support.object_runs import at, run, staged, state, write
+from tests.support.object_runs import at, run, staged, state
 
 URL = "kv://bucket/runs/out"
 LOCK = "runs/.out.ckpt-surgery-lock"
@@ -48,47 +48,6 @@ def test_the_lock_lies_beside_its_destination() -> None:
     assert lock_name("out") == ".out.ckpt-surgery-lock"
 
 
-@pytest.mark.parametrize("age", [0.0, LEASE - 1])
-def test_within_its_lease_a_run_elsewhere_is_alive(
-    store: KeyValueStore, monkeypatch: pytest.MonkeyPatch, age: float
-) -> None:
-    put_lock(store, elsewhere())
-    at_age(monkeypatch, store, age)
-    told = rf"on elsewhere is writing this destination \(last sign of life {age:.0f} s ago\)"
-    with pytest.raises(DestinationError, match=told) as caught:
-        run(URL, "new")
-    assert f"{LEASE - age:.0f} s from now" in str(caught.value)
-    with pytest.raises(DestinationError, match=told):
-        ObjectLock(store, LOCK).check()
-    assert list(at(URL)) == [LOCK]
-
-
-def test_after_its_lease_it_is_taken_over(store: KeyValueStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_lock(store, elsewhere())
-    at_age(monkeypatch, store, LEASE + 1)
-    ObjectLock(store, LOCK).check()
-    staging = run(URL, "new")
-    assert "took over the lock of process" in staging.notices[0]
-    assert state(URL) == "new"
-    assert LOCK not in at(URL)
-
-
-def test_a_process_of_this_machine_that_has_ended_is_known_at_once(store: KeyValueStore) -> None:
-    put_lock(store, replace(this_process("0123456789abcdef"), started="1"))
-    run(URL, "new")
-    assert state(URL) == "new"
-
-
-def test_a_lock_that_tells_nothing_has_its_lease_too(
-    store: KeyValueStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store.put(LOCK, b"{")
-    with pytest.raises(DestinationError, match="another run is writing"):
-        run(URL, "new")
-    at_age(monkeypatch, store, LEASE + 1)
-    assert run(URL, "new").notices == (f"took over kv://bucket/{LOCK}, which does not tell whose it is",)
-
-
 def test_of_two_that_take_over_one_wins(store: KeyValueStore, monkeypatch: pytest.MonkeyPatch) -> None:
     stat = put_lock(store, elsewhere())
     at_age(monkeypatch, store, LEASE + 1)
@@ -112,25 +71,6 @@ def test_a_lost_lock_ends_the_run_at_its_next_object(store: KeyValueStore) -> No
     found = at(URL)
     assert "d/1" not in found
     assert json.loads(found[LOCK])["owner"]["host"] == "elsewhere"
-
-
-def test_a_lost_lock_is_seen_before_anything_is_published(store: KeyValueStore) -> None:
-    with (
-        pytest.raises(DestinationError, match="Nothing was published"),
-        staged(URL) as staging,
-    ):
-        write(staging, "new")
-        put_lock(store, elsewhere())
-        staging.publish()
-    assert state(URL) == "uncommitted"
-
-
-def test_a_lock_that_a_person_has_removed_is_made_again(store: KeyValueStore) -> None:
-    with staged(URL) as staging:
-        write(staging, "new")
-        store.delete([LOCK])
-        staging.publish()
-    assert state(URL) == "new"
 
 
 def test_a_released_lock_is_not_made_again(store: KeyValueStore) -> None:

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.core.errors import (
-    DataError,
     DestinationError,
     Interrupted,
-    PlanError,
     StorageError,
     VerificationError,
 )
@@ -18,7 +16,7 @@ from ckpt_surgery.engine.staging import object_leftovers
 from ckpt_surgery.engine.staging.objects import roll_forward
 from ckpt_surgery.storage.stores import store_of
 from tests.support.key_value import key_value
-from tests.support.object_runs import IDENTITY, MARKER, at, run, staged, state, whole, write
+from tests.support.object_runs import MARKER, at, run, staged, state, whole, write
 
 
 @pytest.fixture
@@ -46,15 +44,6 @@ def test_nothing_is_committed_before_it_is_published(url: str) -> None:
     assert state(url) == "new"
 
 
-def test_what_is_there_is_refused(url: str) -> None:
-    run(url, "old")
-    before = at(url)
-    with pytest.raises(DestinationError, match="exists already") as caught:
-        run(url, "new")
-    assert caught.value.exit_code == 4
-    assert at(url) == before
-
-
 def test_somebodys_objects_without_marker_are_refused_and_replaced_with_overwrite(url: str) -> None:
     store, name = store_of(url)
     store.put(f"{name}/notes.txt", b"mine")
@@ -63,18 +52,6 @@ def test_somebodys_objects_without_marker_are_refused_and_replaced_with_overwrit
     assert at(url) == {"notes.txt": b"mine"}
     run(url, "new", overwrite=True)
     assert at(url).keys() == {*whole("new"), MARKER}
-
-
-def test_the_older_checkpoint_is_whole_until_it_is_replaced(url: str) -> None:
-    run(url, "old")
-    with staged(url, overwrite=True) as staging:
-        write(staging, "new")
-        assert state(url) == "old"
-        assert store_of(staging.work)[0].read("shared/0") == b"new"
-        staging.publish()
-    found = at(url)
-    del found[MARKER]
-    assert found == whole("new")
 
 
 def test_what_is_replaced_must_be_what_was_looked_at(url: str) -> None:
@@ -120,15 +97,6 @@ def test_nothing_written_is_not_published(url: str) -> None:
     assert at(url) == {}
 
 
-def test_two_runs_at_once(url: str) -> None:
-    with staged(url) as staging:
-        with pytest.raises(DestinationError, match="is writing this destination"):
-            run(url, "second")
-        write(staging, "new")
-        staging.publish()
-    assert state(url) == "new"
-
-
 def test_a_check_of_what_is_replaced_comes_before_anything_is_written(url: str) -> None:
     run(url, "old")
     before = at(url)
@@ -142,13 +110,6 @@ def test_a_check_of_what_is_replaced_comes_before_anything_is_written(url: str) 
 
 
 # --- failures -------------------------------------------------------------------------------------
-
-
-def test_a_failed_run_leaves_nothing(url: str) -> None:
-    with pytest.raises(DataError, match="overflow"), staged(url) as staging:
-        write(staging, "new")
-        raise DataError("overflow")
-    assert at(url) == {}
 
 
 def interrupted(url: str, value: str, tasks: bool = True, **options: bool) -> Interrupted:
@@ -174,42 +135,6 @@ def test_an_interrupted_run_is_resumed_with_its_data(url: str) -> None:
         staging.publish()
     found = at(url)
     assert found.pop(MARKER)
-    assert found == whole("new")
-
-
-def test_without_finished_tasks_nothing_is_kept(url: str) -> None:
-    interrupted(url, "new", tasks=False)
-    assert at(url) == {}
-
-
-def test_an_interrupted_run_is_removed_by_one_that_does_not_resume(url: str) -> None:
-    interrupted(url, "dead")
-    staging = run(url, "new")
-    assert staging.notices == (
-        "removed 3 objects below kv://bucket/runs/out, which an unfinished run left behind",
-    )
-    assert at(url).keys() == {*whole("new"), MARKER}
-
-
-def test_another_plan_is_not_resumed(url: str) -> None:
-    interrupted(url, "new")
-    before = at(url)
-    with (
-        pytest.raises(PlanError, match="what lies below kv://bucket/runs/out cannot be resumed"),
-        staged(url, IDENTITY | {"plan": "other"}, resume=True),
-    ):
-        pass
-    assert at(url) == before
-
-
-def test_the_older_checkpoint_outlives_a_run_that_is_resumed(url: str) -> None:
-    run(url, "old")
-    interrupted(url, "new", overwrite=True)
-    assert state(url) == "old"
-    staging = run(url, "new", overwrite=True, resume=True)
-    assert staging.resumed
-    found = at(url)
-    del found[MARKER]
     assert found == whole("new")
 
 

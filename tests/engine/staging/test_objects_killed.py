@@ -1,8 +1,5 @@
 """Runs to a store that end at any of their requests, and what the next run makes of it."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -134,44 +131,3 @@ def test_completing_can_itself_be_killed_anywhere(directory: Path) -> None:
         run(URL, "next", overwrite=True)
         assert is_clean("next"), ends
     assert ends > 10
-
-
-def test_processes_that_end_at_any_request(tmp_path: Path) -> None:
-    """The same with processes, which clean nothing up, and whose end their lock tells.
-
-    They are forked by a process that has no threads.
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import ends; ends({str(tmp_path / 'bucket')!r})"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 20
-
-
-def ends(bucket: str) -> None:
-    """Let processes end at each request in turn, and look what the next run makes of it; prints how many."""
-    directory = Path(bucket)
-    with key_value(directory):
-        number = 0
-        while True:
-            number += 1
-            child = os.fork()
-            if child == 0:
-                ended = killed_at(directory, number, True, False, lambda: os._exit(9))
-                os._exit(0 if not ended else 1)
-            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            if code == 0:
-                break
-            assert code == 9
-            state(URL)
-            try:
-                run(URL, "next")
-                assert is_clean("next"), number
-            except DestinationError:
-                assert is_clean("new"), number
-            empty(directory)
-        assert is_clean("new")
-        print(number)
