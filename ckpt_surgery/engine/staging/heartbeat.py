@@ -4,7 +4,7 @@ A run has ended at once where its process has, if that can be known (`owners.has
 its lock was not renewed for `limit` seconds. Ages are differences of times that the file system or the store
 of the destination gave, so that the clocks of two machines are never compared.
 
-Who holds the lock owns the neighbourhood: whatever other runs keep beside the destination can be resumed or
+Who holds the lock owns what all runs keep beside the destination: that of others can be resumed or
 removed, for each run confirms its lock before it publishes.
 """
 

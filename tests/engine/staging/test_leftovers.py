@@ -218,9 +218,11 @@ def test_nobody_writes_into_a_directory_that_is_being_removed(
 def test_short_lived_files_are_removed_and_what_is_nobodys_is_left(tmp_path: Path) -> None:
     (tmp_path / ".out.ckpt-surgery-lock-0123abcd").write_text("")
     (tmp_path / ".out.ckpt-surgery-0123456789abcdef").write_text("a file, which no run makes")
-    (tmp_path / ".out.ckpt-surgery-notes").mkdir()
+    kept = [".out.ckpt-surgery-notes", ".out.ckpt-surgery-parts", f".out.ckpt-surgery-parts-{'0' * 16}"]
+    for name in kept:
+        (tmp_path / name).mkdir()
     assert put(tmp_path / "out", NEW) == ()
-    assert names(tmp_path) == [".out.ckpt-surgery-0123456789abcdef", ".out.ckpt-surgery-notes", "out"]
+    assert names(tmp_path) == [".out.ckpt-surgery-0123456789abcdef", *kept, "out"]
 
 
 def test_what_cannot_be_removed_does_not_stop_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
