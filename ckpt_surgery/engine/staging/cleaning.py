@@ -96,20 +96,16 @@ def remove_remainders(destination: Path) -> list[Remainder]:
         try:
             held.enter_context(locked(lock))
         except DestinationError:  # a run has begun meanwhile
-            return [replace(one, state=_STILL[one.state]) for one in listed]
+            return [replace(one, state=State.LIVE) if one.state is State.DEAD else one for one in listed]
         found = leftovers.leftovers(destination)
         leftovers.put_back([one for one in found if _foreign(one, destination) is None], destination)
         for leftover in found:
             if _of_directory(leftover, destination, alive=False).state is State.DEAD:
-                leftovers.discard(leftover.directory, destination)
+                leftovers.remove(leftovers.claim(leftover.directory, destination))
         for one in listed:
             if one.state is State.DEAD and one.path != lock_of(destination):
                 _remove_lock(one.path)
     return [replace(one, removed=one.state is State.DEAD and not exists(one.path)) for one in listed]
-
-
-_STILL = {State.DEAD: State.LIVE, State.LIVE: State.LIVE, State.KEPT: State.KEPT}
-"""What things are beside a destination whose lock a run has taken."""
 
 
 def _remove_lock(path: Path) -> None:

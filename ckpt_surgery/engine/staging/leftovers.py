@@ -187,21 +187,21 @@ def clear(found: list[Leftover], destination: Path) -> list[str]:
 
 
 def _cleared(directory: Path, destination: Path) -> str:
+    place = directory
     try:
-        discard(directory, destination)
+        place = claim(directory, destination)
+        remove(place)
     except OSError as error:
-        return (
-            f"could not remove {path_text(directory)}, which an unfinished run left behind "
-            f"({error.strerror or error})"
-        )
+        reason = error.strerror or error
+        return f"could not remove {path_text(place)}, which an unfinished run left behind ({reason})"
     return f"removed {path_text(directory)}, which an unfinished run left behind"
 
 
-def discard(directory: Path, destination: Path) -> None:
-    """Remove another run's temporary directory, under a new name. Raises OSError."""
+def claim(directory: Path, destination: Path) -> Path:
+    """Give another run's temporary directory a new name, to remove it; returns that. Raises OSError."""
     renamed = directory_of(destination, secrets.token_hex(8))
     os.rename(directory, renamed)
-    remove(renamed)
+    return renamed
 
 
 # --- resuming -------------------------------------------------------------------------------------

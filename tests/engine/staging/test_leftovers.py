@@ -233,7 +233,7 @@ def test_what_cannot_be_removed_does_not_stop_a_run(tmp_path: Path, monkeypatch:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     with monkeypatch.context() as patch:
-        patch.setattr(leftovers, "discard", refused)
+        patch.setattr(leftovers, "claim", refused)
         (notice,) = put(tmp_path / "out", NEW)
     assert notice == (
         f"could not remove {kept}, which an unfinished run left behind (Operation not permitted)"
