@@ -117,10 +117,10 @@ class DirectoryStage(Stage):
             return []
         seconds, self._begun = _LONGEST_REMOVAL if quickly else math.inf, False
         try:
-            if interruptibly(partial(leftovers.remove, self.directory), seconds):
+            if not exists(self.directory) or interruptibly(
+                partial(leftovers.remove, self.directory), seconds
+            ):
                 return []
-        except FileNotFoundError:
-            return []
         except OSError as error:
             return [still_there(path_text(self.directory), error)]
         return [f"{path_text(self.directory)} is left (there is much to remove); the next run removes it"]
