@@ -180,11 +180,16 @@ class DiskStage(DirectoryStage):
     def _check_own(self) -> None:
         """Refuse to publish what another run has taken: it has held the lock meanwhile."""
         if not exists(self.directory):
-            raise DestinationError(
-                f"{path_text(self.directory)} was taken over or removed during this run",
-                hint=f"Nothing was published. A run counts as dead after {self.lock.limit:.0f} s without a "
-                "sign of life, or when its lock was removed.",
-            )
+            message, hint = self._loss()
+            raise DestinationError(message, hint=hint)
+
+    def _loss(self) -> tuple[str, str]:
+        """What to say where another run has taken the directory."""
+        return (
+            f"{path_text(self.directory)} was taken over or removed during this run",
+            f"Nothing was published. A run counts as dead after {self.lock.limit:.0f} s without a sign of life, "
+            "or when its lock was removed.",
+        )
 
     def _sync(self) -> None:
         sync_tree(self.tree)
@@ -203,5 +208,5 @@ class DiskStage(DirectoryStage):
         if made is not None and there is not None and os.path.samestat(made, there):
             self.published = True
         elif gone and not isinstance(failure, DestinationError):
-            add(failure, f"{path_text(self.directory)} was taken over or removed during this run")
+            add(failure, *self._loss())
         self.report_state(failure, there is not None)
