@@ -170,8 +170,15 @@ class Lock(ABC):
     def _taken(self, owner: Owner | None) -> DestinationError:
         return DestinationError(
             f"{shown(self.place)}: {who(owner)} has taken over this destination during this run",
-            hint=f"Nothing was published. A run counts as dead after {self.limit:.0f} s without a sign of "
-            "life, or when its lock was removed.",
+            hint=self.loss,
+        )
+
+    @property
+    def loss(self) -> str:
+        """Why another run can have taken the destination, as a hint."""
+        return (
+            f"Nothing was published. A run counts as dead after {self.limit:.0f} s without a sign of life, "
+            "or when its lock was removed."
         )
 
     def _contended(self) -> DestinationError:

@@ -180,16 +180,10 @@ class DiskStage(DirectoryStage):
     def _check_own(self) -> None:
         """Refuse to publish what another run has taken: it has held the lock meanwhile."""
         if not exists(self.directory):
-            message, hint = self._loss()
-            raise DestinationError(message, hint=hint)
+            raise DestinationError(self._loss(), hint=self.lock.loss)
 
-    def _loss(self) -> tuple[str, str]:
-        """What to say where another run has taken the directory."""
-        return (
-            f"{path_text(self.directory)} was taken over or removed during this run",
-            f"Nothing was published. A run counts as dead after {self.lock.limit:.0f} s without a sign of life, "
-            "or when its lock was removed.",
-        )
+    def _loss(self) -> str:
+        return f"{path_text(self.directory)} was taken over or removed during this run"
 
     def _sync(self) -> None:
         sync_tree(self.tree)
@@ -208,5 +202,5 @@ class DiskStage(DirectoryStage):
         if made is not None and there is not None and os.path.samestat(made, there):
             self.published = True
         elif gone and not isinstance(failure, DestinationError):
-            add(failure, *self._loss())
+            add(failure, self._loss(), hint=self.lock.loss)
         self.report_state(failure, there is not None)
