@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from ckpt_surgery.core.errors import DestinationError, SurgeryError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.signals import deferred
+from ckpt_surgery.engine.signals import deferred, unhindered
 from ckpt_surgery.engine.staging.owners import Owner, has_ended, this_process
 
 TRIES = 10
@@ -232,5 +232,5 @@ def locked(lock: Lock) -> Iterator[tuple[str, ...]]:
             yield notices
     finally:
         if held:
-            with contextlib.suppress(OSError, SurgeryError):  # the next run takes it over
+            with unhindered(), contextlib.suppress(OSError, SurgeryError):  # the next run takes it over
                 lock.release()

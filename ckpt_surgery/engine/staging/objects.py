@@ -13,7 +13,6 @@ from ckpt_surgery.core.errors import (
     DestinationError,
     SourceError,
     StorageError,
-    SurgeryError,
     VerificationError,
 )
 from ckpt_surgery.core.text import shown
@@ -252,7 +251,7 @@ class StoreStage(Stage):
             return None
         try:
             own = self.store.walk(f"{self.prefix}/{own_prefix(self.run)}")
-        except SurgeryError:
+        except (StorageError, SourceError):
             own = None
         tasks = f"{self.prefix}/{tasks_prefix(self.run)}"
         return f"below {self.called}" if own is None or any(name.startswith(tasks) for name in own) else None
@@ -270,7 +269,7 @@ class StoreStage(Stage):
         try:
             own = (name[len(prefix) + 1 :] for name in store.walk(f"{prefix}/{own_prefix(run)}"))
             leftovers.remove(store, prefix, run, {journal_name(run), alive_name(run), *own, *data})
-        except SurgeryError as error:
+        except (StorageError, SourceError) as error:
             return [still_there(f"what lies at {shown(f'{self.url}/{own_prefix(run)}')}", error)]
         return []
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
-from ckpt_surgery.core.errors import GO_ON, Interrupted, StorageError, SurgeryError
+from ckpt_surgery.core.errors import GO_ON, DestinationError, Interrupted, StorageError, SurgeryError
 from ckpt_surgery.engine.signals import deferred, unhindered
 from ckpt_surgery.engine.staging.heartbeat import Lock, kept_alive
 from ckpt_surgery.engine.staging.lines import Lines
@@ -155,7 +155,7 @@ def _clean_up(stage: Stage, failure: BaseException) -> None:
 def _released(lock: Lock) -> list[str]:
     try:
         lock.release()
-    except (OSError, SurgeryError) as error:
+    except (OSError, StorageError, DestinationError) as error:
         return [still_there(lock.place, error)]
     return []
 

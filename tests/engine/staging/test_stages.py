@@ -266,6 +266,27 @@ def test_a_signal_while_a_failure_is_cleaned_up_after(
     assert bench.left() == []
 
 
+@pytest.mark.parametrize("published", [False, True])
+def test_a_signal_while_the_run_tidies_up_leaves_nothing(
+    bench: Bench, published: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is it lost, nor does it end the removal."""
+    real = type(bench.lock()).read
+
+    def read(lock: Any) -> Any:
+        monkeypatch.setattr(type(lock), "read", real)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(lock)
+
+    with pytest.raises(Interrupted) as caught, signals.interruptible(), stage.staged(bench.stage()) as at:
+        if published:
+            bench.write(at, NEW)
+            at.publish()
+        monkeypatch.setattr(type(at.lock), "read", read)
+    assert ("is new and complete" in str(caught.value)) == published
+    assert (bench.value(), bench.left()) == (NEW if published else None, [])
+
+
 # --- the lock ---------------------------------------------------------------------------------------------
 
 ELSEWHERE: dict[str, Any] = {"host": "elsewhere", "boot": "another", "namespace": "pid:[1]", "pid": 1}
