@@ -175,7 +175,8 @@ def carried_out(job: Job, index: int, verify: Verify, progress: Callable[[Progre
     check_unchanged(plan, prepared.sources, "The shard is not done: make the plan again.")
     if verify is not Verify.NONE:
         read_back(plan, sink, part, tasks, memory, workers)
-    job.parts.sync()
+    writer = sink.attach(name)
+    job.parts.sync({file for task in tasks for file in writer.files(sink.outputs[task.step], task.region)})
     if head_of(job.parts) != job.head:
         raise StorageError(
             f"{shown(job.parts.place)} was removed, or started again, while the shard was written",

@@ -307,6 +307,13 @@ class Writer(Protocol):
         """
         ...
 
+    def files(self, output: Output, region: Region) -> Iterable[str]:
+        """Paths of what holds a region that this writer wrote or adopted: files, or directories of its own.
+
+        A shard synchronizes them, and nothing of other writers, with the disk. None in an object store.
+        """
+        ...
+
 
 class Sink(Protocol):
     """A checkpoint that is being written into a directory of its own, as one process sees it.

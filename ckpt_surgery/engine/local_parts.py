@@ -4,7 +4,7 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class LocalParts:
                 _write(made / HEAD, head_bytes(head))
             create(os.fspath(made / RESULT))
             with storage_errors(self.directory):
-                sync_directory(made)
+                interruptibly(partial(sync_tree, made))
                 with contextlib.suppress(FileExistsError):
                     _rename(made, self.directory)
                 sync_directory(self.directory.parent)
@@ -82,10 +82,19 @@ class LocalParts:
             sync_directory(self.directory)
         return True
 
-    def sync(self) -> None:
-        """Synchronize all files with the disk, or the server that has them."""
+    def sync(self, written: Iterable[str]) -> None:
+        """Synchronize files with the disk, or the server that has them, and the directories they are in."""
+        paths = sorted(set(map(Path, written)))
+        above = {parent for path in paths for parent in path.parents if parent.is_relative_to(self.work)}
+
+        def sync() -> None:
+            for path in paths:
+                (sync_tree if path.is_dir() else sync_file)(path)
+            for directory in sorted(above, reverse=True):
+                sync_directory(directory)
+
         with storage_errors(self.directory):
-            interruptibly(partial(sync_tree, Path(self.work)))
+            interruptibly(sync)
 
     def clear(self) -> None:
         """Remove the directory, and what killed processes have left of theirs."""
@@ -94,7 +103,9 @@ class LocalParts:
             if exists(self.directory):
                 os.rename(self.directory, gone)
             for path in self.directory.parent.glob(f"{_escaped(self.directory.name)}-*"):
-                shutil.rmtree(path)
+                shutil.rmtree(path, ignore_errors=True)  # another process may be removing it, too
+                if exists(path):
+                    shutil.rmtree(path)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -5,7 +5,7 @@ that each attempt has for itself.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ckpt_surgery.engine.parts import HEAD, Head, head_bytes
 from ckpt_surgery.engine.staging.heartbeat import locked
@@ -49,7 +49,7 @@ class ObjectParts:
             return False
         return True
 
-    def sync(self) -> None:
+    def sync(self, written: Iterable[str]) -> None:
         """Return at once: what was put is there."""
 
     def clear(self) -> None:

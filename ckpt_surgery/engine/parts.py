@@ -11,7 +11,7 @@ and is not looked at unless its shard names it.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -81,8 +81,11 @@ class Parts(Protocol):
         """Add a document, durably; False where there is one of that name already. Raises StorageError."""
         ...
 
-    def sync(self) -> None:
-        """Returns once what this process wrote into `work` cannot be lost. Raises StorageError."""
+    def sync(self, written: Iterable[str]) -> None:
+        """Flush files and directories below `work` to stable storage, and nothing else there.
+
+        Other shards write into `work` at the same time, and their files come and go. Raises StorageError.
+        """
         ...
 
     def clear(self) -> None:

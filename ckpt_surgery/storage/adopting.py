@@ -98,6 +98,12 @@ class AdoptedFiles:
         files = (self._bring(file, worker) for file in {chunk.file: None for chunk in chunks.values()})
         return Adoption(files=tuple(file for file in files if file is not None))
 
+    def files(self, output: Output) -> set[str]:
+        """Paths in the new checkpoint of what holds the stored bytes of an output that was adopted."""
+        assert output.stored is not None
+        chunks = (chunk for chunk in output.stored.chunks.values() if chunk.inline is None)
+        return {str(self._directory / self.located(chunk, output.copied).file) for chunk in chunks}
+
     def _copy(self, chunk: Chunk, known: int | None) -> int:
         """CRC-32C of the bytes of a chunk, which are copied unless they are there already."""
         place = self.located(chunk, copied=True)

@@ -4,7 +4,7 @@ They are written in regions, in any order, from several threads and processes.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -79,6 +79,10 @@ class PreallocatedWriter:
 
     def flush(self) -> None:
         """Return at once: everything is in the files already."""
+
+    def files(self, output: Output, region: Region) -> Iterable[str]:
+        """The file that has the array."""
+        return [str(self._arrays[output.leaf.key.text].path)]
 
 
 def are_contiguous(manifest: Manifest) -> bool:

@@ -30,6 +30,7 @@ from ckpt_surgery.core.errors import (
 from ckpt_surgery.engine import worker
 from ckpt_surgery.engine.local_parts import LocalParts
 from ckpt_surgery.engine.parts import part_of
+from ckpt_surgery.engine.staging import syncing
 from ckpt_surgery.engine.tasks import Task
 from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
 from ckpt_surgery.storage import views
@@ -242,6 +243,39 @@ def test_many_first_shards_at_once_begin_one_directory_of_parts(
     assert entries(tmp_path) == [parts_of(dst).name]
     sharded.commit(dst)
     assert entries(tmp_path) == []
+
+
+@pytest.mark.parametrize("format", SUFFIXES)
+def test_a_shard_syncs_what_it_wrote_and_nothing_of_others(
+    format: str, tmp_path: Path, plan: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of other shards come and go: TensorStore writes each under the name of a lock at first."""
+    dst = tmp_path / f"out{SUFFIXES[format]}"
+    file, result = plan(dst), parts_of(dst) / "result"
+    synced: set[Path] = set()
+    sync = syncing._sync
+    monkeypatch.setattr(syncing, "_sync", lambda path, flags: (synced.add(path), sync(path, flags)))
+    shards(file, dst, [0], 3)
+    # What is there for all shards was synced under the name that the parts had while they were made.
+    assert set(result.rglob("*")) <= {
+        result / path.relative_to(top) for path in synced for top in path.parents if top.name == "result"
+    }
+    for number in (1, 2):
+        synced.clear()
+        before = _contents(result)
+        shards(file, dst, [number], 3)
+        after = _contents(result)
+        assert {path for path in after if after[path] != before.get(path)} <= synced
+        below = {path for path in synced if result in path.parents and path.is_file()}
+        assert below <= {path for path in after if after[path] != before.get(path)}
+
+
+def _contents(directory: Path) -> dict[Path, object]:
+    """Bytes of each file, and names in each directory."""
+    return {
+        path: path.read_bytes() if path.is_file() else sorted(os.listdir(path))
+        for path in (directory, *directory.rglob("*"))
+    }
 
 
 def test_other_plans_numbers_and_versions_are_refused(

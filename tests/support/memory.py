@@ -114,6 +114,9 @@ class MemorySink:
     def flush(self) -> None:
         self.flushed = True
 
+    def files(self, output: Output, region: Region) -> tuple[str, ...]:
+        return ()
+
     def finish(self, workers: Sequence[int]) -> None:
         assert self.flushed
         assert not self.finished

@@ -107,6 +107,10 @@ class FlaxWriter:
     def flush(self) -> None:
         """Return at once: everything is in the file already."""
 
+    def files(self, output: Output, region: Region) -> Iterable[str]:
+        """The one file."""
+        return [str(self._path)]
+
 
 def _dealt(lengths: Iterable[int], pieces: Sequence[BytesAt]) -> Iterator[list[tuple[int, int]]]:
     """The places that chunks of these lengths go to: their bytes fill the pieces, both in order."""

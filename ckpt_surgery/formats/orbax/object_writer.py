@@ -10,7 +10,7 @@ import hashlib
 import json
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cached_property
 
@@ -170,6 +170,10 @@ class ObjectWriter:
         if new:
             name = f"{self._prefix}{self._directory}{NOTES}{secrets.token_hex(16)}.json"
             self._store.put(name, _notes(new))
+
+    def files(self, output: Output, region: Region) -> Iterable[str]:
+        """None: everything is in objects."""
+        return ()
 
     def _add(self, values: Sequence[tuple[bytes, bytes]]) -> None:
         """Take values, and put those that are enough for an object."""

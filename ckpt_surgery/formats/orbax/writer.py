@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +93,10 @@ class OrbaxWriter:
         """Commit what is gathered: everything written so far is in the database. Raises StorageError."""
         with self._batch_lock, store_errors("gathered blocks"):
             self._commit_batch()
+
+    def files(self, output: Output, region: Region) -> Iterable[str]:
+        """The directory of the database, or the files that stored bytes are in."""
+        return [str(self._database)] if output.stored is None else self._adopted.files(output)
 
     def _gather(self, name: str, output: Output, region: Region, block: np.ndarray) -> None:
         import tensorstore as ts

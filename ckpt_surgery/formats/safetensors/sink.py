@@ -1,7 +1,7 @@
 """Writing safetensors: headers first, then every tensor at its place, in any order and in parallel."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -137,6 +137,11 @@ class SafetensorsWriter(PreallocatedWriter):
         halves, touched = paired(array.spec, region)
         pairs = PreallocatedArray(array.path, array.offset, halves).read(touched)
         return np.stack([pairs & 15, pairs >> 4], -1).reshape(region.shape).view(array.spec.dtype)
+
+    def files(self, output: Output, region: Region) -> Iterable[str]:
+        """The file that has the tensor."""
+        array = self._packed.get(output.leaf.key.text)
+        return super().files(output, region) if array is None else [str(array.path)]
 
 
 def open_safetensors_sink(

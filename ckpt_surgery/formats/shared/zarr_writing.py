@@ -1,5 +1,6 @@
 """What writing zarr arrays through TensorStore takes: their metadata, the names of chunks, and its errors."""
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -67,6 +68,13 @@ def adopted_metadata(manifest: Manifest, zarr: int) -> dict[str, Any] | None:
 def chunk_name(index: Shape, zarr: int) -> str:
     """The name of a chunk of a written array: `0.1` in version 2, `c/0/1` in version 3."""
     return ".".join(map(str, index)) or "0" if zarr == 2 else "/".join(("c", *map(str, index)))
+
+
+def chunk_names(region: Region, chunks: Shape, zarr: int) -> list[str]:
+    """The names of the chunks that a region touches, in C order."""
+    bounds = zip(region.starts, region.stops, chunks, strict=True)
+    touched = (range(start // n, -(-stop // n)) for start, stop, n in bounds)
+    return [chunk_name(index, zarr) for index in itertools.product(*touched)]
 
 
 def fetched(array: Any, region: Region) -> np.ndarray:

@@ -14,7 +14,7 @@ from ckpt_surgery.core.protocols import NONE_KNOWN, Adoption, Output
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.zarr_memory import MemoryArray
 from ckpt_surgery.formats.shared.zarr_outputs import definition
-from ckpt_surgery.formats.shared.zarr_writing import chunk_name, store_errors
+from ckpt_surgery.formats.shared.zarr_writing import chunk_name, chunk_names, store_errors
 from ckpt_surgery.formats.zarr.documents import documents, with_record
 from ckpt_surgery.storage.copy_sources import PIECE, read_chunk, upload_chunk
 from ckpt_surgery.storage.draft import documents_follow
@@ -108,7 +108,8 @@ class ZarrObjectWriter:
     def read(self, output: Output, region: Region) -> np.ndarray:
         """The elements of a region. Raises SourceError where chunks are missing or damaged."""
         text = output.leaf.key.text
-        names = {name: self._name(text, name) for name in self._chunks_of(output, region)}
+        touched = chunk_names(region, output.chunks, self._zarr)
+        names = {name: self._name(text, name) for name in touched}
         stats = {name: self._store.stat(place) for name, place in names.items()}
         lacking = [name for name, stat in stats.items() if stat is None]
         if lacking:
@@ -123,15 +124,9 @@ class ZarrObjectWriter:
     def flush(self) -> None:
         """Return at once: `write` returns when its chunks are in the store."""
 
-    def _chunks_of(self, output: Output, region: Region) -> list[str]:
-        """The names of the chunks that a region touches."""
-        bounds = zip(region.starts, region.stops, output.chunks, strict=True)
-        touched = [range(start // n, -(-stop // n)) for start, stop, n in bounds]
-        grid = np.ndindex(*(len(one) for one in touched))
-        return [
-            chunk_name(tuple(one.start + i for one, i in zip(touched, at, strict=True)), self._zarr)
-            for at in grid
-        ]
+    def files(self, output: Output, region: Region) -> Iterable[str]:
+        """None: chunks are objects."""
+        return ()
 
     def _array(self, text: str) -> MemoryArray:
         return MemoryArray(self._zarr, definition(self._computed[text], self._zarr))

@@ -6,7 +6,7 @@ a chunk is seldom a file of its own where it comes from.
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from ckpt_surgery.formats.shared.zarr_outputs import definition
 from ckpt_surgery.formats.shared.zarr_writing import (
     DRIVERS,
     chunk_name,
+    chunk_names,
     fetched,
     put,
     store_errors,
@@ -108,6 +109,14 @@ class ZarrWriter:
 
     def flush(self) -> None:
         """Return at once: `write` returns when its chunks are in their files."""
+
+    def files(self, output: Output, region: Region) -> Iterable[str]:
+        """The files of the chunks."""
+        if output.stored is None:
+            names = chunk_names(region, output.chunks, self._zarr)
+        else:
+            names = [chunk_name(index, self._zarr) for index in output.stored.chunks]
+        return [str(self._directory / output.leaf.key.text / name) for name in names]
 
     @cached_property
     def _context(self) -> Any:
