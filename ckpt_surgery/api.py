@@ -5,39 +5,30 @@ are `SurgeryError`s, whose `exit_code` is the command's.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
 
-from ckpt_surgery import document_paths, sharing
-from ckpt_surgery.companions import Changes, Wanted, along, companions_of, may_have
-from ckpt_surgery.completing import completed
+from ckpt_surgery import document_paths
+from ckpt_surgery.companions import Changes, Wanted, companions_of
+from ckpt_surgery.completing import completed, room_for
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Companion
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.destinations import Publication, open_sink, publication
+from ckpt_surgery.destinations import Publication, open_sink, place_of
 from ckpt_surgery.engine import signals
-from ckpt_surgery.engine.resources import default_workers
-from ckpt_surgery.engine.tasks import outputs_of
-from ckpt_surgery.engine.tracking import Written
 from ckpt_surgery.engine.worker import HERE, run
 from ckpt_surgery.existing_items import check_after, check_before
-from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.matching import recipe_of_selection
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.preparing import check_values, prepare, sampled, with_recipe
-from ckpt_surgery.prepublication import verify_mode
-from ckpt_surgery.records import room_for_record
-from ckpt_surgery.remarks import without_checksums
-from ckpt_surgery.report.verification import VerifiedRun, Verify
-from ckpt_surgery.requests import ConvertOptions, PlanOptions, Request, is_plan_file, requested, takes
-from ckpt_surgery.results import Result, overflow_notices, overflowed_leaves
+from ckpt_surgery.requests import PlanOptions, Request, is_plan_file, requested, takes
+from ckpt_surgery.results import Result
+from ckpt_surgery.run_options import ApplyArguments, ConvertArguments, RunOptions, run_options
 from ckpt_surgery.saved_plans import document_of, saved_request
 from ckpt_surgery.stages import staged
 
@@ -48,41 +39,6 @@ interruptible = signals.interruptible
 LOCAL = "local"
 ENGINES = (LOCAL, "dask")
 """What carries out a plan."""
-
-
-class RunArguments(TypedDict, total=False):
-    """How a plan is carried out: what `apply` describes, and `convert` and `merge` take too."""
-
-    overwrite: bool
-    resume: bool
-    verify: Verify | str
-    copy_config: bool | None
-    engine: str
-    scheduler: str | None
-    progress: Callable[[Progress], None] | None
-    on_plan: Callable[[Plan], None] | None
-
-
-class ApplyArguments(RunArguments, PlanOptions, total=False):
-    """Arguments of `apply` that are given by name."""
-
-
-class ConvertArguments(RunArguments, ConvertOptions, total=False):
-    """Arguments of `convert` and `merge` that are given by name."""
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How a plan is carried out, in one form: `RunArguments`, with their defaults."""
-
-    overwrite: bool = False
-    resume: bool = False
-    verify: Verify = Verify.FAST
-    copy_config: bool | None = None
-    engine: str = "local"
-    scheduler: str | None = None
-    progress: Callable[[Progress], None] | None = None
-    on_plan: Callable[[Plan], None] | None = None
 
 
 @takes(PlanOptions)
@@ -135,13 +91,6 @@ def _planned_for(request: Request, overwrite: bool) -> Prepared:
     return check_after(where, replaces, prepare(request), overwrite)
 
 
-def place_of(request: Request) -> Publication:
-    """What is published in one step. Raises UsageError where no destination is given."""
-    if request.dst is None:
-        raise UsageError("no destination is given", hint="Name the directory or file to write.")
-    return publication(request.dst, request.dst_step, request.dst_item)
-
-
 @takes(ApplyArguments, RunOptions)
 def apply(
     recipe: RecipeLike | LoadedRecipe | MigratedRecipe | None,
@@ -168,47 +117,24 @@ def apply(
     return run_request(requested(recipe, sources, dst, options), run_options(options))
 
 
-def run_options(given: RunArguments) -> RunOptions:
-    """The options of a run among these arguments. Raises UsageError for a mode that is none."""
-    chosen: dict[str, Any] = {
-        name: value for name, value in given.items() if name in RunArguments.__annotations__
-    }
-    return RunOptions(**{**chosen, "verify": verify_mode(chosen.get("verify", Verify.FAST))})
-
-
 def run_request(request: Request, options: RunOptions, changes: Changes | None = None) -> Result:
     """What `apply` does with the request and the options that its arguments are.
 
     `changes`: entries of the config that the result describes differently.
     """
     wanted = Wanted(options.copy_config, changes or {})
+    request = (saved_request(request) if is_plan_file(request.recipe) else None) or request
     if on_cluster(options.engine, options.scheduler):
         return _on_cluster(request, options, wanted)
     started = time.monotonic()
-    request = (saved_request(request) if is_plan_file(request.recipe) else None) or request
-    where = place_of(request)
     with signals.interruptible():
         prepared = sampled(_planned_for(request, options.overwrite))
         check_values(prepared.plan, prepared.sources)
         companions = companions_of(prepared, wanted)
         if options.on_plan is not None:
             options.on_plan(prepared.plan)
-        written, notices, verified = _carry_out(prepared, where, options, companions)
-    files = written.files
-    done, shared = sharing.carried_out(prepared.plan, files), sharing.shared(files)
-    overflowed = overflowed_leaves(done, written.overflowed)
-    bare = without_checksums(done, prepared.destination.zarr)
-    notices = (*notices, *overflow_notices(overflowed), *sharing.copy_notices(files), *bare)
-    return Result(
-        done,
-        time.monotonic() - started,
-        str(request.dst),
-        notices,
-        shared,
-        verified,
-        along(companions),
-        overflowed,
-    )
+        result, notices = _carry_out(prepared, place_of(request), options, companions)
+    return result.since(started, str(request.dst), notices)
 
 
 @takes(ConvertArguments, RunOptions)
@@ -268,48 +194,25 @@ def on_cluster(engine: str, scheduler: str | None) -> bool:
 def _on_cluster(request: Request, options: RunOptions, wanted: Wanted) -> Result:
     from ckpt_surgery import clusters  # imports what only clusters need
 
-    def document() -> bytes:
-        return document_of(sampled(_planned_for(request, options.overwrite)), request)
-
-    if request.dst is None and not is_plan_file(request.recipe):
-        raise UsageError("no destination is given", hint="Name the directory or file to write.")
-    request = with_recipe(request) if not is_plan_file(request.recipe) else request
-    cluster = clusters.Cluster(options.scheduler, request.workers or default_workers())
-    with clusters.saved_for(request, document) as saved:
-        return clusters.applied_on_cluster(
-            saved,
-            cluster,
-            options.overwrite,
-            options.verify,
-            wanted,
-            options.progress,
-            options.on_plan,
+    if request.has_trees:
+        raise UsageError(
+            "a source or the target is in memory, which no worker has",
+            hint="Save the tree as a checkpoint, or leave out `engine`.",
         )
+    return clusters.run_on_cluster(with_recipe(request), options, wanted)
 
 
 @memory_errors("write the checkpoint")
 def _carry_out(
     prepared: Prepared, where: Publication, options: RunOptions, companions: Sequence[Companion]
-) -> tuple[Written, tuple[str, ...], VerifiedRun]:
-    """Returns what was written, notices, and what was read back."""
-    plan, target = prepared.plan, prepared.destination
+) -> tuple[Result, tuple[str, ...]]:
+    """Returns the result, and the notices of its stage."""
+    plan, memory, workers = prepared.plan, prepared.memory, prepared.workers
     with staged(prepared, where, options.resume) as stage:
-        sources = list(prepared.sources.values())
-        outputs = outputs_of(plan)
-        reserves = formats.named(target.format).reserves_record
-        room = room_for_record(plan, companions=may_have(target)) if reserves else 0
-        existing = where.place if prepared.writes_one_item else None
-        sink = open_sink(target, plan.metadata, stage.work, outputs, sources, where.step_only, room, existing)
-        written = run(
-            plan,
-            prepared.sources,
-            sink,
-            prepared.memory,
-            prepared.workers,
-            options.progress,
-            journal=stage.journal(HERE),
-        )
-        verified = completed(
+        sink = open_sink(prepared, where, stage.work, room_for(prepared))
+        journal = stage.journal(HERE)
+        written = run(plan, prepared.sources, sink, memory, workers, options.progress, journal=journal)
+        result = completed(
             prepared,
             sink,
             stage,
@@ -319,4 +222,4 @@ def _carry_out(
             progress=options.progress,
             companions=companions,
         )
-    return written, stage.notices, verified
+    return result, stage.notices

@@ -3,17 +3,28 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ckpt_surgery.companions import copy_in, keep_in, may_have
+from ckpt_surgery.companions import along, copy_in, keep_in, may_have
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Companion, KeepingSink, Sink
 from ckpt_surgery.engine.resources import release_memory
 from ckpt_surgery.engine.staging.stage import Stage
 from ckpt_surgery.engine.tracking import Written
+from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.preparing import check_unchanged
 from ckpt_surgery.prepublication import verify_written
-from ckpt_surgery.records import Shards, record_text
+from ckpt_surgery.records import Shards, record_text, room_for_record
+from ckpt_surgery.remarks import without_checksums
 from ckpt_surgery.report.verification import VerifiedRun, Verify
+from ckpt_surgery.results import Result, overflow_notices, overflowed_leaves
+from ckpt_surgery.sharing import carried_out, copy_notices, shared
+
+
+def room_for(prepared: Prepared, shards: Shards | None = None) -> int:
+    """Bytes for the record that the sink of a plan is opened with; 0 where its format reserves none."""
+    options = prepared.destination
+    reserves = formats.named(options.format).reserves_record
+    return room_for_record(prepared.plan, shards, may_have(options)) if reserves else 0
 
 
 def completed(
@@ -26,12 +37,13 @@ def completed(
     shards: Shards | None = None,
     progress: Callable[[Progress], None] | None = None,
     companions: Sequence[Companion] = (),
-) -> VerifiedRun:
-    """Verify a checkpoint whose sink has finished, and publish it; says what was read back.
+) -> Result:
+    """Verify a checkpoint whose sink has finished, and publish it.
 
     `step_only`: it is one step, for a CheckpointManager directory that exists. `shards`: which machines have
     written it, and have read back what they wrote; None where this process has done so alone. `progress` is
-    told what is read back. `companions`: files that come along, and are published with it.
+    told what is read back. `companions`: files that come along, and are published with it. The caller adds
+    to the result what it alone knows: seconds, destination, notices of the stage.
 
     Raises SourceError where a source has changed, VerificationError, DestinationError, StorageError.
     """
@@ -50,5 +62,26 @@ def completed(
         stage.put_beside(text)
     else:
         sink.record(text)
+    result = _result(prepared, written, found.run, companions)
     stage.publish()
-    return found.run
+    return result
+
+
+def _result(
+    prepared: Prepared, written: Written, verified: VerifiedRun, companions: Sequence[Companion]
+) -> Result:
+    plan = carried_out(prepared.plan, written.files)
+    overflowed = overflowed_leaves(plan, written.overflowed)
+    notices = (
+        *overflow_notices(overflowed),
+        *copy_notices(written.files),
+        *without_checksums(plan, prepared.destination.zarr),
+    )
+    return Result(
+        plan,
+        notices=notices,
+        shared=shared(written.files),
+        verified=verified,
+        companions=along(companions),
+        overflowed=overflowed,
+    )

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.errors import StorageError
-from ckpt_surgery.core.protocols import DataFile, LinkMode, ModelSource, Output, Sink, Source
+from ckpt_surgery.core.errors import StorageError, UsageError
+from ckpt_surgery.core.protocols import DataFile, LinkMode, ModelSource, Sink, Source
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
 from ckpt_surgery.language.models import OutputPolicy
 from ckpt_surgery.opening import on_disk
-from ckpt_surgery.planner.options import DestinationOptions
+from ckpt_surgery.planner.options import DestinationOptions, Prepared
 from ckpt_surgery.planner.transfers import Destination, Linkable
 from ckpt_surgery.requests import Request
 from ckpt_surgery.storage.linking import ReplacedFiles, can_reflink
@@ -179,31 +180,21 @@ def _replaced_files(sources: Sequence[Source]) -> ReplacedFiles:
     return ReplacedFiles(found)
 
 
-# --- what runs need -----------------------------------------------------------------------------------------
+# --- what runs need -------------------------------------------------------------------------------------
 
 
-def open_sink(
-    options: DestinationOptions,
-    metadata: Mapping[str, Any],
-    directory: str,
-    outputs: Sequence[Output],
-    sources: Sequence[Source],
-    step_only: bool = False,
-    record_bytes: int = 0,
-    existing: str | None = None,
-) -> Sink:
-    """The sink that writes these outputs into a directory, which is published afterwards.
+def open_sink(prepared: Prepared, where: "Publication", directory: str, record_bytes: int = 0) -> Sink:
+    """The sink that writes a plan's outputs into a directory, which is published at `where` afterwards.
 
-    `sources` are the checkpoints that the stored bytes of the outputs are in.
-    `step_only`: the directory becomes one step of a CheckpointManager directory that exists. `record_bytes`:
-    room for the record, where the format reserves some. `existing`: the step that the item is written for,
-    all other items of which stay.
+    `record_bytes`: room for the record, where the format reserves some.
     """
-    sink_options = _sink_options(options, metadata, sources)
+    options, plan = prepared.destination, prepared.plan
+    existing = where.place if prepared.writes_one_item else None
+    sink_options = _sink_options(options, plan.metadata, list(prepared.sources.values()))
     sink_options = replace(sink_options, record_bytes=record_bytes, existing=existing)
-    if step_only:
+    if where.step_only:
         sink_options = replace(sink_options, step=None, item=sink_options.item or DEFAULT_ITEM)
-    return formats.open_sink(options.format, directory, sink_options, outputs)
+    return formats.open_sink(options.format, directory, sink_options, outputs_of(plan))
 
 
 @dataclass(frozen=True)
@@ -234,6 +225,13 @@ class Publication:
     def at(self) -> Path | str:
         """The path, or the URL as a text."""
         return self.place if self.is_url else self.path
+
+
+def place_of(request: Request) -> Publication:
+    """What is published in one step. Raises UsageError where no destination is given."""
+    if request.dst is None:
+        raise UsageError("no destination is given", hint="Name the directory or file to write.")
+    return publication(request.dst, request.dst_step, request.dst_item)
 
 
 def publication(path: str, step: int | None, item: str | None = None) -> Publication:

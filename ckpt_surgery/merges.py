@@ -26,18 +26,19 @@ from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.requests import ConvertOptions, Request, place, requested, takes
 from ckpt_surgery.results import Result
+from ckpt_surgery.run_options import ConvertArguments, RunOptions, run_options
 
 FORMAT = "safetensors"
 """Format of the result, where neither the caller nor the destination's name says one."""
 
 
-@takes(api.ConvertArguments, api.RunOptions)
+@takes(ConvertArguments, RunOptions)
 def merge(
     config: PathLike,
     dst: PathLike,
     *,
     seed: int = 0,
-    **options: Unpack[api.ConvertArguments],
+    **options: Unpack[ConvertArguments],
 ) -> Result:
     """Merge models as a configuration of mergekit says, and publish the result at `dst`.
 
@@ -52,7 +53,7 @@ def merge(
     nothing is published.
     """
     request, changes = _requested(config, dst, seed, options)
-    return api.run_request(request, api.run_options(options), changes)
+    return api.run_request(request, run_options(options), changes)
 
 
 @takes(ConvertOptions)

@@ -111,7 +111,7 @@ def read_back(plan: Plan, sink: Sink, part: Part, tasks: Sequence[Task], memory:
     outputs = {plan.steps[task.step].leaf.key.text: sink.outputs[task.step] for task in tasks}
     values = []
     for task in tasks:
-        step, crc = plan.steps[task.step], part.done[task.number].finished.crc
+        step, crc = plan.steps[task.step], part.done[task.number].crc
         if step.cut is not None and crc is not None:
             index = tuple(map(floordiv, task.region.starts, step.cut.block))
             values.append(Values(step.leaf, task.region, index, crc))

@@ -1,7 +1,8 @@
 """What carrying out a plan gives."""
 
+import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.notices import FEW
@@ -27,9 +28,9 @@ class Result:
 
     plan: Plan
     """The plan as it was carried out: what could not be linked counts as copied."""
-    seconds: float
+    seconds: float = 0.0
     """Wall time of planning, writing, and verification."""
-    destination: str
+    destination: str = ""
     """Path of the result, as the caller gave it."""
     notices: tuple[str, ...] = ()
     """Sentences about leftovers of earlier runs that were put in order, and about files that were copied
@@ -43,6 +44,11 @@ class Result:
     overflowed: tuple[Overflowed, ...] = ()
     """Leaves in which the recipe permitted NaN or infinity, by `allow_nonfinite` or `on_overflow='inf'`, and
     in which there are some that their sources do not have."""
+
+    def since(self, started: float, destination: str, notices: Iterable[str]) -> "Result":
+        """The same of a run that began then, on the monotonic clock, and had these notices before its own."""
+        seconds = time.monotonic() - started
+        return replace(self, seconds=seconds, destination=destination, notices=(*notices, *self.notices))
 
 
 def overflowed_leaves(plan: Plan, counts: Mapping[int, int]) -> tuple[Overflowed, ...]:

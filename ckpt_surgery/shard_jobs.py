@@ -3,20 +3,18 @@
 import contextlib
 import os
 import secrets
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from ckpt_surgery import shard_places, sharing
-from ckpt_surgery.companions import Wanted, along, companions_of, may_have
-from ckpt_surgery.completing import completed
+from ckpt_surgery import shard_places
+from ckpt_surgery.companions import Wanted, companions_of
+from ckpt_surgery.completing import completed, room_for
 from ckpt_surgery.core.errors import (
     AGAIN,
     Interrupted,
     SourceError,
     StorageError,
+    SurgeryError,
     UsageError,
     VerificationError,
 )
@@ -25,28 +23,25 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Sink
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.destinations import Publication, open_sink, publication
+from ckpt_surgery.destinations import Publication, open_sink, place_of
 from ckpt_surgery.engine.local_parts import LocalParts
 from ckpt_surgery.engine.object_parts import ObjectParts
 from ckpt_surgery.engine.parts import Head, done_name, head_of, missing, part_bytes, part_of
 from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.signals import unhindered
 from ckpt_surgery.engine.staging.outcomes import add
-from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.tracking import Part, Written
 from ckpt_surgery.engine.worker import joined, work
 from ckpt_surgery.existing_items import check_after, check_before
-from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.options import Prepared
-from ckpt_surgery.preparing import check_unchanged, check_values, prepare
+from ckpt_surgery.preparing import check_unchanged, check_values, prepare, sampled
 from ckpt_surgery.prepublication import read_back
-from ckpt_surgery.records import Shards, room_for_record
-from ckpt_surgery.remarks import without_checksums
+from ckpt_surgery.records import Shards
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.requests import Request, requested
-from ckpt_surgery.results import Result, overflow_notices, overflowed_leaves
+from ckpt_surgery.results import Result
 from ckpt_surgery.resuming import digest_of, identity_of
-from ckpt_surgery.saved_plans import SourcesChanged, saved_request
+from ckpt_surgery.saved_plans import SourcesChanged, document_of, saved_request
 
 HINT = "Nothing was published. Remove the directory of parts, and run all shards again."
 
@@ -65,34 +60,45 @@ class Job:
         """How the record describes them."""
         return Shards(self.head.count, self.head.run, digest_of(self.head.identity))
 
+    def sink(self, directory: str) -> Sink:
+        """The sink that this process writes into a directory with."""
+        return open_sink(self.prepared, self.where, directory, self.head.record_bytes)
 
-def joined_job(saved: Request, count: int, overwrite: bool, launcher: str = "") -> Job:
+
+def joined_job(request: Request, count: int, overwrite: bool) -> Job:
     """The parts of a destination, which are begun where nobody has begun them.
 
     Raises UsageError where they are of another plan, or of another number of shards; DestinationError where
     something is at the destination that is not to be replaced; and what `prepare` raises.
     """
-    if saved.dst is None or saved.pinned is None:
-        raise UsageError("no destination is given", hint="Name the directory or file to write.")
-    where = publication(saved.dst, saved.dst_step, saved.dst_item)
-    shard_places.check_format(where, str(saved.format))
+    where = place_of(request)
     parts = shard_places.parts_of(where)
     head = head_of(parts)
     if head is not None:
-        prepared = opened(saved).replacing(head.replaces)
+        prepared = opened(request).replacing(head.replaces)
         check_head(head, parts, prepared, count)
         shard_places.check_unwritten(where, head, overwrite)
         return Job(prepared, replace(where, step_only=head.step_only), parts, head)
     shard_places.check_unwritten(where, None, overwrite)
-    replaces = check_before(where, saved.inputs, saved.beside, overwrite)
-    prepared = check_after(where, replaces, prepare(saved), overwrite)
+    replaces = check_before(where, request.inputs, request.beside, overwrite)
+    prepared = sampled(check_after(where, replaces, prepare(request), overwrite))
+    shard_places.check_format(where, prepared.destination.format)
     check_values(prepared.plan, prepared.sources)
+    document = document_of(prepared, request) if request.pinned is None else request.pinned.text
     identity = identity_of(prepared)
     shard_places.check_not_committed(where, digest_of(identity))
-    run = secrets.token_hex(4)
-    head = Head(run, identity, count, prepared.replaces, where.step_only, launcher)
+    shards = Shards(count, secrets.token_hex(4), digest_of(identity))
+    head = Head(
+        shards.run,
+        identity,
+        count,
+        prepared.replaces,
+        where.step_only,
+        prepared.memory,
+        room_for(prepared, shards),
+    )
     job = Job(prepared, where, parts, head)
-    parts.begin(head, saved.pinned.text, lambda directory: _sink(job, directory).create())
+    parts.begin(head, document, lambda directory: job.sink(directory).create())
     begun = head_of(parts)
     if begun is None:
         raise StorageError(f"{shown(parts.place)} was removed as soon as it was made", hint="Run it again.")
@@ -100,20 +106,45 @@ def joined_job(saved: Request, count: int, overwrite: bool, launcher: str = "") 
     return replace(job, head=begun)
 
 
+def job_at(
+    where: Publication, parts: LocalParts | ObjectParts, head: Head, options: Mapping[str, object]
+) -> Job:
+    """The parts that others have begun, with the plan that lies there, opened with these options.
+
+    Raises SourceError where the plan is damaged or its sources have changed. Whether it is the plan of the
+    others, who may see other files, is what `check_head` tells.
+    """
+    base = os.path.dirname(where.place) if head.step_only else where.place
+    given = {name: value for name, value in options.items() if value}
+    named = requested(head.plan, (), base, given)  # type: ignore[arg-type]
+    saved = saved_request(named, parts.read(head.plan) or b"")
+    if saved is None:
+        raise SourceError(
+            f"{shown(f'{parts.place}/{head.plan}')} is damaged",
+            hint="Remove the directory, and run all shards again.",
+        )
+    prepared = opened(saved).replacing(head.replaces)
+    return Job(prepared, replace(where, step_only=head.step_only), parts, head)
+
+
 @contextlib.contextmanager
 def kept(job: Job) -> Iterator[None]:
-    """Context of work at parts: after a signal, the error says that they are kept, and how to go on.
+    """Context of work at parts: an error says what has become of them.
 
-    Where they are gone, the result was published.
+    After a signal it says that they are kept, and how to go on. Raises DestinationError where another process
+    has published them meanwhile.
     """
     try:
         yield
-    except Interrupted as stop:
+    except SurgeryError as failure:
         with unhindered(), contextlib.suppress(SourceError, StorageError):  # a store that does not answer
-            if head_of(job.parts) == job.head:
+            ours = head_of(job.parts) == job.head
+            if isinstance(failure, Interrupted) and ours:
                 done = job.head.count - len(missing(job.parts, job.head))
                 told = f"{done} of {job.head.count} shards are done, and kept in {shown(job.parts.place)}"
-                add(stop, told, hint=AGAIN)
+                add(failure, told, hint=AGAIN)
+            elif not ours and not isinstance(failure, Interrupted):
+                shard_places.check_not_committed(job.where, job.shards.plan)
         raise
 
 
@@ -153,23 +184,15 @@ def check_head(head: Head, parts: LocalParts | ObjectParts, prepared: Prepared, 
     )
 
 
-def _sink(job: Job, directory: str) -> Sink:
-    prepared, plan = job.prepared, job.prepared.plan
-    options = prepared.destination
-    reserves = formats.named(options.format).reserves_record
-    room = room_for_record(plan, job.shards, may_have(options)) if reserves else 0
-    sources = list(prepared.sources.values())
-    step_only, existing = job.where.step_only, job.where.place if prepared.writes_one_item else None
-    return open_sink(options, plan.metadata, directory, outputs_of(plan), sources, step_only, room, existing)
-
-
 @memory_errors("write the shard")
-def carried_out(job: Job, index: int, verify: Verify, progress: Callable[[Progress], None] | None) -> bool:
+def write_shard(
+    job: Job, index: int, verify: Verify, progress: Callable[[Progress], None] | None = None
+) -> bool:
     """Write a shard under a name that no other attempt has. False where another attempt was faster."""
     prepared = job.prepared
     plan, memory, workers = prepared.plan, prepared.memory, prepared.workers
     tasks = shares(plan, job.head.count)[index]
-    sink = _sink(job, job.parts.work)
+    sink = job.sink(job.parts.work)
     name = f"{index}_{job.head.run}_{secrets.token_hex(4)}"
     part = work(plan, prepared.sources, sink, name, tasks, memory, workers, progress)
     check_unchanged(plan, prepared.sources, "The shard is not done: make the plan again.")
@@ -188,41 +211,21 @@ def carried_out(job: Job, index: int, verify: Verify, progress: Callable[[Progre
 # --- publication ------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def saved_plan(
-    where: Publication, parts: LocalParts | ObjectParts, head: Head, options: dict[str, object]
-) -> Iterator[Request]:
-    """The plan of the parts, in a file of this machine."""
-    document = parts.read(head.plan)
-    base = os.path.dirname(where.place) if head.step_only else where.place
-    given = {name: value for name, value in options.items() if value}
-    with tempfile.TemporaryDirectory(prefix="ckpt-surgery-") as directory:
-        path = Path(directory, head.plan)
-        path.write_bytes(document or b"")
-        saved = saved_request(requested(str(path), (), base, given))  # type: ignore[arg-type]
-        if saved is None:
-            raise SourceError(
-                f"{shown(f'{parts.place}/{head.plan}')} is damaged",
-                hint="Remove the directory, and run all shards again.",
-            )
-        yield saved
-
-
-def published(job: Job, mode: Verify, wanted: Wanted, destination: str, started: float) -> Result:
+def publish_shards(job: Job, mode: Verify, wanted: Wanted, destination: str, started: float) -> Result:
     """Put together and publish what all shards have written, and remove the parts.
 
     `wanted`: the files that come along. `destination` is what the caller called it, `started` when the
     command began, on the monotonic clock. Raises VerificationError, SourceError, DestinationError,
     StorageError.
     """
-    prepared, plan = job.prepared, job.prepared.plan
+    prepared = job.prepared
     found = [part_of(job.parts, index) for index in range(job.head.count)]
     done = [part for part in found if isinstance(part, Part)]
     companions = companions_of(prepared, wanted)
     with shard_places.stage_of(job.where, job.parts, job.head, prepared.destination) as stage:
-        sink = _sink(job, stage.work)
+        sink = job.sink(stage.work)
         written = _joined(prepared, sink, done)
-        verified = completed(
+        result = completed(
             prepared, sink, stage, written, mode, job.where.step_only, job.shards, companions=companions
         )
     notices = stage.notices
@@ -230,20 +233,7 @@ def published(job: Job, mode: Verify, wanted: Wanted, destination: str, started:
         job.parts.clear()
     except (StorageError, SourceError) as error:
         notices += (f"{shown(job.parts.place)} is left ({error}); remove it",)
-    made, shared = sharing.carried_out(plan, written.files), sharing.shared(written.files)
-    overflowed = overflowed_leaves(made, written.overflowed)
-    bare = without_checksums(made, prepared.destination.zarr)
-    notices = (*notices, *overflow_notices(overflowed), *sharing.copy_notices(written.files), *bare)
-    return Result(
-        made,
-        time.monotonic() - started,
-        destination,
-        notices,
-        shared,
-        verified,
-        along(companions),
-        overflowed,
-    )
+    return result.since(started, destination, notices)
 
 
 def _joined(prepared: Prepared, sink: Sink, parts: list[Part]) -> Written:

@@ -3,7 +3,6 @@
 import re
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Unpack
 
 from ckpt_surgery import shard_places
@@ -33,14 +32,12 @@ from ckpt_surgery.requests import PlanOptions, place, requested, takes
 from ckpt_surgery.results import Result
 from ckpt_surgery.saved_plans import saved_request
 from ckpt_surgery.shard_jobs import (
-    Job,
-    carried_out,
     check_head,
+    job_at,
     joined_job,
     kept,
-    opened,
-    published,
-    saved_plan,
+    publish_shards,
+    write_shard,
 )
 
 MOST_SHARDS = 65536
@@ -87,7 +84,7 @@ def apply_shard(
         already = part_of(job.parts, index) is not None
         if not already:
             with kept(job):
-                already = not carried_out(job, index, verify_mode(verify), progress)
+                already = not write_shard(job, index, verify_mode(verify), progress)
         left = tuple(missing(job.parts, job.head))
     return ShardResult(
         index,
@@ -151,16 +148,13 @@ def commit(
             return None
         shard_places.check_unwritten(where, head, overwrite=False)
         _check_done(parts, head)
-        with saved_plan(
-            where, parts, head, {"memory": memory, "workers": workers, "allow_hooks": allow_hooks}
-        ) as saved:
-            prepared = opened(saved).replacing(head.replaces)
-        check_head(head, parts, prepared, head.count)
+        options = {"memory": memory, "workers": workers, "allow_hooks": allow_hooks}
+        job = job_at(where, parts, head, options)
+        check_head(head, parts, job.prepared, head.count)
         if on_plan is not None:
-            on_plan(prepared.plan)
-        job = Job(prepared, replace(where, step_only=head.step_only), parts, head)
+            on_plan(job.prepared.plan)
         with kept(job):
-            return published(job, mode, Wanted(copy_config), str(dst), started)
+            return publish_shards(job, mode, Wanted(copy_config), str(dst), started)
 
 
 def _check_committed(where: Publication, rolled: tuple[str, ...]) -> None:

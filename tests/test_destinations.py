@@ -16,10 +16,12 @@ from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.models import OutputPolicy
 from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.planner.transfers import Linkable
+from ckpt_surgery.preparing import prepare
 from ckpt_surgery.requests import Request
 from ckpt_surgery.storage.listing import data_file
+from tests.support.checkpoints import save_pytree
 from tests.support.key_value import key_value
-from tests.support.writing import leaf_of, output_of, write_all
+from tests.support.writing import leaf_of, write_all
 
 
 def options(
@@ -178,11 +180,11 @@ def test_a_path_where_the_format_cannot_be_written_is_refused(tmp_path: Path) ->
 
 
 def test_a_step_of_a_directory_that_exists_is_written_without_its_number(tmp_path: Path) -> None:
-    given = options(tmp_path, dst_step=5)
-    outputs = [output_of("x", np.ones(2))]
+    save_pytree(tmp_path / "in", {"x": np.ones(2)})
+    prepared = prepare(Request(None, (str(tmp_path / "in"),), str(tmp_path / "out"), dst_step=5))
     for name, step_only, item in (("whole", False, "whole/5/default"), ("step", True, "step/default")):
-        (tmp_path / name).mkdir()
-        write_all(open_sink(given, {}, tmp_path / name, outputs, [], step_only), {"x": np.ones(2)})
+        sink = open_sink(prepared, Publication(str(tmp_path / "out"), step_only), str(tmp_path / name))
+        write_all(sink, {"x": np.ones(2)})
         assert (tmp_path / item / "manifest.ocdbt").is_file()
 
 

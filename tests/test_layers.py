@@ -50,7 +50,16 @@ OF_API = {
         "source_warnings",
     ),
     *("replacing", "requests", "restoring", "resuming", "saved_plans", "sharing", "structure", "verifying"),
-    *("clusters", "completing", "inferring", "shard_jobs", "shard_places", "sharded", "stages"),
+    *(
+        "clusters",
+        "completing",
+        "inferring",
+        "run_options",
+        "shard_jobs",
+        "shard_places",
+        "sharded",
+        "stages",
+    ),
     *(
         "backwards",
         "choosing",

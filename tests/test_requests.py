@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery import api
+from ckpt_surgery import run_options
 from ckpt_surgery.checking import read_recipe
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.protocols import LinkMode
@@ -47,8 +47,8 @@ def test_requests_have_every_option_with_its_default() -> None:
 
 @pytest.mark.parametrize("function", [ckpt_surgery.apply, ckpt_surgery.convert, ckpt_surgery.merge])
 def test_runs_have_the_same_options_everywhere(function: Callable[..., Any]) -> None:
-    defaults = {field.name: field.default for field in fields(api.RunOptions)}
-    assert list(defaults) == list(api.RunArguments.__annotations__)
+    defaults = {field.name: field.default for field in fields(run_options.RunOptions)}
+    assert list(defaults) == list(run_options.RunArguments.__annotations__)
     parameters = inspect.signature(function).parameters
     assert {name: parameters[name].default for name in parameters if name in defaults} == defaults
 

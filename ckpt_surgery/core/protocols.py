@@ -213,13 +213,22 @@ class Companion:
 
 
 @frozen()
-class Adoption:
-    """What `Writer.adopt` did."""
+class TaskResult:
+    """Checksums and whole files of one task, which computed a region or adopted stored bytes."""
 
     chunks: Mapping[Shape, int] = field(default_factory=dict)
     """CRC-32C of the stored bytes of each chunk that was copied, by its index in the output's `stored`."""
     files: tuple[AdoptedFile, ...] = ()
-    """Whole files that this call brought into the new checkpoint."""
+    """Whole files that the task brought into the new checkpoint."""
+    crc: int | None = None
+    """CRC-32C of the elements that were computed; None where stored bytes were adopted."""
+    overflowed: int = 0
+    """Number of computed elements that are not finite by permission (`allow_nonfinite`)."""
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether another process can tell by it that the bytes are there. Links are made again instead."""
+        return self.crc is not None or bool(self.chunks)
 
 
 @frozen()
@@ -274,11 +283,11 @@ NONE_KNOWN: Mapping[Shape, int] = MappingProxyType({})
 class Writer(Protocol):
     """One worker's access to a checkpoint that is being written. Safe to use from several threads."""
 
-    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> Adoption:
+    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
         """Link or copy the stored bytes of an output. Repeating it changes nothing.
 
-        `known` are checksums of chunks that an earlier process copied, as `Adoption.chunks` has them: a chunk
-        whose bytes are there and have its checksum is not copied again.
+        `known` are checksums of chunks that an earlier process copied, as `TaskResult.chunks` has them: a
+        chunk whose bytes are there and have its checksum is not copied again.
 
         Raises StorageError, and SourceError where the stored bytes cannot be read.
         """

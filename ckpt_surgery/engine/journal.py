@@ -8,27 +8,16 @@ missing that it speaks of, which the checksums tell.
 import json
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.core.protocols import AdoptedFile, LinkMode, TaskResult
 from ckpt_surgery.engine.staging.lines import Lines
 from ckpt_surgery.engine.tasks import Task
 
 FLUSH_BYTES = 64 << 20
 """Decoded bytes of finished tasks that are flushed and noted together."""
-
-
-@dataclass(frozen=True)
-class Finished:
-    """The checksums of what a task wrote."""
-
-    crc: int | None = None
-    """CRC-32C of the elements that were computed; None where stored bytes were copied."""
-    chunks: Mapping[Shape, int] = field(default_factory=dict)
-    """CRC-32C of the stored bytes that were copied, by the index of the chunk."""
-    overflowed: int = 0
-    """Number of computed elements that are not finite by permission (`allow_nonfinite`)."""
 
 
 class Journal:
@@ -42,7 +31,7 @@ class Journal:
         self._nbytes = 0
         self._lock = threading.Lock()
 
-    def add(self, task: Task, done: Finished) -> None:
+    def add(self, task: Task, done: TaskResult) -> None:
         """Note a task that has been written, now or together with later ones. Raises StorageError."""
         with self._lock:
             self._pending.append(_line(task, done))
@@ -62,23 +51,25 @@ class Journal:
             self._place.add("".join(lines).encode("ascii"))
 
 
-def _line(task: Task, done: Finished) -> str:
-    return json.dumps({"task": task.number, "nbytes": task.nbytes, **finished_json(done)}) + "\n"
+def _line(task: Task, done: TaskResult) -> str:
+    return json.dumps({"task": task.number, "nbytes": task.nbytes, **result_json(done)}) + "\n"
 
 
-def finished_json(done: Finished) -> dict[str, Any]:
-    """Checksums as JSON, in hexadecimal."""
+def result_json(done: TaskResult) -> dict[str, Any]:
+    """A task's result as JSON, with checksums in hexadecimal."""
     found: dict[str, Any] = {} if done.crc is None else {"crc32c": f"{done.crc:08x}"}
     if done.chunks:
         found["chunks"] = {",".join(map(str, index)): f"{crc:08x}" for index, crc in done.chunks.items()}
+    if done.files:
+        found["files"] = [{**asdict(file), "how": file.how.value} for file in done.files]
     if done.overflowed:
         found["overflowed"] = done.overflowed
     return found
 
 
-def read_journal(place: Lines) -> dict[int, Finished]:
+def read_journal(place: Lines) -> dict[int, TaskResult]:
     """The finished tasks by their numbers; empty where there is no journal. Raises StorageError."""
-    found: dict[int, Finished] = {}
+    found: dict[int, TaskResult] = {}
     for line in place.read().splitlines():
         try:
             number, done = _parsed(json.loads(line))
@@ -88,21 +79,24 @@ def read_journal(place: Lines) -> dict[int, Finished]:
     return found
 
 
-def _parsed(entry: Mapping[str, object]) -> tuple[int, Finished]:
+def _parsed(entry: Mapping[str, Any]) -> tuple[int, TaskResult]:
     number = entry["task"]
     if not isinstance(number, int):
         raise TypeError
-    return number, parsed_finished(entry)
+    return number, parsed_result(entry)
 
 
-def parsed_finished(entry: Mapping[str, object]) -> Finished:
-    """The checksums that JSON has. Raises ValueError, TypeError or AttributeError where it has none."""
-    crc, chunks = entry.get("crc32c"), entry.get("chunks", {})
-    overflowed = entry.get("overflowed", 0)
-    if not (isinstance(chunks, dict) and isinstance(overflowed, int)):
+def parsed_result(entry: Mapping[str, Any]) -> TaskResult:
+    """A task's result from its JSON. Raises ValueError, TypeError, KeyError or AttributeError for others."""
+    crc, overflowed = entry.get("crc32c"), entry.get("overflowed", 0)
+    if not isinstance(overflowed, int):
         raise TypeError
-    crcs = {_index(text): int(value, 16) for text, value in chunks.items()}
-    return Finished(None if crc is None else int(str(crc), 16), crcs, overflowed)
+    return TaskResult(
+        {_index(text): int(value, 16) for text, value in entry.get("chunks", {}).items()},
+        tuple(AdoptedFile(**{**file, "how": LinkMode(file["how"])}) for file in entry.get("files", ())),
+        None if crc is None else int(crc, 16),
+        overflowed,
+    )
 
 
 def _index(text: str) -> Shape:

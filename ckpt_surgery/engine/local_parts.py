@@ -4,13 +4,11 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
 from ckpt_surgery.engine.parts import HEAD, Head, head_bytes
-from ckpt_surgery.engine.staging.heartbeat import locked
-from ckpt_surgery.engine.staging.locks import FileLock
 from ckpt_surgery.engine.staging.renaming import rename_atomically
 from ckpt_surgery.engine.staging.syncing import interruptibly, sync_directory, sync_file, sync_tree
 from ckpt_surgery.storage.failures import storage_errors
@@ -50,12 +48,6 @@ class LocalParts:
                 sync_directory(self.directory.parent)
         finally:
             shutil.rmtree(made, ignore_errors=True)
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[tuple[str, ...]]:
-        """Lock the parts for one process that has others do all of them."""
-        with locked(FileLock(self.directory.with_name(f"{self.directory.name}.lock"))) as notices:
-            yield notices
 
     def read(self, name: str) -> bytes | None:
         """The content of a file."""

@@ -4,12 +4,9 @@ Only its documents lie there. Data is put below the destination's own prefix fro
 that each attempt has for itself.
 """
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from ckpt_surgery.engine.parts import HEAD, Head, head_bytes
-from ckpt_surgery.engine.staging.heartbeat import locked
-from ckpt_surgery.engine.staging.object_lock import ObjectLock
 from ckpt_surgery.storage.store import ConditionFailed, Only
 from ckpt_surgery.storage.stores import store_of
 
@@ -29,12 +26,6 @@ class ObjectParts:
         self.put(head.plan, plan)
         if not self.put(HEAD, head_bytes(head)):
             self._store.delete([f"{self._prefix}/{head.plan}"])
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[tuple[str, ...]]:
-        """Lock the parts for one process that has others do all of them."""
-        with locked(ObjectLock(self._store, f"{self._prefix}.lock")) as notices:
-            yield notices
 
     def read(self, name: str) -> bytes | None:
         """The content of an object."""

@@ -12,15 +12,13 @@ and is not looked at unless its shard names it.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.journal import finished_json, parsed_finished
-from ckpt_surgery.engine.tracking import Done, Part
+from ckpt_surgery.engine.journal import parsed_result, result_json
+from ckpt_surgery.engine.tracking import Part
 from ckpt_surgery.planner.plan import Replacement
 
 HEAD = "head.json"
@@ -40,8 +38,11 @@ class Head:
     """What is replaced, as it was looked at; None: nothing may be there."""
     step_only: bool
     """Whether the destination is one step of a CheckpointManager directory that exists."""
-    launcher: str = ""
-    """What started the shards and publishes them at the end; empty where that is left to `commit`."""
+    memory: int
+    """Budget in bytes of the process that began: where a cluster did, what the plan was cut for."""
+    record_bytes: int
+    """Room for the record in formats that reserve some. It names the paths of sources, and every shard must
+    come to the same offsets, also where sources are mounted at another place."""
 
     @property
     def plan(self) -> str:
@@ -62,14 +63,6 @@ class Parts(Protocol):
 
         `plan` is the document of the plan. `create` is called once, with the directory that will be `work`,
         to make in it what all workers share. Raises StorageError.
-        """
-        ...
-
-    def held(self) -> AbstractContextManager[tuple[str, ...]]:
-        """Context in which no other process has these parts, for one that starts all shards itself.
-
-        Gives sentences about a lock of a dead run that was taken over. Raises DestinationError where a living
-        run has them.
         """
         ...
 
@@ -132,7 +125,7 @@ def part_of(parts: Parts, index: int) -> Part | None:
         return None
     try:
         document = json.loads(text)
-        done = {int(number): _done(entry) for number, entry in document["tasks"].items()}
+        done = {int(number): parsed_result(entry) for number, entry in document["tasks"].items()}
         return Part(document["worker"], done)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(parts, name, error) from error
@@ -145,18 +138,8 @@ def missing(parts: Parts, head: Head) -> list[int]:
 
 def part_bytes(part: Part) -> bytes:
     """What a shard has written, as a document."""
-    tasks = {str(number): _done_json(done) for number, done in part.done.items()}
+    tasks = {str(number): result_json(done) for number, done in part.done.items()}
     return json.dumps({"worker": part.worker, "tasks": tasks}).encode("ascii")
-
-
-def _done_json(done: Done) -> dict[str, Any]:
-    files = [{**asdict(file), "how": file.how.value} for file in done.files]
-    return {**finished_json(done.finished), **({"files": files} if files else {})}
-
-
-def _done(entry: Mapping[str, Any]) -> Done:
-    files = tuple(AdoptedFile(**{**file, "how": LinkMode(file["how"])}) for file in entry.get("files", ()))
-    return Done(parsed_finished(entry), files)
 
 
 def _damaged(parts: Parts, name: str, error: Exception) -> SourceError:

@@ -10,24 +10,13 @@ from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import VerificationError
 from ckpt_surgery.core.progress import ByteCounter, Progress
-from ckpt_surgery.core.protocols import AdoptedFile
+from ckpt_surgery.core.protocols import AdoptedFile, TaskResult
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.journal import Finished
 from ckpt_surgery.engine.tasks import Task, make_tasks
 from ckpt_surgery.planner.plan import Plan, Step
 
 MOST_NAMED = 5
 """Number of outputs that are named where something was not written."""
-
-
-@dataclass(frozen=True)
-class Done:
-    """What one task wrote."""
-
-    finished: Finished
-    """Checksums; none where files were linked."""
-    files: tuple[AdoptedFile, ...] = ()
-    """Whole files that it linked."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +37,7 @@ class Part:
 
     worker: str
     """The name under which it wrote."""
-    done: Mapping[int, Done]
+    done: Mapping[int, TaskResult]
     """What each of its tasks wrote, by the numbers of the tasks."""
 
 
@@ -58,10 +47,10 @@ class Tracker:
     def __init__(self, total: int, progress: Callable[[Progress], None] | None):
         """`total`: bytes of all tasks of the worker, decoded."""
         self._count = ByteCounter(total, progress)
-        self._done: dict[int, Done] = {}
+        self._done: dict[int, TaskResult] = {}
         self._lock = threading.Lock()
 
-    def add(self, task: Task, done: Done) -> None:
+    def add(self, task: Task, done: TaskResult) -> None:
         """Note what a task wrote, and report the progress."""
         with self._lock:
             self._done[task.number] = done
@@ -88,13 +77,13 @@ def gathered(plan: Plan, parts: Sequence[Part]) -> Written:
         if done is None:
             continue
         counts[task.step] += task.region.size
-        crcs[task.step].update(done.finished.chunks)
+        crcs[task.step].update(done.chunks)
         cut = plan.steps[task.step].cut
-        if cut is not None and done.finished.crc is not None:
-            crcs[task.step][tuple(map(floordiv, task.region.starts, cut.block))] = done.finished.crc
+        if cut is not None and done.crc is not None:
+            crcs[task.step][tuple(map(floordiv, task.region.starts, cut.block))] = done.crc
         files += done.files
-        if done.finished.overflowed:
-            overflowed[task.step] += done.finished.overflowed
+        if done.overflowed:
+            overflowed[task.step] += done.overflowed
     found = list(zip(plan.steps, counts, crcs, strict=True))
     lacking = [
         (step, count)

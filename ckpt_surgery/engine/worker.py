@@ -11,18 +11,18 @@ from ckpt_surgery.core.errors import Interrupted, SurgeryError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.core.protocols import Output, Sink, Source, Writer
+from ckpt_surgery.core.protocols import Output, Sink, Source, TaskResult, Writer
 from ckpt_surgery.engine.executors import threads
-from ckpt_surgery.engine.journal import Finished, Journal, read_journal
+from ckpt_surgery.engine.journal import Journal, read_journal
 from ckpt_surgery.engine.staging.lines import Lines
 from ckpt_surgery.engine.step_errors import about
 from ckpt_surgery.engine.tasks import Task, batches, make_tasks
-from ckpt_surgery.engine.tracking import Done, Part, Tracker, Written, gathered
+from ckpt_surgery.engine.tracking import Part, Tracker, Written, gathered
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.planner.plan import Plan
 
-NOTHING = Finished()
-"""What is noted about a task that was not done, or that linked files: it is done again."""
+NOTHING = TaskResult()
+"""What is known of a task that nobody has noted."""
 HERE = "0"
 """Name of the only worker of a run in this process."""
 
@@ -76,8 +76,8 @@ def work(
             known = earlier.get(task.number, NOTHING)
             done = worker.do(task, known)
             tracker.add(task, done)
-            if notes is not None and done.finished not in (NOTHING, known):
-                notes.add(task, done.finished)
+            if notes is not None and done.has_checksums and done != known:
+                notes.add(task, done)
 
     together = batches(tasks, lambda task: task.nbytes)
     try:
@@ -115,7 +115,7 @@ class _Worker:
         self._writer = writer
         self._evaluator = Evaluator(self._read)
 
-    def do(self, task: Task, known: Finished) -> Done:
+    def do(self, task: Task, known: TaskResult) -> TaskResult:
         """Link or copy the stored bytes of an output, or compute and write a region. Raises SurgeryError.
 
         `known`: the checksums of what an earlier process wrote, which is not written again where it is there.
@@ -124,19 +124,16 @@ class _Worker:
         step, output = self._steps[task.step], self._outputs[task.step]
         with about(step), memory_errors("write it", self._memory):
             if output.stored is not None:
-                adoption = self._writer.adopt(output, known.chunks)
-                return Done(Finished(chunks=adoption.chunks), adoption.files)
+                return self._writer.adopt(output, known.chunks)
             if known.crc is not None and self._holds(output, task.region, known.crc):
-                return Done(known)
+                return known
             assert step.cut is not None
             computed = self._evaluator.compute(step.value, task.region, step.cut.pieces, digest=True)
             raise_if_cancelled()
             self._writer.write(output, task.region, computed.block)
             overflowed = computed.overflowed
-            return Done(
-                Finished(
-                    computed.crc, overflowed=0 if overflowed is None else int(np.count_nonzero(overflowed))
-                )
+            return TaskResult(
+                crc=computed.crc, overflowed=0 if overflowed is None else int(np.count_nonzero(overflowed))
             )
 
     def _holds(self, output: Output, region: Region, crc: int) -> bool:

@@ -18,7 +18,7 @@ from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.core.protocols import AdoptedFile, Adoption, LinkMode, Output
+from ckpt_surgery.core.protocols import AdoptedFile, LinkMode, Output, TaskResult
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.storage import linking
 from ckpt_surgery.storage.copy_sources import ObjectReader, Reader, opened_to_copy
@@ -84,7 +84,7 @@ class AdoptedFiles:
         offsets, _ = self._layout
         return Chunk(PACKED, offsets[real, chunk.offset, chunk.length], chunk.length)
 
-    def adopt(self, output: Output, known: Mapping[Shape, int], worker: str) -> Adoption:
+    def adopt(self, output: Output, known: Mapping[Shape, int], worker: str) -> TaskResult:
         """Copy the stored bytes of an output, or link the files that hold them, unless that was done before.
 
         `known`: checksums of chunks that an earlier process copied. Workers with different names may bring
@@ -94,9 +94,9 @@ class AdoptedFiles:
         assert output.stored is not None
         chunks = {i: chunk for i, chunk in output.stored.chunks.items() if chunk.inline is None}
         if output.copied:
-            return Adoption({i: self._copy(chunk, known.get(i)) for i, chunk in chunks.items()})
+            return TaskResult({i: self._copy(chunk, known.get(i)) for i, chunk in chunks.items()})
         files = (self._bring(file, worker) for file in {chunk.file: None for chunk in chunks.values()})
-        return Adoption(files=tuple(file for file in files if file is not None))
+        return TaskResult(files=tuple(file for file in files if file is not None))
 
     def files(self, output: Output) -> set[str]:
         """Paths in the new checkpoint of what holds the stored bytes of an output that was adopted."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.manifests import Chunk, Manifest
-from ckpt_surgery.core.protocols import NONE_KNOWN, Adoption, Output
+from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.storage.adopting import copy_chunk
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.reading import opened, read_region, write_region
@@ -64,10 +64,10 @@ class PreallocatedWriter:
         self._arrays = arrays
         """Every preallocated array by the text of its leaf's key."""
 
-    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> Adoption:
+    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
         """Copy stored bytes. Raises StorageError, SourceError."""
         assert output.stored is not None
-        return Adoption(self._arrays[output.leaf.key.text].copy(output.stored, known))
+        return TaskResult(self._arrays[output.leaf.key.text].copy(output.stored, known))
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
         """Write one region, which may have any form. Raises StorageError."""

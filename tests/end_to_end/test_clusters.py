@@ -1,13 +1,16 @@
 """Plans that a cluster of Dask carries out: processes of this machine, some of which are killed."""
 
+import asyncio
 import importlib
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +19,11 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery import clusters, shard_jobs, shard_places, sharded
-from ckpt_surgery.core.errors import DataError, Interrupted, SourceError, SurgeryError, UsageError
+from ckpt_surgery.core.errors import DataError, DestinationError, SourceError, UsageError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.destinations import Publication
-from ckpt_surgery.engine.parts import head_of, missing
+from ckpt_surgery.engine.parts import head_bytes, head_of, missing
 from ckpt_surgery.report.verification import Verify
-from ckpt_surgery.requests import Request
-from ckpt_surgery.saved_plans import saved_request
 from tests.support.checkpoints import restored, save_pytree
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
@@ -105,6 +106,10 @@ def cluster(workers: int, plugin: Any = None) -> Iterator[Any]:
         made.close(timeout=20)
 
 
+def apply_on(scheduler: str, recipe: Path, src: Path, dst: Path, **options: Any) -> Any:
+    return ckpt_surgery.apply(recipe, src, dst=dst, engine="dask", scheduler=scheduler, **options)
+
+
 def entries(directory: Path) -> list[str]:
     return sorted(name for name in os.listdir(directory) if "ckpt-surgery" in name)
 
@@ -147,21 +152,6 @@ def test_processes_of_this_machine(tmp_path: Path, recipe: Path) -> None:
     assert entries(tmp_path) == []
 
 
-@pytest.mark.slow
-def test_a_shard_whose_workers_are_always_killed(tmp_path: Path, recipe: Path) -> None:
-    dst = tmp_path / "out"
-    plugin = _plugin(Ending(tmp_path, {"0": 0}, every_time=True))
-    dask: Any = importlib.import_module("dask")
-    with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        cluster(1, plugin) as made,
-        pytest.raises(SurgeryError, match=r"shard \d+/4 .*blocks/") as raised,
-    ):
-        ckpt_surgery.apply(recipe, tmp_path / "in", dst=dst, engine="dask", scheduler=made.scheduler_address)
-    assert raised.value.exit_code == 1
-    assert not dst.exists()
-
-
 def test_what_is_wrong_with_values_is_told_once_and_with_the_host(tmp_path: Path) -> None:
     save_pytree(tmp_path / "in", {"a": np.full((4,), 1e30, np.float32), "b": np.ones(3)})
     rule = "rules:\n  - match: a\n    value: cast(x, 'float16')\n"
@@ -175,162 +165,188 @@ def test_what_is_wrong_with_values_is_told_once_and_with_the_host(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_what_shards_of_an_ended_one_have_done(
+def test_a_shard_whose_workers_are_always_killed(tmp_path: Path, recipe: Path) -> None:
+    plugin = _plugin(Ending(tmp_path, {"0": 0}, every_time=True))
+    dask: Any = importlib.import_module("dask")
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        cluster(1, plugin) as made,
+        pytest.raises(clusters.WorkersLost, match=r"shard-\d+-") as raised,
+    ):
+        apply_on(made.scheduler_address, recipe, tmp_path / "in", tmp_path / "out")
+    assert raised.value.exit_code == 1
+    assert entries(tmp_path) == [".out.ckpt-surgery-parts"]
+
+
+def begun(recipe: Path, src: Path, dst: Path, memory: str, count: int, done: Iterable[int]) -> None:
+    """Some shards of a plan that another process has begun."""
+    file = dst.with_name("plan.json")
+    ckpt_surgery.plan(recipe, src, dst=dst, out=file, memory=memory, workers=1)
+    for number in done:
+        sharded.apply_shard(file, shard=f"{number}/{count}")
+    file.unlink()
+
+
+def test_a_run_goes_on_with_the_shards_the_memory_and_the_number_of_an_ended_one(
     tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dst = tmp_path / "out"
-    begun: list[int] = []
+    begun(recipe, tmp_path / "in", dst, "20MiB", 7, [1, 4])
+    done = {path: path.stat().st_mtime_ns for path in tmp_path.glob(".out.ckpt-surgery-parts/*.done.json")}
+    kept: dict[Path, int] = {}
+    told: list[Progress] = []
 
-    def here(client: Any, job: Any, *rest: Any) -> None:
-        """In place of the cluster: this process does all shards but three, and then ends."""
-        for index in missing(job.parts, job.head):
-            if len(begun) == job.head.count - 3:
-                raise Interrupted(signal.SIGTERM, "stopped by SIGTERM")
-            begun.append(index)
-            shard_jobs.carried_out(job, index, Verify.FAST, None)
+    def publishing(job: shard_jobs.Job, *rest: Any) -> Any:
+        kept.update({path: path.stat().st_mtime_ns for path in done})
+        return shard_jobs.publish_shards(job, *rest)
 
-    with cluster(2) as made:
-        run_it: Callable[[], Any] = lambda: ckpt_surgery.apply(  # noqa: E731
-            recipe, tmp_path / "in", dst=dst, engine="dask", scheduler=made.scheduler_address
-        )
-        with monkeypatch.context() as patch:
-            patch.setattr(clusters, "_work_off", here)
-            with pytest.raises(Interrupted) as raised:
-                run_it()
-        *_, told = raised.value.problems
-        assert told.message == f"5 of 8 shards are done, and kept in {tmp_path}/.out.ckpt-surgery-parts"
-        assert told.hint == "Run the same again: it goes on with what is not done."
-        assert not dst.exists()
-        done = sorted(tmp_path.glob(".out.ckpt-surgery-parts/*.done.json"))
-        times = {path: path.stat().st_mtime_ns for path in done}
-        assert len(times) == 5
-        kept: dict[Path, int] = {}
-
-        def publishing(job: Any, *rest: Any) -> Any:
-            kept.update({path: path.stat().st_mtime_ns for path in done})
-            return published(job, *rest)
-
-        published = shard_jobs.published
-        monkeypatch.setattr(clusters, "published", publishing)
-        run_it()
-    assert kept == times
+    monkeypatch.setattr(clusters, "publish_shards", publishing)
+    with cluster(1) as made:
+        apply_on(made.scheduler_address, recipe, tmp_path / "in", dst, progress=told.append)
+    assert (len(done), kept) == (2, done)
+    assert len(told) == 5
+    assert told[-1].done_bytes == told[-1].total_bytes
     ckpt_surgery.apply(recipe, tmp_path / "in", dst=tmp_path / "alone")
     assert not ckpt_surgery.diff(tmp_path / "alone", dst, values=True).different
 
 
-def test_parts_of_another_plan_are_cleared(tmp_path: Path, recipe: Path) -> None:
+def test_parts_of_another_plan_are_named_and_left(tmp_path: Path, recipe: Path) -> None:
     dst = tmp_path / "out"
-    with cluster(1) as made:
-        options: dict[str, Any] = {"engine": "dask", "scheduler": made.scheduler_address}
-        file = tmp_path / "plan.json"
-        ckpt_surgery.plan(None, tmp_path / "in", dst=dst, out=file)
-        saved = saved_request(Request(str(file), dst=str(dst)))
-        assert saved is not None
-        shard_jobs.joined_job(saved, 4, False, clusters.LAUNCHER)
-        ckpt_surgery.apply(recipe, tmp_path / "in", dst=dst, **options)
-        ckpt_surgery.apply(recipe, tmp_path / "in", dst=tmp_path / "alone")
-        assert not ckpt_surgery.diff(tmp_path / "alone", dst, values=True).different
-        # Those of shards that a person has started are not.
-        ckpt_surgery.plan(None, tmp_path / "in", dst=tmp_path / "two", out=file)
-        sharded.apply_shard(file, shard="0/4")
-        with pytest.raises(UsageError, match="parts of another plan"):
-            ckpt_surgery.apply(recipe, tmp_path / "in", dst=tmp_path / "two", **options)
-    assert entries(tmp_path) == [".two.ckpt-surgery-parts"]
+    (tmp_path / "other").mkdir()
+    begun(write_recipe(tmp_path / "other", "version: 1\n"), tmp_path / "in", dst, "20MiB", 2, [0])
+    with cluster(1) as made, pytest.raises(UsageError, match="parts of another plan") as raised:
+        apply_on(made.scheduler_address, recipe, tmp_path / "in", dst)
+    assert raised.value.exit_code == 2
+    assert f"{tmp_path}/.out.ckpt-surgery-parts" in str(raised.value)
+    assert (tmp_path / ".out.ckpt-surgery-parts/0.done.json").exists()
 
 
-def test_a_worker_that_does_not_see_the_parts_names_its_host(tmp_path: Path) -> None:
-    where = Publication(str(tmp_path / "out"), False)
-    outcome = clusters.do_shard(where, "1234", False, 1 << 20, Verify.FAST, 0)
-    assert outcome.failure is not None
-    kind, [problem] = outcome.failure
-    assert kind is SourceError
-    assert os.uname().nodename in problem.message
-    assert str(tmp_path) in problem.message
+def test_another_run_commits_meanwhile(tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether its shards are written then or not, the late run says so, and touches nothing."""
+    dst = tmp_path / "out"
+    begun(recipe, tmp_path / "in", dst, "20MiB", 2, [0])
+    work_off = clusters._write_shards
+
+    def late(client: Any, job: shard_jobs.Job, *rest: Any) -> None:
+        for index in missing(job.parts, job.head):
+            shard_jobs.write_shard(job, index, Verify.FAST)
+        assert sharded.commit(dst) is not None
+        work_off(client, job, *rest)
+
+    monkeypatch.setattr(clusters, "_write_shards", late)
+    with cluster(1) as made, pytest.raises(DestinationError, match="published") as raised:
+        apply_on(made.scheduler_address, recipe, tmp_path / "in", dst)
+    assert raised.value.exit_code == 4
+    assert entries(tmp_path) == []
+    assert ckpt_surgery.verify(dst, mode="full").flaws == ()
 
 
-def test_a_worker_that_does_not_see_the_source_names_its_host(tmp_path: Path, recipe: Path) -> None:
-    dst, file = tmp_path / "out", tmp_path / "plan.json"
-    ckpt_surgery.plan(recipe, tmp_path / "in", dst=dst, out=file)
-    sharded.apply_shard(file, shard="0/2")
-    head = head_of(shard_places.parts_of(Publication(str(dst), False)))
-    assert head is not None
-    (tmp_path / "in").rename(tmp_path / "elsewhere")
+def test_a_worker_names_its_host_where_it_sees_other_files(tmp_path: Path, recipe: Path) -> None:
+    dst = tmp_path / "out"
+    begun(recipe, tmp_path / "in", dst, "20MiB", 2, [0])
     where = Publication(str(dst), False)
-    outcome = clusters.do_shard(where, head.run, False, 1 << 20, Verify.FAST, 1)
-    assert outcome.failure is not None
-    kind, problems = outcome.failure
-    assert kind.exit_code == 1
-    assert os.uname().nodename in problems[0].message
-    assert str(tmp_path / "in") in problems[0].message
+    head = head_of(shard_places.parts_of(where))
+    assert head is not None
+    for move in (tmp_path / "in", tmp_path / ".out.ckpt-surgery-parts"):
+        move.rename(tmp_path / "elsewhere")
+        failure = clusters.write_here(where, head, False, Verify.FAST, 1)
+        (tmp_path / "elsewhere").rename(move)
+        assert failure is not None
+        kind, [problem, *_] = failure
+        assert kind is SourceError
+        assert os.uname().nodename in problem.message
+        assert str(move) in problem.message
+    other = replace(head, identity={**head.identity, "plan": "of other mounts"})
+    (tmp_path / ".out.ckpt-surgery-parts/head.json").write_bytes(head_bytes(other))
+    refused = clusters.write_here(where, other, False, Verify.FAST, 1)
+    assert refused is not None
+    assert refused[0].exit_code == 2
+    (tmp_path / ".out.ckpt-surgery-parts/head.json").write_bytes(head_bytes(head))
+    assert clusters.write_here(where, head, False, Verify.FAST, 1) is None
 
 
-def test_a_scheduler_that_cannot_be_reached(
+def test_a_cluster_without_a_scheduler_or_without_workers(
     tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clusters, "CONNECT_SECONDS", 1)
-    done = run(
-        *("apply", recipe, tmp_path / "in", tmp_path / "out", "--engine", "dask"),
-        *("--scheduler", "tcp://127.0.0.1:9"),
-    )
-    assert done.exit_code == 1
-    assert "cannot be reached" in done.output
+    monkeypatch.setattr(clusters, "WORKER_SECONDS", 1)
+    with scheduler() as (_, address):
+        for given in ("tcp://127.0.0.1:9", "nonsense", "foo://127.0.0.1:1", address):
+            done = run(
+                *("apply", recipe, tmp_path / "in", tmp_path / "out", "--engine", "dask"),
+                *("--scheduler", given),
+            )
+            assert done.exit_code == 1, done.output
+            assert f"no worker can be reached through {given}" in done.output
+            assert "Traceback" not in done.output
     assert entries(tmp_path) == []
-    for wrong in ("nonsense", "foo://127.0.0.1:1"):
-        refused = run(
-            "apply", recipe, tmp_path / "in", tmp_path / "out", "--engine", "dask", "--scheduler", wrong
-        )
-        assert refused.exit_code == 1, refused.output
-        assert "Traceback" not in refused.output
 
 
 SCHEDULER = """
-import asyncio, sys
-from distributed import Nanny, Scheduler
+import asyncio
+from distributed import Scheduler
 
 async def main():
     async with Scheduler(host="127.0.0.1", port=0, dashboard=False) as scheduler:
         print(scheduler.address, flush=True)
         await scheduler.finished()
 
-if __name__ == "__main__":
-    asyncio.run(main())
+asyncio.run(main())
 """
 
 
-def test_a_scheduler_that_dies(tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def scheduler() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process without workers, and its address."""
+    command = [sys.executable, "-c", SCHEDULER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("gone", ["scheduler", "workers"])
+def test_a_cluster_that_dies(
+    gone: str,
+    tmp_path: Path,
+    recipe: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.setattr(clusters, "CONNECT_SECONDS", 2)
-    process = subprocess.Popen([sys.executable, "-c", SCHEDULER], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    address = process.stdout.readline().strip()
-    submitted = threading.Event()
-    client_of = clusters._client
+    finished = clusters._finished
+    with scheduler() as (process, address):
+        worker = multiprocessing.get_context("spawn").Process(target=_worker, args=(address,))
+        worker.start()
 
-    @contextmanager
-    def watched(cluster: Any) -> Iterator[Any]:
-        with client_of(cluster) as client:
-            submit = client.submit
+        def killing(*arguments: Any) -> Any:
+            monkeypatch.setattr(clusters, "WORKER_SECONDS", 1)
+            (worker if gone == "workers" else process).kill()
+            return finished(*arguments)
 
-            def submitting(*arguments: Any, **options: Any) -> Any:
-                submitted.set()
-                return submit(*arguments, **options)
-
-            client.submit = submitting
-            yield client
-
-    monkeypatch.setattr(clusters, "_client", watched)
-
-    def killing() -> None:
-        submitted.wait()
-        process.kill()
-
-    threading.Thread(target=killing, daemon=True).start()
-    with pytest.raises(SurgeryError) as raised:  # there are no workers, so no shard is ever done
-        ckpt_surgery.apply(recipe, tmp_path / "in", dst=tmp_path / "out", engine="dask", scheduler=address)
-    process.wait()
-    process.stdout.close()
+        monkeypatch.setattr(clusters, "_finished", killing)
+        with pytest.raises(clusters.WorkersLost) as raised:
+            apply_on(address, recipe, tmp_path / "in", tmp_path / "out")
+        worker.kill()
+        worker.join()
     assert raised.value.exit_code == 1
-    assert not (tmp_path / "out").exists()
+    assert len(raised.value.problems) == 1
     assert entries(tmp_path) == [".out.ckpt-surgery-parts"]
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def _worker(address: str) -> None:
+    """Be a worker that takes shards and never ends one."""
+    distributed: Any = importlib.import_module("distributed")
+
+    async def main() -> None:
+        async with distributed.Worker(address, nthreads=1, dashboard=False) as worker:
+            await worker.finished()
+
+    clusters.write_here = lambda *_: threading.Event().wait()  # type: ignore[assignment]
+    asyncio.run(main())
 
 
 def test_what_no_cluster_can_do_is_refused(tmp_path: Path, recipe: Path) -> None:

@@ -124,6 +124,20 @@ def test_stock_orbax_restores_what_shards_wrote(tmp_path: Path, plan: Callable[.
     assert_same(restored(dst), restored(tmp_path / "alone"))
 
 
+def test_sources_that_are_mounted_at_other_paths(tmp_path: Path, plan: Callable[..., Path]) -> None:
+    """The record in a safetensors header names them, and all shards write at the same offsets."""
+    dst, elsewhere = tmp_path / "out.safetensors", tmp_path / ("mounted" * 20)
+    file = plan(dst)
+    ckpt_surgery.apply(file, dst=tmp_path / "alone.safetensors")
+    shutil.copytree(tmp_path / "in", elsewhere)
+    other = tmp_path / "other.json"
+    other.write_text(file.read_text().replace(f'"{tmp_path}/in"', f'"{elsewhere}"'))
+    shards(other, dst, [1], 3)
+    shards(file, dst, [0, 2], 3)
+    assert sharded.commit(dst) is not None
+    assert not ckpt_surgery.diff(tmp_path / "alone.safetensors", dst, values=True).different
+
+
 def test_most_shards_can_have_nothing_to_do(tmp_path: Path, plan: Callable[..., Path]) -> None:
     file, dst = plan(tmp_path / "out"), tmp_path / "out"
     found = shards(file, dst, range(60), 60)
@@ -382,7 +396,13 @@ def test_parts_that_are_gone_are_not_called_kept(
     dst = tmp_path / "out"
     file = plan(dst)
     shards(file, dst, range(2), 2)
-    stopping("without_checksums", monkeypatch)
+    clear = LocalParts.clear
+
+    def stopped(parts: LocalParts) -> None:
+        clear(parts)
+        raise Interrupted(signal.SIGTERM, "stopped by SIGTERM")
+
+    monkeypatch.setattr(LocalParts, "clear", stopped)
     with pytest.raises(Interrupted) as raised:
         sharded.commit(dst)
     assert "kept" not in str(raised.value)

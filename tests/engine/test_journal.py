@@ -8,8 +8,9 @@ import pytest
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import StorageError
+from ckpt_surgery.core.protocols import AdoptedFile, LinkMode, TaskResult
 from ckpt_surgery.engine import journal as journals
-from ckpt_surgery.engine.journal import Finished, Journal, read_journal
+from ckpt_surgery.engine.journal import Journal, read_journal
 from ckpt_surgery.engine.staging.lines import FileLines
 from ckpt_surgery.engine.tasks import Task
 
@@ -32,9 +33,11 @@ class Flushes:
 def test_what_is_noted_is_read_again(tmp_path: Path) -> None:
     notes = Journal(FileLines(tmp_path / "j"), lambda: None)
     done = {
-        0: Finished(0xDEADBEEF),
-        7: Finished(chunks={(0, 10): 0, (1, 2): 0xFFFFFFFF}),
-        8: Finished(chunks={(): 5}),
+        0: TaskResult(crc=0xDEADBEEF),
+        7: TaskResult(chunks={(0, 10): 0, (1, 2): 0xFFFFFFFF}),
+        8: TaskResult(chunks={(): 5}),
+        9: TaskResult(files=(AdoptedFile("d/1", "/a", LinkMode.REFLINK, 5, 6),)),
+        10: TaskResult(crc=1, overflowed=2),
     }
     for number, finished in done.items():
         notes.add(task(number), finished)
@@ -53,7 +56,7 @@ def test_tasks_are_noted_only_after_a_flush(tmp_path: Path, monkeypatch: pytest.
     flushes = Flushes(tmp_path / "j")
     notes = Journal(FileLines(tmp_path / "j"), flushes)
     for number in range(7):
-        notes.add(task(number), Finished(number))
+        notes.add(task(number), TaskResult(crc=number))
     assert flushes.lines == [0, 3]
     assert sorted(read_journal(FileLines(tmp_path / "j"))) == list(range(6))
     notes.close()
@@ -66,7 +69,7 @@ def test_a_flush_that_fails_notes_nothing(tmp_path: Path) -> None:
         raise StorageError("no space")
 
     notes = Journal(FileLines(tmp_path / "j"), fail)
-    notes.add(task(1), Finished(1))
+    notes.add(task(1), TaskResult(crc=1))
     with pytest.raises(StorageError, match="no space"):
         notes.close()
     assert read_journal(FileLines(tmp_path / "j")) == {}
@@ -76,15 +79,15 @@ def test_a_flush_that_fails_notes_nothing(tmp_path: Path) -> None:
 def test_a_torn_last_line_is_dropped_and_not_continued(cut: int, tmp_path: Path) -> None:
     path = tmp_path / "j"
     notes = Journal(FileLines(path), lambda: None)
-    notes.add(task(1), Finished(1))
-    notes.add(task(2), Finished(2))
+    notes.add(task(1), TaskResult(crc=1))
+    notes.add(task(2), TaskResult(crc=2))
     notes.close()
     path.write_bytes(path.read_bytes()[:-cut])
-    assert read_journal(FileLines(path)) == {1: Finished(1)}
+    assert read_journal(FileLines(path)) == {1: TaskResult(crc=1)}
     more = Journal(FileLines(path), lambda: None)
-    more.add(task(3), Finished(3))
+    more.add(task(3), TaskResult(crc=3))
     more.close()
-    assert read_journal(FileLines(path)) == {1: Finished(1), 3: Finished(3)}
+    assert read_journal(FileLines(path)) == {1: TaskResult(crc=1), 3: TaskResult(crc=3)}
 
 
 @pytest.mark.parametrize(
@@ -102,10 +105,10 @@ def test_a_torn_last_line_is_dropped_and_not_continued(cut: int, tmp_path: Path)
 def test_a_damaged_line_counts_as_not_done(line: bytes, tmp_path: Path) -> None:
     path = tmp_path / "j"
     notes = Journal(FileLines(path), lambda: None)
-    notes.add(task(2), Finished(np.iinfo(np.uint32).max))
+    notes.add(task(2), TaskResult(crc=np.iinfo(np.uint32).max))
     notes.close()
     path.write_bytes(line + b"\n" + path.read_bytes())
-    assert read_journal(FileLines(path)) == {2: Finished(2**32 - 1)}
+    assert read_journal(FileLines(path)) == {2: TaskResult(crc=2**32 - 1)}
 
 
 def test_there_is_no_journal(tmp_path: Path) -> None:

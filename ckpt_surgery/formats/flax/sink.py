@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.protocols import NONE_KNOWN, Adoption, Output
+from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.formats.flax.detect import SINGLE_NAME
 from ckpt_surgery.formats.flax.draft import Draft, draft_of, is_native, native_bytes, native_value
 from ckpt_surgery.formats.registry import SinkOptions
@@ -61,12 +61,12 @@ class FlaxWriter:
         self._arrays = arrays
         """Where the elements go, by the text of the leaf's key."""
 
-    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> Adoption:
+    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
         """Copy stored bytes. Raises StorageError, SourceError."""
         assert output.stored is not None
         chunks, pieces = in_order(output.stored), self._arrays[output.leaf.key.text].pieces
         places = _dealt([chunk.length for _, chunk in chunks], pieces)
-        return Adoption(
+        return TaskResult(
             {
                 index: copy_chunk(chunk, self._path, at, known.get(index))
                 for (index, chunk), at in zip(chunks, places, strict=True)

@@ -20,7 +20,7 @@ from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk, Manifest
-from ckpt_surgery.core.protocols import NONE_KNOWN, Adoption, Output
+from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.shared.orbax_layout import PROCESS_PREFIX
@@ -70,7 +70,7 @@ class ObjectWriter:
         """Limits the copies that are asked for: those are carried out even if the run ends."""
         self._lock = threading.Lock()
 
-    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> Adoption:
+    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
         """Copy the stored bytes of an output, or have the store copy the objects that hold them.
 
         Raises StorageError, SourceError.
@@ -79,7 +79,7 @@ class ObjectWriter:
         prefix = array_prefix(array_name(output.leaf.key))
         if not output.copied:
             self._take(output.stored, prefix)
-            return Adoption()
+            return TaskResult()
         crcs = {}
         for index, chunk in output.stored.chunks.items():
             key = (prefix + chunk_name(index, self._zarr)).encode()
@@ -89,7 +89,7 @@ class ObjectWriter:
                 crcs[index] = known[index]
             else:
                 crcs[index] = self._copy(key, chunk)
-        return Adoption(crcs)
+        return TaskResult(crcs)
 
     def _take(self, stored: Manifest, prefix: str) -> None:
         """Have the store copy whole objects, each once, and note where the chunks lie in them."""

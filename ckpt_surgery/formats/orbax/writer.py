@@ -18,7 +18,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape, grid_counts
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.protocols import NONE_KNOWN, Adoption, Output
+from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.shared.ocdbt_reader import read_database
@@ -64,7 +64,7 @@ class OrbaxWriter:
         self._batch = _Batch()
         self._batch_lock = threading.Lock()
 
-    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> Adoption:
+    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
         """Link or copy stored bytes. Raises StorageError, SourceError."""
         return self._adopted.adopt(output, known, self._worker)
 

@@ -10,7 +10,7 @@ from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.core.protocols import NONE_KNOWN, Adoption, Output
+from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.zarr_memory import MemoryArray
 from ckpt_surgery.formats.shared.zarr_outputs import definition
@@ -68,7 +68,7 @@ class ZarrObjectWriter:
         self._zarr = zarr
         self._computed = {o.leaf.key.text: o for o in outputs if o.stored is None}
 
-    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> Adoption:
+    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
         """Copy stored bytes. Raises StorageError, SourceError."""
         assert output.stored is not None
         text, crcs = output.leaf.key.text, {}
@@ -80,7 +80,7 @@ class ZarrObjectWriter:
 
         for together in _batches(output.stored.chunks.items()):
             _each(copy, together)
-        return Adoption(crcs)
+        return TaskResult(crcs)
 
     def _copy(self, name: str, chunk: Chunk) -> int:
         if chunk.inline is None and chunk.length > PIECE:

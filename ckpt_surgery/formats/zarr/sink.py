@@ -16,7 +16,7 @@ import numpy as np
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.arrays import Region, Shape
-from ckpt_surgery.core.protocols import NONE_KNOWN, Adoption, Output
+from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zarr_arrays import OPEN_ARRAYS
@@ -80,7 +80,7 @@ class ZarrWriter:
         self._computed = {o.leaf.key.text: o for o in outputs if o.stored is None}
         self._handles = Handles(self._opened, OPEN_ARRAYS)
 
-    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> Adoption:
+    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
         """Copy stored bytes. Raises StorageError, SourceError."""
         assert output.stored is not None
         crcs = {}
@@ -90,7 +90,7 @@ class ZarrWriter:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.touch()
             crcs[index] = copy_chunk(chunk, path, ((0, chunk.length),), known.get(index))
-        return Adoption(crcs)
+        return TaskResult(crcs)
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
         """Write one region made of whole chunks. Raises StorageError."""
