@@ -45,7 +45,7 @@ class Shards:
 
 @dataclass(frozen=True)
 class Copied:
-    """A config or tokenizer file that came along from beside a source."""
+    """A config or tokenizer file that was copied from beside a source."""
 
     name: str
     """Name in the checkpoint's directory."""
@@ -70,7 +70,7 @@ class Record:
     """Checksums of what describes the checkpoint. Another version of this program may describe it otherwise,
     so that of another version is empty."""
     companions: tuple[Copied, ...] = ()
-    """Config and tokenizer files that came along. People may edit them."""
+    """Config and tokenizer files copied beside the weights. People may edit them."""
 
 
 class Malformed(Exception):
@@ -99,7 +99,7 @@ def record_text(
         "leaf_count": len(plan.steps),
         "leaves": [_leaf_json(plan.steps[number].leaf, found) for number, found in digests.items()],
         "files": [_file_json(file) for file in files],
-        **({} if not companions else {"companions": list(map(_companion_json, companions))}),
+        **({"companions": [_companion_json(one) for one in companions]} if companions else {}),
         "structure": {
             "crc32c": _hex(structure.crc),
             "documents": {name: [one.length, _hex(one.crc)] for name, one in structure.documents.items()},
@@ -111,8 +111,8 @@ def record_text(
 def room_for_record(plan: Plan, shards: Shards | None = None, companions: bool = False) -> int:
     """Bytes that the record of a plan will have inside a JSON document, where no file is linked.
 
-    `companions`: whether config files may come along. Which ones is not asked: a run that goes on with what
-    an earlier one has written has to come to the same number.
+    `companions`: whether config files may be copied along. Which ones does not matter: a resumed run has to
+    reserve the same number as the one before.
     """
     expected = ((number, expected_digests(step)) for number, step in enumerate(plan.steps))
     digests = {number: found for number, found in expected if found is not None}
@@ -155,7 +155,7 @@ def _hex(crc: int | None) -> str:
 
 
 def _companion_json(copied: Copied) -> dict[str, Any]:
-    return {"name": copied.name, "size": copied.size, "crc32c": _hex(copied.crc32c)}
+    return asdict(copied) | {"crc32c": _hex(copied.crc32c)}
 
 
 def _leaf_json(leaf: Leaf, digests: Digests) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -105,7 +105,10 @@ def restore(
         _check_recipe_is_first(recipe, sources, target)
         request = _with_target(requested(recipe, sources, None, options), target)
         restoration = _prepare(request, shardings)
-        (on_plan or _log_warnings)(restoration.plan)
+        if on_plan is None:
+            _log(restoration.plan.warnings)
+        else:
+            on_plan(restoration.plan)
         return restoration
 
     restoration = agree(prepare, lambda made: plan_digests(made.plan, made.shardings))
@@ -116,15 +119,8 @@ def restore(
         return agree(lambda: _make(restoration, True, progress))
 
 
-def _log_warnings(plan: Plan) -> None:
-    """Log the warnings of a plan, as no caller looks at them."""
-    for warning in plan.warnings:
-        logging.getLogger("ckpt_surgery").warning("restore: %s", warning)
-
-
-def _log_overflowed(counts: Mapping[str, int]) -> None:
-    """Log which leaves have NaN or infinity that the recipe permits."""
-    for sentence in overflow_notices(Overflowed(key, count) for key, count in sorted(counts.items())):
+def _log(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
         logging.getLogger("ckpt_surgery").warning("restore: %s", sentence)
 
 
@@ -237,7 +233,7 @@ def _make(restoration: Restoration, donate: bool, progress: Callable[[Progress],
     """Make the result, in the structure of the target, or of nested dicts and lists. Raises SurgeryError."""
     plan, sources = restoration.plan, restoration.sources
     made = make_arrays(restoration, donate, progress)
-    _log_overflowed(made.overflowed)
+    _log(overflow_notices(Overflowed(key, count) for key, count in sorted(made.overflowed.items())))
     check_unchanged(plan, sources, _AGAIN)
     if restoration.target is not None:
         return restoration.target.rebuilt(made.values)
