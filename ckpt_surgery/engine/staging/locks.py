@@ -57,7 +57,7 @@ class FileLock(Lock):
     def confirm(self) -> None:
         """Make sure that the lock is this run's. Raises DestinationError, OSError."""
         for _ in range(TRIES):
-            sign = self.read()
+            sign = read_sign(self._path, own=True)
             if sign is not None:
                 if self._is_own(sign):
                     return
@@ -148,10 +148,10 @@ def check(lock: Path) -> None:
 # --- files that name a run --------------------------------------------------------------------------------
 
 
-def read_sign(file: Path) -> Sign | None:
+def read_sign(file: Path, own: bool = False) -> Sign | None:
     """A lock file, or one that was to become a lock; None where there is none. Raises OSError.
 
-    A file that may not be read, which is not this run's, has a time at least.
+    A file that may not be read has a time at least; `own` says that it should be this run's.
     """
     try:
         with _opened(file) as handle:
@@ -159,6 +159,8 @@ def read_sign(file: Path) -> Sign | None:
     except FileNotFoundError:
         return None
     except PermissionError:
+        if own:
+            raise
         return _sign(Note(), os.lstat(file))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ckpt_surgery.core.errors import DestinationError
+from ckpt_surgery.core.errors import DestinationError, StorageError
 from ckpt_surgery.engine.staging import locks, owners, renaming
 from ckpt_surgery.engine.staging.heartbeat import Sign
 from ckpt_surgery.engine.staging.locks import FileLock
@@ -63,6 +63,18 @@ def test_a_lock_that_may_not_be_read_is_judged_by_its_time(
         locks.check(lock_of(tmp_path / "out"))
     age(lock_of(tmp_path / "out"), 121)
     locks.check(lock_of(tmp_path / "out"))
+
+
+def test_a_lock_of_its_own_that_may_not_be_read_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not known to be another run's."""
+    with pytest.raises(StorageError, match="Permission denied"), staged(tmp_path / "out") as staging:
+        fill(staging.tree, NEW)
+        with monkeypatch.context() as patch:
+            patch.setattr(locks, "_read", refusing(errno.EACCES))
+            staging.publish()
+    assert names(tmp_path) == []
 
 
 # --- how it is made -------------------------------------------------------------------------------
