@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ckpt_surgery.engine.staging import stage
+from ckpt_surgery.engine.staging.object_file import unchecked
 from ckpt_surgery.engine.staging.objects import Replacing, StoreStage
 from ckpt_surgery.storage.store import Buffer, Condition, Only, Stat
 from ckpt_surgery.storage.stores import store_of
@@ -57,10 +58,6 @@ class Dying(KeyValueStore):
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
             self._step(lambda name=name: super(Dying, self).delete([name]))
-
-
-def unchecked() -> None:
-    """No check of what is replaced."""
 
 
 def staged(

@@ -80,9 +80,7 @@ class Lock(ABC):
             if sign is None:  # its run has just ended
                 continue
             if sign.owner == self.owner:
-                # The answer to the request that created it was lost, as networks can lose one.
-                self._adopt(sign)
-                return ()
+                return ()  # the answer to the request that created it was lost, as networks can lose one
             self._check_ended(sign)
             if self._replace(sign):
                 return (self._took_over(sign),)
@@ -128,10 +126,6 @@ class Lock(ABC):
     @abstractmethod
     def _replace(self, sign: Sign) -> bool:
         """Put this run's lock in place of a dead run's; False where that has changed meanwhile."""
-
-    @abstractmethod
-    def _adopt(self, sign: Sign) -> None:
-        """Take a lock for this run's that names it, although its request seemed to fail."""
 
     @abstractmethod
     def _remove(self) -> None:

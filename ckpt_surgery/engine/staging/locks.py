@@ -118,9 +118,6 @@ class FileLock(Lock):
         finally:
             remove_file(moved)
 
-    def _adopt(self, sign: Sign) -> None:
-        """Nothing is to be known of it."""
-
     def _remove(self) -> None:
         remove_file(self._path)
 

@@ -40,14 +40,17 @@ class ObjectLock(Lock):
         self._guard = threading.Lock()
 
     def read(self) -> Sign | None:
-        """The lock as it is now; None where there is none."""
+        """The lock as it is now; None where there is none. The version of this run's is known then."""
         for _ in range(TRIES):
             stat = self._store.stat(self._name)
             if stat is None:
                 return None
             with contextlib.suppress(SourceError):  # it has just been renewed or released: look again
                 note = parse_note(self._store.read(self._name, version=stat.version))
-                return Sign(note.owner, stat.modified / 1e9, stat.version, note.sign)
+                sign = Sign(note.owner, stat.modified / 1e9, stat.version, note.sign)
+                if self._is_own(sign):
+                    self._version = stat.version
+                return sign
         raise self._contended()
 
     def renew(self) -> None:
@@ -61,9 +64,8 @@ class ObjectLock(Lock):
                     if self._put(Only.ABSENT):  # a person has removed it
                         return
                 elif self._is_own(sign):
-                    self._adopt(sign)  # the answer to this request, or to an earlier one, was lost
                     if sign.number == self._signs:
-                        return
+                        return  # the answer to this request was lost; else, to an earlier one: try again
                 else:
                     self.lost, self._taker = True, sign.owner
             if not self.lost:
@@ -106,9 +108,6 @@ class ObjectLock(Lock):
         except ConditionFailed:
             return False
         return True
-
-    def _adopt(self, sign: Sign) -> None:
-        self._version = str(sign.version)
 
     def _remove(self) -> None:
         self._store.delete([self._name])
