@@ -16,8 +16,10 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.protocols import Companion
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.destinations import Publication, open_sink, place_of
+from ckpt_surgery.destinations import open_sink, place_of
 from ckpt_surgery.engine import signals
+from ckpt_surgery.engine.staging.life import staged
+from ckpt_surgery.engine.staging.stages import Publication, stage_for
 from ckpt_surgery.engine.worker import HERE, run
 from ckpt_surgery.existing_items import check_after, check_before
 from ckpt_surgery.language.loading import LoadedRecipe
@@ -30,7 +32,6 @@ from ckpt_surgery.requests import PlanOptions, Request, is_plan_file, requested,
 from ckpt_surgery.results import Result
 from ckpt_surgery.run_options import ApplyArguments, ConvertArguments, RunOptions, run_options
 from ckpt_surgery.saved_plans import document_of, saved_request
-from ckpt_surgery.stages import staged
 
 interruptible = signals.interruptible
 """Context in which SIGINT, SIGTERM and SIGHUP raise Interrupted: for programs that report what was done."""
@@ -208,7 +209,7 @@ def _carry_out(
 ) -> tuple[Result, tuple[str, ...]]:
     """Returns the result, and the notices of its stage."""
     plan, memory, workers = prepared.plan, prepared.memory, prepared.workers
-    with staged(prepared, where, options.resume) as stage:
+    with staged(stage_for(prepared, where), options.resume) as stage:
         sink = open_sink(prepared, where, stage.work, room_for(prepared))
         journal = stage.journal(HERE)
         written = run(plan, prepared.sources, sink, memory, workers, options.progress, journal=journal)

@@ -13,15 +13,12 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.protocols import Companion, Source
-from ckpt_surgery.destinations import DEFAULT_FORMAT, is_file
-from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.config_files import CONFIG, config_place, read_object
+from ckpt_surgery.history import CONFIG as RECORDED_CONFIG
 from ckpt_surgery.history import recorded
-from ckpt_surgery.language.scope import CONFIG as RECORDED_CONFIG
 from ckpt_surgery.model_configs import REMOVED, contradictions
 from ckpt_surgery.opening import in_memory, on_disk
-from ckpt_surgery.planner.options import DestinationOptions, Prepared
-from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.options import DEFAULT_FORMAT, Prepared
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.readback import range_crc
 from ckpt_surgery.records import Copied
@@ -50,11 +47,6 @@ class Wanted:
     """Entries of `config.json` that the result describes differently."""
 
 
-def may_have(options: DestinationOptions) -> bool:
-    """Whether a destination is a directory that can have such files beside its weights."""
-    return formats.named(options.format).holds_config and not is_file(options)
-
-
 def companions_of(prepared: Prepared, wanted: Wanted) -> tuple[Companion, ...]:
     """The files that come along into a result.
 
@@ -62,7 +54,7 @@ def companions_of(prepared: Prepared, wanted: Wanted) -> tuple[Companion, ...]:
     structure, and otherwise the first source's. Raises UsageError where they are wanted and cannot come
     along, SourceError where one of them cannot be read.
     """
-    possible = may_have(prepared.destination)
+    possible = prepared.form.holds_config
     if wanted.copied is False or (wanted.copied is None and not possible):
         return _kept(prepared) if wanted.copied is None else ()
     if not possible:
@@ -111,12 +103,6 @@ def _config(
     content = f"{json.dumps(corrected, indent=2, ensure_ascii=False)}\n".encode("utf-8", "surrogatepass")
     source = next(iter(prepared.sources.values())).path if file is None else file.source
     return Companion(CONFIG, source, len(content), content)
-
-
-def config_warnings(plan: Plan, options: DestinationOptions) -> list[str]:
-    """Warnings about entries of the recorded config that the weights of the result contradict."""
-    noted = recorded(plan.metadata).get(RECORDED_CONFIG, {}) if may_have(options) else {}
-    return [one.sentence for one in contradictions([step.leaf for step in plan.steps], noted)]
 
 
 def _with(document: Mapping[str, Any], changes: Changes) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ckpt_surgery.companions import along, copy_in, keep_in, may_have
+from ckpt_surgery.companions import along, copy_in, keep_in
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Companion, KeepingSink, Sink
 from ckpt_surgery.engine.resources import release_memory
-from ckpt_surgery.engine.staging.stage import Stage
+from ckpt_surgery.engine.staging.life import Stage
 from ckpt_surgery.engine.tracking import Written
-from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.preparing import check_unchanged
 from ckpt_surgery.prepublication import verify_written
@@ -22,9 +21,8 @@ from ckpt_surgery.sharing import carried_out, copy_notices, shared
 
 def room_for(prepared: Prepared, shards: Shards | None = None) -> int:
     """Bytes for the record that the sink of a plan is opened with; 0 where its format reserves none."""
-    options = prepared.destination
-    reserves = formats.named(options.format).reserves_record
-    return room_for_record(prepared.plan, shards, may_have(options)) if reserves else 0
+    form = prepared.form
+    return room_for_record(prepared.plan, shards, form.holds_config) if form.reserves_record else 0
 
 
 def completed(
@@ -50,7 +48,7 @@ def completed(
     plan = prepared.plan
     check_unchanged(plan, prepared.sources, "Nothing was published; run again when nothing writes to it.")
     release_memory()  # reading back begins with the whole budget
-    copied = copy_in(companions, stage.work) if may_have(prepared.destination) else ()
+    copied = copy_in(companions, stage.work) if prepared.form.holds_config else ()
     if isinstance(sink, KeepingSink):
         keep_in(companions, sink.record_directory)
     recorded = partial(record_text, plan, files=written.files, shards=shards, companions=copied)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,20 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import StorageError, UsageError
 from ckpt_surgery.core.protocols import DataFile, LinkMode, ModelSource, Sink, Source
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
 from ckpt_surgery.language.models import OutputPolicy
 from ckpt_surgery.opening import on_disk
-from ckpt_surgery.planner.options import DestinationOptions, Prepared
+from ckpt_surgery.planner.options import (
+    DEFAULT_FORMAT,
+    DEFAULT_ITEM,
+    DestinationOptions,
+    Prepared,
+    ResultForm,
+)
 from ckpt_surgery.planner.transfers import Destination, Linkable
 from ckpt_surgery.requests import Request
 from ckpt_surgery.storage.linking import ReplacedFiles, can_reflink
@@ -25,11 +32,6 @@ from ckpt_surgery.storage.listing import data_file, domain_of, is_directory, rea
 from ckpt_surgery.storage.listing import is_file as is_file_at
 from ckpt_surgery.storage.paths import path_text
 from ckpt_surgery.storage.stores import store_of
-
-DEFAULT_FORMAT = "orbax"
-DEFAULT_ITEM = "default"
-"""Name of the item of a step where neither the caller nor the source has one."""
-
 
 # --- what planning asks -------------------------------------------------------------------------------------
 
@@ -99,7 +101,7 @@ def _sink_options(
         zarr=options.zarr,
         structure_file=options.structure_file,
         shard_size=options.shard_size,
-        file_name=options.name if is_file(options) else None,
+        file_name=options.name if form_of(options).one_file else None,
         model_files=partial(_model_files, sources),
     )
 
@@ -110,9 +112,12 @@ def _model_files(sources: Sequence[Source]) -> Mapping[str, bytes]:
     return next((files for files in found if files), {})
 
 
-def is_file(options: DestinationOptions) -> bool:
-    """Whether the result is one file rather than a directory."""
-    return formats.named(options.format).is_file(options.name)
+def form_of(options: DestinationOptions) -> ResultForm:
+    """What the format makes of a destination."""
+    chosen = formats.named(options.format)
+    one_file = chosen.is_file(options.name)
+    holds_config = chosen.holds_config and not one_file
+    return ResultForm(one_file, chosen.stores, chosen.sparse, holds_config, chosen.reserves_record)
 
 
 # --- what can be linked -------------------------------------------------------------------------------------
@@ -183,7 +188,7 @@ def _replaced_files(sources: Sequence[Source]) -> ReplacedFiles:
 # --- what runs need -------------------------------------------------------------------------------------
 
 
-def open_sink(prepared: Prepared, where: "Publication", directory: str, record_bytes: int = 0) -> Sink:
+def open_sink(prepared: Prepared, where: Publication, directory: str, record_bytes: int = 0) -> Sink:
     """The sink that writes a plan's outputs into a directory, which is published at `where` afterwards.
 
     `record_bytes`: room for the record, where the format reserves some.
@@ -195,36 +200,6 @@ def open_sink(prepared: Prepared, where: "Publication", directory: str, record_b
     if where.step_only:
         sink_options = replace(sink_options, step=None, item=sink_options.item or DEFAULT_ITEM)
     return formats.open_sink(options.format, directory, sink_options, outputs_of(plan))
-
-
-@dataclass(frozen=True)
-class Publication:
-    """What is published in one step: by a rename, or by the last object that is written."""
-
-    place: str
-    """Path, or URL in an object store."""
-    step_only: bool
-    """Whether it is one step of a CheckpointManager directory that exists."""
-    item: str | None = None
-    """Name of the item that the caller wants written there; None where that is left open."""
-    of_items: bool = field(default=False, compare=False)
-    """Whether it has items: a step, or the directory of the item that is named."""
-
-    @property
-    def is_url(self) -> bool:
-        """Whether it lies in an object store."""
-        return urls.is_url(self.place)
-
-    @property
-    def path(self) -> Path:
-        """The path of a destination that is no URL."""
-        assert not self.is_url
-        return Path(self.place)
-
-    @property
-    def at(self) -> Path | str:
-        """The path, or the URL as a text."""
-        return self.place if self.is_url else self.path
 
 
 def place_of(request: Request) -> Publication:

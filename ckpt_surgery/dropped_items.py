@@ -4,9 +4,8 @@ import os
 from collections.abc import Iterator, Mapping
 
 from ckpt_surgery.core.protocols import ChosenSource, Source
-from ckpt_surgery.destinations import DEFAULT_ITEM
 from ckpt_surgery.formats.shared.orbax_layout import is_item
-from ckpt_surgery.planner.options import DestinationOptions
+from ckpt_surgery.planner.options import DEFAULT_ITEM, DestinationOptions
 from ckpt_surgery.planner.plan import DroppedItem
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.storage.draft import OWN

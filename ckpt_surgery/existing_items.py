@@ -11,14 +11,14 @@ from pathlib import Path
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.destinations import DEFAULT_ITEM, Publication
 from ckpt_surgery.engine.staging import checks
 from ckpt_surgery.engine.staging import object_leftovers as leftovers
 from ckpt_surgery.engine.staging.object_lock import lock_name
+from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.orbax_layout import committed, is_checkpoint, is_item, steps_in
 from ckpt_surgery.opening import on_disk
-from ckpt_surgery.planner.options import Prepared
+from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.replacing import REMOVE, check_one, check_step_is_new
 from ckpt_surgery.storage.draft import OWN

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.history import CONFIG, recorded
 from ckpt_surgery.merging.configs import DTYPES, INNER, LAYERS, PER_LAYER
+from ckpt_surgery.planner.plan import Plan
 
 _EMBEDDING = re.compile(r"(?:.+\.)?(?:embed_tokens|wte|word_embeddings|shared)\.weight")
 _LAYER = re.compile(r"(?P<stack>(?:.+\.)?(?:layers|h))\.(?P<index>\d+)\..+")
@@ -153,3 +155,9 @@ def _of_head(config: Mapping[str, Any], arrays: Mapping[str, Leaf]) -> Iterator[
         causal = any(str(one).endswith("ForCausalLM") for one in holder.get("architectures") or ())
         if tied is False and head is None and causal:
             yield Contradiction((*path, "tie_word_embeddings"), False, None, "`lm_head.weight` is missing")
+
+
+def config_warnings(plan: Plan) -> list[str]:
+    """Warnings about entries of the recorded config that the weights of the result contradict."""
+    leaves, noted = [step.leaf for step in plan.steps], recorded(plan.metadata).get(CONFIG)
+    return [one.sentence for one in contradictions(leaves, noted)] if noted else []

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ckpt_surgery.checking import read_recipe
-from ckpt_surgery.companions import config_warnings
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
 from ckpt_surgery.core.leaves import Leaf
@@ -18,7 +17,7 @@ from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.destinations import DEFAULT_FORMAT, destination, resolved
+from ckpt_surgery.destinations import destination, form_of, resolved
 from ckpt_surgery.dropped_items import dropped_items
 from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.formats import destination_names
@@ -28,10 +27,11 @@ from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.language.models import InputPolicy, TargetPolicy, reads_uint16_as_bfloat16
 from ckpt_surgery.layer_stacks import with_scan_layers
+from ckpt_surgery.model_configs import config_warnings
 from ckpt_surgery.opening import in_memory, opened, opened_sources, target_leaves, without_values
 from ckpt_surgery.planner.decisions import Watch
 from ckpt_surgery.planner.listings import is_listing, listed_leaves, read_listing
-from ckpt_surgery.planner.options import DestinationOptions, Prepared
+from ckpt_surgery.planner.options import DEFAULT_FORMAT, DestinationOptions, Prepared
 from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.resharding import without_shardings
@@ -96,14 +96,15 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
         keys = [step.leaf.key.text for step in plan.steps]
         metadata = with_scan_layers(metadata, keys, options.step is not None)
     hooks = loaded.hooks if isinstance(loaded.hooks, HookFile) else None
-    if request.made_from is None:  # a merge changes the entries itself
-        warnings = (*warnings, *config_warnings(plan, options))
+    form = form_of(options)
+    if request.made_from is None and form.holds_config:  # a merge changes the entries itself
+        warnings = (*warnings, *config_warnings(replace(plan, metadata=metadata)))
     items = dropped_items(sources, options)
     plan = replace(
         plan, warnings=warnings, metadata=metadata, dropped_items=items, destination=options.chosen
     )
     read = dict(inputs.configs.read)
-    prepared = Prepared(plan, sources, options, memory, workers, hooks, read, inputs.listing)
+    prepared = Prepared(plan, sources, options, form, memory, workers, hooks, read, inputs.listing)
     return prepared if pinned is None else as_saved(prepared, pinned)
 
 

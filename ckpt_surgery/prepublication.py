@@ -14,12 +14,11 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Sink, Source
 from ckpt_surgery.core.text import abridged, shown
-from ckpt_surgery.destinations import DEFAULT_ITEM
 from ckpt_surgery.engine.tasks import Task
 from ckpt_surgery.engine.tracking import Part
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.chunk_checks import chunk_flaw
-from ckpt_surgery.planner.options import Prepared
+from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
 from ckpt_surgery.planner.plan import Plan, Step
 from ckpt_surgery.readback import Findings, Values, compare_values, read_leaves
 from ckpt_surgery.records import UNKNOWN, Record, digests_of, parsed

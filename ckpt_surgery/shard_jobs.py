@@ -23,13 +23,14 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Sink
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.destinations import Publication, open_sink, place_of
+from ckpt_surgery.destinations import open_sink, place_of
 from ckpt_surgery.engine.local_parts import LocalParts
 from ckpt_surgery.engine.object_parts import ObjectParts
 from ckpt_surgery.engine.parts import Head, done_name, head_of, missing, part_bytes, part_of
 from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.signals import unhindered
 from ckpt_surgery.engine.staging.outcomes import add
+from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.engine.tracking import Part, Written
 from ckpt_surgery.engine.worker import joined, work
 from ckpt_surgery.existing_items import check_after, check_before
@@ -222,7 +223,7 @@ def publish_shards(job: Job, mode: Verify, wanted: Wanted, destination: str, sta
     found = [part_of(job.parts, index) for index in range(job.head.count)]
     done = [part for part in found if isinstance(part, Part)]
     companions = companions_of(prepared, wanted)
-    with shard_places.stage_of(job.where, job.parts, job.head, prepared.destination) as stage:
+    with shard_places.stage_of(job.where, job.parts, job.head, prepared) as stage:
         sink = job.sink(stage.work)
         written = _joined(prepared, sink, done)
         result = completed(

@@ -8,18 +8,18 @@ from contextlib import contextmanager
 
 from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError, VerificationError
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.destinations import Publication, is_file
 from ckpt_surgery.engine.local_parts import LocalParts
 from ckpt_surgery.engine.object_parts import ObjectParts
 from ckpt_surgery.engine.parts import HEAD, Head
 from ckpt_surgery.engine.staging import checks
 from ckpt_surgery.engine.staging.leftovers import announce, is_published
+from ckpt_surgery.engine.staging.life import Stage, staged
 from ckpt_surgery.engine.staging.local import DiskStage
 from ckpt_surgery.engine.staging.objects import Replacing, StoreStage
-from ckpt_surgery.engine.staging.stage import Stage, staged
+from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.existing_items import items_of
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.planner.options import DestinationOptions
+from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.records import Malformed, Record, record_of
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory, walk
@@ -139,14 +139,14 @@ class _PartsStage(DiskStage):
 
 @contextmanager
 def stage_of(
-    where: Publication, parts: LocalParts | ObjectParts, head: Head, options: DestinationOptions
+    where: Publication, parts: LocalParts | ObjectParts, head: Head, prepared: Prepared
 ) -> Iterator[Stage]:
     """What the shards have written, locked, to be published; after a failure it is as it was.
 
     Raises DestinationError where another run publishes there, StorageError.
     """
     if isinstance(parts, LocalParts):
-        with staged(_PartsStage(where, parts, head, is_file(options))) as stage:
+        with staged(_PartsStage(where, parts, head, prepared.form.one_file)) as stage:
             if not exists(stage.product):
                 raise VerificationError(
                     f"{path_text(stage.output)} is gone, which the shards have written",
@@ -159,7 +159,7 @@ def stage_of(
     found = head.replaces
     state = None if found is None else found.state
     check = functools.partial(checks.check_same, where.place, state, run=head.run)
-    within = options.item if found is not None and found.one_item else None
+    within = prepared.destination.item if found is not None and found.one_item else None
     replacing = Replacing(found is not None and found.overwrites, check, within)
     with staged(StoreStage(where.place, head.identity, replacing, own)) as draft:
         yield draft

@@ -11,7 +11,6 @@ from ckpt_surgery.core.arguments import PathLike, Size
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.destinations import Publication
 from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.local_parts import LocalParts
 from ckpt_surgery.engine.object_parts import ObjectParts
@@ -24,6 +23,7 @@ from ckpt_surgery.engine.parts import (
 )
 from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.staging.objects import roll_forward
+from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.prepublication import verify_mode
 from ckpt_surgery.report.shards import ShardResult

@@ -22,7 +22,7 @@ CHILD = textwrap.dedent(
     from pathlib import Path
     from ckpt_surgery.engine import signals
     from ckpt_surgery.engine.staging.local import DiskStage
-    from ckpt_surgery.engine.staging.stage import staged
+    from ckpt_surgery.engine.staging.life import staged
 
     with signals.interruptible(), staged(DiskStage(Path(sys.argv[1]))) as staging:
         (staging.tree / "data").write_bytes(b"x" * 5000)

@@ -11,7 +11,8 @@ import pytest
 from ckpt_surgery import destinations
 from ckpt_surgery.core.errors import StorageError, UsageError
 from ckpt_surgery.core.protocols import DataFile, LinkMode
-from ckpt_surgery.destinations import Publication, destination, is_file, open_sink, publication, resolved
+from ckpt_surgery.destinations import destination, form_of, open_sink, publication, resolved
+from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.models import OutputPolicy
 from ckpt_surgery.planner.options import DestinationOptions
@@ -53,8 +54,8 @@ def test_a_name_of_what_cannot_be_written_is_refused() -> None:
 
 
 def test_files_and_directories() -> None:
-    assert is_file(options("x.safetensors"))
-    assert not is_file(options("x", format="safetensors"))
+    assert form_of(options("x.safetensors")).one_file
+    assert not form_of(options("x", format="safetensors")).one_file
 
 
 def test_what_one_rename_publishes(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError
-from ckpt_surgery.destinations import Publication
 from ckpt_surgery.engine.staging.checks import state_of
 from ckpt_surgery.engine.staging.leftovers import directory_of
 from ckpt_surgery.engine.staging.publishing import ASIDE
+from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.existing_items import replacement
 from ckpt_surgery.replacing import check_step_is_new
 from ckpt_surgery.storage.record_files import RECORD_NAME

@@ -11,6 +11,10 @@ from ckpt_surgery.core.protocols import LinkMode, Source
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.planner.plan import ChosenDestination, Plan, Replacement
 
+DEFAULT_FORMAT = "orbax"
+DEFAULT_ITEM = "default"
+"""Name of the item of a step where neither the caller nor the source has one."""
+
 
 @dataclass(frozen=True)
 class DestinationOptions:
@@ -42,6 +46,22 @@ class DestinationOptions:
         return "checkpoint" if self.path is None else os.path.basename(urls.absolute(self.path))
 
 
+@dataclass(frozen=True)
+class ResultForm:
+    """What the format makes of a destination."""
+
+    one_file: bool
+    """Whether the result is one file rather than a directory."""
+    stores: bool
+    """Whether it is written into an object store as it is made, rather than uploaded at the end."""
+    sparse: bool
+    """Whether readers take a chunk that is not there for the fill value."""
+    holds_config: bool
+    """Whether config and tokenizer files can lie beside its weights."""
+    reserves_record: bool
+    """Whether room for the record is reserved before anything is written."""
+
+
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """A plan with everything that is needed to carry it out."""
@@ -50,6 +70,7 @@ class Prepared:
     sources: Mapping[str, Source]
     """The open sources by name; `target` is the target, where that is a checkpoint."""
     destination: DestinationOptions
+    form: ResultForm
     memory: int
     """Budget in bytes."""
     workers: int

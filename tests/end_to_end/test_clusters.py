@@ -21,8 +21,8 @@ import ckpt_surgery
 from ckpt_surgery import clusters, shard_jobs, shard_places, sharded
 from ckpt_surgery.core.errors import DataError, DestinationError, SourceError, UsageError
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.destinations import Publication
 from ckpt_surgery.engine.parts import head_bytes, head_of, missing
+from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.report.verification import Verify
 from tests.support.checkpoints import restored, save_pytree
 from tests.support.command_line import run

@@ -19,9 +19,9 @@ from safetensors.numpy import load_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, UsageError
 from ckpt_surgery.engine.staging import heartbeat
+from ckpt_surgery.engine.staging.life import staged
 from ckpt_surgery.engine.staging.object_file import FileUpload
 from ckpt_surgery.engine.staging.spooled import spool_of
-from ckpt_surgery.engine.staging.stage import staged
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.storage import stores
 from ckpt_surgery.storage.stores import store_of

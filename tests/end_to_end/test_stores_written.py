@@ -221,7 +221,7 @@ def test_what_an_ended_run_has_left_is_no_hindrance_to_overwriting(
     if old:
         ckpt_surgery.apply(None, tmp_path / "old", dst=f"{bucket}/out")
     with monkeypatch.context() as killed:
-        killed.setattr("ckpt_surgery.engine.staging.stage._clean_up", lambda *of_run: None)
+        killed.setattr("ckpt_surgery.engine.staging.life._clean_up", lambda *of_run: None)
         killed.setattr(ObjectSink, "finish", failing)
         with pytest.raises(StorageError):
             ckpt_surgery.apply(None, tmp_path / "new", dst=f"{bucket}/out", overwrite=old)

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from ckpt_surgery.engine.staging import owners, stage
+from ckpt_surgery.engine.staging import life, owners
 from ckpt_surgery.engine.staging.checks import state_of
 from ckpt_surgery.engine.staging.local import DiskStage
 from ckpt_surgery.planner.plan import Replacement
@@ -46,14 +46,14 @@ def found(destination: Path) -> str | None:
 def staged(
     destination: Path,
     one_file: bool = False,
-    identity: Mapping[str, str] = stage.ANY,
+    identity: Mapping[str, str] = life.ANY,
     resume: bool = False,
     overwrite: bool = False,
 ) -> AbstractContextManager[DiskStage]:
     """A run's stage. With `overwrite`, what is there when this is called may be replaced."""
     with storage_errors(destination):
         replaces = Replacement(str(destination), state_of(destination) or "") if overwrite else None
-    return stage.staged(DiskStage(destination, one_file, identity, replaces), resume)
+    return life.staged(DiskStage(destination, one_file, identity, replaces), resume)
 
 
 def put(

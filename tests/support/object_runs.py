@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ckpt_surgery.engine.staging import stage
+from ckpt_surgery.engine.staging import life
 from ckpt_surgery.engine.staging.object_file import unchecked
 from ckpt_surgery.engine.staging.objects import Replacing, StoreStage
 from ckpt_surgery.storage.store import Buffer, Condition, Only, Stat
@@ -69,7 +69,7 @@ def staged(
     adopted: Collection[str] = (),
 ) -> AbstractContextManager[StoreStage]:
     """A run's stage."""
-    return stage.staged(StoreStage(url, identity, Replacing(overwrite, check), adopted), resume)
+    return life.staged(StoreStage(url, identity, Replacing(overwrite, check), adopted), resume)
 
 
 def write(staging: StoreStage, value: str, data: int = 2) -> None:

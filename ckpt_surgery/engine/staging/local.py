@@ -15,11 +15,11 @@ from ckpt_surgery.engine.signals import deferred
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import check_same, lock_of
 from ckpt_surgery.engine.staging.heartbeat import Lock
+from ckpt_surgery.engine.staging.life import ANY, Stage, still_there
 from ckpt_surgery.engine.staging.lines import FileLines, Lines
 from ckpt_surgery.engine.staging.locks import FileLock
 from ckpt_surgery.engine.staging.outcomes import add
 from ckpt_surgery.engine.staging.publishing import add_record, check_alone, put_in_place
-from ckpt_surgery.engine.staging.stage import ANY, Stage, still_there
 from ckpt_surgery.engine.staging.syncing import interruptibly, sync_file, sync_tree
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.failures import storage_errors

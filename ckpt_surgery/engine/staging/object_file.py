@@ -13,10 +13,10 @@ from pathlib import Path
 from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, SurgeryError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.signals import unhindered
+from ckpt_surgery.engine.staging.life import ANY
 from ckpt_surgery.engine.staging.object_lock import ObjectLock, lock_name
 from ckpt_surgery.engine.staging.outcomes import told
 from ckpt_surgery.engine.staging.spooled import Upload
-from ckpt_surgery.engine.staging.stage import ANY
 from ckpt_surgery.engine.staging.uploading import carried_out
 from ckpt_surgery.storage.record_files import beside_text
 from ckpt_surgery.storage.store import ConditionFailed, Only, Stat, Store, Version

@@ -20,6 +20,7 @@ from ckpt_surgery.engine.signals import deferred
 from ckpt_surgery.engine.staging import object_leftovers as leftovers
 from ckpt_surgery.engine.staging.heartbeat import locked
 from ckpt_surgery.engine.staging.leftovers import check_identity
+from ckpt_surgery.engine.staging.life import ANY, Stage, still_there
 from ckpt_surgery.engine.staging.lines import Lines, ObjectLines
 from ckpt_surgery.engine.staging.object_file import unchecked
 from ckpt_surgery.engine.staging.object_journal import (
@@ -33,7 +34,6 @@ from ckpt_surgery.engine.staging.object_journal import (
 from ckpt_surgery.engine.staging.object_lock import ObjectLock, lock_name
 from ckpt_surgery.engine.staging.object_switch import Switch, in_order
 from ckpt_surgery.engine.staging.outcomes import add
-from ckpt_surgery.engine.staging.stage import ANY, Stage, still_there
 from ckpt_surgery.engine.staging.uploading import carried_out
 from ckpt_surgery.storage.draft import OWN, Draft, scheme_of_draft
 from ckpt_surgery.storage.publications import SWITCHING

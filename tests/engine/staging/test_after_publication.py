@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.engine.staging import leftovers, renaming, stage
+from ckpt_surgery.engine.staging import leftovers, life, renaming
 from tests.support.directories import names
 from tests.support.ended_runs import IDENTITY, ended_by, stopped
 from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, put, staged
@@ -29,7 +29,7 @@ def test_what_was_published_is_not_resumed(
         (staging.directory / "journal-0.jsonl").write_text("x\n")
         (fill_file if one_file else fill)(staging.output, NEW)
         staging.publish()
-        patch.setattr(stage, "_end", lambda *_: None)
+        patch.setattr(life, "_end", lambda *_: None)
     lock_of(tmp_path / "out").unlink()
     with staged(tmp_path / "out", one_file, resume=True) as staging:
         assert not staging.resumed

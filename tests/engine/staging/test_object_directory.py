@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ckpt_surgery.core.errors import StorageError, VerificationError
+from ckpt_surgery.engine.staging.life import staged
 from ckpt_surgery.engine.staging.object_directory import DirectoryUpload, is_document
 from ckpt_surgery.engine.staging.objects import Replacing, StoreStage, roll_forward
-from ckpt_surgery.engine.staging.stage import staged
 from ckpt_surgery.storage.stores import store_of
 from tests.support.key_value import KeyValueStore, key_value
 

@@ -12,16 +12,16 @@ import pytest
 
 from ckpt_surgery.core.errors import DataError, DestinationError, Interrupted, PlanError, StorageError
 from ckpt_surgery.engine import signals
-from ckpt_surgery.engine.staging import owners, stage
+from ckpt_surgery.engine.staging import life, owners
 from ckpt_surgery.engine.staging.checks import lock_of, state_of
 from ckpt_surgery.engine.staging.heartbeat import Lock
+from ckpt_surgery.engine.staging.life import Stage
 from ckpt_surgery.engine.staging.local import DiskStage
 from ckpt_surgery.engine.staging.locks import FileLock
 from ckpt_surgery.engine.staging.object_directory import DirectoryUpload
 from ckpt_surgery.engine.staging.object_file import FileUpload
 from ckpt_surgery.engine.staging.object_lock import ObjectLock
 from ckpt_surgery.engine.staging.objects import Replacing, StoreStage
-from ckpt_surgery.engine.staging.stage import Stage
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.stores import store_of
 from tests.support import object_runs
@@ -64,7 +64,7 @@ class Bench:
             fill_file(at.output, value)
 
     def run(self, value: str, resume: bool = False, **options: Any) -> Stage:
-        with stage.staged(self.stage(**options), resume) as at:
+        with life.staged(self.stage(**options), resume) as at:
             if not at.resumed:
                 self.write(at, value)
             at.publish()
@@ -73,7 +73,7 @@ class Bench:
 
     def fail(self, failure: BaseException, tasks: int = 2, **options: Any) -> str:
         """Let a run end before it publishes; returns what it says."""
-        with pytest.raises(type(failure)) as caught, stage.staged(self.stage(**options)) as at:
+        with pytest.raises(type(failure)) as caught, life.staged(self.stage(**options)) as at:
             self.write(at, NEW)
             for _ in range(tasks):
                 at.journal("0").add(b"{}\n")
@@ -141,7 +141,7 @@ one_of_each = pytest.mark.parametrize("bench", ["directory", "store"], indirect=
 
 
 def test_nothing_is_there_before_publication_and_nothing_else_after(bench: Bench) -> None:
-    with stage.staged(bench.stage()) as at:
+    with life.staged(bench.stage()) as at:
         bench.write(at, NEW)
         assert bench.value() is None
         at.publish()
@@ -156,7 +156,7 @@ def test_the_older_checkpoint_is_whole_until_it_is_replaced(bench: Bench) -> Non
         bench.run(NEW)
     assert caught.value.exit_code == 4
     assert bench.value() == OLD
-    with stage.staged(bench.stage(overwrite=True)) as at:
+    with life.staged(bench.stage(overwrite=True)) as at:
         bench.write(at, NEW)
         assert bench.value() == OLD
         at.publish()
@@ -169,7 +169,7 @@ def test_a_failure_after_publication_says_that_the_destination_is_complete(
     bench: Bench, failure: DataError | Interrupted
 ) -> None:
     failure = DataError("overflow") if isinstance(failure, DataError) else stopped()
-    with pytest.raises(type(failure)) as caught, stage.staged(bench.stage()) as at:
+    with pytest.raises(type(failure)) as caught, life.staged(bench.stage()) as at:
         bench.write(at, NEW)
         at.journal("0").add(b"{}\n")
         at.publish()
@@ -208,7 +208,7 @@ def test_an_ended_run_is_resumed(bench: Bench, failure: BaseException, older: bo
         state = "is as it was before" if older else "does not exist"
         assert f"nothing was published: {bench.name} {state}" in said
     assert bench.value() == (OLD if older else None)
-    with stage.staged(bench.stage(overwrite=older), True) as at:
+    with life.staged(bench.stage(overwrite=older), True) as at:
         assert (at.resumed, at.notices) == (True, ())
         assert at.journal("0").read() == b"{}\n" * 2
         if bench.kind == "store":
@@ -260,7 +260,7 @@ def test_a_signal_while_a_failure_is_cleaned_up_after(
         return remove(*arguments)
 
     monkeypatch.setattr(at, "remove", late)
-    with pytest.raises(type(failure)) as caught, signals.interruptible(), stage.staged(at):
+    with pytest.raises(type(failure)) as caught, signals.interruptible(), life.staged(at):
         raise failure
     assert caught.value is failure
     assert bench.left() == []
@@ -278,7 +278,7 @@ def test_a_signal_while_the_run_tidies_up_leaves_nothing(
         os.kill(os.getpid(), signal.SIGTERM)
         return real(lock)
 
-    with pytest.raises(Interrupted) as caught, signals.interruptible(), stage.staged(bench.stage()) as at:
+    with pytest.raises(Interrupted) as caught, signals.interruptible(), life.staged(bench.stage()) as at:
         if published:
             bench.write(at, NEW)
             at.publish()
@@ -301,7 +301,7 @@ def note(owner: owners.Owner) -> bytes:
 
 
 def test_of_two_runs_the_first_wins(bench: Bench) -> None:
-    with stage.staged(bench.stage()) as at:
+    with life.staged(bench.stage()) as at:
         with pytest.raises(DestinationError, match=f"process {os.getpid()} .*is writing this") as caught:
             bench.run("second")
         assert caught.value.exit_code == 4
@@ -366,7 +366,7 @@ def test_a_lock_is_released_by_its_run_only(bench: Bench) -> None:
 
 
 def test_a_run_whose_lock_was_removed_by_hand_still_publishes(bench: Bench) -> None:
-    with stage.staged(bench.stage()) as at:
+    with life.staged(bench.stage()) as at:
         bench.write(at, NEW)
         bench.remove_lock()
         at.publish()
@@ -377,7 +377,7 @@ def test_a_run_whose_lock_was_removed_by_hand_still_publishes(bench: Bench) -> N
 
 def test_a_run_whose_lock_another_one_has_does_not_publish(bench: Bench) -> None:
     bench.run(OLD)
-    with pytest.raises(DestinationError) as caught, stage.staged(bench.stage(overwrite=True)) as at:
+    with pytest.raises(DestinationError) as caught, life.staged(bench.stage(overwrite=True)) as at:
         bench.write(at, NEW)
         bench.put_lock(note(other_run(**ELSEWHERE)))
         at.publish()

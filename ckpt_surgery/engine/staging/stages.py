@@ -1,0 +1,68 @@
+"""Where a result is written until it is published: beside its destination, or in its object store."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ckpt_surgery.core import urls
+from ckpt_surgery.engine.staging.checks import check_directory, check_same
+from ckpt_surgery.engine.staging.life import Stage
+from ckpt_surgery.engine.staging.local import DiskStage
+from ckpt_surgery.engine.staging.object_directory import DirectoryUpload
+from ckpt_surgery.engine.staging.object_file import FileUpload
+from ckpt_surgery.engine.staging.objects import Replacing, StoreStage
+from ckpt_surgery.planner.options import Prepared
+from ckpt_surgery.resuming import identity_of
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What is published in one step: by a rename, or by the last object that is written."""
+
+    place: str
+    """Path, or URL in an object store."""
+    step_only: bool
+    """Whether it is one step of a CheckpointManager directory that exists."""
+    item: str | None = None
+    """Name of the item that the caller wants written there; None where that is left open."""
+    of_items: bool = field(default=False, compare=False)
+    """Whether it has items: a step, or the directory of the item that is named."""
+
+    @property
+    def is_url(self) -> bool:
+        """Whether it lies in an object store."""
+        return urls.is_url(self.place)
+
+    @property
+    def path(self) -> Path:
+        """The path of a destination that is no URL."""
+        assert not self.is_url
+        return Path(self.place)
+
+    @property
+    def at(self) -> Path | str:
+        """The path, or the URL as a text."""
+        return self.place if self.is_url else self.path
+
+
+def stage_for(prepared: Prepared, where: Publication) -> Stage:
+    """The place that a result is written into until it is published.
+
+    Formats that do not write to stores themselves are written to a local directory, and uploaded.
+    """
+    form, identity, replaces = prepared.form, identity_of(prepared), prepared.replaces
+    if not where.is_url:
+        return DiskStage(where.path, form.one_file, identity, replaces)
+    url, costs = where.place, prepared.plan.costs
+
+    def check() -> None:
+        if not form.one_file:
+            check_directory(url)
+        check_same(url, None if replaces is None else replaces.state)
+
+    overwrite = replaces is not None and replaces.overwrites
+    nbytes = costs.bytes_copied + costs.bytes_computed
+    if form.one_file and not form.stores:
+        return FileUpload(url, overwrite, check, identity, nbytes)
+    within = prepared.destination.item if prepared.writes_one_item else None
+    target = StoreStage(url, identity, Replacing(overwrite, check, within, form.sparse))
+    return target if form.stores else DirectoryUpload(target, nbytes)
