@@ -226,6 +226,8 @@ def as_saved(prepared: Prepared, pinned: PlanFile) -> Prepared:
             f"{shown(pinned.path)} was made to copy {size} that could be linked",
             hint='Make the plan again with `link_mode="hardlink"`.',
         )
+    if memory == pinned.saved.request.memory:
+        return prepared
     costs = replace(plan.costs, peak_memory=peak_of(plan.steps, memory, prepared.workers))
     return replace(prepared, plan=replace(plan, costs=costs))
 

@@ -231,10 +231,14 @@ def test_relative_paths_hold_elsewhere(model: Path, tmp_path: Path, monkeypatch:
     elsewhere.mkdir()
     monkeypatch.chdir(model.parent)
     api.plan(None, model.name, dst="out.safetensors", out=tmp_path / "plan.json")
+    result = api.apply(tmp_path / "plan.json", dst="near.safetensors")
+    assert (result.plan.inputs[0].path, result.destination) == (model.name, "near.safetensors")
     monkeypatch.chdir(elsewhere)
-    api.apply(tmp_path / "plan.json", dst="other.safetensors")
+    result = api.apply(tmp_path / "plan.json", dst="other.safetensors")
+    assert result.plan.inputs[0].path == str(model)
     assert_same(load_file(elsewhere / "other.safetensors"), ARRAYS)
-    api.apply(tmp_path / "plan.json")
+    monkeypatch.chdir(tmp_path)
+    assert api.apply(tmp_path / "plan.json").destination == "model/out.safetensors"
     assert_same(load_file(model.parent / "out.safetensors"), ARRAYS)
 
 
@@ -530,7 +534,7 @@ WRONG: list[tuple[str, object, str]] = [
     (
         "sources.source.files",
         {"x": {"size": 1}},
-        "changed since the plan was made: `model.safetensors` (size",
+        "source changed since the plan was made: `x` (size 1 →",
     ),
     ("sources.source.files", {"x": {"size": "1"}}, "sources[...].files[...].size: Expected `int`, got `str`"),
     ("saved.inputs.0", "sauce", "sources: not the inputs of the plan"),

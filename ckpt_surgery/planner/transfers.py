@@ -110,7 +110,7 @@ def transfers(values: Sequence[tuple[Leaf, Node]], destination: Destination) -> 
     if destination.linkable is None:
         return Transfers(stored, [group is not None for group in group_of], 0, [False] * len(stored))
     found = {path: destination.linkable(file) for path, file in sorted(files.items())}
-    may = [destination.may_link(number) for number in range(len(stored))]
+    may = [group is None or destination.may_link(number) for number, group in enumerate(group_of)]
     allowed = groups
     if not all(may):
         of_some = _grouped([one if ok else None for one, ok in zip(stored, may, strict=True)])
