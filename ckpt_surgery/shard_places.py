@@ -126,8 +126,7 @@ class _PartsStage(DiskStage):
     """The directory that the shards have written into."""
 
     def __init__(self, where: Publication, parts: LocalParts, head: Head, one_file: bool):
-        written = parts.directory / os.path.basename(parts.work)
-        super().__init__(where.path, one_file, head.identity, head.replaces, written)
+        super().__init__(where.path, one_file, head.identity, head.replaces, parts.complete)
         self._parts = parts
 
     def publish(self) -> None:
@@ -141,12 +140,13 @@ class _PartsStage(DiskStage):
 def stage_of(
     where: Publication, parts: LocalParts | ObjectParts, head: Head, prepared: Prepared
 ) -> Iterator[Stage]:
-    """What the shards have written, locked, to be published; after a failure it is as it was.
+    """What the shards have written, locked, to be published; after a failure it stays among the parts.
 
     Raises DestinationError where another run publishes there, StorageError.
     """
     if isinstance(parts, LocalParts):
         with staged(_PartsStage(where, parts, head, prepared.form.one_file)) as stage:
+            parts.take()
             if not exists(stage.product):
                 raise VerificationError(
                     f"{path_text(stage.output)} is gone, which the shards have written",

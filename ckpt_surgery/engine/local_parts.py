@@ -15,6 +15,7 @@ from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import absolute, exists
 
 RESULT = "result"
+COMPLETE = "complete"
 
 
 def directory_for(destination: Path) -> Path:
@@ -30,6 +31,8 @@ class LocalParts:
         self.directory = directory_for(destination)
         self.place = os.fspath(self.directory)
         self.work = os.path.join(self.place, RESULT)
+        self.complete = self.directory / COMPLETE
+        """What `work` is once `take` has renamed it."""
 
     def begin(self, head: Head, plan: bytes, create: Callable[[str], None]) -> None:
         """Make the directory under another name, and give it its own when it is complete."""
@@ -87,6 +90,12 @@ class LocalParts:
 
         with storage_errors(self.directory):
             interruptibly(sync)
+
+    def take(self) -> None:
+        """Take what all shards have written away from attempts that still write, though nobody needs them."""
+        with storage_errors(self.complete):
+            if not exists(self.complete) and exists(Path(self.work)):
+                os.rename(self.work, self.complete)
 
     def clear(self) -> None:
         """Remove the directory, and what killed processes have left of theirs."""

@@ -4,7 +4,7 @@
 - `head.json`: which plan is carried out, and by how many shards; whoever comes first writes it;
 - `plan-RUN.json`: that plan, as it was saved;
 - `I.done.json`: what the first finished attempt at shard I has written;
-- `result/`: what the sinks of all attempts write into, on a file system.
+- `result/`: what the sinks of all attempts write into, on a file system; `complete/` once it is published.
 
 An attempt writes under a name that nobody else has, or the same bytes at the same place as another attempt,
 and is not looked at unless its shard names it.

@@ -1,5 +1,6 @@
 """Saved plans that are carried out in shards: by this process, by several, and by some that are killed."""
 
+import contextlib
 import itertools
 import json
 import multiprocessing
@@ -429,6 +430,34 @@ def test_there_must_be_something_to_commit(tmp_path: Path) -> None:
     for place in (tmp_path / "none", tmp_path / "other"):
         with pytest.raises(UsageError, match="no parts to put together"):
             sharded.commit(place)
+
+
+def test_an_attempt_that_nobody_needs_writes_while_the_others_are_published(
+    tmp_path: Path, plan: Callable[..., Path]
+) -> None:
+    """As that of a machine that was taken for dead."""
+    dst = tmp_path / "out"
+    shards(plan(dst), dst, range(2), 2)
+    database, over = parts_of(dst) / "result/ocdbt.process_0_late/d", threading.Event()
+
+    def writing() -> None:
+        for number in itertools.count():
+            if over.is_set():
+                return
+            with contextlib.suppress(OSError):
+                database.mkdir(parents=parts_of(dst).exists(), exist_ok=True)
+                (database / "1.__lock").write_bytes(b"late")
+                os.rename(database / "1.__lock", database / str(number % 7))
+
+    late = threading.Thread(target=writing)
+    late.start()
+    try:
+        assert sharded.commit(dst) is not None
+    finally:
+        over.set()
+        late.join()
+    assert ckpt_surgery.verify(dst, mode="full").flaws == ()
+    assert not [name for name in os.listdir(dst) if "late" in name]
 
 
 def test_two_commits_at_once(
