@@ -149,10 +149,10 @@ def kept(job: Job) -> Iterator[None]:
         raise
 
 
-def opened(saved: Request) -> Prepared:
-    """The saved plan over its sources. Raises SourceError where these have changed since shards began."""
+def opened(request: Request) -> Prepared:
+    """The plan over its sources. Raises SourceError where these have changed since shards began."""
     try:
-        return prepare(saved)
+        return sampled(prepare(request))
     except SourcesChanged as error:
         raise SourceError(*error.problems) from error
 
