@@ -4,6 +4,7 @@ Dask decides which worker writes which shard, and gives the shards of dead worke
 from the workers to the destination; only notes about shards pass the scheduler.
 """
 
+import asyncio
 import contextlib
 import functools
 import importlib
@@ -186,6 +187,6 @@ def _one_message(what: str, hint: str = AGAIN) -> Iterator[None]:
         yield
     except SurgeryError:  # a signal
         raise
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
         lines = str(error).strip().splitlines() or [""]
         raise WorkersLost(f"{shown(what)} ({type(error).__name__}: {shown(lines[0])})", hint=hint) from error
