@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.errors import StorageError, UsageError
-from ckpt_surgery.core.protocols import DataFile, LinkMode, ModelSource, Sink, Source
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.protocols import DataFile, Linkable, LinkMode, ModelSource, Sink, Source
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.formats import destination_names
@@ -25,12 +24,11 @@ from ckpt_surgery.planner.options import (
     Prepared,
     ResultForm,
 )
-from ckpt_surgery.planner.transfers import Destination, Linkable
+from ckpt_surgery.planner.transfers import Destination
 from ckpt_surgery.requests import Request
-from ckpt_surgery.storage.linking import ReplacedFiles, can_reflink
-from ckpt_surgery.storage.listing import data_file, domain_of, is_directory, real_path
+from ckpt_surgery.storage.linking import ReplacedFiles, linkable_into
+from ckpt_surgery.storage.listing import data_file, is_directory, real_path
 from ckpt_surgery.storage.listing import is_file as is_file_at
-from ckpt_surgery.storage.paths import path_text
 from ckpt_surgery.storage.stores import store_of
 
 # --- what planning asks -------------------------------------------------------------------------------------
@@ -131,7 +129,7 @@ def _linkable(
         store = store_of(options.path)[0]
         return lambda file: Linkable.YES if store.copies(file.path, file.size) else Linkable.NO
     parent = _parent(options.path, sources)
-    return None if parent is None else _linking(parent, options.link_mode, replaced)
+    return None if parent is None else linkable_into(parent, options.link_mode, replaced)
 
 
 def _parent(path: str | None, sources: Sequence[Source]) -> Path | None:
@@ -143,36 +141,6 @@ def _parent(path: str | None, sources: Sequence[Source]) -> Path | None:
         own = Path(source.path).absolute()
         places += [own if own.is_dir() else own.parent]
     return next((place for place in places if place.exists()), None)
-
-
-def _linking(directory: Path, mode: LinkMode, replaced: ReplacedFiles) -> Callable[[DataFile], Linkable]:
-    """Which files can be linked into a directory. The function raises StorageError where only reflinks may be
-    used, and cannot."""
-    domain = domain_of(os.stat(directory))
-    probed: list[bool | None] = []
-
-    def can_be_reflinked(file: DataFile) -> bool | None:
-        """Tried with the first file that is asked about; None where only the run can tell."""
-        if not probed:
-            probed.append(can_reflink(file.path, directory))
-        return probed[0]
-
-    def linkable(file: DataFile) -> Linkable:
-        apart = file.domain != domain
-        if mode is LinkMode.REFLINK:
-            if apart or can_be_reflinked(file) is False:
-                why = "they are on different file systems" if apart else "the file system has no reflinks"
-                raise StorageError(
-                    f"{shown(file.path)} cannot be reflinked into {path_text(directory)}: {why}",
-                    hint='Leave the choice to `link_mode="auto"`, or copy everything: `link_mode="copy"`.',
-                )
-            return Linkable.YES
-        if apart:
-            return Linkable.NO
-        always = mode is LinkMode.HARDLINK or replaced.holds(file.path) or can_be_reflinked(file)
-        return Linkable.YES if always else Linkable.IF_NEVER_REWRITTEN
-
-    return linkable
 
 
 def _replaced_files(sources: Sequence[Source]) -> ReplacedFiles:

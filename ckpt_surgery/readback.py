@@ -22,7 +22,7 @@ from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.progress import CHECKING, ByteCounter, Progress
 from ckpt_surgery.core.protocols import OpaqueSource, Source
 from ckpt_surgery.engine.executors import threads
-from ckpt_surgery.engine.tasks import batches
+from ckpt_surgery.engine.executors.threads import batches
 from ckpt_surgery.report.values import is_numeric
 from ckpt_surgery.report.verification import Flaw
 from ckpt_surgery.storage.failures import told

@@ -17,6 +17,7 @@ from ckpt_surgery.core.errors import (
     SurgeryError,
     UsageError,
     VerificationError,
+    add_sentence,
 )
 from ckpt_surgery.core.file_states import changes_between
 from ckpt_surgery.core.memory import memory_errors
@@ -29,7 +30,6 @@ from ckpt_surgery.engine.object_parts import ObjectParts
 from ckpt_surgery.engine.parts import Head, done_name, head_of, missing, part_bytes, part_of
 from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.signals import unhindered
-from ckpt_surgery.engine.staging.outcomes import add
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.engine.tracking import Part, Written
 from ckpt_surgery.engine.worker import joined, work
@@ -143,7 +143,7 @@ def kept(job: Job) -> Iterator[None]:
             if isinstance(failure, Interrupted) and ours:
                 done = job.head.count - len(missing(job.parts, job.head))
                 told = f"{done} of {job.head.count} shards are done, and kept in {shown(job.parts.place)}"
-                add(failure, told, hint=AGAIN)
+                add_sentence(failure, told, hint=AGAIN)
             elif not ours and not isinstance(failure, Interrupted):
                 shard_places.check_not_committed(job.where, job.shards.plan)
         raise

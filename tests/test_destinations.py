@@ -10,13 +10,12 @@ import pytest
 
 from ckpt_surgery import destinations
 from ckpt_surgery.core.errors import StorageError, UsageError
-from ckpt_surgery.core.protocols import DataFile, LinkMode
+from ckpt_surgery.core.protocols import DataFile, Linkable, LinkMode
 from ckpt_surgery.destinations import destination, form_of, open_sink, publication, resolved
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.models import OutputPolicy
 from ckpt_surgery.planner.options import DestinationOptions
-from ckpt_surgery.planner.transfers import Linkable
 from ckpt_surgery.preparing import prepare
 from ckpt_surgery.requests import Request
 from ckpt_surgery.storage.listing import data_file

@@ -170,3 +170,17 @@ class Interrupted(SurgeryError):
     def __init__(self, signal_number: int, message: str):
         super().__init__(message)
         self.signal_number = signal_number
+
+
+def add_sentence(failure: BaseException, sentence: str, hint: str | None = None) -> None:
+    """Add a sentence, such as the state of the destination, to an error's message."""
+    if isinstance(failure, SurgeryError):
+        failure.problems += (Problem(sentence, hint=hint),)
+        failure.args = ("\n\n".join(map(str, failure.problems)),)
+    else:
+        failure.add_note(sentence if hint is None else f"{sentence}. {hint}")
+
+
+def in_one_line(error: SurgeryError) -> str:
+    """The problems of an error in one line, without their hints."""
+    return "; ".join(problem.message for problem in error.problems)

@@ -163,6 +163,16 @@ class KeepingSink(Protocol):
         ...
 
 
+class Linkable(enum.Enum):
+    """Whether a file can be linked into the destination."""
+
+    YES = enum.auto()
+    IF_NEVER_REWRITTEN = enum.auto()
+    """Only the user can say so: programs are in use that rewrite such files in place."""
+    NO = enum.auto()
+    """It is on another file system."""
+
+
 class LinkMode(enum.StrEnum):
     """How files whose bytes need no change get into the destination."""
 

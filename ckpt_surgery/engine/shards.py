@@ -3,7 +3,8 @@
 import heapq
 from collections.abc import Iterator
 
-from ckpt_surgery.engine.tasks import Task, batches, make_tasks
+from ckpt_surgery.engine.executors.threads import batches
+from ckpt_surgery.engine.tasks import Task, make_tasks
 from ckpt_surgery.planner.plan import Plan
 
 UNITS_PER_SHARD = 16

@@ -1,18 +1,11 @@
 """Plan -> tasks: disjoint output regions of whole chunks, which together are everything that is written."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 from ckpt_surgery.core.arrays import Region, chunk_regions
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.planner.plan import Plan, Step
-
-T = TypeVar("T")
-
-MOST_TOGETHER = 64
-BYTES_TOGETHER = 1 << 20
-"""Limits on the number of items in a batch and on their bytes, so that all threads get work."""
 
 
 @frozen()
@@ -59,27 +52,3 @@ def _output(step: Step) -> Output:
     if step.stored is not None:
         return Output(step.leaf, step.stored.chunk_shape, step.stored, not step.takes_files)
     return Output(step.leaf, () if step.cut is None else step.cut.chunks)
-
-
-def batches(
-    items: Iterable[T],
-    nbytes: Callable[[T], int],
-    most: float = MOST_TOGETHER,
-    room: int = BYTES_TOGETHER,
-) -> Iterator[list[T]]:
-    """Consecutive items put together: at most so many, and with at most so many bytes, or one item.
-
-    By default while they are small, to be done one after another by one thread: handing an item to a thread
-    takes a tenth of a millisecond, which is more than many small ones take.
-    """
-    batch: list[T] = []
-    total = 0
-    for item in items:
-        size = nbytes(item)
-        if batch and (len(batch) == most or total + size > room):
-            yield batch
-            batch, total = [], 0
-        batch.append(item)
-        total += size
-    if batch:
-        yield batch

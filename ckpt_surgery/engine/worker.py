@@ -13,13 +13,13 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Output, Sink, Source, TaskResult, Writer
 from ckpt_surgery.engine.executors import threads
+from ckpt_surgery.engine.executors.threads import batches
 from ckpt_surgery.engine.journal import Journal, read_journal
 from ckpt_surgery.engine.staging.lines import Lines
-from ckpt_surgery.engine.step_errors import about
-from ckpt_surgery.engine.tasks import Task, batches, make_tasks
+from ckpt_surgery.engine.tasks import Task, make_tasks
 from ckpt_surgery.engine.tracking import Part, Tracker, Written, gathered
 from ckpt_surgery.graph.checked import Evaluator
-from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.plan import Plan, at_step
 
 NOTHING = TaskResult()
 """What is known of a task that nobody has noted."""
@@ -122,7 +122,7 @@ class _Worker:
         """
         raise_if_cancelled()
         step, output = self._steps[task.step], self._outputs[task.step]
-        with about(step), memory_errors("write it", self._memory):
+        with at_step(step), memory_errors("write it", self._memory):
             if output.stored is not None:
                 return self._writer.adopt(output, known.chunks)
             if known.crc is not None and self._holds(output, task.region, known.crc):

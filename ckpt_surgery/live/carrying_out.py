@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from ckpt_surgery.core.errors import add_sentence
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.memory import memory_errors
@@ -14,8 +15,6 @@ from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, Progress
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.engine.resources import release_memory
-from ckpt_surgery.engine.staging import outcomes
-from ckpt_surgery.engine.step_errors import about
 from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.live.computing import Computing, Job
 from ckpt_surgery.live.moving import Move, direct_move, take_over
@@ -24,7 +23,7 @@ from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.staging_memory import let_memory_be_reused
 from ckpt_surgery.live.tree import LiveTree
 from ckpt_surgery.planner.cutting import Cut, finer
-from ckpt_surgery.planner.plan import Plan, Step
+from ckpt_surgery.planner.plan import Plan, Step, at_step
 
 BLOCK = 16 << 20
 """Most bytes of a block while it is computed, where smaller blocks do not read more in all: it stays near the
@@ -87,7 +86,7 @@ def make_arrays(
 
     taken: set[int] = set()
     for step, move in moves:
-        with about(step), memory_errors("move it", memory):
+        with at_step(step), memory_errors("move it", memory):
             keep(step, take_over(move, taken))
         count.add(step.leaf.nbytes)
     let_memory_be_reused()
@@ -147,7 +146,7 @@ def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -
     source = sources[step.value.source]
     if not isinstance(source, TreeSource):
         return None
-    with about(step):
+    with at_step(step):
         value = source.value(step.value.leaf)
     return direct_move(value, like, sharding)
 
@@ -192,7 +191,7 @@ def naming_deletions(target: LiveTree) -> Iterator[None]:
         remaining = set(existing_arrays(target))
         if deleted := [key for key in before if key not in remaining]:
             left = f"its other {len(remaining):,} arrays exist" if remaining else "none of its arrays is left"
-            outcomes.add(
+            add_sentence(
                 error,
                 f"already deleted of the target: {few_keys(deleted)}; {left}",
                 "Make the target again before you use it.",

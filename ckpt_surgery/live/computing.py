@@ -16,14 +16,12 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.engine.executors.threads import run_all
-from ckpt_surgery.engine.step_errors import about
-from ckpt_surgery.engine.tasks import batches
+from ckpt_surgery.engine.executors.threads import batches, run_all
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.live.filling import Filling
 from ckpt_surgery.live.results import Result
 from ckpt_surgery.planner.cutting import Cut
-from ckpt_surgery.planner.plan import Step
+from ckpt_surgery.planner.plan import Step, at_step
 
 SIDE_BY_SIDE = 64 << 20
 """Most bytes of a leaf that one thread makes, beside others. Larger ones are made one after the other, in
@@ -106,7 +104,7 @@ class Computing:
         room = job.nbytes if job.result.on_host else room
         groups = batches(job.result.regions, lambda region: region.size * job.itemsize, math.inf, room)
         for regions in groups:  # what a group of regions needs is read once for all of it
-            with about(job.step), memory_errors("make it", self._memory):
+            with at_step(job.step), memory_errors("make it", self._memory):
                 filling = self._begin(job, regions)
             for block in filling.blocks(job.cut.block):
                 yield _Task(job.cut.working_set, partial(self._fill, job, filling, block))
@@ -114,7 +112,7 @@ class Computing:
     def _compute(self, jobs: Sequence[Job]) -> None:
         """Compute several leaves, one after the other."""
         for job in jobs:
-            with about(job.step), memory_errors("make it", self._memory):
+            with at_step(job.step), memory_errors("make it", self._memory):
                 filling = self._begin(job, job.result.regions)
             for block in filling.blocks(job.cut.block):
                 self._fill(job, filling, block)
@@ -126,7 +124,7 @@ class Computing:
         return filling
 
     def _fill(self, job: Job, filling: Filling, block: Region) -> None:
-        with about(job.step), memory_errors("make it", self._memory):
+        with at_step(job.step), memory_errors("make it", self._memory):
             raise_if_cancelled()
             filled = filling.fill(block, self._evaluator, job.cut.pieces)
             self._count(filled.elements * job.itemsize)

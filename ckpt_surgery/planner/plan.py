@@ -5,10 +5,12 @@ A plan is made from metadata alone. It is this one value that is printed, report
 """
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
@@ -253,3 +255,17 @@ class Plan:
     """Where the result goes; None where that is in memory, or was not said."""
     restorable_by: Mapping[str, str] = field(default_factory=dict)
     """The oldest version of each package that can restore the result; of packages for which it is known."""
+
+
+@contextmanager
+def at_step(step: Step) -> Iterator[None]:
+    """Context in which errors get the key and the rule of the output that is made."""
+    try:
+        yield
+    except SurgeryError as error:
+        place = None if step.rule is None else step.rule.value
+        problems = (
+            replace(p, message=f"`{step.leaf.key}`: {p.message}", place=p.place or place)
+            for p in error.problems
+        )
+        raise type(error)(*problems) from error

@@ -3,7 +3,6 @@
 It is decided from manifests alone: the cheapest way that the destination supports.
 """
 
-import enum
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,21 +10,11 @@ from typing import NoReturn
 
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.protocols import DataFile, Encoder
+from ckpt_surgery.core.protocols import DataFile, Encoder, Linkable
 from ckpt_surgery.graph.nodes import Node, Spare, relinked
 
 Range = tuple[int, int]
 """Offsets in a file: of the first byte, and of the one after the last."""
-
-
-class Linkable(enum.Enum):
-    """Whether a file can be linked into the destination."""
-
-    YES = enum.auto()
-    IF_NEVER_REWRITTEN = enum.auto()
-    """Only the user can say so: programs are in use that rewrite such files in place."""
-    NO = enum.auto()
-    """It is on another file system."""
 
 
 ARRAYS = "arrays"

@@ -7,11 +7,16 @@ with two names: a program that rewrites the source in place changes the new chec
 import errno
 import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ckpt_surgery.core.errors import StorageError
+from ckpt_surgery.core.protocols import DataFile, Linkable, LinkMode
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage import system_calls
+from ckpt_surgery.storage.listing import domain_of
+from ckpt_surgery.storage.paths import path_text
 
 FICLONE = 0x40049409
 """Linux's request to share a whole file's blocks, from <linux/fs.h>: see ioctl_ficlonerange(2)."""
@@ -97,3 +102,33 @@ def _ficlone(source: Path, destination: Path) -> None:
         except OSError:
             destination.unlink()
             raise
+
+
+def linkable_into(directory: Path, mode: LinkMode, replaced: ReplacedFiles) -> Callable[[DataFile], Linkable]:
+    """Which files can be linked into a directory. The function raises StorageError where only reflinks may be
+    used, and cannot."""
+    domain = domain_of(os.stat(directory))
+    probed: list[bool | None] = []
+
+    def can_be_reflinked(file: DataFile) -> bool | None:
+        """Tried with the first file that is asked about; None where only the run can tell."""
+        if not probed:
+            probed.append(can_reflink(file.path, directory))
+        return probed[0]
+
+    def linkable(file: DataFile) -> Linkable:
+        apart = file.domain != domain
+        if mode is LinkMode.REFLINK:
+            if apart or can_be_reflinked(file) is False:
+                why = "they are on different file systems" if apart else "the file system has no reflinks"
+                raise StorageError(
+                    f"{shown(file.path)} cannot be reflinked into {path_text(directory)}: {why}",
+                    hint='Leave the choice to `link_mode="auto"`, or copy everything: `link_mode="copy"`.',
+                )
+            return Linkable.YES
+        if apart:
+            return Linkable.NO
+        always = mode is LinkMode.HARDLINK or replaced.holds(file.path) or can_be_reflinked(file)
+        return Linkable.YES if always else Linkable.IF_NEVER_REWRITTEN
+
+    return linkable

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.protocols import DataFile
+from ckpt_surgery.core.protocols import DataFile, Linkable
 from ckpt_surgery.language.configs import Config, Configs, Layer
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.models import TargetPolicy
@@ -14,7 +14,7 @@ from ckpt_surgery.planner.document import seal
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import Target, listed_target
-from ckpt_surgery.planner.transfers import Destination, Linkable
+from ckpt_surgery.planner.transfers import Destination
 from tests.support.leaves import listing
 from tests.support.memory import MemoryEncoder
 

@@ -11,11 +11,18 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
-from ckpt_surgery.core.errors import GO_ON, DestinationError, Interrupted, StorageError, SurgeryError
+from ckpt_surgery.core.errors import (
+    GO_ON,
+    DestinationError,
+    Interrupted,
+    StorageError,
+    SurgeryError,
+    add_sentence,
+    in_one_line,
+)
 from ckpt_surgery.engine.signals import deferred, unhindered
 from ckpt_surgery.engine.staging.heartbeat import Lock, kept_alive
 from ckpt_surgery.engine.staging.lines import Lines
-from ckpt_surgery.engine.staging.outcomes import add, told
 
 ANY: Mapping[str, str] = MappingProxyType({})
 """The identity of runs that are not told apart."""
@@ -95,10 +102,10 @@ class Stage(ABC):
     def report_state(self, failure: BaseException, existed: bool) -> None:
         """Add to a failure's message whether the destination is new, where a user could be in doubt."""
         if self.published:
-            add(failure, f"{self.called} is new and complete")
+            add_sentence(failure, f"{self.called} is new and complete")
         elif isinstance(failure, Interrupted):
             state = "is as it was before" if existed else "does not exist"
-            add(failure, f"nothing was published: {self.called} {state}")
+            add_sentence(failure, f"nothing was published: {self.called} {state}")
 
 
 S = TypeVar("S", bound=Stage)
@@ -146,10 +153,10 @@ def _clean_up(stage: Stage, failure: BaseException) -> None:
     resumable = not stage.published and isinstance(failure, Interrupted | StorageError | KeyboardInterrupt)
     kept = stage.kept_in() if resumable else None
     if kept is not None:
-        add(failure, f"what was written is kept {kept}", hint=GO_ON)
+        add_sentence(failure, f"what was written is kept {kept}", hint=GO_ON)
     left = stage.remove(kept is not None, isinstance(failure, Interrupted))
     for sentence in [*left, *_released(stage.lock)]:
-        add(failure, sentence)
+        add_sentence(failure, sentence)
 
 
 def _released(lock: Lock) -> list[str]:
@@ -162,5 +169,5 @@ def _released(lock: Lock) -> list[str]:
 
 def still_there(place: str, error: OSError | SurgeryError) -> str:
     """Say that something could not be removed."""
-    reason = told(error) if isinstance(error, SurgeryError) else error.strerror or str(error)
+    reason = in_one_line(error) if isinstance(error, SurgeryError) else error.strerror or str(error)
     return f"{place} is left ({reason}); the next run removes it"

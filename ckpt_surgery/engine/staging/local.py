@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from ckpt_surgery.core.errors import DestinationError
+from ckpt_surgery.core.errors import DestinationError, add_sentence
 from ckpt_surgery.engine.signals import deferred
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import check_same, lock_of
@@ -18,7 +18,6 @@ from ckpt_surgery.engine.staging.heartbeat import Lock
 from ckpt_surgery.engine.staging.life import ANY, Stage, still_there
 from ckpt_surgery.engine.staging.lines import FileLines, Lines
 from ckpt_surgery.engine.staging.locks import FileLock
-from ckpt_surgery.engine.staging.outcomes import add
 from ckpt_surgery.engine.staging.publishing import add_record, check_alone, put_in_place
 from ckpt_surgery.engine.staging.syncing import interruptibly, sync_file, sync_tree
 from ckpt_surgery.planner.plan import Replacement
@@ -197,10 +196,10 @@ class DiskStage(DirectoryStage):
             there = os.lstat(self.destination) if exists(self.destination) else None
             gone = self._begun and not exists(self.directory)
         except OSError as error:
-            add(failure, f"{self.called} cannot be examined ({error.strerror})")
+            add_sentence(failure, f"{self.called} cannot be examined ({error.strerror})")
             return
         if made is not None and there is not None and os.path.samestat(made, there):
             self.published = True
         elif gone and not isinstance(failure, DestinationError):
-            add(failure, self._loss(), hint=self.lock.loss)
+            add_sentence(failure, self._loss(), hint=self.lock.loss)
         self.report_state(failure, there is not None)

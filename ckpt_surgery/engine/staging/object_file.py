@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, SurgeryError
+from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, SurgeryError, in_one_line
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.signals import unhindered
 from ckpt_surgery.engine.staging.life import ANY
 from ckpt_surgery.engine.staging.object_lock import ObjectLock, lock_name
-from ckpt_surgery.engine.staging.outcomes import told
 from ckpt_surgery.engine.staging.spooled import Upload
 from ckpt_surgery.engine.staging.uploading import carried_out
 from ckpt_surgery.storage.record_files import beside_text
@@ -135,4 +134,5 @@ def beside_published(store: Store, name: str, record: Path) -> Iterator[list[str
         try:
             store.put(name, record.read_bytes())
         except SurgeryError as error:
-            left.append(f"its record {shown(f'{store.url}/{name}')} could not be written ({told(error)})")
+            url = shown(f"{store.url}/{name}")
+            left.append(f"its record {url} could not be written ({in_one_line(error)})")

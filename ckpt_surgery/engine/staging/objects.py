@@ -14,6 +14,7 @@ from ckpt_surgery.core.errors import (
     SourceError,
     StorageError,
     VerificationError,
+    add_sentence,
 )
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.signals import deferred
@@ -33,7 +34,6 @@ from ckpt_surgery.engine.staging.object_journal import (
 )
 from ckpt_surgery.engine.staging.object_lock import ObjectLock, lock_name
 from ckpt_surgery.engine.staging.object_switch import Switch, in_order
-from ckpt_surgery.engine.staging.outcomes import add
 from ckpt_surgery.engine.staging.uploading import carried_out
 from ckpt_surgery.storage.draft import OWN, Draft, scheme_of_draft
 from ckpt_surgery.storage.publications import SWITCHING
@@ -276,7 +276,7 @@ class StoreStage(Stage):
     def report(self, failure: BaseException) -> None:
         """Add what the destination holds, or that its publication has begun."""
         if self._switching and not self.published and not self.lock.lost:
-            add(
+            add_sentence(
                 failure,
                 f"publishing {self.called} was begun, and did not come to its end",
                 hint="The next run to it, or `commit`, completes what was begun.",

@@ -15,11 +15,10 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from ckpt_surgery.core.errors import StorageError
+from ckpt_surgery.core.errors import StorageError, add_sentence
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.engine.staging.local import DirectoryStage
 from ckpt_surgery.engine.staging.object_lock import ObjectLock
-from ckpt_surgery.engine.staging.outcomes import add
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import path_text
 
@@ -65,7 +64,7 @@ class Upload(DirectoryStage):
     def report(self, failure: BaseException) -> None:
         """Add why this directory is written to, where that failed."""
         if isinstance(failure, StorageError) and path_text(self._spool) in str(failure):
-            add(failure, f"{self.called} is written to {path_text(self._spool)} first", hint=_TMPDIR)
+            add_sentence(failure, f"{self.called} is written to {path_text(self._spool)} first", hint=_TMPDIR)
 
 
 def _make(directory: Path) -> None:
