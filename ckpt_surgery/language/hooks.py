@@ -64,9 +64,6 @@ class HookCall(Function):
     dtype: np.dtype[Any]
     """Dtype of the result."""
 
-    def __post_init__(self) -> None:
-        self.hooks.function(self.function)
-
     def infer(self, ins: Specs) -> ArraySpec:
         return ArraySpec(self.shape, self.dtype)
 

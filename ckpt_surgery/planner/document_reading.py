@@ -6,8 +6,7 @@ alike have one description. A description is `[kind, shape, dtype, PRNG or kind 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import dtype_named
@@ -15,6 +14,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import InPlaceOf
+from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.list_reductions import MeanOfList
 from ckpt_surgery.graph.nodes import Apply, Read
 from ckpt_surgery.language.params import Origin, ParamValue
@@ -83,14 +83,8 @@ def _description(leaf: Leaf) -> tuple[Any, ...]:
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Unknown(Function):
-    """Stands for the functions of a value, which a plan that is shown does not have."""
-
-    kind: ClassVar[str] = "unknown"
-
-
-_FUNCTIONS = {AVERAGED: MeanOfList(), REPLACED: InPlaceOf(), None: _Unknown()}
+_FUNCTIONS: Mapping[str | None, Function] = {AVERAGED: MeanOfList(), REPLACED: InPlaceOf(), None: Stack()}
+"""A function for each way in which a value is shown; the last stands for all others, which look alike."""
 
 
 def shown_plan(document: Mapping[str, Any], looks: Mapping[str, Any], inputs: Iterable[Input]) -> Plan:
