@@ -29,7 +29,7 @@ from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.preparing import check_values, prepare, sampled, with_recipe
 from ckpt_surgery.requests import PlanOptions, Request, is_plan_file, requested, takes
-from ckpt_surgery.results import Result
+from ckpt_surgery.results import Result, ended
 from ckpt_surgery.run_options import ApplyArguments, ConvertArguments, RunOptions, run_options
 from ckpt_surgery.saved_plans import document_of, saved_request
 
@@ -135,7 +135,7 @@ def run_request(request: Request, options: RunOptions, changes: Changes | None =
         if options.on_plan is not None:
             options.on_plan(prepared.plan)
         result, notices = _carry_out(prepared, place_of(request), options, companions)
-    return result.since(started, str(request.dst), notices)
+    return ended(result, started, str(request.dst), notices)
 
 
 @takes(ConvertArguments, RunOptions)

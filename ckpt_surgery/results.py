@@ -45,10 +45,11 @@ class Result:
     """Leaves in which the recipe permitted NaN or infinity, by `allow_nonfinite` or `on_overflow='inf'`, and
     in which there are some that their sources do not have."""
 
-    def since(self, started: float, destination: str, notices: Iterable[str]) -> "Result":
-        """The same of a run that began then, on the monotonic clock, and had these notices before its own."""
-        seconds = time.monotonic() - started
-        return replace(self, seconds=seconds, destination=destination, notices=(*notices, *self.notices))
+
+def ended(result: Result, started: float, destination: str, notices: Iterable[str]) -> Result:
+    """The result of a run that began at `started`, on the monotonic clock, and had these notices before."""
+    seconds = time.monotonic() - started
+    return replace(result, seconds=seconds, destination=destination, notices=(*notices, *result.notices))
 
 
 def overflowed_leaves(plan: Plan, counts: Mapping[int, int]) -> tuple[Overflowed, ...]:

@@ -40,7 +40,7 @@ from ckpt_surgery.prepublication import read_back
 from ckpt_surgery.records import Shards
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.requests import Request, requested
-from ckpt_surgery.results import Result
+from ckpt_surgery.results import Result, ended
 from ckpt_surgery.resuming import digest_of, identity_of
 from ckpt_surgery.saved_plans import SourcesChanged, document_of, saved_request
 
@@ -234,7 +234,7 @@ def publish_shards(job: Job, mode: Verify, wanted: Wanted, destination: str, sta
         job.parts.clear()
     except (StorageError, SourceError) as error:
         notices += (f"{shown(job.parts.place)} is left ({error}); remove it",)
-    return result.since(started, destination, notices)
+    return ended(result, started, destination, notices)
 
 
 def _joined(prepared: Prepared, sink: Sink, parts: list[Part]) -> Written:
