@@ -52,7 +52,7 @@ POLL = 0.2
 """Seconds between two looks at the shards."""
 REACH = 'Start workers, and give the address that `dask scheduler` prints: `scheduler="tcp://HOST:8786"`.'
 QUIET = dict.fromkeys(("distributed", "distributed.client", "tornado.application"), "critical")
-"""Loggers that print tracebacks where a connection breaks, which an error says in a sentence."""
+"""Loggers that print a traceback where a connection breaks, which an error says in a sentence."""
 
 Failure = tuple[type[SurgeryError], tuple[Problem, ...]]
 """Kind and problems of an error, as a value: one that is raised would be tried again on other workers."""
