@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.history import RECORD, History, Origin, PastRecipe
 from ckpt_surgery.core.protocols import RecordedSource, Source
 from ckpt_surgery.core.urls import is_url
-from ckpt_surgery.report.history import RECORD, History, Origin, PastRecipe
 from ckpt_surgery.storage.record_files import read_record, record_file
 
 RECIPES = "recipes"

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from ckpt_surgery.core.arguments import CheckpointLike, Size, bytes_of
 from ckpt_surgery.core.errors import SurgeryError, UsageError
+from ckpt_surgery.core.history import History
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
@@ -20,7 +21,6 @@ from ckpt_surgery.matching import check_matched, matching, selected
 from ckpt_surgery.opening import in_memory, opened, without_values
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
-from ckpt_surgery.report.history import History
 from ckpt_surgery.report.leaves import Statistics, Unread
 from ckpt_surgery.report.renames import renamed_leaves
 from ckpt_surgery.report.scalars import Values, scalar_values

@@ -10,6 +10,7 @@ from typing import Any
 from ckpt_surgery.checking import read_recipe
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
+from ckpt_surgery.core.history import NO_RECIPE
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import few_keys
@@ -40,7 +41,6 @@ from ckpt_surgery.planner.target import TARGET, Target, as_bfloat16, listed_targ
 from ckpt_surgery.planner.transfers import Destination
 from ckpt_surgery.provenance import ConfigFiles, configs_of, noted
 from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks
-from ckpt_surgery.report.history import NO_RECIPE
 from ckpt_surgery.requests import InMemory, Request
 from ckpt_surgery.saved_plans import as_saved, check_same_files, load_hooks
 from ckpt_surgery.source_warnings import chosen_items, unread_weights

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.history import RECORD, own_metadata
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
@@ -22,7 +23,6 @@ from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.scope import CONFIG, CONFIGS
 from ckpt_surgery.opening import in_memory, on_disk
-from ckpt_surgery.report.history import RECORD, own_metadata
 
 NO_RECORD = f"the entry `{RECORD}` of the custom metadata is not the record of a conversion; it is replaced"
 

@@ -6,7 +6,7 @@ from math import prod
 
 from ckpt_surgery.core.arrays import grid_counts
 from ckpt_surgery.core.errors import PlanError, Problem, SourceError
-from ckpt_surgery.core.folding import ShownKey
+from ckpt_surgery.core.folding import ShownKey, fold
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import ConvertingSource, Source, StoredType
@@ -15,7 +15,6 @@ from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.live.source import FORMAT as TREE
 from ckpt_surgery.planner.disguised import converted, used_as_integers
 from ckpt_surgery.planner.plan import Plan, Transfer
-from ckpt_surgery.report.leaves import folded
 from ckpt_surgery.source_warnings import disguised, suspects_in
 
 MOST_PATTERNS = 3
@@ -37,7 +36,7 @@ def filled_chunks(plan: Plan) -> tuple[str, ...]:
     if not lacking:
         return ()
     several = len(plan.inputs) > 1
-    patterns = [f.key for f in folded([ShownKey(_name(*one, several)) for one in lacking], full=False)]
+    patterns = [f.key for f in fold([ShownKey(_name(*one, several)) for one in lacking])]
     listed = ", ".join(f"`{pattern}`" for pattern in patterns[:MOST_PATTERNS])
     more = f" and {len(patterns) - MOST_PATTERNS} more" if len(patterns) > MOST_PATTERNS else ""
     count = sum(lacking.values())

@@ -28,10 +28,10 @@ from ckpt_surgery.core.errors import (
     SurgeryError,
     UsageError,
 )
+from ckpt_surgery.core.history import own_metadata as own
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.plan import Fate
 from ckpt_surgery.planner.plan_json import plan_json
-from ckpt_surgery.report.history import own_metadata as own
 from tests.support import checkpoints
 from tests.support.checkpoints import (
     CUSTOM,

@@ -9,8 +9,9 @@ from rich.text import Text
 from ckpt_surgery.cli.columns import flowing, padded, rows_of
 from ckpt_surgery.cli.render import chosen_text, number_of
 from ckpt_surgery.core.documents import json_text
+from ckpt_surgery.core.history import own_metadata
 from ckpt_surgery.core.text import bytes_text, shown
-from ckpt_surgery.report.history import history_sentences, own_metadata
+from ckpt_surgery.report.history import history_sentences
 from ckpt_surgery.report.leaves import short_dtype
 from ckpt_surgery.report.scalars import shared_texts
 from ckpt_surgery.report.tree import Line, Total, by_size, dtype_totals, listing, total_of, tree

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ckpt_surgery.core.documents import JSON_SCHEMA, key_json, spec_json
+from ckpt_surgery.core.history import History
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Choices, StoredType
 from ckpt_surgery.core.shardings import sharding_summary
 from ckpt_surgery.report.histograms import Histogram
-from ckpt_surgery.report.history import History, history_json
+from ckpt_surgery.report.history import history_json
 from ckpt_surgery.report.leaves import Statistics, Unread
 from ckpt_surgery.report.scalars import Values
 from ckpt_surgery.report.tree import Subtree, Total, dtype_totals, parameters

@@ -19,12 +19,12 @@ from safetensors.numpy import load_file, save_file
 import ckpt_surgery
 from ckpt_surgery import api
 from ckpt_surgery.core.errors import PlanError, SourceError, SurgeryError, UsageError, VerificationError
+from ckpt_surgery.core.history import own_metadata as own
 from ckpt_surgery.engine import worker as execute
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.report.differences import difference_rows
-from ckpt_surgery.report.history import own_metadata as own
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support import checkpoints
 from tests.support.checkpoints import CUSTOM, random, restored

@@ -1,0 +1,62 @@
+"""How a checkpoint was made: by which recipes, from what, when."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+RECORD = "ckpt_surgery"
+"""Name of the entry in custom metadata; recipes read it as `ckpt_surgery/recipes/NAME/params/PARAM`."""
+NO_RECIPE = "(none)"
+"""Name in plans of the empty recipe, that of a conversion: it has no file."""
+IN_MEMORY = "(recipe)"
+"""Name of a recipe that was given as data, not as a file."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A checkpoint that another one was made from."""
+
+    name: str
+    """Name of the source in the recipe."""
+    path: str
+    """Path as it was given."""
+    format: str
+    """Name of its format."""
+    step: int | None
+    """The step that was chosen from a directory of steps; None for any other checkpoint."""
+    item: str | None
+    """The item that was chosen from a composite checkpoint; None for any other checkpoint."""
+
+
+@dataclass(frozen=True)
+class PastRecipe:
+    """A recipe that a checkpoint went through."""
+
+    name: str
+    """Path or name of the recipe."""
+    sha256: str
+    """Hexadecimal digest of its text."""
+    params: Mapping[str, Any]
+    """Values of its params."""
+
+
+@dataclass(frozen=True)
+class History:
+    """How a checkpoint was made by this tool."""
+
+    recipes: tuple[PastRecipe, ...]
+    """The recipes that it went through, the latest last."""
+    sources: tuple[Origin, ...] = ()
+    """What the last run made it from; empty where no record says that."""
+    version: str | None = None
+    """Version of the tool that made it; None where no record says that."""
+    written: datetime | None = None
+    """When its record was written, by the time of that file; None in a bucket, or where there is none."""
+    config: tuple[str, ...] = ()
+    """Names of the entries of the config that is recorded in it."""
+
+
+def own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The user's own custom metadata: all but the entry of this tool."""
+    return {name: value for name, value in metadata.items() if name != RECORD}
