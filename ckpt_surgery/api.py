@@ -4,42 +4,32 @@ Each takes what the command of the same name takes, under the same names and wit
 are `SurgeryError`s, whose `exit_code` is the command's.
 """
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 from ckpt_surgery import document_paths
-from ckpt_surgery.companions import Changes, Wanted, companions_of
-from ckpt_surgery.completing import completed, room_for
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.protocols import Companion
-from ckpt_surgery.core.text import shown
-from ckpt_surgery.destinations import open_sink, place_of
 from ckpt_surgery.engine import signals
-from ckpt_surgery.engine.staging.life import staged
-from ckpt_surgery.engine.staging.stages import Publication, stage_for
-from ckpt_surgery.engine.worker import HERE, run
-from ckpt_surgery.existing_items import check_after, check_before
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.matching import recipe_of_selection
 from ckpt_surgery.migration.recipes import MigratedRecipe
-from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.preparing import check_values, prepare, sampled, with_recipe
-from ckpt_surgery.requests import PlanOptions, Request, is_plan_file, requested, takes
-from ckpt_surgery.results import Result, ended
-from ckpt_surgery.run_options import ApplyArguments, ConvertArguments, RunOptions, run_options
-from ckpt_surgery.saved_plans import document_of, saved_request
+from ckpt_surgery.preparing import prepare, sampled, with_recipe
+from ckpt_surgery.requests import PlanOptions, Request, requested, takes
+from ckpt_surgery.results import Result
+from ckpt_surgery.run import (
+    ApplyArguments,
+    ConvertArguments,
+    RunOptions,
+    plan_for_destination,
+    run_options,
+    run_request,
+)
+from ckpt_surgery.saved_plans import document_of
 
 interruptible = signals.interruptible
 """Context in which SIGINT, SIGTERM and SIGHUP raise Interrupted: for programs that report what was done."""
-
-
-LOCAL = "local"
-ENGINES = (LOCAL, "dask")
-"""What carries out a plan."""
 
 
 @takes(PlanOptions)
@@ -78,18 +68,11 @@ def planned(request: Request, overwrite: bool, out: PathLike | None = None) -> P
         request = with_recipe(request)
         document_paths.check_documents([out], document_paths.named_in(request))
         document_paths.check_kept(out, overwrite, document_paths.is_saved_document)
-    prepared = prepare(request) if request.dst is None else _planned_for(request, overwrite)
+    prepared = prepare(request) if request.dst is None else plan_for_destination(request, overwrite)
     if out is not None:
         prepared = sampled(prepared)
         document_paths.write_document(out, document_of(prepared, request))
     return prepared.plan
-
-
-def _planned_for(request: Request, overwrite: bool) -> Prepared:
-    """The plan of a request whose result can be published at its destination."""
-    where = place_of(request)
-    replaces = check_before(where, request.inputs, request.beside, overwrite)
-    return check_after(where, replaces, prepare(request), overwrite)
 
 
 @takes(ApplyArguments, RunOptions)
@@ -116,26 +99,6 @@ def apply(
     Raises SurgeryError; then nothing is published.
     """
     return run_request(requested(recipe, sources, dst, options), run_options(options))
-
-
-def run_request(request: Request, options: RunOptions, changes: Changes | None = None) -> Result:
-    """What `apply` does with the request and the options that its arguments are.
-
-    `changes`: entries of the config that the result describes differently.
-    """
-    wanted = Wanted(options.copy_config, changes or {})
-    request = (saved_request(request) if is_plan_file(request.recipe) else None) or request
-    if on_cluster(options.engine, options.scheduler):
-        return _on_cluster(request, options, wanted)
-    started = time.monotonic()
-    with signals.interruptible():
-        prepared = sampled(_planned_for(request, options.overwrite))
-        check_values(prepared.plan, prepared.sources)
-        companions = companions_of(prepared, wanted)
-        if options.on_plan is not None:
-            options.on_plan(prepared.plan)
-        result, notices = _carry_out(prepared, place_of(request), options, companions)
-    return ended(result, started, str(request.dst), notices)
 
 
 @takes(ConvertArguments, RunOptions)
@@ -181,46 +144,3 @@ def _recipe_to(
 
     choice = choosing.chosen(src, to, set, **which)
     return choice.recipe, choice.set
-
-
-def on_cluster(engine: str, scheduler: str | None) -> bool:
-    """Whether a plan is to be carried out on a cluster. Raises UsageError."""
-    if engine not in ENGINES:
-        raise UsageError(f"`engine`: {shown(repr(engine))} is not one of: {', '.join(ENGINES)}")
-    if engine == LOCAL and scheduler is not None:
-        raise UsageError("`scheduler` is for the engine `dask`", hint='Say so: `engine="dask"`.')
-    return engine != LOCAL
-
-
-def _on_cluster(request: Request, options: RunOptions, wanted: Wanted) -> Result:
-    from ckpt_surgery import clusters  # imports what only clusters need
-
-    if request.has_trees:
-        raise UsageError(
-            "a source or the target is in memory, which no worker has",
-            hint="Save the tree as a checkpoint, or leave out `engine`.",
-        )
-    return clusters.run_on_cluster(with_recipe(request), options, wanted)
-
-
-@memory_errors("write the checkpoint")
-def _carry_out(
-    prepared: Prepared, where: Publication, options: RunOptions, companions: Sequence[Companion]
-) -> tuple[Result, tuple[str, ...]]:
-    """Returns the result, and the notices of its stage."""
-    plan, memory, workers = prepared.plan, prepared.memory, prepared.workers
-    with staged(stage_for(prepared, where), options.resume) as stage:
-        sink = open_sink(prepared, where, stage.work, room_for(prepared))
-        journal = stage.journal(HERE)
-        written = run(plan, prepared.sources, sink, memory, workers, options.progress, journal=journal)
-        result = completed(
-            prepared,
-            sink,
-            stage,
-            written,
-            options.verify,
-            where.step_only,
-            progress=options.progress,
-            companions=companions,
-        )
-    return result, stage.notices

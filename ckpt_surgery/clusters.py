@@ -32,7 +32,7 @@ from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.requests import Request
 from ckpt_surgery.results import Result
 from ckpt_surgery.resuming import digest_of
-from ckpt_surgery.run_options import RunOptions
+from ckpt_surgery.run import RunOptions
 from ckpt_surgery.shard_jobs import (
     Job,
     check_head,

@@ -26,7 +26,7 @@ from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.requests import ConvertOptions, Request, place, requested, takes
 from ckpt_surgery.results import Result
-from ckpt_surgery.run_options import ConvertArguments, RunOptions, run_options
+from ckpt_surgery.run import ConvertArguments, RunOptions, run_options, run_request
 
 FORMAT = "safetensors"
 """Format of the result, where neither the caller nor the destination's name says one."""
@@ -53,7 +53,7 @@ def merge(
     nothing is published.
     """
     request, changes = _requested(config, dst, seed, options)
-    return api.run_request(request, run_options(options), changes)
+    return run_request(request, run_options(options), changes)
 
 
 @takes(ConvertOptions)

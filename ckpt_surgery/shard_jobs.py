@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ckpt_surgery import shard_places
 from ckpt_surgery.companions import Wanted, companions_of
-from ckpt_surgery.completing import completed, room_for
+from ckpt_surgery.completing import Ending, room_for, verify_and_publish
 from ckpt_surgery.core.errors import (
     AGAIN,
     Interrupted,
@@ -226,9 +226,8 @@ def publish_shards(job: Job, mode: Verify, wanted: Wanted, destination: str, sta
     with shard_places.stage_of(job.where, job.parts, job.head, prepared) as stage:
         sink = job.sink(stage.work)
         written = _joined(prepared, sink, done)
-        result = completed(
-            prepared, sink, stage, written, mode, job.where.step_only, job.shards, companions=companions
-        )
+        ending = Ending(job.where, mode, companions, shards=job.shards)
+        result = verify_and_publish(prepared, sink, stage, written, ending)
     notices = stage.notices
     try:
         job.parts.clear()

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpt_surgery import destinations
 from ckpt_surgery.core.errors import StorageError, UsageError
 from ckpt_surgery.core.protocols import DataFile, Linkable, LinkMode
 from ckpt_surgery.destinations import destination, form_of, open_sink, publication, resolved
@@ -18,6 +17,7 @@ from ckpt_surgery.language.models import OutputPolicy
 from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.preparing import prepare
 from ckpt_surgery.requests import Request
+from ckpt_surgery.storage import linking
 from ckpt_surgery.storage.listing import data_file
 from tests.support.checkpoints import save_pytree
 from tests.support.key_value import key_value
@@ -99,7 +99,7 @@ def test_auto_links_what_is_never_rewritten_and_all_where_there_are_reflinks(
     reflinks: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, Path]] = []
-    monkeypatch.setattr(destinations, "can_reflink", lambda *found: asked.append(found) or reflinks)
+    monkeypatch.setattr(linking, "can_reflink", lambda *found: asked.append(found) or reflinks)
     orbax, model = tmp_path / "orbax", tmp_path / "model.safetensors"
     found = linkable("auto", tmp_path, source(model), source(orbax, "orbax"))
     written = [file_at(model), file_at(tmp_path / "else" / "y")]
@@ -117,13 +117,13 @@ def test_auto_links_what_is_never_rewritten_and_all_where_there_are_reflinks(
 def test_formats_say_whether_their_writers_replace_files(
     format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(destinations, "can_reflink", lambda *_: False)
+    monkeypatch.setattr(linking, "can_reflink", lambda *_: False)
     found = linkable("auto", tmp_path, source(tmp_path / "in", format))(file_at(tmp_path / "in" / "x"))
     assert (found is Linkable.YES) == (format in ("orbax", "t5x", "zarr"))
 
 
 def test_the_innermost_checkpoint_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(destinations, "can_reflink", lambda *_: False)
+    monkeypatch.setattr(linking, "can_reflink", lambda *_: False)
     adapter = tmp_path / "orbax" / "adapter.safetensors"
     found = linkable("auto", tmp_path, source(tmp_path / "orbax", "orbax"), source(adapter))
     assert found(file_at(adapter)) is Linkable.IF_NEVER_REWRITTEN
@@ -140,7 +140,7 @@ def test_arrays_beside_the_file_of_a_t5x_checkpoint_belong_to_it(tmp_path: Path)
 
 
 def test_hard_links_are_the_users_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(destinations, "can_reflink", lambda *_: pytest.fail("of no interest"))
+    monkeypatch.setattr(linking, "can_reflink", lambda *_: pytest.fail("of no interest"))
     file = file_at(tmp_path / "x.npz")
     assert linkable("hardlink", tmp_path, source(tmp_path / "x.npz", "npz"))(file) is Linkable.YES
     assert linkable("hardlink", tmp_path)(replace(file, domain="elsewhere")) is Linkable.NO
@@ -151,18 +151,18 @@ def test_reflinks_are_required_where_they_are_asked_for(
 ) -> None:
     file = file_at(tmp_path / "x.npz")
     for reflinks in (True, None):  # None: the run will tell
-        monkeypatch.setattr(destinations, "can_reflink", lambda *_, found=reflinks: found)
+        monkeypatch.setattr(linking, "can_reflink", lambda *_, found=reflinks: found)
         assert linkable("reflink", tmp_path)(file) is Linkable.YES
     with pytest.raises(StorageError, match=r"x\.npz cannot be reflinked into .*different file systems"):
         linkable("reflink", tmp_path)(replace(file, domain="elsewhere"))
-    monkeypatch.setattr(destinations, "can_reflink", lambda *_: False)
+    monkeypatch.setattr(linking, "can_reflink", lambda *_: False)
     with pytest.raises(StorageError, match=r'(?s)no reflinks\n.*`link_mode="auto"`.*`link_mode="copy"`'):
         linkable("reflink", tmp_path)(file)
 
 
 def test_without_a_path_the_first_source_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Path] = []
-    monkeypatch.setattr(destinations, "can_reflink", lambda file, directory: asked.append(directory))
+    monkeypatch.setattr(linking, "can_reflink", lambda file, directory: asked.append(directory))
     for first in (tmp_path / "in", tmp_path / "in" / "x.npz"):
         file = file_at(tmp_path / "in" / "x.npz")
         found = destination(options(), {}, [source(tmp_path / "gone" / "x"), source(first)])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
-from ckpt_surgery import api, checking, destinations, preparing, saved_plans
+from ckpt_surgery import api, checking, preparing, saved_plans
 from ckpt_surgery.core.errors import DestinationError, PlanError, SurgeryError, UsageError
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import bytes_text
@@ -329,7 +329,7 @@ def test_what_was_to_be_linked_is_copied_to_another_file_system(
 ) -> None:
     plan = api.plan(recipe(RENAME), checkpoint("standard"), out=tmp_path / "plan.json")
     assert {step.transfer for step in plan.steps if in_files(step)} == {Transfer.LINK}
-    monkeypatch.setattr(destinations, "domain_of", lambda stat: "elsewhere")
+    monkeypatch.setattr(linking, "domain_of", lambda stat: "elsewhere")
     again = opened_again(tmp_path / "plan.json", tmp_path / "out").plan
     assert {step.transfer for step in again.steps if in_files(step)} == {Transfer.COPY}
     assert again.costs.bytes_dead == 0
@@ -339,7 +339,7 @@ def test_what_was_to_be_copied_is_never_linked(
     checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(destinations, "domain_of", lambda stat: "elsewhere")
+        patch.setattr(linking, "domain_of", lambda stat: "elsewhere")
         plan = api.plan(recipe(RENAME), checkpoint("standard"), out=tmp_path / "plan.json")
     assert {step.transfer for step in plan.steps if in_files(step)} == {Transfer.COPY}
     again = api.apply(tmp_path / "plan.json", dst=tmp_path / "out").plan
@@ -781,7 +781,7 @@ def test_a_forged_plan_writes_at_the_destination_only(
 def test_link_modes_are_those_of_the_command_line(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(destinations, "can_reflink", lambda *_: True)
+    monkeypatch.setattr(linking, "can_reflink", lambda *_: True)
     for mode in LinkMode:
         api.plan(None, model, link_mode=mode, out=tmp_path / "plan.json")
         assert opened_again(tmp_path / "plan.json", tmp_path / "out").destination.link_mode is mode

@@ -9,7 +9,7 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.planner.plan import Costs, Plan, Step, Transfer
-from ckpt_surgery.sharing import carried_out, copy_notices, shared
+from ckpt_surgery.results import copy_notices, plan_as_executed, shared
 from tests.support.plans import plan_of
 
 
@@ -62,7 +62,7 @@ def test_what_could_not_be_linked_counts_as_copied(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("b")
     plan = planned(("/a",), (str(tmp_path / "link"),), ("/a", "/d"), (), ("/a", "/c"))
     files = [replace(file, source=str(tmp_path / "b")) if file.source == "/b" else file for file in FILES]
-    done = carried_out(plan, files[:4])
+    done = plan_as_executed(plan, files[:4])
     assert [str(step.transfer) for step in done.steps] == ["link", "copy", "copy", "link", "link", "compute"]
     costs = done.costs
     assert (costs.bytes_linked, costs.bytes_copied, costs.bytes_read) == (40 - 16, 30 + 16, 40 + 1024)
@@ -71,4 +71,4 @@ def test_what_could_not_be_linked_counts_as_copied(tmp_path: Path) -> None:
 
 def test_a_plan_whose_links_were_made_is_what_was_done() -> None:
     plan = planned(("/a",))
-    assert carried_out(plan, FILES[:1]) is plan
+    assert plan_as_executed(plan, FILES[:1]) is plan

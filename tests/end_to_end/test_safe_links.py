@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ckpt_surgery import api, destinations
+from ckpt_surgery import api
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.planner.plan import Plan
@@ -38,7 +38,7 @@ def no_reflinks(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
-    monkeypatch.setattr(destinations, "can_reflink", lambda *_: False)
+    monkeypatch.setattr(linking, "can_reflink", lambda *_: False)
     monkeypatch.setattr(linking, "reflink", refuse)
 
 
@@ -196,7 +196,7 @@ def test_a_saved_plan_that_counted_on_reflinks_copies_where_there_are_none(
 ) -> None:
     source = model("npz")
     with monkeypatch.context() as patch:
-        patch.setattr(destinations, "can_reflink", lambda *_: True)
+        patch.setattr(linking, "can_reflink", lambda *_: True)
         planned = api.plan(None, source, out=tmp_path / "plan.json")
     assert planned.costs.bytes_linked == NBYTES
     plans: list[Plan] = []

@@ -465,16 +465,16 @@ def test_two_commits_at_once(
 ) -> None:
     dst = tmp_path / "out"
     shards(plan(dst), dst, range(2), 2)
-    complete = completing.completed
+    complete = completing.verify_and_publish
 
     def again(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(shard_jobs, "completed", complete)
+        monkeypatch.setattr(shard_jobs, "verify_and_publish", complete)
         with pytest.raises(DestinationError, match="is writing this destination") as raised:
             sharded.commit(dst)
         assert raised.value.exit_code == 4
         return complete(*arguments, **options)
 
-    monkeypatch.setattr(shard_jobs, "completed", again)
+    monkeypatch.setattr(shard_jobs, "verify_and_publish", again)
     assert sharded.commit(dst) is not None
 
 
@@ -514,7 +514,7 @@ def test_a_commit_that_fails_leaves_the_parts(
         raise StorageError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shard_jobs, "completed", failing)
+        patch.setattr(shard_jobs, "verify_and_publish", failing)
         with pytest.raises(StorageError, match="full"):
             sharded.commit(dst)
     assert entries(tmp_path) == [parts_of(dst).name]
