@@ -36,6 +36,7 @@ __all__ = [
     "merge_recipe",
     "plan",
     "plan_merge",
+    "read_recipe",
     "restore",
     "schema",
     "verify",
@@ -44,12 +45,13 @@ __all__ = [
 if TYPE_CHECKING:
     from ckpt_surgery.api import apply, convert, plan
     from ckpt_surgery.backwards import Inverse, invert
-    from ckpt_surgery.checking import lint
+    from ckpt_surgery.checking import read_recipe
     from ckpt_surgery.core.errors import SurgeryError
     from ckpt_surgery.explaining import explain
     from ckpt_surgery.inferring import Inferred, infer
     from ckpt_surgery.inspecting import diff, inspect
     from ckpt_surgery.language.recipe_schema import schema
+    from ckpt_surgery.linting import lint
     from ckpt_surgery.merges import merge, merge_recipe, plan_merge
     from ckpt_surgery.migrating import from_orbax_transforms
     from ckpt_surgery.migration.recipes import MigratedRecipe
@@ -80,11 +82,12 @@ _MODULES = {
     "infer": "inferring",
     "inspect": "inspecting",
     "invert": "backwards",
-    "lint": "checking",
+    "lint": "linting",
     "merge": "merges",
     "merge_recipe": "merges",
     "plan": "api",
     "plan_merge": "merges",
+    "read_recipe": "checking",
     "restore": "restoring",
     "schema": "language.recipe_schema",
     "verify": "verifying",

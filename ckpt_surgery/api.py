@@ -45,7 +45,7 @@ def plan(
 
     `recipe` is the path of a recipe, or `@name` for one that comes with the package, or the text of a recipe
     (of more than one line), or its document as a mapping, or a recipe that
-    `ckpt_surgery.checking.read_recipe` has read, or None, which keeps every leaf. `sources` are paths of
+    `ckpt_surgery.read_recipe` has read, or None, which keeps every leaf. `sources` are paths of
     checkpoints, or pytrees, whose keys are those under which Orbax would save them. With `dst`, everything is
     refused that `apply` would refuse there; `overwrite` says whether it may exist. `out` is the path of a
     JSON file in which the plan is saved, for `apply`; a plan that is there already is replaced, any other

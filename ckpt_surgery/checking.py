@@ -1,15 +1,13 @@
-"""Reads and checks recipes without a checkpoint: `lint`. Imports nothing of planning."""
+"""Read recipes, and check them without a checkpoint. Imports nothing of planning."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
-from ckpt_surgery.core.arguments import Assignments, PathLike, RecipeLike, assignments_of
-from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
+from ckpt_surgery.core.arguments import Assignments, RecipeLike, assignments_of
+from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.findings import Finding
-from ckpt_surgery.language.forgotten_mirrors import forgotten_mirrors
 from ckpt_surgery.language.hook_functions import HookFunctions
 from ckpt_surgery.language.loading import LoadedRecipe, load_recipe, parse_recipe
 from ckpt_surgery.language.models import Recipe
@@ -19,37 +17,6 @@ from ckpt_surgery.language.yaml_document import DocumentPath
 from ckpt_surgery.language.yaml_text import yaml_text
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.offers import readable_formats, writable_formats
-
-
-@dataclass(frozen=True)
-class CheckedRecipe:
-    """What checking a recipe without a checkpoint finds."""
-
-    path: str
-    """Its path, as the caller gave it."""
-    problems: tuple[Problem, ...] = ()
-    """Why it cannot be used."""
-    warnings: tuple[Problem, ...] = ()
-    """What may be forgotten in a recipe without problems."""
-
-
-def lint(recipes: PathLike | Iterable[PathLike]) -> list[tuple[str, tuple[Problem, ...]]]:
-    """Each recipe's path and all its problems, found without a checkpoint; a missing file is one of them.
-
-    Raises nothing for a recipe that is wrong, so that all of them are looked at.
-    """
-    paths = [recipes] if isinstance(recipes, str | os.PathLike) else recipes
-    return [(checked.path, checked.problems) for checked in map(check_recipe, paths)]
-
-
-def check_recipe(path: PathLike) -> CheckedRecipe:
-    """Check a recipe without a checkpoint. Raises nothing for a recipe that is wrong."""
-    path = os.fspath(path)
-    try:
-        loaded = read_recipe(path)
-    except (RecipeError, UsageError) as error:
-        return CheckedRecipe(path, problems=error.problems)
-    return CheckedRecipe(path, warnings=tuple(map(loaded.problem, forgotten_mirrors(loaded.recipe))))
 
 
 def read_recipe(recipe: RecipeLike | MigratedRecipe, set: Assignments = ()) -> LoadedRecipe:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from ckpt_surgery.checking import lint, read_recipe
+from ckpt_surgery.checking import read_recipe
 from ckpt_surgery.core.errors import RecipeError, UsageError
+from ckpt_surgery.linting import lint
 
 
 def recipe(tmp_path: Path, text: str) -> Path:

@@ -35,7 +35,17 @@ MAY_IMPORT: dict[str, set[str]] = {
 """What each wing may import besides itself."""
 
 OF_API = {
-    *("__init__", "api", "checking", "destinations", "document_paths", "inspecting", "migrating", "offers"),
+    *(
+        "__init__",
+        "api",
+        "checking",
+        "destinations",
+        "document_paths",
+        "inspecting",
+        "linting",
+        "migrating",
+        "offers",
+    ),
     "explaining",
     *(
         "matching",

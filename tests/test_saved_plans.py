@@ -31,6 +31,7 @@ from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan, Step, Transfer
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.requests import requested
+from ckpt_surgery.storage import linking
 from tests.support import checkpoints
 from tests.support.checkpoints import LAYOUTS, random
 from tests.support.command_line import run

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery import api, checking, inspecting, preparing
-from ckpt_surgery.checking import CheckedRecipe
+from ckpt_surgery import api, inspecting, linting, preparing
 from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.errors import (
@@ -30,6 +29,7 @@ from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.language import loading as recipes
 from ckpt_surgery.language import recipe_schema
+from ckpt_surgery.linting import CheckedRecipe
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.report.differences import diff_trees
 from ckpt_surgery.report.leaves import Statistics, Unread
@@ -41,7 +41,7 @@ ONE = "version: 1\nparams: {n: 0, m: a}\nrules: []\n"
 TWO = "version: 1\nsources: [base, lora]\nrules: []\n"
 
 
-PLACES = {"inspect": inspecting, "diff": inspecting, "check_recipe": checking, "schema": recipe_schema}
+PLACES = {"inspect": inspecting, "diff": inspecting, "check_recipe": linting, "schema": recipe_schema}
 """Where commands find what needs no plan."""
 
 
