@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.planner.plan import Plan
     from ckpt_surgery.report.explanation import Explanation
     from ckpt_surgery.restoring import restore
-    from ckpt_surgery.results import Result
+    from ckpt_surgery.run import Result
     from ckpt_surgery.sharded import apply_shard, commit
     from ckpt_surgery.verifying import verify
 
@@ -69,7 +69,7 @@ _MODULES = {
     "Inverse": "backwards",
     "MigratedRecipe": "migration.recipes",
     "Plan": "planner.plan",
-    "Result": "results",
+    "Result": "run",
     "SurgeryError": "core.errors",
     "apply": "api",
     "apply_shard": "sharded",

@@ -17,10 +17,10 @@ from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.preparing import prepare, sampled, with_recipe
 from ckpt_surgery.requests import PlanOptions, Request, requested, takes
-from ckpt_surgery.results import Result
 from ckpt_surgery.run import (
     ApplyArguments,
     ConvertArguments,
+    Result,
     RunOptions,
     plan_for_destination,
     run_options,

@@ -22,17 +22,16 @@ from ckpt_surgery.core.errors import AGAIN, Problem, SourceError, SurgeryError, 
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.destinations import place_of
 from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.parts import Head, head_of, missing
 from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.staging.stages import Publication
+from ckpt_surgery.existing_items import place_of
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.requests import Request
-from ckpt_surgery.results import Result
 from ckpt_surgery.resuming import digest_of
-from ckpt_surgery.run import RunOptions
+from ckpt_surgery.run import Result, RunOptions
 from ckpt_surgery.shard_jobs import (
     Job,
     check_head,

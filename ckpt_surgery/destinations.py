@@ -1,4 +1,4 @@
-"""Where a result goes: its format, the sink that writes it, and what a plan has to know about it."""
+"""Where a result goes: its format, and what a plan has to know about it."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.protocols import DataFile, Linkable, LinkMode, ModelSource, Sink, Source
-from ckpt_surgery.engine.staging.stages import Publication
-from ckpt_surgery.engine.tasks import outputs_of
+from ckpt_surgery.core.protocols import DataFile, Linkable, LinkMode, ModelSource, Source
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
@@ -19,19 +16,15 @@ from ckpt_surgery.language.models import OutputPolicy
 from ckpt_surgery.opening import on_disk
 from ckpt_surgery.planner.options import (
     DEFAULT_FORMAT,
-    DEFAULT_ITEM,
     DestinationOptions,
-    Prepared,
     ResultForm,
 )
 from ckpt_surgery.planner.transfers import Destination
 from ckpt_surgery.requests import Request
 from ckpt_surgery.storage.linking import ReplacedFiles, linkable_into
-from ckpt_surgery.storage.listing import data_file, is_directory, real_path
+from ckpt_surgery.storage.listing import data_file, real_path
 from ckpt_surgery.storage.listing import is_file as is_file_at
 from ckpt_surgery.storage.stores import store_of
-
-# --- what planning asks -------------------------------------------------------------------------------------
 
 
 def resolved(request: Request, output: OutputPolicy | None) -> DestinationOptions:
@@ -65,14 +58,14 @@ def destination(
     Without a path, it is assumed to be on the file system of the first of `sources`. Raises UsageError where
     the format cannot follow the options, or cannot be written at the path.
     """
-    chosen, sink_options = formats.named(options.format), _sink_options(options, metadata, sources)
-    encoder = formats.encoder(options.format, sink_options)
+    chosen, given = formats.named(options.format), sink_options(options, metadata, sources)
+    encoder = formats.encoder(options.format, given)
     if options.path is not None:
         place = options.path if urls.is_url(options.path) else Path(options.path)
-        formats.check_destination(options.format, place, sink_options)
+        formats.check_destination(options.format, place, given)
     spooled = not chosen.stores and options.path is not None and urls.is_url(options.path)
     links = options.link_mode is not LinkMode.COPY and chosen.links and not spooled
-    linkable = _linkable(options, sources, sink_options.replaced) if links else None
+    linkable = _linkable(options, sources, given.replaced) if links else None
     return Destination(
         encoder=encoder,
         wholly_stored=wholly_stored,
@@ -87,7 +80,7 @@ def destination(
     )
 
 
-def _sink_options(
+def sink_options(
     options: DestinationOptions, metadata: Mapping[str, Any], sources: Sequence[Source]
 ) -> formats.SinkOptions:
     return formats.SinkOptions(
@@ -151,34 +144,3 @@ def _replaced_files(sources: Sequence[Source]) -> ReplacedFiles:
         # The arrays of a T5X checkpoint that is given as its file lie beside it.
         found[os.path.dirname(path) if replaces and is_file_at(path) else path] = replaces
     return ReplacedFiles(found)
-
-
-# --- what runs need -------------------------------------------------------------------------------------
-
-
-def open_sink(prepared: Prepared, where: Publication, directory: str, record_bytes: int = 0) -> Sink:
-    """The sink that writes a plan's outputs into a directory, which is published at `where` afterwards.
-
-    `record_bytes`: room for the record, where the format reserves some.
-    """
-    options, plan = prepared.destination, prepared.plan
-    existing = where.place if prepared.writes_one_item else None
-    sink_options = _sink_options(options, plan.metadata, list(prepared.sources.values()))
-    sink_options = replace(sink_options, record_bytes=record_bytes, existing=existing)
-    if where.step_only:
-        sink_options = replace(sink_options, step=None, item=sink_options.item or DEFAULT_ITEM)
-    return formats.open_sink(options.format, directory, sink_options, outputs_of(plan))
-
-
-def place_of(request: Request) -> Publication:
-    """What is published in one step. Raises UsageError where no destination is given."""
-    if request.dst is None:
-        raise UsageError("no destination is given", hint="Name the directory or file to write.")
-    return publication(request.dst, request.dst_step, request.dst_item)
-
-
-def publication(path: str, step: int | None, item: str | None = None) -> Publication:
-    """The destination itself, or the step's directory where there is a step and the destination exists."""
-    step_only = step is not None and is_directory(path)
-    of_items = step is not None or item is not None
-    return Publication(os.path.join(path, str(step)) if step_only else path, step_only, item, of_items)

@@ -9,18 +9,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.errors import DestinationError
+from ckpt_surgery.core.errors import DestinationError, UsageError
+from ckpt_surgery.core.protocols import Sink
 from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.destinations import sink_options
 from ckpt_surgery.engine.staging import checks
 from ckpt_surgery.engine.staging import object_leftovers as leftovers
 from ckpt_surgery.engine.staging.object_lock import lock_name
 from ckpt_surgery.engine.staging.stages import Publication
+from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.orbax_layout import committed, is_checkpoint, is_item, steps_in
 from ckpt_surgery.opening import on_disk
 from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.replacing import REMOVE, check_one, check_step_is_new
+from ckpt_surgery.requests import Request
 from ckpt_surgery.storage.draft import OWN
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import (
@@ -36,6 +40,20 @@ from ckpt_surgery.storage.stores import store_of
 
 MOST_NAMES = 5
 """Number of items that a message names."""
+
+
+def place_of(request: Request) -> Publication:
+    """What is published in one step. Raises UsageError where no destination is given."""
+    if request.dst is None:
+        raise UsageError("no destination is given", hint="Name the directory or file to write.")
+    return publication(request.dst, request.dst_step, request.dst_item)
+
+
+def publication(path: str, step: int | None, item: str | None = None) -> Publication:
+    """The destination itself, or the step's directory where there is a step and the destination exists."""
+    step_only = step is not None and is_directory(path)
+    of_items = step is not None or item is not None
+    return Publication(os.path.join(path, str(step)) if step_only else path, step_only, item, of_items)
 
 
 def check_before(
@@ -77,6 +95,20 @@ def check_after(
         costs = prepared.plan.costs
         checks.check_space(where.path, costs.bytes_copied + costs.bytes_computed)
     return prepared.replacing(found)
+
+
+def open_sink(prepared: Prepared, where: Publication, directory: str, record_bytes: int = 0) -> Sink:
+    """The sink that writes a plan's outputs into a directory, which is published at `where` afterwards.
+
+    `record_bytes`: room for the record, where the format reserves some.
+    """
+    options, plan = prepared.destination, prepared.plan
+    existing = where.place if prepared.writes_one_item else None
+    given = sink_options(options, plan.metadata, list(prepared.sources.values()))
+    given = replace(given, record_bytes=record_bytes, existing=existing)
+    if where.step_only:
+        given = replace(given, step=None, item=given.item or DEFAULT_ITEM)
+    return formats.open_sink(options.format, directory, given, outputs_of(plan))
 
 
 # --- what is there ----------------------------------------------------------------------------------------

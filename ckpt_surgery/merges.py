@@ -25,8 +25,7 @@ from ckpt_surgery.merging.slices import models_of, slices_of
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.requests import ConvertOptions, Request, place, requested, takes
-from ckpt_surgery.results import Result
-from ckpt_surgery.run import ConvertArguments, RunOptions, run_options, run_request
+from ckpt_surgery.run import ConvertArguments, Result, RunOptions, run_options, run_request
 
 FORMAT = "safetensors"
 """Format of the result, where neither the caller nor the destination's name says one."""

@@ -49,7 +49,7 @@ from ckpt_surgery.preparing import (
     with_states,
 )
 from ckpt_surgery.requests import InMemory, Request, checkpoint_or_tree, requested
-from ckpt_surgery.results import Overflowed, overflow_notices
+from ckpt_surgery.run import Overflowed, overflow_notices
 
 
 def restore(

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from ckpt_surgery import shard_places
 from ckpt_surgery.companions import Wanted, companions_of
-from ckpt_surgery.completing import Ending, room_for, verify_and_publish
 from ckpt_surgery.core.errors import (
     AGAIN,
     Interrupted,
@@ -24,7 +23,6 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Sink
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.destinations import open_sink, place_of
 from ckpt_surgery.engine.local_parts import LocalParts
 from ckpt_surgery.engine.object_parts import ObjectParts
 from ckpt_surgery.engine.parts import Head, done_name, head_of, missing, part_bytes, part_of
@@ -33,15 +31,15 @@ from ckpt_surgery.engine.signals import unhindered
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.engine.tracking import Part, Written
 from ckpt_surgery.engine.worker import joined, work
-from ckpt_surgery.existing_items import check_after, check_before
+from ckpt_surgery.existing_items import check_after, check_before, open_sink, place_of
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.preparing import check_unchanged, check_values, prepare, sampled
 from ckpt_surgery.prepublication import read_back
 from ckpt_surgery.records import Shards
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.requests import Request, requested
-from ckpt_surgery.results import Result, ended
 from ckpt_surgery.resuming import digest_of, identity_of
+from ckpt_surgery.run import Ending, Result, ended, room_for, verify_and_publish
 from ckpt_surgery.saved_plans import SourcesChanged, document_of, saved_request
 
 HINT = "Nothing was published. Remove the directory of parts, and run all shards again."

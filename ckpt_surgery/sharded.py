@@ -29,7 +29,7 @@ from ckpt_surgery.prepublication import verify_mode
 from ckpt_surgery.report.shards import ShardResult
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.requests import PlanOptions, place, requested, takes
-from ckpt_surgery.results import Result
+from ckpt_surgery.run import Result
 from ckpt_surgery.saved_plans import saved_request
 from ckpt_surgery.shard_jobs import (
     check_head,

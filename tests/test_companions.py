@@ -13,7 +13,8 @@ import transformers
 from safetensors.numpy import save_file
 
 import ckpt_surgery
-from ckpt_surgery import companions, completing
+from ckpt_surgery import companions
+from ckpt_surgery import run as runs
 from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, UsageError
 from ckpt_surgery.core.protocols import Companion
 from ckpt_surgery.formats.registry import open_source
@@ -218,7 +219,7 @@ def test_nothing_is_there_where_copying_fails(
         companions.copy_in(files, directory)
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr(completing, "copy_in", fail)
+    monkeypatch.setattr(runs, "copy_in", fail)
     with pytest.raises(StorageError, match="the disk is full"):
         copied(src, tmp_path / "dst")
     assert not (tmp_path / "dst").exists()

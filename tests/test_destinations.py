@@ -10,8 +10,9 @@ import pytest
 
 from ckpt_surgery.core.errors import StorageError, UsageError
 from ckpt_surgery.core.protocols import DataFile, Linkable, LinkMode
-from ckpt_surgery.destinations import destination, form_of, open_sink, publication, resolved
+from ckpt_surgery.destinations import destination, form_of, resolved
 from ckpt_surgery.engine.staging.stages import Publication
+from ckpt_surgery.existing_items import open_sink, publication
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.models import OutputPolicy
 from ckpt_surgery.planner.options import DestinationOptions

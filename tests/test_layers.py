@@ -62,7 +62,6 @@ OF_API = {
     *("replacing", "requests", "restoring", "resuming", "saved_plans", "structure", "verifying"),
     *(
         "clusters",
-        "completing",
         "inferring",
         "run",
         "shard_jobs",
@@ -85,7 +84,6 @@ OF_API = {
         "model_configs",
         "models",
         "reporting",
-        "results",
         "sampling",
         "shown_plans",
         "wholeness",

@@ -15,7 +15,7 @@ import ckpt_surgery
 from ckpt_surgery.core.errors import SourceError, StorageError, SurgeryError, UsageError, VerificationError
 from ckpt_surgery.prepublication import verify_written
 from ckpt_surgery.report.verification import Verify
-from ckpt_surgery.results import Result
+from ckpt_surgery.run import Result
 from tests.support.directories import names
 
 Harm = Callable[[Path], None]
@@ -61,7 +61,7 @@ def before_verification(monkeypatch: pytest.MonkeyPatch) -> BeforeVerification:
             harm(Path(product))
             return real(prepared, product, *rest)
 
-        monkeypatch.setattr("ckpt_surgery.completing.verify_written", harmed)
+        monkeypatch.setattr("ckpt_surgery.run.verify_written", harmed)
 
     return install
 

@@ -9,7 +9,7 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.planner.plan import Costs, Plan, Step, Transfer
-from ckpt_surgery.results import copy_notices, plan_as_executed, shared
+from ckpt_surgery.run import copy_notices, plan_as_executed, shared
 from tests.support.plans import plan_of
 
 

@@ -34,7 +34,7 @@ from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.report.differences import diff_trees
 from ckpt_surgery.report.leaves import Statistics, Unread
 from ckpt_surgery.report.verification import VerifiedRun, Verify
-from ckpt_surgery.results import Result
+from ckpt_surgery.run import Result
 from tests.support.command_line import run
 
 ONE = "version: 1\nparams: {n: 0, m: a}\nrules: []\n"

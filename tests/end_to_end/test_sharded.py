@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery import completing, prepublication, shard_jobs, sharded
+from ckpt_surgery import prepublication, shard_jobs, sharded
+from ckpt_surgery import run as runs
 from ckpt_surgery.core.errors import (
     DestinationError,
     Interrupted,
@@ -465,7 +466,7 @@ def test_two_commits_at_once(
 ) -> None:
     dst = tmp_path / "out"
     shards(plan(dst), dst, range(2), 2)
-    complete = completing.verify_and_publish
+    complete = runs.verify_and_publish
 
     def again(*arguments: Any, **options: Any) -> Any:
         monkeypatch.setattr(shard_jobs, "verify_and_publish", complete)
