@@ -19,6 +19,7 @@ from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.history import history_of
 from ckpt_surgery.matching import check_matched, matching, selected
 from ckpt_surgery.opening import in_memory, opened, without_values
+from ckpt_surgery.remarks import about_source, chosen_items, kept_as_integers
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.leaves import Statistics, Unread
@@ -28,7 +29,6 @@ from ckpt_surgery.report.tree import Subtree, name_order, parameters, subtrees
 from ckpt_surgery.report.unusual import Unusual, unusual
 from ckpt_surgery.report.values import same_values, statistics, value_differences
 from ckpt_surgery.requests import checkpoint_or_tree
-from ckpt_surgery.source_warnings import about_source, chosen_items, kept_as_integers
 from ckpt_surgery.storage.views import forget
 
 SortBy = Literal["size", "name"]

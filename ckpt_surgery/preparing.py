@@ -3,6 +3,7 @@
 Reads metadata only, and creates nothing.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,13 +17,12 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.core.protocols import ChosenSource, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.destinations import destination, form_of, resolved
-from ckpt_surgery.dropped_items import dropped_items
 from ckpt_surgery.engine.resources import default_memory, default_workers
-from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats.shared.orbax_layout import is_item
 from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
@@ -32,23 +32,29 @@ from ckpt_surgery.model_configs import config_warnings
 from ckpt_surgery.opening import in_memory, opened, opened_sources, target_leaves, without_values
 from ckpt_surgery.planner.decisions import Watch
 from ckpt_surgery.planner.listings import is_listing, listed_leaves, read_listing
-from ckpt_surgery.planner.options import DEFAULT_FORMAT, DestinationOptions, Prepared
-from ckpt_surgery.planner.plan import Input, Plan
+from ckpt_surgery.planner.options import DEFAULT_FORMAT, DEFAULT_ITEM, DestinationOptions, Prepared
+from ckpt_surgery.planner.plan import DroppedItem, Input, Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.resharding import without_shardings
 from ckpt_surgery.planner.shares import check_sources_used, target_share
 from ckpt_surgery.planner.target import TARGET, Target, as_bfloat16, listed_target
 from ckpt_surgery.planner.transfers import Destination
 from ckpt_surgery.provenance import ConfigFiles, configs_of, noted
-from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks
+from ckpt_surgery.remarks import (
+    chosen_items,
+    dequantized,
+    destination_warnings,
+    disguised_bfloat16,
+    filled_chunks,
+    repeated_sources,
+    unread_weights,
+)
 from ckpt_surgery.requests import InMemory, Request
 from ckpt_surgery.saved_plans import as_saved, check_same_files, load_hooks
-from ckpt_surgery.source_warnings import chosen_items, unread_weights
-from ckpt_surgery.storage.listing import real_path
+from ckpt_surgery.storage.draft import OWN
+from ckpt_surgery.storage.listing import directory_names, real_path, walk
 from ckpt_surgery.storage.samples import states
-
-MOST_NAMES = 5
-"""Number of entries of custom metadata that a warning names."""
+from ckpt_surgery.structure import place_of_record
 
 
 def with_recipe(request: Request) -> Request:
@@ -90,7 +96,7 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
         *plan.warnings,
         *notes,
         *(chosen_items(sources.values()) if request.item is None else ()),
-        *_destination_warnings(options, inputs.first),
+        *destination_warnings(options, inputs.first),
     )
     if options.format == DEFAULT_FORMAT:
         keys = [step.leaf.key.text for step in plan.steps]
@@ -159,7 +165,7 @@ def planned(
     warnings = (
         *target_share(plan, loaded, inputs.target),
         *plan.warnings,
-        *repeated_sources(sources, plan.inputs),
+        *repeated_sources(sources, [one for one in plan.inputs if one.name != TARGET]),
         *filled_chunks(plan),
         *dequantized(plan, sources),
         *disguised_bfloat16(plan, sources),
@@ -329,32 +335,50 @@ def check_unchanged(plan: Plan, sources: Mapping[str, Source], hint: str) -> Non
 # --- warnings ---------------------------------------------------------------------------------------------
 
 
-def repeated_sources(sources: Mapping[str, Source], inputs: Sequence[Input]) -> Iterator[str]:
-    """A warning for each checkpoint that is given under two names: most often by mistake."""
-    alike: dict[str, list[str]] = {}
-    for source in inputs:
-        if source.name != TARGET:
-            alike.setdefault(source.fingerprint, []).append(source.name)
-    for names in alike.values():
-        # Copies have equal fingerprints too. Their files tell them apart, but take time to list.
-        files = {name: _files_of(sources[name]) for name in names} if len(names) > 1 else {}
-        same = [name for name, found in files.items() if found == files[names[0]]]
-        if len(same) > 1:
-            listed = ", ".join(f"`{name}`" for name in same)
-            yield f"the sources {listed} are the same checkpoint, {sources[names[0]].path}"
+# --- items that are not carried over ------------------------------------------------------------------------
 
 
-def _files_of(source: Source) -> frozenset[str]:
-    return frozenset(map(real_path, source.files()))
+JSON_FILES = frozenset({"metadata", "metrics"})
+"""Names of the files in which Orbax stores the items of its JSON handlers."""
 
 
-def _destination_warnings(options: DestinationOptions, first: Source) -> Iterator[str]:
-    """Warnings of custom metadata that the format cannot hold, and of a name that promises another format."""
-    format = options.format
-    if first.metadata and not formats.named(format).holds_metadata:
-        names = ", ".join(f"`{name}`" for name in sorted(map(str, first.metadata))[:MOST_NAMES])
-        more = ", …" if len(first.metadata) > MOST_NAMES else ""
-        yield f"the custom metadata ({names}{more}) is left out: {format} checkpoints have no place for it"
-    named = destination_names.promised(options.name)
-    if named not in (None, format):
-        yield f"{options.path} will be {format}, though its name says {named}"
+def dropped_items(sources: Mapping[str, Source], options: DestinationOptions) -> tuple[DroppedItem, ...]:
+    """All items of the steps that are read, but those that are sources themselves. Reads names and sizes."""
+    read = {_item_directory(source) for source in sources.values() if source.item is not None}
+    if options.step is None and options.item is None:
+        why = "DST has no items"
+    else:
+        why = f"only the item {options.item or DEFAULT_ITEM} is written"
+    seen: set[str] = set()
+    found = []
+    for name, source in sources.items():
+        for directory in _other_items(source) if name != TARGET else ():
+            if directory not in read and directory not in seen:
+                seen.add(directory)
+                nbytes = sum(stat.size for stat in walk(directory, directory).values())
+                found.append(
+                    DroppedItem(name, os.path.basename(directory), _kind_of_item(directory), nbytes, why)
+                )
+    return tuple(found)
+
+
+def _item_directory(source: Source) -> str:
+    """Real path, or URL, of the item that a source reads."""
+    return real_path(os.path.dirname(place_of_record(source)))
+
+
+def _other_items(source: Source) -> Iterator[str]:
+    """The directories of all items of the step that a source is an item of."""
+    if source.item is None or not isinstance(source, ChosenSource):
+        return
+    step = os.path.dirname(_item_directory(source))
+    yield from (os.path.join(step, name) for name in source.choices().items if name != OWN.rstrip("/"))
+
+
+def _kind_of_item(directory: str) -> str:
+    """What an item holds: `arrays`, `json` or `other`."""
+    if is_item(directory):
+        return "arrays"
+    names = directory_names(directory)
+    is_json = not names.directories and bool(JSON_FILES.intersection(names.files))
+    return "json" if is_json else "other"

@@ -9,7 +9,7 @@ a later run of the same recipe replaces the entry of the earlier one.
 import json
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.history import RECORD, own_metadata
@@ -19,10 +19,12 @@ from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config, read_object
 from ckpt_surgery.history import RECIPES, recorded
 from ckpt_surgery.language.configs import Config, Configs, Layer
-from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.scope import CONFIG, CONFIGS
 from ckpt_surgery.opening import in_memory, on_disk
+
+if TYPE_CHECKING:
+    from ckpt_surgery.language.loading import LoadedRecipe
 
 NO_RECORD = f"the entry `{RECORD}` of the custom metadata is not the record of a conversion; it is replaced"
 
@@ -111,7 +113,7 @@ def _layers(name: str, files: ConfigFiles) -> Iterator[Layer]:
 # --- writing ----------------------------------------------------------------------------------------------
 
 
-def noted(files: ConfigFiles, loaded: LoadedRecipe | None, format: str) -> tuple[dict[str, Any], list[str]]:
+def noted(files: ConfigFiles, loaded: "LoadedRecipe | None", format: str) -> tuple[dict[str, Any], list[str]]:
     """The custom metadata of the destination, which is the first source's with the record, and warnings.
 
     `loaded` is None where there is no recipe and every leaf is kept; `format` is the destination's.
@@ -131,7 +133,7 @@ def noted(files: ConfigFiles, loaded: LoadedRecipe | None, format: str) -> tuple
     return whole, warnings
 
 
-def _record(name: str, files: ConfigFiles, loaded: LoadedRecipe | None) -> tuple[dict[str, Any], list[str]]:
+def _record(name: str, files: ConfigFiles, loaded: "LoadedRecipe | None") -> tuple[dict[str, Any], list[str]]:
     metadata = files.sources[name].metadata
     before = recorded(metadata)
     warnings = [NO_RECORD] if RECORD in metadata and not before else []

@@ -1,27 +1,37 @@
-"""Warnings of a plan that is correct and may still surprise."""
+"""Warnings about sources, destinations and plans that are correct and may still surprise."""
 
+import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from math import prod
+from typing import TYPE_CHECKING
 
 from ckpt_surgery.core.arrays import grid_counts
 from ckpt_surgery.core.errors import PlanError, Problem, SourceError
 from ckpt_surgery.core.folding import ShownKey, fold
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.protocols import ConvertingSource, Source, StoredType
+from ckpt_surgery.core.protocols import ChosenSource, ConvertingSource, Source, StoredType, UntypedSource
+from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats.shared.steps import holds_no_model
 from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.live.source import FORMAT as TREE
-from ckpt_surgery.planner.disguised import converted, used_as_integers
-from ckpt_surgery.planner.plan import Plan, Transfer
-from ckpt_surgery.source_warnings import disguised, suspects_in
+from ckpt_surgery.live.source import TreeSource
+from ckpt_surgery.storage.listing import is_directory, names_in, real_path
 
+if TYPE_CHECKING:
+    from ckpt_surgery.planner.options import DestinationOptions
+    from ckpt_surgery.planner.plan import Input, Plan
+
+MOST_NAMES = 5
+"""Number of entries of custom metadata that a warning names."""
 MOST_PATTERNS = 3
 """Number of patterns of keys that a warning lists."""
 
 
-def filled_chunks(plan: Plan) -> tuple[str, ...]:
+def filled_chunks(plan: "Plan") -> tuple[str, ...]:
     """A warning that counts the chunks which are read and not stored, so that they have the fill value.
 
     It is one sentence, or none where no chunk is missing. Chunks of formats that leave out chunks of the fill
@@ -44,7 +54,7 @@ def filled_chunks(plan: Plan) -> tuple[str, ...]:
     return (f"{count} {chunks} of {listed}{more} {are} the fill value",)
 
 
-def dequantized(plan: Plan, sources: Mapping[str, Source]) -> tuple[str, ...]:
+def dequantized(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:
     """A warning that counts the leaves which are read as another type than that in which they are stored.
 
     It is one sentence, or none where there are no such leaves. Raises SourceError, with their keys, where the
@@ -75,7 +85,7 @@ def _unread(type: str, keys: Sequence[str]) -> Problem:
     )
 
 
-def _converted(plan: Plan, sources: Mapping[str, Source]) -> Iterator[tuple[Leaf, StoredType]]:
+def _converted(plan: "Plan", sources: Mapping[str, Source]) -> Iterator[tuple[Leaf, StoredType]]:
     """Each leaf that is read and stored as a type of its format's own, once."""
     seen: set[tuple[str, str]] = set()
     converting = {name: one for name, one in sources.items() if isinstance(one, ConvertingSource)}
@@ -88,11 +98,13 @@ def _converted(plan: Plan, sources: Mapping[str, Source]) -> Iterator[tuple[Leaf
                 yield read.leaf, stored
 
 
-def disguised_bfloat16(plan: Plan, sources: Mapping[str, Source]) -> tuple[str, ...]:
+def disguised_bfloat16(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:
     """A warning that counts the leaves of uint16 that are most likely bfloat16, and are read as integers.
 
     Raises PlanError where such integers become floating-point numbers: they would be wrong.
     """
+    from ckpt_surgery.planner.disguised import converted, used_as_integers  # imports planning
+
     suspects = {name: suspects_in(source) for name, source in sources.items()}
     if not any(suspects.values()):
         return ()
@@ -106,13 +118,6 @@ def disguised_bfloat16(plan: Plan, sources: Mapping[str, Source]) -> tuple[str, 
     return disguised(used_as_integers(plan, suspects))
 
 
-def without_checksums(plan: Plan, zarr: int) -> tuple[str, ...]:
-    """What is said after a run that wrote new arrays in version 2 of zarr, which has no checksums."""
-    if zarr != 2 or not any(step.transfer is Transfer.COMPUTE and step.leaf.nbytes for step in plan.steps):
-        return ()
-    return ("zarr 2 has no checksums: readers do not notice flipped bits in new arrays, only `verify` does",)
-
-
 def _name(source: str, key: str, several: bool) -> str:
     return f"{source}:{key}" if several else key
 
@@ -124,3 +129,105 @@ def _lacking(leaf: Leaf) -> int:
         return 0
     counts = grid_counts(manifest.spec.shape, manifest.chunk_shape)
     return prod(counts) - len(manifest.chunks)
+
+
+# --- sources ------------------------------------------------------------------------------------------------
+
+
+WEIGHT_SUFFIXES = frozenset({".safetensors", ".bin", ".pt", ".pth", ".msgpack", ".npz", ".gguf", ".h5"})
+"""Suffixes of files of weights that lie side by side in the directory of a model."""
+
+
+def _unread_files(source: Source) -> list[str]:
+    """Names of the files of weights that lie beside those of the source, in the directory that was given.
+
+    Files of other formats do not count: models come in several.
+    """
+    if isinstance(source, TreeSource) or not is_directory(source.path):
+        return []
+    root = real_path(source.path)
+    read = {os.path.basename(file) for file in source.files() if os.path.dirname(file) in (root, source.path)}
+    suffixes = {os.path.splitext(name)[1] for name in read} & WEIGHT_SUFFIXES
+    if not suffixes:
+        return []
+    return [name for name in names_in(root) if os.path.splitext(name)[1] in suffixes and name not in read]
+
+
+def unread_weights(sources: Iterable[Source]) -> tuple[str, ...]:
+    """A warning for each source whose directory holds weights that do not belong to it."""
+    unread = ((source.path, _unread_files(source)) for source in sources)
+    return tuple(f"not read, as they are not part of {path}: {few(names)}" for path, names in unread if names)
+
+
+def about_source(source: Source) -> tuple[str, ...]:
+    """The warnings about a source that hold whatever is done with it."""
+    return (*unread_weights([source]), *disguised(len(suspects_in(source))))
+
+
+def chosen_items(sources: Iterable[Source]) -> tuple[str, ...]:
+    """A note for each source of which an item was taken because it holds the model, and others do not."""
+    others = {
+        source: [name for name in source.choices().items if holds_no_model(name)]
+        for source in sources
+        if isinstance(source, ChosenSource) and source.item is not None and not holds_no_model(source.item)
+    }
+    return tuple(
+        f"{shown(source.path)}: the item `{shown(source.item or '')}` is read, as it holds the model, not "
+        f"{few(names)}"
+        for source, names in others.items()
+        if names
+    )
+
+
+def kept_as_integers(sources: Iterable[Source]) -> tuple[str, ...]:
+    """A warning for each source with arrays of uint16 that are most likely bfloat16, for a comparison."""
+    counts = {source.path: len(suspects_in(source)) for source in sources}
+    return tuple(
+        f"{shown(path)}: {count:,} {'leaf' if count == 1 else 'leaves'} of uint16 compared as integers: T5X "
+        "kept bfloat16 so; write it anew with `input: {uint16: bfloat16}` to compare what it means"
+        for path, count in counts.items()
+        if count
+    )
+
+
+def disguised(count: int) -> tuple[str, ...]:
+    """A warning that `count` leaves of uint16 are most likely bfloat16; none for 0."""
+    if not count:
+        return ()
+    leaves, them = ("1 leaf is", "it") if count == 1 else (f"{count:,} leaves are", "them")
+    return (f"{leaves} uint16: T5X kept bfloat16 so; `input: {{uint16: bfloat16}}` reads {them} back",)
+
+
+def suspects_in(source: Source) -> Set[str]:
+    """Texts of the keys of a source's arrays of uint16 that are most likely bfloat16."""
+    return source.disguised_bfloat16() if isinstance(source, UntypedSource) else frozenset()
+
+
+def repeated_sources(sources: Mapping[str, Source], inputs: "Sequence[Input]") -> Iterator[str]:
+    """A warning for each checkpoint that is given under two names: most often by mistake."""
+    alike: dict[str, list[str]] = {}
+    for source in inputs:
+        alike.setdefault(source.fingerprint, []).append(source.name)
+    for names in alike.values():
+        # Copies have equal fingerprints too. Their files tell them apart, but take time to list.
+        files = {name: _files_of(sources[name]) for name in names} if len(names) > 1 else {}
+        same = [name for name, found in files.items() if found == files[names[0]]]
+        if len(same) > 1:
+            listed = ", ".join(f"`{name}`" for name in same)
+            yield f"the sources {listed} are the same checkpoint, {sources[names[0]].path}"
+
+
+def _files_of(source: Source) -> frozenset[str]:
+    return frozenset(map(real_path, source.files()))
+
+
+def destination_warnings(options: "DestinationOptions", first: Source) -> Iterator[str]:
+    """Warnings of custom metadata that the format cannot hold, and of a name that promises another format."""
+    format = options.format
+    if first.metadata and not formats.named(format).holds_metadata:
+        names = ", ".join(f"`{name}`" for name in sorted(map(str, first.metadata))[:MOST_NAMES])
+        more = ", …" if len(first.metadata) > MOST_NAMES else ""
+        yield f"the custom metadata ({names}{more}) is left out: {format} checkpoints have no place for it"
+    named = destination_names.promised(options.name)
+    if named not in (None, format):
+        yield f"{options.path} will be {format}, though its name says {named}"

@@ -25,7 +25,6 @@ from ckpt_surgery.planner.plan import Plan, Step, Transfer
 from ckpt_surgery.preparing import check_unchanged, check_values, prepare, sampled, with_recipe
 from ckpt_surgery.prepublication import verify_mode, verify_written
 from ckpt_surgery.records import Shards, record_text, room_for_record
-from ckpt_surgery.remarks import without_checksums
 from ckpt_surgery.report.verification import NOT_VERIFIED, VerifiedRun, Verify
 from ckpt_surgery.requests import ConvertOptions, PlanOptions, Request, is_plan_file
 from ckpt_surgery.saved_plans import saved_request
@@ -179,6 +178,13 @@ def plan_as_executed(plan: Plan, files: Sequence[AdoptedFile]) -> Plan:
         bytes_read=plan.costs.bytes_read + sum(copied.values()),
     )
     return replace(plan, steps=steps, costs=costs)
+
+
+def without_checksums(plan: Plan, zarr: int) -> tuple[str, ...]:
+    """What is said after a run that wrote new arrays in version 2 of zarr, which has no checksums."""
+    if zarr != 2 or not any(step.transfer is Transfer.COMPUTE and step.leaf.nbytes for step in plan.steps):
+        return ()
+    return ("zarr 2 has no checksums: readers do not notice flipped bits in new arrays, only `verify` does",)
 
 
 # --- the run ------------------------------------------------------------------------------------------------

@@ -57,7 +57,6 @@ OF_API = {
         "readback",
         "records",
         "remarks",
-        "source_warnings",
     ),
     *("replacing", "requests", "restoring", "resuming", "saved_plans", "structure", "verifying"),
     *(
@@ -75,7 +74,6 @@ OF_API = {
         "layer_stacks",
         "cleaning",
         "companions",
-        "dropped_items",
         "environment",
         "existing_items",
         "history",
