@@ -312,7 +312,7 @@ def _default_of(field: "dataclasses.Field[Any]") -> str:
 
 
 OPTION = re.compile(r"^    (\w+): (.*)$", re.MULTILINE)
-"""A line of the options that `ckpt_surgery.requests.takes` adds to a docstring."""
+"""A line of the options that `ckpt_surgery.inputs.request.takes` adds to a docstring."""
 
 
 def _paragraphs(value: Any) -> Iterator[str]:

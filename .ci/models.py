@@ -1,8 +1,8 @@
-"""Prints docs/models.md: the models that packaged recipes convert, from `ckpt_surgery.models`."""
+"""Prints docs/models.md: the models that packaged recipes convert, from `ckpt_surgery.inputs.models`."""
 
 from collections.abc import Sequence
 
-from ckpt_surgery.models import MODELS, Layout, Model, Run
+from ckpt_surgery.inputs.models import MODELS, Layout, Model, Run
 
 HEAD = """\
 # Models

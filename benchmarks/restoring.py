@@ -180,7 +180,7 @@ def report(who: str, source: str, *options: str) -> dict[str, Any]:
     import jax
     import orbax.checkpoint
 
-    import ckpt_surgery.restoring  # noqa: F401  imported here, so that it costs no time below
+    import ckpt_surgery.api.restoring  # noqa: F401  imported here, so that it costs no time below
 
     assert orbax.checkpoint
     target = state(source)

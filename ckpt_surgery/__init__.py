@@ -43,54 +43,54 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from ckpt_surgery.api import apply, convert, plan
-    from ckpt_surgery.backwards import Inverse, invert
-    from ckpt_surgery.checking import read_recipe
+    from ckpt_surgery.api.applying import apply, convert, plan
+    from ckpt_surgery.api.explaining import explain
+    from ckpt_surgery.api.inferring import Inferred, infer
+    from ckpt_surgery.api.inspecting import diff, inspect
+    from ckpt_surgery.api.inverting import Inverse, invert
+    from ckpt_surgery.api.linting import lint
+    from ckpt_surgery.api.merging import merge, merge_recipe, plan_merge
+    from ckpt_surgery.api.migrating import from_orbax_transforms
+    from ckpt_surgery.api.restoring import restore
+    from ckpt_surgery.api.sharding import apply_shard, commit
+    from ckpt_surgery.api.verifying import verify
     from ckpt_surgery.core.errors import SurgeryError
-    from ckpt_surgery.explaining import explain
-    from ckpt_surgery.inferring import Inferred, infer
-    from ckpt_surgery.inspecting import diff, inspect
+    from ckpt_surgery.inputs.recipes import read_recipe
     from ckpt_surgery.language.recipe_schema import schema
-    from ckpt_surgery.linting import lint
-    from ckpt_surgery.merges import merge, merge_recipe, plan_merge
-    from ckpt_surgery.migrating import from_orbax_transforms
     from ckpt_surgery.migration.recipes import MigratedRecipe
     from ckpt_surgery.migration.t5x_maps import from_t5x_assignment_map
     from ckpt_surgery.planner.plan import Plan
     from ckpt_surgery.report.explanation import Explanation
-    from ckpt_surgery.restoring import restore
-    from ckpt_surgery.run import Result
-    from ckpt_surgery.sharded import apply_shard, commit
-    from ckpt_surgery.verifying import verify
+    from ckpt_surgery.runs.run import Result
 
 _MODULES = {
     "Explanation": "report.explanation",
-    "Inferred": "inferring",
-    "Inverse": "backwards",
+    "Inferred": "api.inferring",
+    "Inverse": "api.inverting",
     "MigratedRecipe": "migration.recipes",
     "Plan": "planner.plan",
-    "Result": "run",
+    "Result": "runs.run",
     "SurgeryError": "core.errors",
-    "apply": "api",
-    "apply_shard": "sharded",
-    "commit": "sharded",
-    "convert": "api",
-    "diff": "inspecting",
-    "explain": "explaining",
-    "from_orbax_transforms": "migrating",
+    "apply": "api.applying",
+    "apply_shard": "api.sharding",
+    "commit": "api.sharding",
+    "convert": "api.applying",
+    "diff": "api.inspecting",
+    "explain": "api.explaining",
+    "from_orbax_transforms": "api.migrating",
     "from_t5x_assignment_map": "migration.t5x_maps",
-    "infer": "inferring",
-    "inspect": "inspecting",
-    "invert": "backwards",
-    "lint": "linting",
-    "merge": "merges",
-    "merge_recipe": "merges",
-    "plan": "api",
-    "plan_merge": "merges",
-    "read_recipe": "checking",
-    "restore": "restoring",
+    "infer": "api.inferring",
+    "inspect": "api.inspecting",
+    "invert": "api.inverting",
+    "lint": "api.linting",
+    "merge": "api.merging",
+    "merge_recipe": "api.merging",
+    "plan": "api.applying",
+    "plan_merge": "api.merging",
+    "read_recipe": "inputs.recipes",
+    "restore": "api.restoring",
     "schema": "language.recipe_schema",
-    "verify": "verifying",
+    "verify": "api.verifying",
 }
 """The module that defines each public name."""
 

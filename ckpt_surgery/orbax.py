@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ckpt_surgery.api.restoring import restore
 from ckpt_surgery.core.arguments import CheckpointLike, RecipeLike
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.migration.recipes import MigratedRecipe
-from ckpt_surgery.restoring import restore
 
 with report_missing("orbax", "`ckpt_surgery.orbax` needs orbax-checkpoint"):
     import orbax.checkpoint as ocp

@@ -20,12 +20,12 @@ import pytest
 from click.testing import CliRunner
 
 import ckpt_surgery
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.cli import commands
 from ckpt_surgery.cli.program import cli
-from ckpt_surgery.engine import resources
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.functions import registry as functions
+from ckpt_surgery.system import resources
 from tests.formats.tensorflow.bundles import tensorflow
 from tests.support import checkpoints
 from tests.support.command_line import run
@@ -233,7 +233,7 @@ def check(block: Block, directory: Path) -> None:
     if leaves.config:
         (sources[0] / "config.json").write_text(json.dumps(leaves.config))
     target = None if leaves.target is None else save(directory / "target", leaves.target)
-    api.apply(directory / "recipe.yaml", *sources, dst=directory / "result", target=target)
+    applying.apply(directory / "recipe.yaml", *sources, dst=directory / "result", target=target)
     found = {leaf.key.text: str(leaf.spec) for leaf in ckpt_surgery.inspect(directory / "result").leaves}
     assert found == leaves.result
 
@@ -261,7 +261,7 @@ def test_the_plan_of_the_page(tmp_path: Path) -> None:
     found = [block for block in ALL if block.page.name == "plans.md"]
     recipe, shown = ([b for b in found if b.language == language] for language in ("yaml", "json"))
     check(recipe[0], tmp_path)
-    api.plan(tmp_path / "recipe.yaml", tmp_path / "source", out=tmp_path / "plan.json")
+    applying.plan(tmp_path / "recipe.yaml", tmp_path / "source", out=tmp_path / "plan.json")
     document = json.loads((tmp_path / "plan.json").read_text())
     assert json.loads(shown[0].text) == document["leaves"]
     members = re.findall(r"^\| (`.*?`) \|", (ROOT / "docs/plans.md").read_text(), re.MULTILINE)
@@ -303,11 +303,11 @@ def test_the_function_of_the_page(tmp_path: Path) -> None:
     (block,) = [b for b in ALL if b.page.name == "extending.md" and b.language == "yaml"]
     check(block, tmp_path)
     ocp.PyTreeCheckpointer().save(tmp_path / "numbers", {"kernel": np.arange(12).reshape(4, 3)})
-    api.apply(tmp_path / "recipe.yaml", tmp_path / "numbers", dst=tmp_path / "rolled")
+    applying.apply(tmp_path / "recipe.yaml", tmp_path / "numbers", dst=tmp_path / "rolled")
     rolled = ocp.PyTreeCheckpointer().restore(tmp_path / "rolled")["kernel"]
     np.testing.assert_array_equal(rolled, np.roll(np.arange(12).reshape(4, 3), 1, axis=0))
-    api.plan(tmp_path / "recipe.yaml", tmp_path / "numbers", out=tmp_path / "plan.json")
-    api.apply(tmp_path / "plan.json", dst=tmp_path / "again")
+    applying.plan(tmp_path / "recipe.yaml", tmp_path / "numbers", out=tmp_path / "plan.json")
+    applying.apply(tmp_path / "plan.json", dst=tmp_path / "again")
     np.testing.assert_array_equal(ocp.PyTreeCheckpointer().restore(tmp_path / "again")["kernel"], rolled)
 
 
@@ -319,10 +319,10 @@ def test_the_format_of_the_page(tmp_path: Path) -> None:
         np.save(file, kernel)
     assert ckpt_surgery.inspect(tmp_path / "arrays").format == "tensors"
     (tmp_path / "recipe.yaml").write_text("{version: 1, rules: [{match: '(.*)/kernel', to: '\\1/w'}]}")
-    api.apply(tmp_path / "recipe.yaml", tmp_path / "arrays", dst=tmp_path / "result")
+    applying.apply(tmp_path / "recipe.yaml", tmp_path / "arrays", dst=tmp_path / "result")
     restored = ocp.PyTreeCheckpointer().restore(tmp_path / "result")
     np.testing.assert_array_equal(restored["dense"]["w"], kernel)
-    api.convert(tmp_path / "result", tmp_path / "again", format="tensors")
+    applying.convert(tmp_path / "result", tmp_path / "again", format="tensors")
     np.testing.assert_array_equal(np.load(tmp_path / "again" / "dense" / "w.tensor"), kernel)
 
 

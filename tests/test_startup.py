@@ -70,9 +70,9 @@ def test_lint_imports_nothing_heavy(tmp_path: Path) -> None:
         "ckpt_surgery",
         "ckpt_surgery.language.loading",
         "ckpt_surgery.engine.staging.local",
-        "ckpt_surgery.api",
-        "ckpt_surgery.restoring",
-        "ckpt_surgery.migrating",
+        "ckpt_surgery.api.applying",
+        "ckpt_surgery.api.restoring",
+        "ckpt_surgery.api.migrating",
         "ckpt_surgery.migration.t5x_maps",
     ],
 )
@@ -148,8 +148,10 @@ def test_catching_its_errors_needs_no_library() -> None:
 @pytest.mark.parametrize("name", ["inspect", "diff"])
 def test_looking_at_checkpoints_needs_no_recipes(name: str) -> None:
     loaded = modules_after(f"from ckpt_surgery import {name}")
-    assert "ckpt_surgery.inspecting" in loaded
-    assert loaded.isdisjoint({"pydantic", "yaml", "ckpt_surgery.language.loading", "ckpt_surgery.api"})
+    assert "ckpt_surgery.api.inspecting" in loaded
+    assert loaded.isdisjoint(
+        {"pydantic", "yaml", "ckpt_surgery.language.loading", "ckpt_surgery.api.applying"}
+    )
 
 
 SHARED = {"registry", "shared", "shared.steps", "shared.single_file"}

@@ -34,7 +34,7 @@ def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -
 def _packaged(incomplete: str, left_out: str = "") -> "list[CompletionItem]":
     from click.shell_completion import CompletionItem
 
-    from ckpt_surgery.offers import recipes
+    from ckpt_surgery.inputs.choices import recipes
 
     return [
         CompletionItem(name.removeprefix(left_out), help=purpose)
@@ -47,7 +47,7 @@ def complete_layout(ctx: click.Context, param: click.Parameter, incomplete: str)
     """Layouts that models can be converted to."""
     from click.shell_completion import CompletionItem
 
-    from ckpt_surgery.models import layouts
+    from ckpt_surgery.inputs.models import layouts
 
     return [CompletionItem(name) for name in layouts() if name.startswith(incomplete)]
 
@@ -61,7 +61,7 @@ def complete_read_format(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> "list[CompletionItem]":
     """Names of the formats that can be read."""
-    from ckpt_surgery.offers import readable_formats
+    from ckpt_surgery.inputs.choices import readable_formats
 
     return _beginning(readable_formats(), incomplete)
 
@@ -70,7 +70,7 @@ def complete_written_format(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> "list[CompletionItem]":
     """Names of the formats that can be written."""
-    from ckpt_surgery.offers import writable_formats
+    from ckpt_surgery.inputs.choices import writable_formats
 
     return _beginning(writable_formats(), incomplete)
 

@@ -197,7 +197,7 @@ def as_options(hint: str) -> str:
 
 
 def _option(argument: str, value: str) -> str:
-    from ckpt_surgery.requests import ARGUMENTS  # imports NumPy; few hints name an argument
+    from ckpt_surgery.inputs.request import ARGUMENTS  # imports NumPy; few hints name an argument
 
     if argument not in ARGUMENTS:
         return f"{argument}={value}"
@@ -256,6 +256,6 @@ def write_document(document: Mapping[str, Any], target: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
         return
-    from ckpt_surgery import document_paths
+    from ckpt_surgery.inputs import output_files
 
-    document_paths.write_document(target, text.encode("ascii"))
+    output_files.write_document(target, text.encode("ascii"))

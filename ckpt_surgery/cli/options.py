@@ -31,7 +31,7 @@ def _writable_format(ctx: click.Context, param: click.Parameter, value: str | No
     """Names of formats are asked for only when there is a value, because `--help` must be quick."""
     if value is None:
         return None
-    from ckpt_surgery.offers import writable_formats
+    from ckpt_surgery.inputs.choices import writable_formats
 
     if value in set(ReportFormat):
         message = f"`{value}` is the format of a report: --report-format {value}, of `plan` and `lint`"
@@ -42,7 +42,7 @@ def _writable_format(ctx: click.Context, param: click.Parameter, value: str | No
 def _known_format(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     if value is None:
         return None
-    from ckpt_surgery.offers import readable_formats
+    from ckpt_surgery.inputs.choices import readable_formats
 
     return _one_of(readable_formats(), ctx, param, value)
 

@@ -11,7 +11,7 @@ from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.text import shown
 
 if TYPE_CHECKING:
-    from ckpt_surgery.inferring import Inferred
+    from ckpt_surgery.api.inferring import Inferred
 
 VALUES = {
     "shared": "the target's values are in the source",

@@ -17,7 +17,7 @@ from ckpt_surgery.report.scalars import shared_texts
 from ckpt_surgery.report.tree import Line, Total, by_size, dtype_totals, listing, total_of, tree
 
 if TYPE_CHECKING:
-    from ckpt_surgery.inspecting import Inspection
+    from ckpt_surgery.api.inspecting import Inspection
 
 MOST_METADATA = 200
 """Number of characters of metadata that are shown without `-v`."""

@@ -48,7 +48,7 @@ class Report:
 
         Returns the exit code.
         """
-        from ckpt_surgery.api import interruptible
+        from ckpt_surgery.api.applying import interruptible
         from ckpt_surgery.cli.progress import reporting
 
         reuse_memory()
@@ -64,7 +64,7 @@ class Report:
 
         Returns the exit code.
         """
-        from ckpt_surgery.api import interruptible
+        from ckpt_surgery.api.applying import interruptible
         from ckpt_surgery.report.shards import committed_document
 
         reuse_memory()
@@ -138,10 +138,11 @@ class Report:
         if self.json_to is not None:
             write_document(plan_document(plan, **ran), self.json_to)
         if self.report_to is not None:
-            from ckpt_surgery import document_paths, reporting
+            from ckpt_surgery.api import report_page
+            from ckpt_surgery.inputs import output_files
 
-            page = reporting.report_page(plan, self.recipe, **ran)
-            document_paths.write_document(self.report_to, page.encode("utf-8", "replace"))
+            page = report_page.report_page(plan, self.recipe, **ran)
+            output_files.write_document(self.report_to, page.encode("utf-8", "replace"))
 
     def _code(self, plan: "Plan") -> int:
         """The exit code of a success: with `--detailed-exitcode` 2 says that there are changes."""

@@ -13,7 +13,7 @@ from ckpt_surgery.core.text import bytes_text, shown
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ckpt_surgery.shown_plans import ShownPlan
+    from ckpt_surgery.api.saved_plans import ShownPlan
 
 SHOWS = frozenset({"recipe", "full", "json_to", "report_to", "detailed_exitcode"})
 """Arguments that say how a saved plan is shown; the plan has decided about all others."""
@@ -29,15 +29,15 @@ def show_saved_plan(
     detailed_exitcode: bool,
 ) -> int | None:
     """Show the saved plan in a file; None where the file is something else. Returns the exit code."""
-    from ckpt_surgery import document_paths
-    from ckpt_surgery.shown_plans import refuse_arguments, show_plan
+    from ckpt_surgery.api.saved_plans import refuse_arguments, show_plan
+    from ckpt_surgery.inputs import output_files
 
     found = show_plan(path)
     if found is None:
         return None
     refuse_arguments(path, [*map(shown, paths), *_decided(ctx)])
-    inputs = [document_paths.CheckpointPath(i.path, i.format, i.step, i.item) for i in found.plan.inputs]
-    document_paths.check_documents([json_to, report_to], document_paths.Named(inputs, [path]))
+    inputs = [output_files.CheckpointPath(i.path, i.format, i.step, i.item) for i in found.plan.inputs]
+    output_files.check_documents([json_to, report_to], output_files.Named(inputs, [path]))
     terminal = open_terminal(ctx.find_root().obj, json_to)
     report = Report(terminal, full, json_to, detailed_exitcode, report_to)
     code = report.planned(found.plan, misfits=dict(found.misfits))

@@ -9,7 +9,7 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 
 if TYPE_CHECKING:
-    from ckpt_surgery.requests import ConvertOptions, PlanOptions
+    from ckpt_surgery.inputs.request import ConvertOptions, PlanOptions
 
 
 def check_json_name(document: str | None) -> None:
@@ -26,12 +26,12 @@ def check_json_name(document: str | None) -> None:
 
 def check_kept(overwrite: bool, *, recipe: str | None = None, page: str | None = None) -> None:
     """Refuse to replace a file with a recipe, or one that is no page of a report with such a page."""
-    from ckpt_surgery import document_paths
+    from ckpt_surgery.inputs import output_files
 
     if recipe is not None:
-        document_paths.check_kept(recipe, overwrite)
+        output_files.check_kept(recipe, overwrite)
     if page is not None:
-        document_paths.check_kept(page, overwrite, document_paths.is_page)
+        output_files.check_kept(page, overwrite, output_files.is_page)
 
 
 def check_documents(
@@ -47,11 +47,11 @@ def check_documents(
     """
     files = [document for document in documents if document not in (None, STDOUT)]
     if files:
-        from ckpt_surgery import document_paths
-        from ckpt_surgery.requests import requested
+        from ckpt_surgery.inputs import output_files
+        from ckpt_surgery.inputs.request import requested
 
-        named = document_paths.named_in(requested(recipe, sources, dst, options))
-        document_paths.check_documents(files, named)
+        named = output_files.named_in(requested(recipe, sources, dst, options))
+        output_files.check_documents(files, named)
     check_json_name(documents[0])
 
 
@@ -61,8 +61,8 @@ def check_document_beside(document: str | None, *checkpoints: str, **chosen: Any
     `chosen`: the format, step and item that all of them are read with.
     """
     if document not in (None, STDOUT):
-        from ckpt_surgery import document_paths
+        from ckpt_surgery.inputs import output_files
 
-        read = [document_paths.CheckpointPath(path, **chosen) for path in checkpoints]
-        document_paths.check_documents([document], document_paths.Named(read))
+        read = [output_files.CheckpointPath(path, **chosen) for path in checkpoints]
+        output_files.check_documents([document], output_files.Named(read))
     check_json_name(document)

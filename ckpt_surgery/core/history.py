@@ -7,6 +7,9 @@ from typing import Any
 
 RECORD = "ckpt_surgery"
 """Name of the entry in custom metadata; recipes read it as `ckpt_surgery/recipes/NAME/params/PARAM`."""
+RECIPES = "recipes"
+CONFIG = "config"
+"""Its members: the recipes that the checkpoint went through, and the config of its model."""
 NO_RECIPE = "(none)"
 """Name in plans of the empty recipe, that of a conversion: it has no file."""
 IN_MEMORY = "(recipe)"

@@ -3,9 +3,9 @@
 import heapq
 from collections.abc import Iterator
 
-from ckpt_surgery.engine.executors.threads import batches
 from ckpt_surgery.engine.tasks import Task, make_tasks
 from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.system.threads import batches
 
 UNITS_PER_SHARD = 16
 """Consecutive tasks of an output stay together in units, of which a shard gets about so many."""

@@ -12,14 +12,14 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Output, Sink, Source, TaskResult, Writer
-from ckpt_surgery.engine.executors import threads
-from ckpt_surgery.engine.executors.threads import batches
 from ckpt_surgery.engine.journal import Journal, read_journal
 from ckpt_surgery.engine.staging.lines import Lines
 from ckpt_surgery.engine.tasks import Task, make_tasks
 from ckpt_surgery.engine.tracking import Part, Tracker, Written, gathered
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.planner.plan import Plan, at_step
+from ckpt_surgery.system import threads
+from ckpt_surgery.system.threads import batches
 
 NOTHING = TaskResult()
 """What is known of a task that nobody has noted."""

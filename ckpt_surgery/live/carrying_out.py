@@ -14,7 +14,6 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, Progress
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.engine.resources import release_memory
 from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.live.computing import Computing, Job
 from ckpt_surgery.live.moving import Move, direct_move, take_over
@@ -24,6 +23,7 @@ from ckpt_surgery.live.staging_memory import let_memory_be_reused
 from ckpt_surgery.live.tree import LiveTree
 from ckpt_surgery.planner.cutting import Cut, finer
 from ckpt_surgery.planner.plan import Plan, Step, at_step
+from ckpt_surgery.system.resources import release_memory
 
 BLOCK = 16 << 20
 """Most bytes of a block while it is computed, where smaller blocks do not read more in all: it stays near the

@@ -16,12 +16,12 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.engine.executors.threads import batches, run_all
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.live.filling import Filling
 from ckpt_surgery.live.results import Result
 from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.plan import Step, at_step
+from ckpt_surgery.system.threads import batches, run_all
 
 SIDE_BY_SIDE = 64 << 20
 """Most bytes of a leaf that one thread makes, beside others. Larger ones are made one after the other, in

@@ -41,7 +41,7 @@ class _Transform:
 def from_orbax_transforms(
     transforms: Any, *, default_to_original: bool = True, original: Any = None
 ) -> MigratedRecipe:
-    """The recipe, as `ckpt_surgery.migrating.from_orbax_transforms` describes it.
+    """The recipe, as `ckpt_surgery.api.migrating.from_orbax_transforms` describes it.
 
     `original` is what is known of the tree that the transforms are applied to, or the tree itself. Raises
     UsageError.

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery import api, inspecting, linting, preparing
+from ckpt_surgery.api import applying, inspecting, linting
+from ckpt_surgery.api.linting import CheckedRecipe
 from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.errors import (
@@ -27,14 +28,14 @@ from ckpt_surgery.core.errors import (
 )
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
+from ckpt_surgery.inputs import preparing
 from ckpt_surgery.language import loading as recipes
 from ckpt_surgery.language import recipe_schema
-from ckpt_surgery.linting import CheckedRecipe
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.report.differences import diff_trees
 from ckpt_surgery.report.leaves import Statistics, Unread
 from ckpt_surgery.report.verification import VerifiedRun, Verify
-from ckpt_surgery.run import Result
+from ckpt_surgery.runs.run import Result
 from tests.support.command_line import run
 
 ONE = "version: 1\nparams: {n: 0, m: a}\nrules: []\n"
@@ -63,7 +64,7 @@ class Calls(list):
 def library(monkeypatch):
     def replace(name: str, answer) -> Calls:
         calls = Calls(answer)
-        monkeypatch.setattr(PLACES.get(name, api), name, calls)
+        monkeypatch.setattr(PLACES.get(name, applying), name, calls)
         return calls
 
     return replace

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery import offers
+from ckpt_surgery.inputs import choices
 from tests.support.command_line import run
 
 PROGRAM = [sys.executable, "-W", "error", "-m", "ckpt_surgery"]
@@ -108,7 +108,7 @@ def test_every_command_is_offered() -> None:
 
 
 def test_every_packaged_recipe_is_offered() -> None:
-    assert completed("ckpt-surgery apply @") == [f"plain,{name}" for name, _ in offers.recipes()]
+    assert completed("ckpt-surgery apply @") == [f"plain,{name}" for name, _ in choices.recipes()]
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "shell.md").read_text()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery import api, inspecting
+from ckpt_surgery.api import applying, inspecting
 from ckpt_surgery.cli.console import (
     Settings,
     as_options,
@@ -23,7 +23,7 @@ from ckpt_surgery.cli.console import (
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.cli.render import warning_lines
 from ckpt_surgery.core.errors import Problem
-from ckpt_surgery.requests import ARGUMENTS
+from ckpt_surgery.inputs.request import ARGUMENTS
 
 PACKAGE = Path(ckpt_surgery.__file__).parent
 
@@ -59,7 +59,7 @@ def options_of(*commands: str) -> set[str]:
 
 
 def test_hints_name_what_there_is_in_both_worlds() -> None:
-    functions = (api.plan, api.apply, api.convert, inspecting.diff)
+    functions = (applying.plan, applying.apply, applying.convert, inspecting.diff)
     commands = ("plan", "apply", "convert", "diff")
     assert set(ARGUMENTS) <= {name for one in functions for name in inspect.signature(one).parameters}
     assert {f"--{name.replace('_', '-')}" for name in ARGUMENTS} <= options_of(*commands)

@@ -9,7 +9,7 @@ import pytest
 from click import NoSuchOption
 from safetensors.numpy import save_file
 
-from ckpt_surgery import inspecting
+from ckpt_surgery.api import inspecting
 from ckpt_surgery.cli.problem_reports import ReportFormat, requested
 from ckpt_surgery.cli.told_problems import Told, told
 from ckpt_surgery.core.errors import Place, Problem

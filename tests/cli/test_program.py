@@ -436,7 +436,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path, monkeypatch: pytes
 
     command = ["apply", "-e", "a b = x * 2", "in.npz", "out"]
     with monkeypatch.context() as patched:
-        patched.setattr("ckpt_surgery.run.verify_and_publish", stopped)
+        patched.setattr("ckpt_surgery.runs.run.verify_and_publish", stopped)
         done = run(*command)
     assert done.exit_code == 128 + signal.SIGTERM
     (hint,) = (line.strip() for line in done.stderr.splitlines() if "Go on from there" in line)

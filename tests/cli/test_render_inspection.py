@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from ckpt_surgery.api.inspecting import Inspection
 from ckpt_surgery.cli.render_inspection import count_text, inspection_lines
 from ckpt_surgery.core.protocols import Choices
-from ckpt_surgery.inspecting import Inspection
 from tests.support.leaves import array_leaf
 
 

@@ -11,7 +11,7 @@ from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import ChosenDestination, Costs, Fate, Transfer
 from ckpt_surgery.report.plan import ParamsRow, Row, totals
-from ckpt_surgery.run import Result
+from ckpt_surgery.runs.run import Result
 
 
 def shown(lines) -> str:

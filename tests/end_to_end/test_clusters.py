@@ -18,12 +18,14 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery import clusters, shard_jobs, shard_places, sharded
+from ckpt_surgery.api import sharding
 from ckpt_surgery.core.errors import DataError, DestinationError, SourceError, UsageError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.engine.parts import head_bytes, head_of, missing
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.report.verification import Verify
+from ckpt_surgery.runs import shard_places, shards
+from ckpt_surgery.runs.engines import dask as clusters
 from tests.support.checkpoints import restored, save_pytree
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
@@ -183,7 +185,7 @@ def begun(recipe: Path, src: Path, dst: Path, memory: str, count: int, done: Ite
     file = dst.with_name("plan.json")
     ckpt_surgery.plan(recipe, src, dst=dst, out=file, memory=memory, workers=1)
     for number in done:
-        sharded.apply_shard(file, shard=f"{number}/{count}")
+        sharding.apply_shard(file, shard=f"{number}/{count}")
     file.unlink()
 
 
@@ -196,9 +198,9 @@ def test_a_run_goes_on_with_the_shards_the_memory_and_the_number_of_an_ended_one
     kept: dict[Path, int] = {}
     told: list[Progress] = []
 
-    def publishing(job: shard_jobs.Job, *rest: Any) -> Any:
+    def publishing(job: shards.Job, *rest: Any) -> Any:
         kept.update({path: path.stat().st_mtime_ns for path in done})
-        return shard_jobs.publish_shards(job, *rest)
+        return shards.publish_shards(job, *rest)
 
     monkeypatch.setattr(clusters, "publish_shards", publishing)
     with cluster(1) as made:
@@ -227,10 +229,10 @@ def test_another_run_commits_meanwhile(tmp_path: Path, recipe: Path, monkeypatch
     begun(recipe, tmp_path / "in", dst, "20MiB", 2, [0])
     work_off = clusters._write_shards
 
-    def late(client: Any, job: shard_jobs.Job, *rest: Any) -> None:
+    def late(client: Any, job: shards.Job, *rest: Any) -> None:
         for index in missing(job.parts, job.head):
-            shard_jobs.write_shard(job, index, Verify.FAST)
-        assert sharded.commit(dst) is not None
+            shards.write_shard(job, index, Verify.FAST)
+        assert sharding.commit(dst) is not None
         work_off(client, job, *rest)
 
     monkeypatch.setattr(clusters, "_write_shards", late)

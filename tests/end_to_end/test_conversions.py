@@ -17,7 +17,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import PlanError, SourceError, SurgeryError, UsageError, VerificationError
 from ckpt_surgery.core.history import own_metadata as own
 from ckpt_surgery.engine import worker as execute
@@ -89,10 +89,10 @@ def test_what_one_library_wrote_another_reads_after_conversion(
         (tmp_path / "drop.yaml").write_text(
             "version: 1\nrules: [{match: embedding, drop: true, optional: true}]\n"
         )
-        result = api.apply(tmp_path / "drop.yaml", source, dst=tmp_path / called)
+        result = applying.apply(tmp_path / "drop.yaml", source, dst=tmp_path / called)
         (tmp_path / "drop.yaml").unlink()
     else:
-        result = api.convert(source, tmp_path / called)
+        result = applying.convert(source, tmp_path / called)
     out = tmp_path / called
     assert_same(load(out), arrays)
     difference = ckpt_surgery.diff(source, out, values=True)
@@ -143,10 +143,10 @@ def test_a_checkpoint_of_which_a_part_was_never_written_is_not_published(
     whole = execute.batches  # type: ignore[attr-defined]
     monkeypatch.setattr(execute, "batches", lambda items, nbytes: whole(list(items)[:-1], nbytes))
     with pytest.raises(VerificationError, match="`w2`: 0 of 24 elements were written"):
-        api.apply(tmp_path / "r.yaml", source, dst=out)
+        applying.apply(tmp_path / "r.yaml", source, dst=out)
     assert sorted(tmp_path.iterdir()) == before
     monkeypatch.undo()
-    plan = api.apply(tmp_path / "r.yaml", source, dst=out).plan
+    plan = applying.apply(tmp_path / "r.yaml", source, dst=out).plan
     assert_same(DESTINATIONS[format][1](out), arrays)
     assert all((step.stored is None) == (value != "x") for step in plan.steps)
 
@@ -161,7 +161,7 @@ def test_sources_and_target_can_be_of_different_formats(
     target = {"ids": np.zeros(8, np.int32), "mask": ARRAYS["mask"], "new": np.ones(3, np.float32)}
     save_flax(target, tmp_path / "target.msgpack")
     sources = [origin(name) for name in ("torch", "npz", "tensorflow")]
-    api.apply(
+    applying.apply(
         tmp_path / "recipe.yaml", *sources, target=tmp_path / "target.msgpack", dst=tmp_path / "x.safetensors"
     )
     wanted = target | {"ids": (3 * ARRAYS["ids"]).astype(np.int32)}
@@ -201,13 +201,13 @@ def test_what_a_format_cannot_hold_is_refused_by_key(
     source, out = checkpoint("ocdbt-zarr3"), tmp_path / DESTINATIONS[format][0]
     if REFUSED[format]:
         with pytest.raises(PlanError) as caught:
-            api.convert(source, out)
+            applying.convert(source, out)
         assert {problem.message.split("`")[1] for problem in caught.value.problems} == REFUSED[format]
         assert list(tmp_path.iterdir()) == []
     gone = "|".join(REFUSED[format]) or "nothing"
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(f"version: 1\nrules: [{{match: '{gone}', drop: true, optional: true}}]\n")
-    result = api.apply(recipe, source, dst=out)
+    result = applying.apply(recipe, source, dst=out)
     difference = ckpt_surgery.diff(source, out, values=True)
     assert {leaf.key.printed for leaf in difference.only_a} == REFUSED[format] | LEFT_OUT[format]
     missed = {row.key for row in difference_rows(difference, full=True) if row.why}
@@ -220,7 +220,7 @@ def test_what_a_format_cannot_hold_is_refused_by_key(
     told = ["the custom metadata (`run`, `tokens`) is left out: flax checkpoints have no place for it"]
     told = told if forgetful else []
     if LEFT_OUT[format]:
-        keys = [step.leaf.key.text for step in api.plan(recipe, source).steps if step.leaf.empty]
+        keys = [step.leaf.key.text for step in applying.plan(recipe, source).steps if step.leaf.empty]
         assert set(keys) == set(EMPTY)
         named = ", ".join(f"`{key}`" for key in keys[:3])
         told = [f"4 empty nodes cannot be stored in {format} and are left out: {named}, and 1 more"]
@@ -253,7 +253,7 @@ def test_dtypes_that_a_format_lacks_are_refused_by_key(format: str, tmp_path: Pa
         recipe = tmp_path / "recipe.yaml"
         recipe.write_text(f"version: 1\nrules: [{{add: odd, value: \"zeros([4], '{kind.name}')\"}}]\n")
         with pytest.raises(PlanError, match=rf"`odd`.*{dtype}"):
-            api.plan(recipe, source, dst=tmp_path / DESTINATIONS[format][0])
+            applying.plan(recipe, source, dst=tmp_path / DESTINATIONS[format][0])
 
 
 @pytest.mark.parametrize("format", DESTINATIONS)
@@ -265,10 +265,10 @@ def test_an_option_that_the_format_has_no_use_for_is_refused(
     if format != "orbax":
         for option in ({"dst_step": 3}, {"dst_item": "state"}):
             with pytest.raises(UsageError, match=next(iter(option))):
-                api.convert(origin("npz"), out, **option)
+                applying.convert(origin("npz"), out, **option)
     if not formats.formats()[format].shards:
         with pytest.raises(UsageError, match="have no shards"):
-            api.convert(origin("npz"), out, shard_size=100)
+            applying.convert(origin("npz"), out, shard_size=100)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -304,7 +304,7 @@ def test_a_model_that_lies_in_three_formats_is_opened_as_each_of_them(tmp_path: 
     for format, file in found.items():
         assert ckpt_surgery.inspect(model, format=format).format == format
         assert ckpt_surgery.inspect(model / file).format == format
-        api.convert(model, tmp_path / format, src_format=format)
+        applying.convert(model, tmp_path / format, src_format=format)
         assert_same(restored(tmp_path / format), EVERYTHING)
 
 
@@ -338,8 +338,8 @@ def test_raw_bytes_of_every_format_are_linked_into_orbax(name: str, tmp_path: Pa
         r"{version: 1, rules: [{match: 'layer_(\d+)/kernel', to: 'renamed/\1/w'}]}"
     )
     results = [
-        api.convert(source, tmp_path / "converted", link_mode="hardlink"),
-        api.apply(tmp_path / "recipe.yaml", source, dst=tmp_path / "applied", link_mode="hardlink"),
+        applying.convert(source, tmp_path / "converted", link_mode="hardlink"),
+        applying.apply(tmp_path / "recipe.yaml", source, dst=tmp_path / "applied", link_mode="hardlink"),
     ]
     for result in results:
         assert {step.transfer for step in result.plan.steps} == {"link"}
@@ -357,9 +357,9 @@ def test_a_destination_named_like_a_format_that_cannot_be_written_is_refused(
 ) -> None:
     """Nothing else is written under it, unless somebody says so."""
     with pytest.raises(UsageError, match=r"which cannot be written\n.*`format=NAME`"):
-        api.convert(origin("npz"), tmp_path / name)
+        applying.convert(origin("npz"), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
-    warnings = api.convert(origin("npz"), tmp_path / name, format="orbax").plan.warnings
+    warnings = applying.convert(origin("npz"), tmp_path / name, format="orbax").plan.warnings
     assert ["will be orbax, though its name says" in warning for warning in warnings] == [True]
 
 
@@ -369,7 +369,7 @@ def test_arrays_that_no_cast_turns_into_numbers_have_to_be_dropped(tmp_path: Pat
     source = save_pieces(tmp_path / "model", pieces)
     for name, _ in DESTINATIONS.values():
         with pytest.raises(PlanError, match=r"`words` is object, which \w+ cannot \w+; drop it\.") as caught:
-            api.convert(source, tmp_path / name)
+            applying.convert(source, tmp_path / name)
         assert len(caught.value.problems) == 1
 
 
@@ -394,15 +394,15 @@ def test_no_file_of_a_source_is_replaced(tmp_path: Path) -> None:
     for source, names in files.items():
         for name in names:
             with pytest.raises(SurgeryError, match=r"the destination is (a file of|the source)|not replaced"):
-                api.convert(source, tmp_path / name, format="npz", overwrite=True)
+                applying.convert(source, tmp_path / name, format="npz", overwrite=True)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-    api.convert(tmp_path / "tf", tmp_path / "other.npz", overwrite=True)
+    applying.convert(tmp_path / "tf", tmp_path / "other.npz", overwrite=True)
 
 
 def test_bfloat16_survives_zarr(origin: Callable[[str], Path], tmp_path: Path) -> None:
     """Which zarr-python cannot read, but TensorStore and this package can."""
-    api.convert(origin("flax"), tmp_path / "out.zarr")
-    api.convert(tmp_path / "out.zarr", tmp_path / "out")
+    applying.convert(origin("flax"), tmp_path / "out.zarr")
+    applying.convert(tmp_path / "out.zarr", tmp_path / "out")
     found = restored(tmp_path / "out")
     assert found["embedding"].dtype == jnp.bfloat16
     assert_same(found, EVERYTHING)

@@ -11,7 +11,8 @@ import pytest
 from gguf import GGMLQuantizationType as Type
 
 import ckpt_surgery
-from ckpt_surgery import api, restore
+from ckpt_surgery import restore
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import SourceError
 from tests.formats.gguf.files import dequantized, save, save_blocks, stored_blocks
 from tests.support.arrays import array
@@ -62,7 +63,7 @@ def test_plain_numbers_are_copied_and_blocks_computed(
     model: tuple[Path, dict[str, np.ndarray]], tmp_path: Path
 ) -> None:
     for name in ("out", "out.safetensors", "out.npz"):
-        plan = api.plan(None, model[0], dst=tmp_path / name)
+        plan = applying.plan(None, model[0], dst=tmp_path / name)
         transfers = transfers_of(plan)
         assert {transfers[key] for key in transfers if key.startswith("blk")} == {"compute"}
         assert not {transfers[key] for key in PLAIN} & {"compute"}
@@ -75,10 +76,10 @@ def test_a_file_without_blocks_needs_no_word(tmp_path: Path) -> None:
 
 def test_only_leaves_that_are_read_count(model: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: 'blk.[1-4].w', drop: true}]")
-    (told,) = api.plan(recipe, model[0], dst=tmp_path / "out").warnings
+    (told,) = applying.plan(recipe, model[0], dst=tmp_path / "out").warnings
     assert told == "1 leaf is stored as Q8_0: it is dequantized to float32"
     recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: 'blk.*', drop: true}]")
-    assert api.plan(recipe, model[0], dst=tmp_path / "out").warnings == ()
+    assert applying.plan(recipe, model[0], dst=tmp_path / "out").warnings == ()
 
 
 def test_a_leaf_that_is_read_often_counts_once(
@@ -87,7 +88,7 @@ def test_a_leaf_that_is_read_often_counts_once(
     rules = (
         "version: 1\nrules: [{match: 'blk.0.w', to: {a: x, b: x + x, c: x.T}}, {match: 'blk.*', drop: true}]"
     )
-    (told,) = api.plan(write_recipe(tmp_path, rules), model[0], dst=tmp_path / "out").warnings
+    (told,) = applying.plan(write_recipe(tmp_path, rules), model[0], dst=tmp_path / "out").warnings
     assert told.startswith("1 leaf is stored as Q8_0")
 
 
@@ -100,7 +101,7 @@ def test_types_that_are_not_read_are_refused_when_they_are_used(tmp_path: Path) 
         r"1 leaf is stored as Q5_K, which cannot be read: `blk\.2\.w`\n  Drop it, or"
     )
     for run_it in (
-        lambda: api.plan(None, path, dst=tmp_path / "out"),
+        lambda: applying.plan(None, path, dst=tmp_path / "out"),
         lambda: ckpt_surgery.convert(path, tmp_path / "out"),
         lambda: restore(None, path),
     ):
@@ -110,7 +111,7 @@ def test_types_that_are_not_read_are_refused_when_they_are_used(tmp_path: Path) 
         assert re.match(says, told), told
     assert not (tmp_path / "out").exists()
     recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: 'blk.[123].w', drop: true}]")
-    api.apply(recipe, path, dst=tmp_path / "out")
+    applying.apply(recipe, path, dst=tmp_path / "out")
     assert_same(read(tmp_path / "out"), {"blk.0.w": values["blk.0.w"], **PLAIN})
 
 
@@ -154,20 +155,20 @@ def test_the_metadata_is_the_config_of_recipes(tmp_path: Path) -> None:
         "version: 1\nparams: {n: {default: 7, config: llama.block_count}}\n"
         "rules: [{match: x, value: \"x * n + config['llama.feed_forward_length'][1]\"}]",
     )
-    api.apply(recipe, path, dst=tmp_path / "out")
+    applying.apply(recipe, path, dst=tmp_path / "out")
     assert read(tmp_path / "out")["x"].tolist() == [34.0] * 4
     kept = ckpt_surgery.inspect(tmp_path / "out").metadata
     assert kept["llama.block_count"] == 2
     assert kept["tokenizer.ggml.tokens"] == {"type": "string", "length": 1000}
     (path.parent / "config.json").write_text('{"llama.block_count": 3, "llama.feed_forward_length": [0, 0]}')
-    api.apply(recipe, path, dst=tmp_path / "again")
+    applying.apply(recipe, path, dst=tmp_path / "again")
     assert read(tmp_path / "again")["x"].tolist() == [3.0] * 4
 
 
 def test_a_saved_plan(model: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
     saved = tmp_path / "plan.json"
-    api.plan(None, model[0], dst=tmp_path / "out", out=saved)
-    api.apply(saved)
+    applying.plan(None, model[0], dst=tmp_path / "out", out=saved)
+    applying.apply(saved)
     assert_same(read(tmp_path / "out"), model[1])
 
 
@@ -177,7 +178,7 @@ def test_little_memory_is_enough(tmp_path: Path) -> None:
     blocks = finite_blocks(Type.Q4_K, shape, 0)
     path = save_blocks({"w": (Type.Q4_K, blocks)}, tmp_path / "m.gguf")
     recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: w, value: \"cast(x.T, 'bfloat16')\"}]")
-    result = api.apply(recipe, path, dst=tmp_path / "out", memory="48MiB", workers=1)
+    result = applying.apply(recipe, path, dst=tmp_path / "out", memory="48MiB", workers=1)
     assert result.plan.costs.peak_memory <= 48 * 2**20
     found = read(tmp_path / "out")["w"]
     assert_same({"w": found}, {"w": dequantized(Type.Q4_K, blocks).T.astype(found.dtype)})
@@ -227,7 +228,7 @@ def test_transformers_reads_the_same_from_a_llama(tmp_path: Path) -> None:
     shown = re.search(r"```yaml\n# gguf-llama\.yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert shown
     (tmp_path / "recipe.yaml").write_text(shown[1])
-    api.apply(tmp_path / "recipe.yaml", path, dst=tmp_path / "out.safetensors")
+    applying.apply(tmp_path / "recipe.yaml", path, dst=tmp_path / "out.safetensors")
     ours = read(tmp_path / "out.safetensors")
     assert_same(ours, {name: theirs[name].float().numpy() for name in ours})
     assert ours.keys() == theirs.keys()

@@ -15,7 +15,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery import sharded
+from ckpt_surgery.api import sharding
 from ckpt_surgery.core.errors import DestinationError, Interrupted, PlanError, SourceError, SurgeryError
 from ckpt_surgery.engine.staging import local, renaming
 from tests.support.checkpoints import quiet
@@ -371,17 +371,17 @@ def test_shards(source: Path, step: Path, tmp_path: Path) -> None:
     ckpt_surgery.plan(recipe, source, item="ema", out=file, **options)
     before = others_of(step)
     for index in range(2):
-        sharded.apply_shard(file, shard=f"{index}/2")
-    assert sharded.commit(step.parent) is not None
+        sharding.apply_shard(file, shard=f"{index}/2")
+    assert sharding.commit(step.parent) is not None
     assert_items(step.parent, WHOLE | {"twice": {"w": np.ones(12, np.float32)}})
     assert others_of(step, "twice/") == before
     with pytest.raises(DestinationError, match=r"published there|exists already"):
-        sharded.apply_shard(file, shard="0/2")
+        sharding.apply_shard(file, shard="0/2")
     ckpt_surgery.plan(recipe, source, item="ema", out=file, **options | {"dst_item": "more"})
-    sharded.apply_shard(file, shard="0/1")
+    sharding.apply_shard(file, shard="0/1")
     (step / "iter" / "metadata").write_text('{"position": 9}')
     with pytest.raises(DestinationError, match="changed"):
-        sharded.commit(step.parent)
+        sharding.commit(step.parent)
 
 
 def test_dask(other: Path, step: Path) -> None:

@@ -10,7 +10,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery import sharded
+from ckpt_surgery.api import sharding
 from ckpt_surgery.core.errors import DestinationError, SurgeryError
 from ckpt_surgery.engine.staging import heartbeat
 from ckpt_surgery.storage import stores, views
@@ -151,13 +151,13 @@ def test_shards(other: Path, run: str, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     ckpt_surgery.plan(None, other, dst=run, dst_step=20, dst_item="new", out=file)
     before = others_of(run, "new")
-    sharded.apply_shard(file, shard="0/1")
-    assert sharded.commit(run) is not None
+    sharding.apply_shard(file, shard="0/1")
+    assert sharding.commit(run) is not None
     assert_items(run, tmp_path / "copy", new=NEW)
     assert others_of(run, "new") == before
-    assert sharded.commit(f"{run}/20") is None, "published already"
+    assert sharding.commit(f"{run}/20") is None, "published already"
     with pytest.raises(DestinationError):
-        sharded.apply_shard(file, shard="0/1")
+        sharding.apply_shard(file, shard="0/1")
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

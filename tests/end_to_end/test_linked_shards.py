@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import zarr
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.planner.plan import Plan
 from tests.support.checkpoints import restored
 from tests.support.comparing import assert_same
@@ -54,7 +54,7 @@ def checkpoint(path: Path) -> dict[str, np.ndarray]:
 
 def run(recipe: str, tmp_path: Path) -> tuple[Plan, Any]:
     """The plan, and what stock Orbax restores."""
-    result = api.apply(write_recipe(tmp_path, recipe), tmp_path / "g", dst=tmp_path / "out")
+    result = applying.apply(write_recipe(tmp_path, recipe), tmp_path / "g", dst=tmp_path / "out")
     return result.plan, restored(tmp_path / "out")
 
 

@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ckpt_surgery
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core import manifests
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.protocols import LinkMode
@@ -119,7 +119,7 @@ def test_results_are_the_same_by_link_by_copy_and_computed(
             if way == "compute":
                 patch.setattr(transfers, "relinked", lambda node, spare: None)
             mode = LinkMode.COPY if way == "copy" else LinkMode.HARDLINK
-            plans[way] = api.apply(recipe, source, dst=tmp_path / way, link_mode=mode).plan
+            plans[way] = applying.apply(recipe, source, dst=tmp_path / way, link_mode=mode).plan
         check_costs(plans[way])
         assert_same(read(tmp_path / way), wanted)
         assert_same(restored_by_all(tmp_path / way, name in WITH_STRINGS), wanted)
@@ -147,7 +147,7 @@ def test_results_are_the_same_by_link_by_copy_and_computed(
 def test_results_under_zarr_version_2_are_the_same(name: str, layout: Layout, tmp_path: Path) -> None:
     """Version 2 has C and F order, no shards and no CRC; all codecs of version 2 are at home there."""
     recipe = write_recipe(tmp_path, linked_sources.recipe(head="version: 1\noutput: {zarr: 2}"))
-    plan = api.apply(recipe, layout(name), dst=tmp_path / "out", link_mode="hardlink").plan
+    plan = applying.apply(recipe, layout(name), dst=tmp_path / "out", link_mode="hardlink").plan
     check_costs(plan)
     wanted = results(name)
     assert_same(read(tmp_path / "out"), wanted)
@@ -172,7 +172,7 @@ rules:
 """
     sources = tmp_path / "a", tmp_path / "b"
     recipe = write_recipe(tmp_path, text)
-    plan = api.apply(recipe, *sources, dst=tmp_path / "out", link_mode="hardlink").plan
+    plan = applying.apply(recipe, *sources, dst=tmp_path / "out", link_mode="hardlink").plan
     assert by_transfer(plan)["compute"] == []
     shutil.rmtree(tmp_path / "a")
     shutil.rmtree(tmp_path / "b")
@@ -196,7 +196,7 @@ rules:
     stacked = np.stack([held[f"m/layer_{i}/k"].T for i in range(4)])
     for name in ("safetensors", "ocdbt-zarr3"):
         recipe = write_recipe(tmp_path, text)
-        plan = api.apply(recipe, layout(name), dst=tmp_path / name, link_mode="hardlink").plan
+        plan = applying.apply(recipe, layout(name), dst=tmp_path / name, link_mode="hardlink").plan
         assert by_transfer(plan)["compute"] == []
         targets = {
             "layers": ((4, 16, 24), jax.sharding.NamedSharding(mesh, spec("x", None, "y"))),
@@ -224,7 +224,7 @@ def test_packed_types_are_computed(tmp_path: Path) -> None:
     (tmp_path / "source.safetensors").write_bytes(header + w.tobytes() + bits.tobytes())
     recipe = write_recipe(tmp_path, "version: 1\n")
     source = tmp_path / "source.safetensors"
-    plan = api.apply(recipe, source, dst=tmp_path / "out", link_mode="hardlink").plan
+    plan = applying.apply(recipe, source, dst=tmp_path / "out", link_mode="hardlink").plan
     assert by_transfer(plan) == {"link": ["w"], "copy": [], "compute": ["q"]}
     apart = np.stack([bits & 15, bits >> 4], -1).reshape(64, 64).view(ml_dtypes.float4_e2m1fn)
     assert_same(read(tmp_path / "out"), {"q": apart, "w": w})
@@ -239,7 +239,7 @@ def test_narrow_and_wide_types_are_linked(dtype: str, tmp_path: Path) -> None:
     text = "version: 1\nrules: [{match: a, to: b, value: x.T}]"
     for zarr in (2, 3):
         recipe = write_recipe(tmp_path, f"{text}\noutput: {{zarr: {zarr}}}")
-        plan = api.apply(recipe, tmp_path / "source", dst=tmp_path / f"out{zarr}").plan
+        plan = applying.apply(recipe, tmp_path / "source", dst=tmp_path / f"out{zarr}").plan
         assert by_transfer(plan)["compute"] == []
         assert_same(restored_by_all(tmp_path / f"out{zarr}", False), {"b": array.T})
 
@@ -302,7 +302,7 @@ def test_any_mixture_of_codecs_orders_and_grids_gives_the_right_values(
     names = {name: f"source['{name}']" for name in tree}
     rules = "".join(f'- {{add: v{i}, value: "{v.format(**names)}"}}\n' for i, v in enumerate(chosen))
     recipe = write_recipe(folder, f"version: 1\noutput: {{zarr: {zarr}}}\nrules:\n{rules}")
-    plan = api.apply(recipe, folder / "source", dst=folder / "out").plan
+    plan = applying.apply(recipe, folder / "source", dst=folder / "out").plan
     check_costs(plan)
     wanted = tree | {f"v{i}": np.asarray(VALUES[v](tree["a"], tree["b"])) for i, v in enumerate(chosen)}
     assert_same(read(folder / "out"), wanted)
@@ -335,9 +335,9 @@ def test_source_and_result_are_independent(name: str, layout: Layout, tmp_path: 
     recipe = write_recipe(tmp_path, linked_sources.recipe())
     before = state_of(source)
     for destination in ("gone", "stays"):
-        api.apply(recipe, source, dst=tmp_path / destination, link_mode="hardlink")
+        applying.apply(recipe, source, dst=tmp_path / destination, link_mode="hardlink")
     same = write_recipe(tmp_path, "version: 1\n")
-    api.apply(same, source, dst=tmp_path / "gone", overwrite=True, link_mode="hardlink")
+    applying.apply(same, source, dst=tmp_path / "gone", overwrite=True, link_mode="hardlink")
     assert_same(read(tmp_path / "gone"), everything(name))
     assert state_of(source) == before
     shutil.rmtree(tmp_path / "gone")
@@ -352,7 +352,7 @@ def test_linked_files_share_their_inode_and_copied_ones_do_not(layout: Layout, t
     recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: m/w, to: w, value: x.T}]")
     shared = {}
     for mode in ("hardlink", "copy"):
-        api.apply(recipe, source, dst=tmp_path / mode, link_mode=mode)
+        applying.apply(recipe, source, dst=tmp_path / mode, link_mode=mode)
         files = [path for path in (tmp_path / mode).rglob("*") if path.is_file()]
         shared[mode] = any(os.path.samefile(source, path) for path in files)
     assert shared == {"hardlink": True, "copy": False}
@@ -370,7 +370,7 @@ def test_dropping_the_optimizer_leaves_its_bytes_behind(kind: str, tmp_path: Pat
     else:
         checkpoints.save_pytree(tmp_path / "source", nested(tree), kind == "ocdbt")
     recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: '[mv]/.*', drop: true}]")
-    plan = api.apply(recipe, tmp_path / "source", dst=tmp_path / "out", link_mode="hardlink").plan
+    plan = applying.apply(recipe, tmp_path / "source", dst=tmp_path / "out", link_mode="hardlink").plan
     ways = by_transfer(plan)
     # Plain zarr has a file for each chunk; Orbax's threads share values out to data files as it happens.
     expected = {"plain": ["link"], "safetensors": ["copy"], "ocdbt": ["link", "copy"]}[kind]
@@ -386,7 +386,7 @@ def test_files_with_a_few_unused_bytes_are_linked_and_the_plan_counts_those_byte
     tree = optimizer_tree()
     save_safetensors(tmp_path / "source", tree, 1)
     recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: 'm/.*', drop: true}]")
-    plan = api.apply(recipe, tmp_path / "source", dst=tmp_path / "out", link_mode="hardlink").plan
+    plan = applying.apply(recipe, tmp_path / "source", dst=tmp_path / "out", link_mode="hardlink").plan
     assert by_transfer(plan)["copy"] == by_transfer(plan)["compute"] == []
     header = (tmp_path / "source/model.safetensors").stat().st_size - 9 * 8000
     assert plan.costs.bytes_dead == 3 * 8000 + header
@@ -420,7 +420,7 @@ rules:
     for number, text in enumerate((first, second, third), 1):
         target = tmp_path / str(number)
         recipe = write_recipe(tmp_path, text)
-        plan = api.apply(recipe, source, dst=target, link_mode="hardlink").plan
+        plan = applying.apply(recipe, source, dst=target, link_mode="hardlink").plan
         assert by_transfer(plan)["compute"] == []
         assert by_transfer(plan)["link"]
         if number == 2:
@@ -441,7 +441,7 @@ def test_any_region_of_linked_raw_chunks_is_read(
 ) -> None:
     """As those of large chunks are read: from the middle of chunks in any order, over their edges."""
     recipe = write_recipe(tmp_path, linked_sources.recipe())
-    api.apply(recipe, layout(name), dst=tmp_path / "out", link_mode="hardlink")
+    applying.apply(recipe, layout(name), dst=tmp_path / "out", link_mode="hardlink")
     monkeypatch.setattr(manifests, "RANGED_BYTES", 0)
     source = formats.open_source(str(tmp_path / "out"))
     leaves = {
@@ -459,7 +459,7 @@ def test_any_region_of_linked_raw_chunks_is_read(
     again = write_recipe(
         tmp_path, "version: 1\nrules: [{match: 'case/turned', value: \"cast(x, 'float64')\"}]"
     )
-    api.apply(again, tmp_path / "out", dst=tmp_path / "again")
+    applying.apply(again, tmp_path / "out", dst=tmp_path / "again")
     assert_same(read(tmp_path / "again"), wanted | {"case/turned": wanted["case/turned"].astype(np.float64)})
 
 
@@ -517,7 +517,7 @@ def test_a_hugging_face_cache_can_be_deleted_afterwards(
         (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
     blobs = {file.stat().st_ino for file in (repository / "blobs").iterdir()}
     recipe = write_recipe(tmp_path, "version: 1\n")
-    plan = api.apply(recipe, snapshot, dst=tmp_path / "out", format="orbax", link_mode=mode).plan
+    plan = applying.apply(recipe, snapshot, dst=tmp_path / "out", format="orbax", link_mode=mode).plan
     assert (plan.costs.bytes_linked > 0) == (mode is not LinkMode.COPY)
     ours = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
@@ -542,7 +542,7 @@ rules:
     value: transpose(stack(xs), [0, 2, 1])
 """
     given = {"memory": 64 << 20, "link_mode": "hardlink"}
-    plan = api.apply(write_recipe(tmp_path, text), huge, dst=tmp_path / "out", **given).plan
+    plan = applying.apply(write_recipe(tmp_path, text), huge, dst=tmp_path / "out", **given).plan
     assert by_transfer(plan) == {"link": ["decoder/layers/up/kernel"], "copy": [], "compute": []}
     assert plan.costs.bytes_linked == DEPTH * SIDE * SIDE * 2 == 8 << 30
     shared = blocks_of(huge)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import Interrupted, SourceError, StorageError
 from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.storage import linking
@@ -59,7 +59,7 @@ def test_a_source_that_changes_after_the_plan_is_refused(
 
     recipe = write_recipe(tmp_path, "version: 1\n")
     with pytest.raises(SourceError):
-        api.apply(recipe, source, dst=tmp_path / "out", link_mode=mode, on_plan=meddle)
+        applying.apply(recipe, source, dst=tmp_path / "out", link_mode=mode, on_plan=meddle)
     assert nothing_left(tmp_path, "recipe.yaml", "source")
 
 
@@ -80,7 +80,7 @@ def test_a_file_system_that_does_not_link_has_its_files_copied(
     monkeypatch.setattr(os, "link", refusing(number))
     source, plans = layout("ocdbt-zarr2"), []
     recipe = write_recipe(tmp_path, linked_sources.recipe())
-    result = api.apply(recipe, source, dst=tmp_path / "out", link_mode=mode, on_plan=plans.append)
+    result = applying.apply(recipe, source, dst=tmp_path / "out", link_mode=mode, on_plan=plans.append)
     assert_same(read(tmp_path / "out"), results("ocdbt-zarr2"))
     planned, done = plans[0].costs, result.plan.costs
     in_index = sum(s.leaf.nbytes for s in result.plan.steps if s.transfer is Transfer.LINK)
@@ -107,7 +107,7 @@ def test_there_has_to_be_space_for_what_cannot_be_linked(
         monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=30))
 
     with pytest.raises(StorageError, match=r"(?s)Too many links.*it has .* 30 B are free"):
-        api.apply(recipe, source, dst=tmp_path / "out", link_mode=mode, on_plan=fill)
+        applying.apply(recipe, source, dst=tmp_path / "out", link_mode=mode, on_plan=fill)
     assert nothing_left(tmp_path, "recipe.yaml")
 
 
@@ -124,7 +124,7 @@ def test_a_full_or_failing_disk_leaves_nothing(
     before = state_of(source)
     recipe = write_recipe(tmp_path, "version: 1\n")
     with pytest.raises(StorageError, match=os.strerror(number)) as caught:
-        api.apply(recipe, source, dst=tmp_path / "out", link_mode=mode)
+        applying.apply(recipe, source, dst=tmp_path / "out", link_mode=mode)
     assert "`m/" in str(caught.value)
     assert nothing_left(tmp_path, "recipe.yaml")
     assert state_of(source) == before
@@ -134,10 +134,10 @@ def test_an_overwrite_that_fails_keeps_the_old_one(
     layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = write_recipe(tmp_path, "version: 1\n")
-    api.apply(recipe, layout("safetensors"), dst=tmp_path / "out")
+    applying.apply(recipe, layout("safetensors"), dst=tmp_path / "out")
     monkeypatch.setattr(os, "pwrite", refusing(errno.ENOSPC))
     with pytest.raises(StorageError):
-        api.apply(recipe, layout("ocdbt-zarr2"), dst=tmp_path / "out", link_mode="copy", overwrite=True)
+        applying.apply(recipe, layout("ocdbt-zarr2"), dst=tmp_path / "out", link_mode="copy", overwrite=True)
     assert_same(read(tmp_path / "out"), everything("safetensors"))
     assert nothing_left(tmp_path, "recipe.yaml", "out")
 
@@ -149,9 +149,9 @@ def test_a_mode_that_the_file_system_lacks_is_refused_before_anything_is_written
     recipe = write_recipe(tmp_path, "version: 1\n")
     given = {"dst": tmp_path / "out", "link_mode": "reflink"}
     with pytest.raises(StorageError, match=r'(?s)has no reflinks.*`link_mode="copy"`'):
-        api.plan(recipe, layout("safetensors"), **given)
+        applying.plan(recipe, layout("safetensors"), **given)
     with pytest.raises(StorageError, match="has no reflinks"):
-        api.apply(recipe, layout("safetensors"), **given, on_plan=lambda plan: pytest.fail("planned"))
+        applying.apply(recipe, layout("safetensors"), **given, on_plan=lambda plan: pytest.fail("planned"))
     assert nothing_left(tmp_path, "recipe.yaml")
 
 
@@ -172,10 +172,10 @@ def test_a_run_that_is_interrupted_while_it_links_or_copies_is_resumed(
     recipe = write_recipe(tmp_path, "version: 1\n")
     mode = "hardlink" if way == "link" else "copy"
     with pytest.raises(Interrupted) as caught:
-        api.apply(recipe, layout("shards"), dst=tmp_path / "out", link_mode=mode)
+        applying.apply(recipe, layout("shards"), dst=tmp_path / "out", link_mode=mode)
     left = set(os.listdir(tmp_path)) - {"recipe.yaml"}  # nothing where no task was done in time
     assert len(left) <= 1
     assert all(f"is kept in {tmp_path / name}" in str(caught.value) for name in left)
-    api.apply(recipe, layout("shards"), dst=tmp_path / "out", link_mode=mode, resume=True)
+    applying.apply(recipe, layout("shards"), dst=tmp_path / "out", link_mode=mode, resume=True)
     assert_same(read(tmp_path / "out"), everything("shards"))
     assert nothing_left(tmp_path, "recipe.yaml", "out")

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import DataError, Interrupted
-from ckpt_surgery.run import Overflowed
+from ckpt_surgery.runs.run import Overflowed
 from tests.support.command_line import run
 from tests.support.recipes import write_recipe
 

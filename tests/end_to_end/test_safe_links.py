@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.planner.plan import Plan
@@ -73,7 +73,7 @@ def test_a_source_that_is_rewritten_in_place_does_not_change_the_result(
     name: str, model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     source = model(name)
-    result = api.convert(source, tmp_path / "out", format="orbax")
+    result = applying.convert(source, tmp_path / "out", format="orbax")
     costs = result.plan.costs
     assert (costs.bytes_linked, costs.bytes_copied, costs.bytes_linkable) == (0, NBYTES, NBYTES)
     assert (result.shared, result.notices) == ((), ())
@@ -87,7 +87,7 @@ def test_hard_links_are_made_and_told_where_they_are_asked_for(
     name: str, model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     source = model(name)
-    result = api.convert(source, tmp_path / "out", format="orbax", link_mode="hardlink")
+    result = applying.convert(source, tmp_path / "out", format="orbax", link_mode="hardlink")
     assert (result.plan.costs.bytes_linked, result.plan.costs.bytes_linkable) == (NBYTES, 0)
     for file in result.shared:
         mine, theirs = tmp_path / "out" / file.name, Path(file.source)
@@ -103,7 +103,7 @@ def test_formats_whose_writers_replace_files_are_linked_by_themselves(
     name: str, model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     source = model(name)
-    result = api.convert(source, tmp_path / "out", format="orbax")
+    result = applying.convert(source, tmp_path / "out", format="orbax")
     assert (result.plan.costs.bytes_linked, result.plan.costs.bytes_linkable) == (NBYTES, 0)
     assert len(result.shared) == len(same_files(tmp_path / "out", tmp_path / "in")) > 0
     assert_same(read(tmp_path / "out"), read(source))
@@ -123,7 +123,7 @@ def test_files_of_any_format_are_linked_where_nothing_rewrites_them(
         source = snapshot / source.name
     else:
         source.chmod(0o444)
-    result = api.convert(source, tmp_path / "out", format="orbax")
+    result = applying.convert(source, tmp_path / "out", format="orbax")
     assert result.plan.costs.bytes_linked == NBYTES
     (file,) = result.shared
     assert file.source == str(source.resolve())
@@ -139,7 +139,7 @@ def test_sources_are_looked_at_one_by_one(model: Callable[[str], Path], tmp_path
         "- {match: '(.*)', to: 'one/${g[1]}', source: one}\n"
         "- {match: '(.*)', to: 'two/${g[1]}', source: two}\n",
     )
-    result = api.apply(recipe, source, other, dst=tmp_path / "out")
+    result = applying.apply(recipe, source, other, dst=tmp_path / "out")
     assert transfers_of(result.plan) == {
         **{f"one/{key}": "link" for key in FIRST},
         **{f"two/{key}": "copy" for key in FIRST},
@@ -197,11 +197,11 @@ def test_a_saved_plan_that_counted_on_reflinks_copies_where_there_are_none(
     source = model("npz")
     with monkeypatch.context() as patch:
         patch.setattr(linking, "can_reflink", lambda *_: True)
-        planned = api.plan(None, source, out=tmp_path / "plan.json")
+        planned = applying.plan(None, source, out=tmp_path / "plan.json")
     assert planned.costs.bytes_linked == NBYTES
     plans: list[Plan] = []
-    result = api.apply(tmp_path / "plan.json", dst=tmp_path / "out", on_plan=plans.append)
-    assert plans == [result.plan] == [replace(plans[0], costs=api.plan(None, source).costs)]
+    result = applying.apply(tmp_path / "plan.json", dst=tmp_path / "out", on_plan=plans.append)
+    assert plans == [result.plan] == [replace(plans[0], costs=applying.plan(None, source).costs)]
     assert result.shared == ()
     rewrite(source)
     assert_same(read(tmp_path / "out"), FIRST)
@@ -210,11 +210,11 @@ def test_a_saved_plan_that_counted_on_reflinks_copies_where_there_are_none(
 def test_a_saved_plan_that_copies_is_not_made_to_link(model: Callable[[str], Path], tmp_path: Path) -> None:
     source = model("npz")
     given: dict[str, Any] = {"dst": tmp_path / "out", "link_mode": "hardlink"}
-    planned = api.plan(None, source, out=tmp_path / "plan.json")
+    planned = applying.plan(None, source, out=tmp_path / "plan.json")
     with pytest.raises(UsageError) as caught:
-        api.apply(tmp_path / "plan.json", **given)
+        applying.apply(tmp_path / "plan.json", **given)
     assert str(caught.value) == (
         f"{tmp_path / 'plan.json'} was made to copy 24.0 KiB that could be linked\n"
         '  Make the plan again with `link_mode="hardlink"`.'
     )
-    assert api.apply(tmp_path / "plan.json", dst=tmp_path / "out").plan.costs == planned.costs
+    assert applying.apply(tmp_path / "plan.json", dst=tmp_path / "out").plan.costs == planned.costs

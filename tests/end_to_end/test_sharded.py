@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery import prepublication, shard_jobs, sharded
-from ckpt_surgery import run as runs
+from ckpt_surgery.api import sharding
 from ckpt_surgery.core.errors import (
     DestinationError,
     Interrupted,
@@ -35,8 +34,11 @@ from ckpt_surgery.engine.parts import part_of
 from ckpt_surgery.engine.staging import syncing
 from ckpt_surgery.engine.tasks import Task
 from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
+from ckpt_surgery.runs import run as runs
+from ckpt_surgery.runs import shards as shard_jobs
 from ckpt_surgery.storage import views
 from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.verification import new_checkpoints
 from tests.support.checkpoints import restored, save_pytree
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
@@ -85,7 +87,7 @@ def bucket(tmp_path: Path, own_temporary_directory: Path) -> Iterator[str]:
 
 
 def shards(plan: Path, dst: object, numbers: Any, count: int, **options: Any) -> list[Any]:
-    return [sharded.apply_shard(plan, dst=str(dst), shard=f"{n}/{count}", **options) for n in numbers]
+    return [sharding.apply_shard(plan, dst=str(dst), shard=f"{n}/{count}", **options) for n in numbers]
 
 
 def parts_of(dst: Path) -> Path:
@@ -108,7 +110,7 @@ def test_every_format_is_what_one_machine_writes(
     assert [len(one.missing) for one in found] == [4, 3, 2, 1, 0, 0]
     assert [one.already for one in found] == [False] * 5 + [True]
     assert not dst.exists()
-    result = sharded.commit(dst)
+    result = sharding.commit(dst)
     assert result is not None
     assert (result.destination, result.notices) == (str(dst), ())
     assert not ckpt_surgery.diff(alone, dst, values=True).different
@@ -122,7 +124,7 @@ def test_stock_orbax_restores_what_shards_wrote(tmp_path: Path, plan: Callable[.
     file, dst = plan(tmp_path / "out"), tmp_path / "out"
     ckpt_surgery.apply(file, dst=tmp_path / "alone")
     shards(file, dst, range(3), 3)
-    sharded.commit(dst)
+    sharding.commit(dst)
     assert_same(restored(dst), restored(tmp_path / "alone"))
 
 
@@ -136,7 +138,7 @@ def test_sources_that_are_mounted_at_other_paths(tmp_path: Path, plan: Callable[
     other.write_text(file.read_text().replace(f'"{tmp_path}/in"', f'"{elsewhere}"'))
     shards(other, dst, [1], 3)
     shards(file, dst, [0, 2], 3)
-    assert sharded.commit(dst) is not None
+    assert sharding.commit(dst) is not None
     assert not ckpt_surgery.diff(tmp_path / "alone.safetensors", dst, values=True).different
 
 
@@ -144,7 +146,7 @@ def test_most_shards_can_have_nothing_to_do(tmp_path: Path, plan: Callable[..., 
     file, dst = plan(tmp_path / "out"), tmp_path / "out"
     found = shards(file, dst, range(60), 60)
     assert min(one.tasks for one in found) == 0
-    sharded.commit(dst)
+    sharding.commit(dst)
     assert not ckpt_surgery.diff(dst, ckpt_surgery.apply(file, dst=tmp_path / "a").destination).different
 
 
@@ -194,14 +196,14 @@ def test_eight_shards_on_four_processes_two_of_which_are_killed(
     assert [code for n, code in enumerate(codes) if n in killed] == [-signal.SIGKILL] * 2, killed
     assert [code for n, code in enumerate(codes) if n not in killed] == [0, 0], killed
     with pytest.raises(SourceError, match="not done") as raised:
-        sharded.commit(dst)
+        sharding.commit(dst)
     assert raised.value.exit_code == 1
     assert not dst.exists()
     missing = [n for n in range(8) if not (parts_of(dst) / f"{n}.done.json").exists()]
     assert all(f"{n}/8" in str(raised.value) for n in missing)
     assert {n // 2 for n in missing} == set(killed)
     shards(file, dst, missing, 8)
-    sharded.commit(dst)
+    sharding.commit(dst)
     assert not ckpt_surgery.diff(alone, dst, values=True).different
     assert ckpt_surgery.verify(dst, mode="full").flaws == ()
     assert entries(tmp_path) == []
@@ -219,7 +221,7 @@ def test_the_first_of_two_attempts_at_once_wins(
     file, dst = plan(tmp_path / "out"), tmp_path / "out"
     shards(file, dst, [1], 2)
     both = threading.Barrier(2)
-    sync = prepublication.read_back
+    sync = new_checkpoints.read_back
 
     def waiting(*arguments: Any) -> int:
         both.wait()
@@ -233,7 +235,7 @@ def test_the_first_of_two_attempts_at_once_wins(
     for thread in threads:
         thread.join()
     assert sorted(one.already for one in found) == [False, True]
-    sharded.commit(dst)
+    sharding.commit(dst)
     assert not ckpt_surgery.diff(ckpt_surgery.apply(file, dst=tmp_path / "a").destination, dst).different
     assert len([name for name in os.listdir(dst) if name.startswith("ocdbt.process_0_")]) == 1
 
@@ -257,7 +259,7 @@ def test_many_first_shards_at_once_begin_one_directory_of_parts(
         thread.join()
     assert failures == []
     assert entries(tmp_path) == [parts_of(dst).name]
-    sharded.commit(dst)
+    sharding.commit(dst)
     assert entries(tmp_path) == []
 
 
@@ -319,14 +321,14 @@ def test_other_plans_numbers_and_versions_are_refused(
 @pytest.mark.parametrize("text", ["3/3", "x", "1", "-1/3", "0/0", "1/2/3", "0/70000", ""])
 def test_shards_are_numbered_from_0(text: str, tmp_path: Path, plan: Callable[..., Path]) -> None:
     with pytest.raises(UsageError, match="not I/N"):
-        sharded.apply_shard(plan(tmp_path / "out"), shard=text)
+        sharding.apply_shard(plan(tmp_path / "out"), shard=text)
     assert entries(tmp_path) == []
 
 
 def test_only_saved_plans_have_shards(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, "version: 1\n")
     with pytest.raises(UsageError, match="is not a saved plan"):
-        sharded.apply_shard(recipe, dst=tmp_path / "out", shard="0/2")
+        sharding.apply_shard(recipe, dst=tmp_path / "out", shard="0/2")
 
 
 def test_a_source_that_changed_is_told_by_shards_and_by_commit(
@@ -336,7 +338,7 @@ def test_a_source_that_changed_is_told_by_shards_and_by_commit(
     file = plan(dst)
     shards(file, dst, range(2), 2)
     (tmp_path / "in" / "_METADATA").write_text((tmp_path / "in" / "_METADATA").read_text() + " ")
-    for again in (lambda: shards(file, dst, [0], 2), lambda: sharded.commit(dst)):
+    for again in (lambda: shards(file, dst, [0], 2), lambda: sharding.commit(dst)):
         with pytest.raises(SourceError, match="changed since") as raised:
             again()
         assert raised.value.exit_code == 1
@@ -388,7 +390,7 @@ def test_an_interrupted_shard_of_a_store_says_so_in_python(
     assert raised.value.problems[-1].message.startswith("0 of 2 shards are done, and kept in ")
     assert raised.value.problems[-1].hint == "Run the same again: it goes on with what is not done."
     shards(file, dst, [0, 1], 2)
-    assert sharded.commit(dst) is not None
+    assert sharding.commit(dst) is not None
 
 
 def test_parts_that_are_gone_are_not_called_kept(
@@ -406,7 +408,7 @@ def test_parts_that_are_gone_are_not_called_kept(
 
     monkeypatch.setattr(LocalParts, "clear", stopped)
     with pytest.raises(Interrupted) as raised:
-        sharded.commit(dst)
+        sharding.commit(dst)
     assert "kept" not in str(raised.value)
     np.testing.assert_array_equal(restored(dst)["ids"], ARRAYS["ids"])
 
@@ -415,7 +417,7 @@ def test_a_shard_after_the_commit_touches_nothing(tmp_path: Path, plan: Callable
     dst = tmp_path / "out"
     file = plan(dst)
     shards(file, dst, range(2), 2)
-    sharded.commit(dst)
+    sharding.commit(dst)
     before = {path: path.stat().st_mtime_ns for path in dst.rglob("*")}
     for options in ({}, {"overwrite": True}):
         with pytest.raises(DestinationError) as raised:
@@ -423,14 +425,14 @@ def test_a_shard_after_the_commit_touches_nothing(tmp_path: Path, plan: Callable
         assert raised.value.exit_code == 4
     assert entries(tmp_path) == []
     assert {path: path.stat().st_mtime_ns for path in dst.rglob("*")} == before
-    assert sharded.commit(dst) is None
+    assert sharding.commit(dst) is None
 
 
 def test_there_must_be_something_to_commit(tmp_path: Path) -> None:
     save_pytree(tmp_path / "other", {"a": np.arange(3)})
     for place in (tmp_path / "none", tmp_path / "other"):
         with pytest.raises(UsageError, match="no parts to put together"):
-            sharded.commit(place)
+            sharding.commit(place)
 
 
 def test_an_attempt_that_nobody_needs_writes_while_the_others_are_published(
@@ -453,7 +455,7 @@ def test_an_attempt_that_nobody_needs_writes_while_the_others_are_published(
     late = threading.Thread(target=writing)
     late.start()
     try:
-        assert sharded.commit(dst) is not None
+        assert sharding.commit(dst) is not None
     finally:
         over.set()
         late.join()
@@ -471,12 +473,12 @@ def test_two_commits_at_once(
     def again(*arguments: Any, **options: Any) -> Any:
         monkeypatch.setattr(shard_jobs, "verify_and_publish", complete)
         with pytest.raises(DestinationError, match="is writing this destination") as raised:
-            sharded.commit(dst)
+            sharding.commit(dst)
         assert raised.value.exit_code == 4
         return complete(*arguments, **options)
 
     monkeypatch.setattr(shard_jobs, "verify_and_publish", again)
-    assert sharded.commit(dst) is not None
+    assert sharding.commit(dst) is not None
 
 
 def test_a_commit_that_is_killed_after_the_rename_is_completed(
@@ -498,9 +500,9 @@ def test_a_commit_that_is_killed_after_the_rename_is_completed(
     with monkeypatch.context() as patch:
         patch.setattr(LocalParts, "clear", killed)
         with pytest.raises(Killed):
-            sharded.commit(dst)
+            sharding.commit(dst)
     # The old checkpoint lies where the parts were; putting them together again would bring it back.
-    assert sharded.commit(dst) is None
+    assert sharding.commit(dst) is None
     assert not ckpt_surgery.diff(ckpt_surgery.apply(file, dst=tmp_path / "a").destination, dst).different
     assert entries(tmp_path) == []
 
@@ -517,9 +519,9 @@ def test_a_commit_that_fails_leaves_the_parts(
     with monkeypatch.context() as patch:
         patch.setattr(shard_jobs, "verify_and_publish", failing)
         with pytest.raises(StorageError, match="full"):
-            sharded.commit(dst)
+            sharding.commit(dst)
     assert entries(tmp_path) == [parts_of(dst).name]
-    assert sharded.commit(dst) is not None
+    assert sharding.commit(dst) is not None
 
 
 def test_what_is_put_at_the_destination_meanwhile_is_not_replaced(
@@ -529,7 +531,7 @@ def test_what_is_put_at_the_destination_meanwhile_is_not_replaced(
     file = plan(dst)
     shards(file, dst, [0], 2)
     save_pytree(dst, {"a": np.arange(3)})
-    for again in (lambda: shards(file, dst, [1], 2), lambda: sharded.commit(dst)):
+    for again in (lambda: shards(file, dst, [1], 2), lambda: sharding.commit(dst)):
         with pytest.raises(DestinationError, match="since the first shard began") as raised:
             again()
         assert raised.value.exit_code == 4
@@ -543,7 +545,7 @@ def test_an_old_checkpoint_that_changed_is_not_replaced(tmp_path: Path, plan: Ca
     shards(file, dst, range(2), 2, overwrite=True)
     (dst / "note").write_text("mine")
     with pytest.raises(DestinationError, match="changed during this run"):
-        sharded.commit(dst)
+        sharding.commit(dst)
     assert (dst / "note").read_text() == "mine"
 
 
@@ -568,7 +570,7 @@ def test_a_part_that_is_lost_or_short_is_not_published(
     else:
         file.unlink()
     with pytest.raises(VerificationError) as raised:
-        sharded.commit(dst)
+        sharding.commit(dst)
     assert raised.value.exit_code == 3
     assert not dst.exists()
     assert parts_of(dst).exists()
@@ -588,7 +590,7 @@ def test_bytes_that_changed_are_found_by_a_full_verification(
     file.write_bytes(data)
     # Workers of safetensors write into one file, so what they wrote is always read back.
     with pytest.raises(VerificationError) as raised:
-        sharded.commit(dst, verify="full" if format == "orbax" else "fast")
+        sharding.commit(dst, verify="full" if format == "orbax" else "fast")
     assert raised.value.exit_code == 3
     assert not dst.exists()
 
@@ -612,7 +614,7 @@ def test_a_shard_that_reads_back_something_else_is_not_done(
                 shards(file, dst, [number], 3)
     assert raised.value.exit_code == 3
     shards(file, dst, range(3), 3)
-    sharded.commit(dst)
+    sharding.commit(dst)
     assert not ckpt_surgery.diff(ckpt_surgery.apply(file, dst=tmp_path / "a").destination, dst).different
 
 
@@ -621,7 +623,7 @@ def test_parts_that_are_removed_while_a_shard_runs(
 ) -> None:
     dst = tmp_path / "out"
     file = plan(dst)
-    read_back = prepublication.read_back
+    read_back = new_checkpoints.read_back
 
     def removed(*arguments: Any) -> int:
         found = read_back(*arguments)
@@ -638,7 +640,7 @@ def test_steps_are_published_one_by_one(tmp_path: Path, plan: Callable[..., Path
     ckpt_surgery.apply(None, tmp_path / "in", dst=dst, dst_step=1)
     file = plan(dst, dst_step=2)
     shards(file, dst, range(2), 2)
-    assert sharded.commit(dst) is not None
+    assert sharding.commit(dst) is not None
     assert (ckpt_surgery.inspect(dst).step, sorted(os.listdir(dst))) == (2, ["1", "2"])
     assert not ckpt_surgery.diff(ckpt_surgery.apply(file, dst=tmp_path / "a").destination, dst).different
 
@@ -653,8 +655,8 @@ def test_hooks_are_asked_for_again(tmp_path: Path) -> None:
         shards(tmp_path / "plan.json", dst, [0], 2)
     shards(tmp_path / "plan.json", dst, range(2), 2, allow_hooks=True)
     with pytest.raises(SurgeryError, match="has hooks"):
-        sharded.commit(dst)
-    sharded.commit(dst, allow_hooks=True)
+        sharding.commit(dst)
+    sharding.commit(dst, allow_hooks=True)
     assert np.array_equal(restored(dst)["big"], np.asarray(ARRAYS["big"]) * 2)
 
 
@@ -697,14 +699,14 @@ def test_shards_into_a_store(tmp_path: Path, plan: Callable[..., Path], bucket: 
     assert [one.already for one in found] == [False, False, False, True]
     with pytest.raises(DestinationError, match="exists already"):
         ckpt_surgery.apply(file, dst=dst)
-    assert sharded.commit(dst) is not None
+    assert sharding.commit(dst) is not None
     views.forget()
     assert not ckpt_surgery.diff(tmp_path / "alone", dst, values=True).different
     store, _ = store_of(dst)
     names = list(store.walk())
     assert not [name for name in names if "ckpt-surgery/" in name or "ckpt-surgery-" in name]
     assert f"out/{COMMIT_FILE}" in names
-    assert sharded.commit(dst) is None
+    assert sharding.commit(dst) is None
     with pytest.raises(DestinationError):
         shards(file, dst, [1], 3)
     with pytest.raises(DestinationError):
@@ -719,7 +721,7 @@ def test_shards_replace_what_is_in_a_store(tmp_path: Path, plan: Callable[..., P
     file = plan(dst, overwrite=True)
     shards(file, dst, range(3), 3, overwrite=True)
     assert [leaf.key.text for leaf in ckpt_surgery.inspect(dst).leaves] == ["a"]
-    sharded.commit(dst)
+    sharding.commit(dst)
     ckpt_surgery.apply(file, dst=tmp_path / "alone")
     assert not ckpt_surgery.diff(tmp_path / "alone", dst, values=True).different
     assert not [name for name in store_of(dst)[0].walk() if "ckpt-surgery/" in name or "-parts" in name]
@@ -743,7 +745,7 @@ def test_objects_of_attempts_that_ended_are_deleted(
     store, _ = store_of(dst)
     attempts = {name.split("/")[1] for name in store.walk("out/")}
     assert len([name for name in attempts if name.startswith("ocdbt.process_1_")]) == 2
-    sharded.commit(dst)
+    sharding.commit(dst)
     attempts = {name.split("/")[1] for name in store.walk("out/")}
     assert len([name for name in attempts if name.startswith("ocdbt.process_1_")]) == 1
 
@@ -754,7 +756,7 @@ def test_a_lost_object_of_a_part_is_found(tmp_path: Path, plan: Callable[..., Pa
     store, _ = store_of(dst)
     store.delete([next(name for name in store.walk("out/") if "/d/" in name)])
     with pytest.raises((VerificationError, SourceError)):
-        sharded.commit(dst)
+        sharding.commit(dst)
     assert f"out/{COMMIT_FILE}" not in store.walk()
 
 
@@ -766,4 +768,4 @@ def test_parts_know_what_was_written(tmp_path: Path, plan: Callable[..., Path]) 
     assert len(part.done) == one.tasks
     (parts_of(dst) / "0.done.json").write_text("{")
     with pytest.raises(SourceError, match=r"0\.done\.json is damaged"):
-        sharded.commit(dst)
+        sharding.commit(dst)

@@ -10,7 +10,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery import sharded
+from ckpt_surgery.api import sharding
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.orbax import object_writer
 from ckpt_surgery.planner.plan import Plan, Transfer
@@ -119,10 +119,10 @@ def test_shards_copy_each_object_once(tmp_path: Path, source: str, bucket: str) 
     asked = requests_of(source)
     asked.clear()
     for number in range(3):
-        sharded.apply_shard(saved, shard=f"{number}/3")
+        sharding.apply_shard(saved, shard=f"{number}/3")
     copies = [one for one in asked if one.startswith("copy ")]
     assert len(copies) <= len(data_objects(source))
-    sharded.commit(dst)
+    sharding.commit(dst)
     ckpt_surgery.apply(RENAMED, tmp_path / "in", dst=tmp_path / "out")
     assert not ckpt_surgery.diff(tmp_path / "out", dst, values=True).different
 

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.formats import registry as formats
 from tests.support import checkpoints
@@ -196,7 +196,7 @@ def test_a_linked_tensor_larger_than_the_budget_streams(tmp_path: Path) -> None:
     plant(source, 4 * (side * 5 - 7), np.float32(1.5))  # row side - 5, column 7
     recipe = tmp_path / "link.yaml"
     recipe.write_text("version: 1\nrules: [{match: w, value: x.T}]")
-    plan = api.apply(recipe, source, dst=tmp_path / "linked", memory=memory, link_mode="hardlink").plan
+    plan = applying.apply(recipe, source, dst=tmp_path / "linked", memory=memory, link_mode="hardlink").plan
     assert plan.costs.bytes_linked == side * side * 4
     text = "version: 1\nrules: [{match: w, value: \"cast(x, 'bfloat16')\"}]"
     check(measured(tmp_path, text, tmp_path / "linked", memory), memory)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from ckpt_surgery import api, checking
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.inputs import recipes
 from tests.fuzz.fuzzing import damaged, damages, edited, edits, fuzz
 from tests.support.directories import names
 
@@ -82,7 +83,7 @@ def test_a_damaged_recipe_of_the_package(file: Path, tmp_path: Path) -> None:
     def check(changes: object) -> None:
         recipe.write_bytes(damaged(whole, changes))
         try:
-            checking.read_recipe(recipe)
+            recipes.read_recipe(recipe)
         except (RecipeError, UsageError) as error:
             assert str(error)
 
@@ -118,7 +119,7 @@ def test_random_expressions(place: Path) -> None:
 def test_a_damaged_plan(place: Path) -> None:
     recipe, plan = place / "recipe.yaml", place / "plan.json"
     recipe.write_text(RECIPE)
-    api.plan(recipe, place / "x.npz", out=plan, dst=place / "never.npz")
+    applying.plan(recipe, place / "x.npz", out=plan, dst=place / "never.npz")
     document = json.loads(plan.read_text())
 
     def check(changes: object) -> None:
@@ -132,7 +133,7 @@ def _carried_out_or_refused(recipe: Path, place: Path) -> None:
     sources = [] if recipe.suffix == ".json" else [place / "x.npz"]
     before = names(place)
     try:
-        api.apply(recipe, *sources, dst=place / "out.npz", memory=64 << 20, workers=1)
+        applying.apply(recipe, *sources, dst=place / "out.npz", memory=64 << 20, workers=1)
     except SurgeryError as error:
         assert str(error)
         assert error.exit_code in (1, 2, 3)

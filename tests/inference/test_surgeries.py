@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
+from ckpt_surgery.api.inferring import Inferred
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.inferring import Inferred
 from tests.inference.going_back import described
 from tests.inference.surgeries import Tree, nested, surgery
 from tests.support.comparing import assert_same

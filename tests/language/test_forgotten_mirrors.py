@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import regex
 
+from ckpt_surgery.api.linting import check_recipe
 from ckpt_surgery.language.examples import example
 from ckpt_surgery.language.packaged import packaged_recipes
-from ckpt_surgery.linting import check_recipe
 
 RENAME = "- {match: 'params/layer_(.*)', to: 'params/block_\\1'}"
 BOTH = "mirror: {params: [opt_state/0/mu, opt_state/0/nu]}"

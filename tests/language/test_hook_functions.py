@@ -9,13 +9,13 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import DataError, FunctionError, RecipeError, UsageError
+from ckpt_surgery.inputs.preparing import prepare
+from ckpt_surgery.inputs.request import requested
 from ckpt_surgery.language.hook_functions import HookFunctions
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
-from ckpt_surgery.preparing import prepare
-from ckpt_surgery.requests import requested
-from ckpt_surgery.resuming import identity_of
+from ckpt_surgery.planner.identity import identity_of
 
 
 def recipe(value: str, **functions: Callable[..., Any]) -> LoadedRecipe:
@@ -31,7 +31,7 @@ def source(tmp_path: Path) -> Path:
 
 def test_they_run_because_the_caller_gave_them(source: Path, tmp_path: Path) -> None:
     functions = {"double": lambda x: x[:, :1] * 2, "infer_double": lambda x: ((2, 1), x.dtype)}
-    api.apply(recipe("hooks.double(x)", **functions), source, dst=tmp_path / "result")
+    applying.apply(recipe("hooks.double(x)", **functions), source, dst=tmp_path / "result")
     restored = ocp.PyTreeCheckpointer().restore(tmp_path / "result")
     np.testing.assert_array_equal(restored["w"], [[0.0], [6.0]])
 
@@ -50,7 +50,7 @@ def test_a_result_that_is_not_as_planned(source: Path, tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=re.escape("`hooks.f` gave float64[3], but the plan expects float64[2,3]")
     ):
-        api.apply(recipe("hooks.f(x)", f=lambda x: x[0]), source, dst=tmp_path / "result")
+        applying.apply(recipe("hooks.f(x)", f=lambda x: x[0]), source, dst=tmp_path / "result")
     assert not (tmp_path / "result").exists()
 
 
@@ -79,7 +79,7 @@ def test_the_digest_is_that_of_names_and_code() -> None:
 
 def test_a_plan_with_them_is_not_saved(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        api.plan(recipe("hooks.double(x)", double=lambda x: x * 2), source, out=tmp_path / "plan.json")
+        applying.plan(recipe("hooks.double(x)", double=lambda x: x * 2), source, out=tmp_path / "plan.json")
     assert str(caught.value) == (
         "a plan file cannot hold functions of the running program, and the recipe calls `double`\n"
         "  Carry the recipe out at once, or write the functions as a file of hooks."

@@ -11,7 +11,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import DataError, FunctionError, PlanError
 from ckpt_surgery.graph.evaluating import evaluate
@@ -43,11 +43,11 @@ def setting(tmp_path: Path) -> Setting:
 
 
 def planned(directory: Path, **options: object) -> Plan:
-    return api.plan(directory / "recipe.yaml", directory / "old", allow_hooks=True, **options)
+    return applying.plan(directory / "recipe.yaml", directory / "old", allow_hooks=True, **options)
 
 
 def applied(directory: Path, **options: object) -> Mapping[str, np.ndarray]:
-    api.apply(
+    applying.apply(
         directory / "recipe.yaml", directory / "old", dst=directory / "new", allow_hooks=True, **options
     )
     restored = ocp.PyTreeCheckpointer().restore(directory / "new")
@@ -67,7 +67,7 @@ def test_the_page(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     leaves = {"kernel": random((8, 4)), "scale": random((8,), 1), "bias": random((4,), 2)}
     ocp.PyTreeCheckpointer().save(tmp_path / "old", {"dense_in": leaves})
-    api.apply(tmp_path / "recipe.yaml", tmp_path / "old", dst=tmp_path / "new", allow_hooks=True)
+    applying.apply(tmp_path / "recipe.yaml", tmp_path / "old", dst=tmp_path / "new", allow_hooks=True)
     restored = ocp.PyTreeCheckpointer().restore(tmp_path / "new")
     kernel = leaves["kernel"]
     whitened = (kernel - kernel.mean(0)) / kernel.std(0)
@@ -82,7 +82,7 @@ def test_the_page(tmp_path: Path) -> None:
 def test_they_are_refused_unless_allowed(setting: Setting) -> None:
     directory = setting(DOUBLE, "raise RuntimeError('it ran')", {"w": random((2, 3))})
     with pytest.raises(PlanError) as caught:
-        api.plan(directory / "recipe.yaml", directory / "old")
+        applying.plan(directory / "recipe.yaml", directory / "old")
     assert str(caught.value) == (
         f"{directory}/recipe.yaml:2:8  hooks\n"
         "    hooks: my_hooks.py\n"
@@ -126,15 +126,15 @@ def test_a_saved_plan_has_to_be_allowed_again_and_knows_its_hooks(setting: Setti
     plan, new = directory / "plan.json", directory / "new"
     planned(directory, out=plan)
     with pytest.raises(PlanError, match="`allow_hooks=True`"):
-        api.apply(plan, dst=new)
+        applying.apply(plan, dst=new)
     (directory / "my_hooks.py").write_text("raise RuntimeError('it ran')")
     with pytest.raises(PlanError, match=r"the hooks .*my_hooks\.py changed since the plan was made"):
-        api.apply(plan, dst=new, allow_hooks=True)
+        applying.apply(plan, dst=new, allow_hooks=True)
     (directory / "my_hooks.py").unlink()
     with pytest.raises(PlanError, match=r"the hooks .*my_hooks\.py cannot be read"):
-        api.apply(plan, dst=new, allow_hooks=True)
+        applying.apply(plan, dst=new, allow_hooks=True)
     (directory / "my_hooks.py").write_text(TWICE)
-    api.apply(plan, dst=new, allow_hooks=True)
+    applying.apply(plan, dst=new, allow_hooks=True)
     np.testing.assert_array_equal(ocp.PyTreeCheckpointer().restore(new)["w"], random((2, 3)) * 2)
 
 
@@ -161,7 +161,7 @@ def table(n):
     leaves = {"w0": random((3, 2)), "w1": random((3, 2), 1)}
     directory = setting(rules, hooks, leaves)
     planned(directory, out=directory / "plan.json")
-    api.apply(directory / "plan.json", dst=directory / "again", allow_hooks=True)
+    applying.apply(directory / "plan.json", dst=directory / "again", allow_hooks=True)
     wanted = applied(directory)
     found = ocp.PyTreeCheckpointer().restore(directory / "again")
     assert set(found) == set(wanted) == {"w", "t"}
@@ -422,7 +422,7 @@ def test_a_mirrored_rule_with_a_hook_has_to_say_what_the_mirror_gets(setting: Se
         directory / "mirrored", {"params": {"w": random((2, 3))}, "mu": {"w": random((2, 3))}}
     )
     with pytest.raises(PlanError, match="mirror_value"):
-        api.plan(directory / "recipe.yaml", directory / "mirrored", allow_hooks=True)
+        applying.plan(directory / "recipe.yaml", directory / "mirrored", allow_hooks=True)
 
 
 def test_a_name_with_an_underscore_is_private(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.language import packaged
 from ckpt_surgery.language.loading import load_recipe
@@ -114,9 +114,9 @@ def test_its_problems_are_told_by_its_name(tmp_path: Path) -> None:
 
 def test_a_saved_plan_keeps_the_name(old: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
-    api.plan("@cast", old, out=plan)
+    applying.plan("@cast", old, out=plan)
     assert json.loads(plan.read_text())["recipe"]["path"] == "@cast"
-    api.apply(plan, dst=tmp_path / "new")
+    applying.apply(plan, dst=tmp_path / "new")
     assert str(ocp.PyTreeCheckpointer().restore(tmp_path / "new")["w"].dtype) == "bfloat16"
 
 

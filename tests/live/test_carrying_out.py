@@ -21,7 +21,6 @@ from ckpt_surgery.core.errors import DataError, Interrupted, OutOfMemoryError, S
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.engine.signals import interruptible
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.live import carrying_out, computing, results
@@ -32,6 +31,7 @@ from ckpt_surgery.live.tree import LiveTree, live_tree
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import TARGET, Target
+from ckpt_surgery.system.signals import interruptible
 from tests.support.memory import MemorySource
 from tests.support.plans import COMPUTED
 from tests.support.strategies import chunk_shapes, shapes

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from ckpt_surgery import api
-from ckpt_surgery.checking import read_recipe
+from ckpt_surgery.api import applying
+from ckpt_surgery.inputs.recipes import read_recipe
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from tests.oracle.trees import Tree, restore, save
@@ -17,5 +17,5 @@ def loaded(recipe: MigratedRecipe) -> LoadedRecipe:
 def carried_out(directory: Path, recipe: MigratedRecipe, original: Tree, target: Tree) -> Any:
     """Save both trees, apply the recipe, and restore the result with stock Orbax."""
     source, towards = save(directory / "source", original), save(directory / "target", target)
-    api.apply(loaded(recipe), source, dst=directory / "result", target=towards)
+    applying.apply(loaded(recipe), source, dst=directory / "result", target=towards)
     return restore(directory / "result")

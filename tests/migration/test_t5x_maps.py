@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ckpt_surgery
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import PlanError, UsageError
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.migration.t5x_maps import from_t5x_assignment_map
@@ -121,12 +121,14 @@ def test_checkpoints_of_orbax(name: str, tmp_path: Path) -> None:
     save_standard(tmp_path / "old", nested(checkpoint))
     save_standard(tmp_path / "fresh", nested(state))
     recipe = from_t5x_assignment_map(entries)
-    api.apply(recipe, tmp_path / "old", dst=tmp_path / "new", target=tmp_path / "fresh")
+    applying.apply(recipe, tmp_path / "old", dst=tmp_path / "new", target=tmp_path / "fresh")
     wanted = original(checkpoint, state, entries)
     assert_same(restored(tmp_path / "new"), wanted)
     # the same, written down and read again
     (tmp_path / "recipe.yaml").write_text(recipe.to_yaml())
-    api.apply(tmp_path / "recipe.yaml", tmp_path / "old", dst=tmp_path / "again", target=tmp_path / "fresh")
+    applying.apply(
+        tmp_path / "recipe.yaml", tmp_path / "old", dst=tmp_path / "again", target=tmp_path / "fresh"
+    )
     assert_same(restored(tmp_path / "again"), wanted)
 
 

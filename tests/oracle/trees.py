@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import orbax.checkpoint as ocp
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 
 Tree = Any
 
@@ -38,7 +38,7 @@ def operate(
         recipe.write_text(text)
     sources = [save(directory / f"source_{i}", tree) for i, tree in enumerate(originals)]
     towards = None if target is None else save(directory / "target", target)
-    api.apply(recipe, *sources, dst=directory / "result", target=towards)
+    applying.apply(recipe, *sources, dst=directory / "result", target=towards)
     return restore(directory / "result")
 
 

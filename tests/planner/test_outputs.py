@@ -9,7 +9,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.formats.registry import formats
 from ckpt_surgery.language.loading import parse_recipe
@@ -98,7 +98,7 @@ def test_it_is_one_rule_for_all_formats(format: str, tmp_path: Path) -> None:
     """Some could hold both, by names alone; what comes of it could then go nowhere else."""
     np.savez(tmp_path / "x.npz", **{"a": np.ones(3), "a/b": np.ones(3)})
     with pytest.raises(PlanError, match="`a` would be both a leaf and the container of `a/b`"):
-        api.convert(tmp_path / "x.npz", tmp_path / "out", format=format)
+        applying.convert(tmp_path / "x.npz", tmp_path / "out", format=format)
     assert [leaf.key.text for leaf in ckpt_surgery.inspect(tmp_path / "x.npz").leaves] == ["a", "a/b"]
 
 
@@ -152,7 +152,7 @@ def test_the_state_of_an_optimizer_goes_into_every_format(format: str, tmp_path:
     state = optax.chain(optax.clip(1.0), optax.adam(1e-3)).init(params)
     with checkpoints.quiet(), ocp.PyTreeCheckpointer() as checkpointer:
         checkpointer.save(tmp_path / "x", {"params": params, "opt": state, "none": None})
-    plan = api.convert(tmp_path / "x", tmp_path / "out", format=format).plan
+    plan = applying.convert(tmp_path / "x", tmp_path / "out", format=format).plan
     found = ckpt_surgery.diff(tmp_path / "x", tmp_path / "out", values=True)
     assert all(value.equal for value in found.values or ())
     left = {leaf.key.text for leaf in found.only_a}

@@ -7,7 +7,7 @@ from typing import Any
 import orbax.checkpoint as ocp
 import pytest
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from tests.recipes.running import Run, Save
 from tests.support.checkpoints import quiet, restored
 
@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> Run:
         if not recipe.startswith("@"):
             (tmp_path / f"{name}.yaml").write_text(recipe)
             recipe = str(tmp_path / f"{name}.yaml")
-        api.apply(recipe, *sources, dst=tmp_path / name, **options)
+        applying.apply(recipe, *sources, dst=tmp_path / name, **options)
         return restored(tmp_path / name)
 
     return ran

@@ -18,7 +18,7 @@ import torch
 import transformers
 from safetensors.numpy import load_file
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from tests.inference.cases import deepseek as listed_elsewhere
 from tests.inference.going_back import reasons, there_and_back
 from tests.recipes.deepseek_layouts import (
@@ -281,13 +281,13 @@ def test_logits_are_the_same_and_the_model_comes_back(
     """Without a word of sizes, nor on the way back of how the weights were laid out."""
     source, made = saved(family)
     given = [f"{k}={str(v).lower()}" for k, v in asdict(layout).items()]
-    assert api.apply(f"@{THERE}", source, dst=tmp_path / "jax", set=given).plan.warnings == ()
+    assert applying.apply(f"@{THERE}", source, dst=tmp_path / "jax", set=given).plan.warnings == ()
     model = replace(MODELS[family][1], rope=layout.rope)
     wanted = hf_logits(made)
     tree = restored(tmp_path / "jax")["params"]
     assert np.abs(wanted).max() > 1
     assert np.abs(jax_logits(model, layout, tree, TOKENS) - wanted).max() <= 1e-4
-    api.apply(f"@{BACK}", tmp_path / "jax", dst=tmp_path / "hf")
+    applying.apply(f"@{BACK}", tmp_path / "jax", dst=tmp_path / "hf")
     assert_same(load_file(tmp_path / "hf/model.safetensors"), load_file(source / "model.safetensors"))
     (tmp_path / "hf/config.json").write_bytes((source / "config.json").read_bytes())
     with quiet():

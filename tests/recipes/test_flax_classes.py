@@ -16,7 +16,7 @@ from flax.serialization import msgpack_restore
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import load_file, save_file
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.graph.nodes import reads
 from tests.recipes.flax_weights import told, weights
@@ -59,10 +59,10 @@ def check(tmp_path: Path, case: str, name: str) -> None:
     arrays = weights(model["weights"])
     source = hf_model(tmp_path / "hf", arrays, model["config"])
     made = source.with_name("flax_model.msgpack")
-    plan = api.apply("@hf-to-flax", source, dst=made).plan
+    plan = applying.apply("@hf-to-flax", source, dst=made).plan
     assert plan.warnings == (NO_METADATA,)
     assert descriptions(tree(made)) == model["tree"]
-    plan = api.apply("@flax-to-hf", made, dst=tmp_path / "back").plan
+    plan = applying.apply("@flax-to-hf", made, dst=tmp_path / "back").plan
     assert plan.warnings == ()
     assert descriptions(load_file(tmp_path / "back" / "model.safetensors")) == descriptions(arrays)
     assert (tmp_path / "back" / "config.json").read_text() == json.dumps(model["config"])
@@ -173,7 +173,7 @@ def test_copies_and_what_flax_computes_are_dropped(tmp_path: Path, case: str, na
     arrays = weights(model["weights"])
     extra = EXTRA[case, name]
     assert not arrays.keys() & extra.keys()
-    plan = api.plan("@hf-to-flax", hf_model(tmp_path / "hf", arrays | extra, model["config"]))
+    plan = applying.plan("@hf-to-flax", hf_model(tmp_path / "hf", arrays | extra, model["config"]))
     heads = {key for key in extra if key.endswith(HEADS)}
     assert {drop.leaf.key.text for drop in plan.dropped} == extra.keys() - heads
     compared = {read.leaf.key.text for step in plan.steps for read in reads(step.value)}
@@ -185,7 +185,7 @@ def test_copies_and_what_flax_computes_are_dropped(tmp_path: Path, case: str, na
 def test_old_names_of_norms(tmp_path: Path) -> None:
     model = recorded("bert", "BertForPreTraining")
     source = hf_model(tmp_path / "hf", old_names(weights(model["weights"])), model["config"])
-    api.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
+    applying.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
     assert descriptions(tree(tmp_path / "flax_model.msgpack")) == model["tree"]
 
 
@@ -194,13 +194,13 @@ def test_an_untied_head_stays(tmp_path: Path) -> None:
     model = recorded("gpt2", "GPT2LMHeadModel")
     arrays = weights(model["weights"]) | {"lm_head.weight": some(97, 12)}
     source = hf_model(tmp_path / "hf", arrays, model["config"] | {"tie_word_embeddings": False})
-    api.apply("@hf-to-flax", source, dst=tmp_path / "untied.msgpack")
+    applying.apply("@hf-to-flax", source, dst=tmp_path / "untied.msgpack")
     assert tree(tmp_path / "untied.msgpack")["lm_head/kernel"].shape == (12, 97)
     with pytest.raises(DataError, match="not the embedding"):
-        api.apply("@hf-to-flax", source, dst=tmp_path / "tied.msgpack", set=["tied=true"])
+        applying.apply("@hf-to-flax", source, dst=tmp_path / "tied.msgpack", set=["tied=true"])
     arrays["lm_head.weight"] = arrays["transformer.wte.weight"]
     source = hf_model(tmp_path / "copy", arrays, model["config"] | {"tie_word_embeddings": False})
-    api.apply("@hf-to-flax", source, dst=tmp_path / "tied.msgpack", set=["tied=true"])
+    applying.apply("@hf-to-flax", source, dst=tmp_path / "tied.msgpack", set=["tied=true"])
     assert descriptions(tree(tmp_path / "tied.msgpack")) == model["tree"]
 
 
@@ -208,12 +208,12 @@ def test_a_head_that_is_called_tied_by_transformers_5(tmp_path: Path) -> None:
     model = recorded("mt5", "MT5ForConditionalGeneration")
     arrays = weights(model["weights"])
     source = hf_model(tmp_path / "mt5", arrays, model["config"] | {"tie_word_embeddings": True})
-    api.apply("@hf-to-flax", source, dst=tmp_path / "mt5.msgpack")
+    applying.apply("@hf-to-flax", source, dst=tmp_path / "mt5.msgpack")
     assert descriptions(tree(tmp_path / "mt5.msgpack")) == model["tree"]
     model = recorded("t5_gated", "T5ForConditionalGeneration")
     config = model["config"] | {"tie_word_embeddings": True, "scale_decoder_outputs": False}
     source = hf_model(tmp_path / "t5", weights(model["weights"]), config)
-    api.apply("@hf-to-flax", source, dst=tmp_path / "t5.msgpack")
+    applying.apply("@hf-to-flax", source, dst=tmp_path / "t5.msgpack")
     assert descriptions(tree(tmp_path / "t5.msgpack")) == model["tree"]
 
 
@@ -227,7 +227,7 @@ def test_a_tower_of_clip_without_its_name(tmp_path: Path, case: str, name: str) 
     arrays = weights(model["weights"])
     bare = {key.split(".", 1)[1]: array for key, array in arrays.items()}
     source = hf_model(tmp_path / "hf", bare, model["config"])
-    api.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
+    applying.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
     assert descriptions(tree(tmp_path / "flax_model.msgpack")) == model["tree"]
 
 
@@ -235,12 +235,12 @@ def test_without_a_config_by_what_is_given(tmp_path: Path) -> None:
     model = recorded("llama", "LlamaForCausalLM")
     source = hf_model(tmp_path / "hf", weights(model["weights"]), None)
     given = ["model_type=llama", "num_layers=2"]
-    api.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack", set=given)
+    applying.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack", set=given)
     found = tree(tmp_path / "flax_model.msgpack")
     assert descriptions(found) == model["tree"], "an untied head, as is usual for a Llama"
     fails(
         "layers are missing",
-        lambda: api.plan("@hf-to-flax", source, set=["model_type=llama", "num_layers=3"]),
+        lambda: applying.plan("@hf-to-flax", source, set=["model_type=llama", "num_layers=3"]),
     )
 
 
@@ -248,9 +248,9 @@ def test_types_stay(tmp_path: Path) -> None:
     model = recorded("vit", "ViTForImageClassification")
     described = {key: ["bfloat16", *shape] for key, (_, *shape) in model["weights"].items()}
     source = hf_model(tmp_path / "hf", weights(described), model["config"])
-    api.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
+    applying.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
     assert {str(array.dtype) for array in tree(tmp_path / "flax_model.msgpack").values()} == {"bfloat16"}
-    api.apply("@flax-to-hf", tmp_path / "flax_model.msgpack", dst=tmp_path / "back")
+    applying.apply("@flax-to-hf", tmp_path / "flax_model.msgpack", dst=tmp_path / "back")
     back = load_file(tmp_path / "back" / "model.safetensors")
     assert descriptions(back) == descriptions(weights(described))
 
@@ -260,9 +260,9 @@ def test_the_way_back_from_a_train_state(tmp_path: Path, save: Save) -> None:
     model = recorded("gpt2", "GPT2LMHeadModel")
     arrays = weights(model["weights"])
     source = hf_model(tmp_path / "hf", arrays, model["config"])
-    api.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
+    applying.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
     params = msgpack_restore((tmp_path / "flax_model.msgpack").read_bytes())
-    api.apply("@flax-to-hf", save("state", {"params": params}), dst=tmp_path / "back")
+    applying.apply("@flax-to-hf", save("state", {"params": params}), dst=tmp_path / "back")
     assert descriptions(load_file(tmp_path / "back" / "model.safetensors")) == descriptions(arrays)
 
 
@@ -371,15 +371,15 @@ def test_mistakes_are_refused(tmp_path: Path, model: tuple[str, str], mistake: A
     arrays, config = weights(record["weights"]), dict(record["config"])
     mistake(arrays, config)
     source = hf_model(tmp_path / "hf", arrays, config)
-    fails(says, lambda: api.plan("@hf-to-flax", source))
+    fails(says, lambda: applying.plan("@hf-to-flax", source))
 
 
 def test_a_weight_that_no_class_has_is_refused_on_the_way_back(save: Save) -> None:
     source = save("state", {"params": {"a": {"kernel": some(2, 3)}}, "opt_state": {"mu": some(2)}})
-    fails("opt_state/mu", lambda: api.plan("@flax-to-hf", source))
+    fails("opt_state/mu", lambda: applying.plan("@flax-to-hf", source))
 
 
 def test_no_config_says_what_to_do(tmp_path: Path) -> None:
     source = hf_model(tmp_path / "hf", weights(recorded(*GPT2)["weights"]), None)
-    fails("beside SRC, or say --set model_type=gpt2", lambda: api.plan("@hf-to-flax", source))
-    fails("tied is 'auto'", lambda: api.plan("@hf-to-flax", source, set=["model_type=gpt2", "tied=no"]))
+    fails("beside SRC, or say --set model_type=gpt2", lambda: applying.plan("@hf-to-flax", source))
+    fails("tied is 'auto'", lambda: applying.plan("@hf-to-flax", source, set=["model_type=gpt2", "tied=no"]))

@@ -16,7 +16,7 @@ import torch
 import transformers
 from flax.serialization import msgpack_restore
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from tests.recipes.flax_models import bert, clip, gpt2, t5, vit, whisper
 from tests.recipes.flax_weights import inputs, weights
 from tests.recipes.peers.flax_cases import CASES
@@ -58,7 +58,7 @@ def test_outputs_are_the_same(tmp_path: Path, case: str) -> None:
     name = first(case)
     record = recorded(case, name)
     source = hf_model(tmp_path / "hf", weights(record["weights"]), record["config"])
-    api.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
+    applying.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
     params = msgpack_restore((tmp_path / "flax_model.msgpack").read_bytes())
     given = inputs(CASES[case].inputs, record["config"])
     found = compiled(case)(params, given)
@@ -74,7 +74,7 @@ def test_outputs_are_the_same(tmp_path: Path, case: str) -> None:
 def test_the_comparison_sees_a_kernel_that_is_not_transposed(tmp_path: Path) -> None:
     record = recorded("gpt2", "GPT2LMHeadModel")
     source = hf_model(tmp_path / "hf", weights(record["weights"]), record["config"])
-    api.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
+    applying.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
     params = msgpack_restore((tmp_path / "flax_model.msgpack").read_bytes())
     projection = params["transformer"]["h"]["1"]["attn"]["c_proj"]
     projection["kernel"] = projection["kernel"].T

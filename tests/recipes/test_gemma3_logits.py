@@ -16,7 +16,7 @@ import torch
 import transformers
 from safetensors import safe_open
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from tests.recipes.test_logits import TOKENS, hf_logits, hf_weights, restored
 from tests.support.checkpoints import quiet
 
@@ -155,7 +155,7 @@ def test_logits_are_the_same(
     saved: Saved, tmp_path: Path, kind: str, given: tuple[str, ...], told: dict[str, Any]
 ) -> None:
     source, made = saved(kind)
-    api.apply("@hf-gemma3-to-jax", source, dst=tmp_path / "jax", set=given)
+    applying.apply("@hf-gemma3-to-jax", source, dst=tmp_path / "jax", set=given)
     params = restored(tmp_path / "jax")["params"]
     found = jax_logits(params["params"] if "layout=maxtext" in given else params, **told)
     wanted = hf_logits(made)
@@ -167,7 +167,7 @@ def test_logits_are_the_same(
 def test_the_comparison_sees_what_differs(saved: Saved, tmp_path: Path) -> None:
     """Layers in another order, norms without their 1, and rotary pairs in another order."""
     source, made = saved("text")
-    api.apply("@hf-gemma3-to-jax", source, dst=tmp_path / "jax", set=["scan=false"])
+    applying.apply("@hf-gemma3-to-jax", source, dst=tmp_path / "jax", set=["scan=false"])
     params, wanted = restored(tmp_path / "jax")["params"], hf_logits(made)
     assert np.abs(jax_logits(params, interleaved=True) - wanted).max() > 0.1
     decoder = params["decoder"]
@@ -187,9 +187,9 @@ GIVEN = [
 def test_there_and_back(saved: Saved, tmp_path: Path, given: tuple[str, ...]) -> None:
     """Without a word of sizes, nor on the way back of how the weights were laid out."""
     source, made = saved("text")
-    there = api.apply("@hf-gemma3-to-jax", source, dst=tmp_path / "jax", set=given)
+    there = applying.apply("@hf-gemma3-to-jax", source, dst=tmp_path / "jax", set=given)
     assert there.plan.warnings == ()
-    api.apply("@jax-to-hf-gemma3", tmp_path / "jax", dst=tmp_path / "hf")
+    applying.apply("@jax-to-hf-gemma3", tmp_path / "jax", dst=tmp_path / "hf")
     found, wanted = hf_weights(tmp_path / "hf"), hf_weights(source)
     assert {k: (a.shape, a.tobytes()) for k, a in found.items()} == {
         k: (a.shape, a.tobytes()) for k, a in wanted.items()
@@ -207,9 +207,9 @@ def test_a_model_that_sees_images_comes_back_as_its_text_model(
     """With the names that it had, or as a text model in itself, which the library loads."""
     source, made = saved("images")
     given = ["vision=drop", "norm_plus_one=false"]
-    api.apply("@hf-gemma3-to-jax", source, dst=tmp_path / "jax", set=given)
+    applying.apply("@hf-gemma3-to-jax", source, dst=tmp_path / "jax", set=given)
     as_text = ["model_type=gemma3_text"] if alone else []
-    api.apply("@jax-to-hf-gemma3", tmp_path / "jax", dst=tmp_path / "hf", set=as_text)
+    applying.apply("@jax-to-hf-gemma3", tmp_path / "jax", dst=tmp_path / "hf", set=as_text)
     wanted = {k: a for k, a in hf_weights(source).items() if k.startswith("language_model.")}
     if alone:
         wanted = {k.removeprefix("language_model."): a for k, a in wanted.items()}

@@ -14,7 +14,7 @@ import orbax.checkpoint as ocp
 import pytest
 from flax.training.train_state import TrainState
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import DataError, UsageError
 from tests.recipes.running import Run, Save, fails, planned
 from tests.support.checkpoints import quiet, random, restored, restored_leaves
@@ -102,7 +102,7 @@ def test_drop_optimizer_from_a_real_training_state(state: TrainState, save: Save
     new = run("@drop-optimizer", path)
     kept = restored_leaves({"params": state.params, "step": state.step})
     assert_same(new, kept)
-    gone = api.plan("@drop-optimizer", path).dropped
+    gone = applying.plan("@drop-optimizer", path).dropped
     assert {d.leaf.key.names[0] for d in gone} == {"opt_state"}
     assert {d.why for d in gone} == {"drop"}
     assert len(gone) == len(restored(path)) - len(kept)
@@ -486,9 +486,9 @@ def test_the_last_steps_of_a_run_are_averaged(steps: Path, run: Run, count: int,
 
 
 def test_a_saved_plan_keeps_the_steps_that_it_was_made_for(steps: Path, tmp_path: Path) -> None:
-    plan = api.plan("@average", steps, last=2, out=tmp_path / "plan.json", dst=tmp_path / "out")
+    plan = applying.plan("@average", steps, last=2, out=tmp_path / "plan.json", dst=tmp_path / "out")
     assert [(i.name, i.step) for i in plan.inputs] == [("first", 10), ("second", 100)]
-    api.apply(tmp_path / "plan.json")
+    applying.apply(tmp_path / "plan.json")
     w = restored(tmp_path / "out")["params/w"]
     np.testing.assert_array_equal(w, np.full((4,), 55, np.float32))
 
@@ -503,13 +503,13 @@ def test_a_saved_plan_keeps_the_steps_that_it_was_made_for(steps: Path, tmp_path
     ],
 )
 def test_steps_that_a_run_does_not_have(steps: Path, count: int, options: dict[str, int], says: str) -> None:
-    fails(says, lambda: api.plan("@average", steps, last=count, **options), UsageError)
+    fails(says, lambda: applying.plan("@average", steps, last=count, **options), UsageError)
 
 
 def test_the_last_steps_are_those_of_one_run(steps: Path, save: Save) -> None:
-    fails("one source; 2 are given", lambda: api.plan("@average", steps, steps, last=2), UsageError)
+    fails("one source; 2 are given", lambda: applying.plan("@average", steps, steps, last=2), UsageError)
     flat = save("flat", {"a": random((2,))})
-    fails("not a directory of steps", lambda: api.plan("@average", flat, last=2), UsageError)
+    fails("not a directory of steps", lambda: applying.plan("@average", flat, last=2), UsageError)
 
 
 @pytest.mark.parametrize(
@@ -585,7 +585,7 @@ def test_two_towers_get_a_fusion_layer(save: Save, run: Run) -> None:
     reseeded = [*options[:-1], "seed=8"]
     other = run("@merge-two-towers", *paths, name="other", set=reseeded)["params/fusion/kernel"]
     assert kernel.tobytes() != other.tobytes()
-    dropped = api.plan("@merge-two-towers", *paths, set=options).dropped
+    dropped = applying.plan("@merge-two-towers", *paths, set=options).dropped
     gone = [(d.source, d.leaf.key.text, d.why) for d in dropped]
     assert gone == [
         (s, k, "unmatched: drop") for s, k in (("image", "opt_state/mu"), ("image", "step"), ("text", "step"))

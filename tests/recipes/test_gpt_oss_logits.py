@@ -17,7 +17,7 @@ import torch
 import transformers
 from safetensors.numpy import save_file
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from tests.recipes.gpt_oss_layout import GptOss, hf_arrays, hf_config, unpacked
 from tests.recipes.test_logits import TOKENS, hf_logits, hf_weights, restored
 from tests.support.checkpoints import quiet
@@ -165,7 +165,7 @@ def test_logits_are_the_same(
     saved: tuple[Path, Any], tmp_path: Path, given: tuple[str, ...], told: Mapping[str, Any]
 ) -> None:
     source, made = saved
-    api.apply("@hf-gpt-oss-to-jax", source, dst=tmp_path / "jax", set=given)
+    applying.apply("@hf-gpt-oss-to-jax", source, dst=tmp_path / "jax", set=given)
     params = restored(tmp_path / "jax")["params"]
     found = jax_logits(params["params"] if "layout=maxtext" in given else params, **told)
     wanted = hf_logits(made)
@@ -177,7 +177,7 @@ def test_logits_are_the_same(
 def test_the_comparison_sees_what_differs(saved: tuple[Path, Any], tmp_path: Path) -> None:
     """Gate and up in each other's place, sinks in another order, rotary pairs in another order."""
     source, made = saved
-    api.apply("@hf-gpt-oss-to-jax", source, dst=tmp_path / "jax", set=["scan=false"])
+    applying.apply("@hf-gpt-oss-to-jax", source, dst=tmp_path / "jax", set=["scan=false"])
     params, wanted = restored(tmp_path / "jax")["params"], hf_logits(made)
     assert np.abs(jax_logits(params, interleaved=True) - wanted).max() > 0.1
     one = params["decoder"]["layers_0"]
@@ -199,9 +199,9 @@ GIVEN = [
 def test_there_and_back(saved: tuple[Path, Any], tmp_path: Path, given: tuple[str, ...]) -> None:
     """Without a word of sizes, nor on the way back of how the weights were laid out."""
     source, made = saved
-    there = api.apply("@hf-gpt-oss-to-jax", source, dst=tmp_path / "jax", set=given)
+    there = applying.apply("@hf-gpt-oss-to-jax", source, dst=tmp_path / "jax", set=given)
     assert there.plan.warnings == ()
-    api.apply("@jax-to-hf-gpt-oss", tmp_path / "jax", dst=tmp_path / "hf")
+    applying.apply("@jax-to-hf-gpt-oss", tmp_path / "jax", dst=tmp_path / "hf")
     found, wanted = hf_weights(tmp_path / "hf"), hf_weights(source)
     assert {k: (a.shape, a.tobytes()) for k, a in found.items()} == {
         k: (a.shape, a.tobytes()) for k, a in wanted.items()
@@ -221,8 +221,8 @@ def test_a_model_in_mxfp4_comes_back_as_one_that_the_library_loads(tmp_path: Pat
     save_file(hf, tmp_path / "hf" / "model.safetensors")
     told = config | {"quantization_config": {"quant_method": "mxfp4"}}
     (tmp_path / "hf" / "config.json").write_text(json.dumps(told))
-    api.apply("@hf-gpt-oss-to-jax", tmp_path / "hf", dst=tmp_path / "jax", set=["dtype=float32"])
-    back = api.apply("@jax-to-hf-gpt-oss", tmp_path / "jax", dst=tmp_path / "back")
+    applying.apply("@hf-gpt-oss-to-jax", tmp_path / "hf", dst=tmp_path / "jax", set=["dtype=float32"])
+    back = applying.apply("@jax-to-hf-gpt-oss", tmp_path / "jax", dst=tmp_path / "back")
     assert back.plan.warnings == ()
     (tmp_path / "back" / "config.json").write_text(json.dumps(config | {"dtype": "float32"}))
     with quiet():

@@ -15,7 +15,8 @@ import pytest
 from flax import nnx
 from flax.training.train_state import TrainState
 
-from ckpt_surgery import api, restore
+from ckpt_surgery import restore
+from ckpt_surgery.api import applying
 from ckpt_surgery.planner.plan import Fate
 from tests.recipes.running import RECIPES, Run, Save, fails, planned
 from tests.support.checkpoints import quiet, random, restored, restored_leaves, save_standard
@@ -154,7 +155,7 @@ def test_linen_to_nnx(tmp_path: Path) -> None:
     linen, (model, optimizer) = linen_state(3), nnx_state(5)
     save_standard(tmp_path / "linen", linen)
     save_standard(tmp_path / "fresh", tree_of(model, optimizer))
-    api.apply("@linen-to-nnx", tmp_path / "linen", dst=tmp_path / "new", target=tmp_path / "fresh")
+    applying.apply("@linen-to-nnx", tmp_path / "linen", dst=tmp_path / "new", target=tmp_path / "fresh")
     new = restored_as(tmp_path / "new", tree_of(model, optimizer))
     nnx.update(model, new["model"])
     nnx.update(optimizer, new["optimizer"])
@@ -166,7 +167,7 @@ def test_nnx_to_linen(tmp_path: Path) -> None:
     fresh, (model, optimizer) = linen_state(6), nnx_state(4)
     save_standard(tmp_path / "nnx", tree_of(model, optimizer))
     save_standard(tmp_path / "fresh", fresh)
-    api.apply("@nnx-to-linen", tmp_path / "nnx", dst=tmp_path / "new", target=tmp_path / "fresh")
+    applying.apply("@nnx-to-linen", tmp_path / "nnx", dst=tmp_path / "new", target=tmp_path / "fresh")
     same_after_a_step(restored_as(tmp_path / "new", fresh), model, optimizer)
 
 
@@ -219,7 +220,7 @@ def test_there_and_back(layout: Callable[[Any], Any], save: Save, run: Run, tmp_
     rngs = {key for key in new if "/rngs/" in key}
     assert len(rngs) == 10
     assert_same({key: new[key] for key in rngs}, {key: before[key] for key in rngs})
-    plan = api.plan("@linen-to-nnx", path, target=fresh)
+    plan = applying.plan("@linen-to-nnx", path, target=fresh)
     assert {step.leaf.key.text for step in plan.steps if step.fate is Fate.DEFAULTED} == rngs
     examples = {
         "model/blocks/1/attention/value/kernel": "params/blocks_1/attention/value/kernel",
@@ -232,7 +233,7 @@ def test_there_and_back(layout: Callable[[Any], Any], save: Save, run: Run, tmp_
     assert int(new[f"optimizer/step{end}"]) == 7
     assert sorted(new) == sorted(before)
     assert_same(run("@nnx-to-linen", tmp_path / "there", target=path, name="back"), old)
-    plan = api.plan("@nnx-to-linen", tmp_path / "there", target=path)
+    plan = applying.plan("@nnx-to-linen", tmp_path / "there", target=path)
     assert {drop.leaf.key.text for drop in plan.dropped} == rngs
 
 

@@ -18,7 +18,7 @@ import torch
 import transformers
 from safetensors.numpy import load_file
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from tests.inference.going_back import reasons, there_and_back
 from tests.recipes.llama4_layouts import (
     IMAGES,
@@ -232,19 +232,19 @@ def test_logits_are_the_same_and_the_model_comes_back(
     source, made = saved(name)
     given = [f"{k}={str(v).lower()}" for k, v in asdict(layout).items()]
     given += ["vision=drop"] if name == "maverick" else []
-    assert api.apply(f"@{THERE}", source, dst=tmp_path / "jax", set=given).plan.warnings == ()
+    assert applying.apply(f"@{THERE}", source, dst=tmp_path / "jax", set=given).plan.warnings == ()
     wanted = hf_logits(made)
     tree = restored(tmp_path / "jax")["params"]
     assert np.abs(wanted).max() > 1
     assert np.abs(jax_logits(MODELS[name], layout, tree, TOKENS) - wanted).max() <= 1e-4
-    api.apply(f"@{BACK}", tmp_path / "jax", dst=tmp_path / "hf")
+    applying.apply(f"@{BACK}", tmp_path / "jax", dst=tmp_path / "hf")
     decoder = {
         key: w
         for key, w in load_file(source / "model.safetensors").items()
         if not key.startswith(("vision_model", "multi_modal_projector"))
     }
     assert_same(load_file(tmp_path / "hf/model.safetensors"), decoder)
-    api.apply(f"@{BACK}", tmp_path / "jax", dst=tmp_path / "text", set=["model_type=llama4_text"])
+    applying.apply(f"@{BACK}", tmp_path / "jax", dst=tmp_path / "text", set=["model_type=llama4_text"])
     text = made.config.get_text_config()
     with quiet():
         text.save_pretrained(tmp_path / "text")

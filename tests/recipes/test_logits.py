@@ -20,7 +20,7 @@ import transformers
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import PlanError
 from tests.support.checkpoints import quiet
 from tests.support.slow import slow
@@ -251,7 +251,7 @@ def test_logits_are_the_same(
     jax_model: Model,
 ) -> None:
     source, made = saved(family)
-    api.apply(f"@hf-{RECIPES.get(family, family)}-to-jax", source, dst=tmp_path / "jax", set=given)
+    applying.apply(f"@hf-{RECIPES.get(family, family)}-to-jax", source, dst=tmp_path / "jax", set=given)
     wanted = hf_logits(made)
     found = jax_logits(jax_model, restored(tmp_path / "jax")["params"])
     assert np.abs(wanted).max() > 1
@@ -260,7 +260,7 @@ def test_logits_are_the_same(
 
 def test_the_comparison_sees_a_wrong_order_of_rotary_pairs(saved: Saved, tmp_path: Path) -> None:
     source, made = saved("llama3")
-    api.apply("@hf-llama3-to-jax", source, dst=tmp_path / "jax", set=["rope=interleaved"])
+    applying.apply("@hf-llama3-to-jax", source, dst=tmp_path / "jax", set=["rope=interleaved"])
     found = jax_logits(Model(), restored(tmp_path / "jax")["params"])
     assert np.abs(found - hf_logits(made)).max() > 0.1
 
@@ -275,9 +275,9 @@ def test_there_and_back(saved: Saved, tmp_path: Path, family: str, given: tuple[
     source, made = saved(family)
     name = RECIPES.get(family, family)
     exact = [*given, "norm_plus_one=false"] if family == "gemma2" else [*given]
-    there = api.apply(f"@hf-{name}-to-jax", source, dst=tmp_path / "jax", set=exact)
+    there = applying.apply(f"@hf-{name}-to-jax", source, dst=tmp_path / "jax", set=exact)
     assert there.plan.warnings == ()
-    back = api.apply(f"@jax-to-hf-{name}", tmp_path / "jax", dst=tmp_path / "hf")
+    back = applying.apply(f"@jax-to-hf-{name}", tmp_path / "jax", dst=tmp_path / "hf")
     assert [warning for warning in back.plan.warnings if "are used by no output" not in warning] == []
     found, wanted = hf_weights(tmp_path / "hf"), hf_weights(source)
     assert sorted(found) == sorted(wanted)
@@ -291,11 +291,11 @@ def test_there_and_back(saved: Saved, tmp_path: Path, family: str, given: tuple[
 
 def test_the_way_back_finds_the_config_after_other_conversions(saved: Saved, tmp_path: Path) -> None:
     source, _ = saved("llama3")
-    api.apply("@hf-llama3-to-jax", source, dst=tmp_path / "jax", set=["rope=interleaved"])
-    api.apply("@cast", tmp_path / "jax", dst=tmp_path / "wide", set=["dtype=float64"])
-    api.convert(tmp_path / "wide", tmp_path / "copy.npz")
-    api.apply("@cast", tmp_path / "copy.npz", dst=tmp_path / "cast", set=["dtype=float32"])
-    plan = api.apply("@jax-to-hf-llama3", tmp_path / "cast", dst=tmp_path / "hf").plan
+    applying.apply("@hf-llama3-to-jax", source, dst=tmp_path / "jax", set=["rope=interleaved"])
+    applying.apply("@cast", tmp_path / "jax", dst=tmp_path / "wide", set=["dtype=float64"])
+    applying.convert(tmp_path / "wide", tmp_path / "copy.npz")
+    applying.apply("@cast", tmp_path / "copy.npz", dst=tmp_path / "cast", set=["dtype=float32"])
+    plan = applying.apply("@jax-to-hf-llama3", tmp_path / "cast", dst=tmp_path / "hf").plan
     assert plan.warnings == ()
     found, wanted = hf_weights(tmp_path / "hf"), hf_weights(source)
     assert {key: weight.tobytes() for key, weight in found.items()} == {
@@ -304,13 +304,13 @@ def test_the_way_back_finds_the_config_after_other_conversions(saved: Saved, tmp
 
 
 def test_safetensors_unless_told_otherwise(saved: Saved, tmp_path: Path) -> None:
-    api.apply("@hf-llama3-to-jax", saved("llama3")[0], dst=tmp_path / "jax")
-    api.apply("@jax-to-hf-llama3", tmp_path / "jax", dst=tmp_path / "hf")
+    applying.apply("@hf-llama3-to-jax", saved("llama3")[0], dst=tmp_path / "jax")
+    applying.apply("@jax-to-hf-llama3", tmp_path / "jax", dst=tmp_path / "hf")
     beside = ["config.json", "generation_config.json", "model.safetensors"]
     assert sorted(path.name for path in (tmp_path / "hf").iterdir()) == beside
     with safe_open(tmp_path / "hf" / "model.safetensors", "np") as file:
         assert file.metadata()["format"] == "pt"
-    api.apply("@jax-to-hf-llama3", tmp_path / "jax", dst=tmp_path / "orbax", format="orbax")
+    applying.apply("@jax-to-hf-llama3", tmp_path / "jax", dst=tmp_path / "orbax", format="orbax")
     assert sorted(restored(tmp_path / "orbax")) == sorted(hf_weights(tmp_path / "hf"))
 
 
@@ -320,11 +320,11 @@ def test_other_models_of_the_same_names_and_shapes_are_refused(
 ) -> None:
     source, _ = saved(family)
     with pytest.raises(PlanError, match=f"the model is {family}, and this recipe is for llama"):
-        api.apply("@hf-llama3-to-jax", source, dst=tmp_path / "jax")
+        applying.apply("@hf-llama3-to-jax", source, dst=tmp_path / "jax")
     bare = tmp_path / "bare"
     bare.mkdir()
     shutil.copy(source / "model.safetensors", bare)
     sizes = ["num_layers=2", "num_heads=4", "num_kv_heads=2"]
     sizes += ["tied=true"] if "lm_head.weight" not in hf_weights(source) else ["tied=false"]
-    plan = api.plan("@hf-llama3-to-jax", bare, set=sizes)
+    plan = applying.plan("@hf-llama3-to-jax", bare, set=sizes)
     assert plan.warnings == (f"by default model_type=llama: there is no config.json beside {bare}",)

@@ -15,7 +15,7 @@ import torch
 import transformers
 from safetensors.numpy import load_file
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import PlanError
 from tests.recipes.running import Run, Save, fails, planned
 from tests.support.comparing import assert_same
@@ -97,7 +97,7 @@ ATTENTION = ["q_proj", "v_proj", "down_proj"]
 )
 def test_the_same_as_peft(model: str, options: Mapping[str, Any], tmp_path: Path) -> None:
     given = merged(tmp_path, model, **options)
-    api.apply("@lora-merge", given.base, given.adapter, dst=tmp_path / "new.safetensors")
+    applying.apply("@lora-merge", given.base, given.adapter, dst=tmp_path / "new.safetensors")
     found = load_file(tmp_path / "new.safetensors")
     assert found.keys() == given.wanted.keys()
     before = load_file(given.base)
@@ -117,7 +117,7 @@ def test_the_same_as_peft(model: str, options: Mapping[str, Any], tmp_path: Path
 )
 def test_what_is_refused_by_name(model: str, options: Mapping[str, Any], says: str, tmp_path: Path) -> None:
     given = merged(tmp_path, model, **{"target_modules": ATTENTION, **options})
-    fails(says, lambda: api.plan("@lora-merge", given.base, given.adapter))
+    fails(says, lambda: applying.plan("@lora-merge", given.base, given.adapter))
 
 
 @pytest.mark.parametrize(
@@ -143,13 +143,13 @@ def test_what_the_config_says_is_refused_by_name(
     about = given.adapter / "adapter_config.json"
     about.write_text(json.dumps(json.loads(about.read_text()) | changes))
     with pytest.raises(PlanError) as caught:
-        api.plan("@lora-merge", given.base, given.adapter)
+        applying.plan("@lora-merge", given.base, given.adapter)
     assert says in str(caught.value)
 
 
 def test_a_param_wins_over_the_config(tmp_path: Path) -> None:
     given = merged(tmp_path, "llama", target_modules=ATTENTION)
-    api.apply("@lora-merge", given.base, given.adapter, dst=tmp_path / "a.safetensors", set=["alpha=10"])
+    applying.apply("@lora-merge", given.base, given.adapter, dst=tmp_path / "a.safetensors", set=["alpha=10"])
     key = "model.layers.0.self_attn.q_proj.weight"
     before, once = load_file(given.base)[key], given.wanted[key]
     np.testing.assert_allclose(

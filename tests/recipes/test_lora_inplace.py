@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 from safetensors.numpy import load_file, save_file
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import PlanError
 
 RECIPE = "@lora-merge-inplace"
@@ -23,7 +23,7 @@ def numbers(*shape: int) -> np.ndarray:
 
 def merged(tmp_path: Any, leaves: Mapping[str, np.ndarray], **params: Any) -> Mapping[str, np.ndarray]:
     save_file(dict(leaves), tmp_path / "in.safetensors")
-    api.apply(RECIPE, tmp_path / "in.safetensors", dst=tmp_path / "out.safetensors", set=params)
+    applying.apply(RECIPE, tmp_path / "in.safetensors", dst=tmp_path / "out.safetensors", set=params)
     return load_file(tmp_path / "out.safetensors")
 
 

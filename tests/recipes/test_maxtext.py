@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import PlanError
 from tests.recipes.decoder_layouts import (
     GEMMA,
@@ -97,10 +97,12 @@ def test_pairs_of_llama_are_neighbours_where_its_rope_type_is_llama3(tmp_path: P
     (tmp_path / "hf").mkdir()
     save_file(hf, tmp_path / "hf" / "model.safetensors")
     (tmp_path / "hf" / "config.json").write_text(json.dumps(config))
-    api.apply("@hf-llama3-to-jax", tmp_path / "hf", dst=tmp_path / "jax.safetensors", set=["layout=maxtext"])
+    applying.apply(
+        "@hf-llama3-to-jax", tmp_path / "hf", dst=tmp_path / "jax.safetensors", set=["layout=maxtext"]
+    )
     wanted = jax_arrays(d, layout_of(d, True, "interleaved"), hf)
     assert_same(load_file(tmp_path / "jax.safetensors"), rooted(wanted))
-    api.apply("@jax-to-hf-llama3", tmp_path / "jax.safetensors", dst=tmp_path / "back.safetensors")
+    applying.apply("@jax-to-hf-llama3", tmp_path / "jax.safetensors", dst=tmp_path / "back.safetensors")
     assert_same(
         {k: a for k, a in load_file(tmp_path / "back.safetensors").items() if "q_proj" not in k},
         {k: a for k, a in hf.items() if "q_proj" not in k},

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery import api
-from ckpt_surgery.choosing import chosen
-from ckpt_surgery.models import MODELS, Layout, Model
+from ckpt_surgery.api import applying
+from ckpt_surgery.inputs.conversions import chosen
+from ckpt_surgery.inputs.models import MODELS, Layout, Model
 from ckpt_surgery.planner.plan import Plan
 from tests.recipes.keytables import KeyTable, keytable
 from tests.recipes.published_sizes import PUBLISHED
@@ -102,7 +102,7 @@ def test_there_and_back(model: Model, size: str, layout: Layout, tmp_path: Path)
     given = ["vision=drop"] if sees else []
     choice = chosen(tmp_path / "hf", layout.name, given)
     assert (choice.model, choice.layout) == (model, layout)
-    there = api.plan(choice.recipe, tmp_path / "hf", set=choice.set)
+    there = applying.plan(choice.recipe, tmp_path / "hf", set=choice.set)
     # Rows of Gemma 3's embedding for the tokens of images have no place in MaxText's.
     assert [text for text in there.warnings if "[262144:262208," not in text] == []
     assert {one.leaf.key.text for one in there.dropped} >= set(sees)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import transformers
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import DataError, PlanError
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import run
@@ -280,7 +280,7 @@ def test_an_inference_state_has_parameters_and_step(tmp_path: Path) -> None:
     parameters = layouts.t5(Size(), "1.1", "shared")
     arrays = filled(layouts.train_state(parameters, "factored"))
     source = save(tmp_path / "train", nested(arrays | {"flax_mutables/cache/index": np.arange(3)}))
-    api.apply(RECIPES / "t5x-train-to-inference.yaml", source, dst=tmp_path / "inference")
+    applying.apply(RECIPES / "t5x-train-to-inference.yaml", source, dst=tmp_path / "inference")
     kept = {key: arrays[key] for key in layouts.inference_state(parameters)}
     found = restore(tmp_path / "inference")
     assert np.array_equal(found.pop("flax_mutables")["cache"]["index"], np.arange(3))
@@ -453,7 +453,7 @@ def test_the_config_says_how_many_layers_and_whether_logits_are_tied(tmp_path: P
         )
     )
     made.save_pretrained(tmp_path / "hf")
-    plan = api.plan("@hf-t5-to-t5x", tmp_path / "hf")
+    plan = applying.plan("@hf-t5-to-t5x", tmp_path / "hf")
     assert {p.name: p.value for p in plan.params} == {
         "step": 0,
         "num_layers": 2,
@@ -464,10 +464,10 @@ def test_the_config_says_how_many_layers_and_whether_logits_are_tied(tmp_path: P
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     (tmp_path / "hf" / "config.json").write_text(json.dumps(config | {"num_layers": 3}))
     with pytest.raises(PlanError, match="the encoder has 2 layers, not 3"):
-        api.plan("@hf-t5-to-t5x", tmp_path / "hf")
+        applying.plan("@hf-t5-to-t5x", tmp_path / "hf")
     (tmp_path / "hf" / "config.json").write_text(json.dumps(config | {"model_type": "longt5"}))
     with pytest.raises(PlanError, match="the model is a longt5, not a T5"):
-        api.plan("@hf-t5-to-t5x", tmp_path / "hf")
+        applying.plan("@hf-t5-to-t5x", tmp_path / "hf")
 
 
 def test_the_way_back_knows_the_layers(tmp_path: Path) -> None:
@@ -475,8 +475,8 @@ def test_the_way_back_knows_the_layers(tmp_path: Path) -> None:
         transformers.T5Config(vocab_size=11, d_model=6, d_kv=4, d_ff=9, num_layers=2, num_heads=2)
     )
     made.save_pretrained(tmp_path / "hf")
-    api.apply("@hf-t5-to-t5x", tmp_path / "hf", dst=tmp_path / "t5x")
-    plan = api.plan("@t5x-hf-t5", tmp_path / "t5x")
+    applying.apply("@hf-t5-to-t5x", tmp_path / "hf", dst=tmp_path / "t5x")
+    plan = applying.plan("@t5x-hf-t5", tmp_path / "t5x")
     assert {p.name: p.value for p in plan.params} == {"num_layers": 2, "num_decoder_layers": 2}
 
 

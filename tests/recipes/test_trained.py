@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import ckpt_surgery
-from ckpt_surgery.choosing import chosen
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.inputs.conversions import chosen
 from tests.recipes.decoder_layouts import Arrays
 from tests.recipes.trained import (
     TREES,

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from ckpt_surgery.api.inspecting import Inspection
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
 from ckpt_surgery.core.protocols import Choices
 from ckpt_surgery.core.shardings import named_sharding
-from ckpt_surgery.inspecting import Inspection
 from ckpt_surgery.report.histograms import Histogram
 from ckpt_surgery.report.inspection import inspect_json
 from ckpt_surgery.report.leaves import Statistics, Unread

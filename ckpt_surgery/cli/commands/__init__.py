@@ -1,1 +1,1 @@
-"""One module per command: each defines `command`, a thin layer on `ckpt_surgery.api`."""
+"""One module per command: each defines `command`, a thin layer on `ckpt_surgery.api.applying`."""

@@ -27,7 +27,7 @@ from ckpt_surgery.core.text import shown
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ckpt_surgery.requests import PlanOptions
+    from ckpt_surgery.inputs.request import PlanOptions
 
 
 EXAMPLES = {
@@ -77,8 +77,8 @@ def command(
     A plan saved with `plan --out` replaces RECIPE and its sources: `apply plan.json DST`. So do rules: `apply
     -e 's|old/(.*)|new/\\1|' SRC DST`.
     """
-    from ckpt_surgery import api
-    from ckpt_surgery.requests import is_plan_file
+    from ckpt_surgery.api import applying
+    from ckpt_surgery.inputs.request import is_plan_file
 
     paths = (recipe, *paths) if rules else paths
     terminal = open_terminal(ctx.find_root().obj, json_to)
@@ -110,8 +110,8 @@ def command(
         return _shard(ctx, recipe, dst, shard, json_to, overwrite, verify, options)
     report = Report(terminal, full, json_to, detailed_exitcode, report_to, loaded)
     if dry_run:
-        return report.planned(api.plan(loaded, *sources, dst=dst, overwrite=overwrite, **options))
-    run = partial(api.apply, loaded or recipe, *sources, dst=dst, copy_config=copy_config)
+        return report.planned(applying.plan(loaded, *sources, dst=dst, overwrite=overwrite, **options))
+    run = partial(applying.apply, loaded or recipe, *sources, dst=dst, copy_config=copy_config)
     manner = {"engine": engine, "scheduler": scheduler, "resume": resume, "verify": verify}
     return report.carried_out(partial(run, overwrite=overwrite, **manner, **options))
 
@@ -138,7 +138,7 @@ def _shard(
     options: "PlanOptions",
 ) -> int:
     """Carry out one shard, and print what was done."""
-    from ckpt_surgery import sharded
+    from ckpt_surgery.api import sharding
     from ckpt_surgery.cli.progress import reporting
     from ckpt_surgery.cli.render_shards import shard_lines
     from ckpt_surgery.report.shards import shard_document
@@ -147,7 +147,7 @@ def _shard(
     reuse_memory()
     expect_arrays()
     with reporting(terminal.notes, terminal.settings.quiet) as progress:
-        done = sharded.apply_shard(
+        done = sharding.apply_shard(
             plan, dst=dst, shard=shard, overwrite=overwrite, verify=verify, progress=progress, **options
         )
     if json_to is not None:

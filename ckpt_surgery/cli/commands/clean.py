@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from ckpt_surgery.cleaning import Cleaned
+    from ckpt_surgery.api.cleaning import Cleaned
 
 EXAMPLES = {
     "clean new": "What dead runs left beside the checkpoint `new`.",
@@ -41,7 +41,7 @@ def command(ctx: click.Context, path: str, yes: bool, json_to: str | None) -> in
     shards and what no run made. Without --yes nothing is removed. A run to the same destination does the same
     by itself, or goes on with what is there: `apply … --resume`.
     """
-    from ckpt_surgery.cleaning import clean, cleaned_document
+    from ckpt_surgery.api.cleaning import clean, cleaned_document
 
     terminal = open_terminal(ctx.find_root().obj, json_to)
     found = clean(path, remove=yes)

@@ -53,9 +53,9 @@ def command(
     The exit code is 1 while shards are missing, which are named. Where it was published before, or a run that
     was killed had begun to, that is completed, and the exit code is 0.
     """
-    from ckpt_surgery import sharded
+    from ckpt_surgery.api import sharding
 
     check_document_beside(json_to, dst)
     report = Report(open_terminal(ctx.find_root().obj, json_to), full, json_to, detailed_exitcode=False)
-    run = partial(sharded.commit, dst, verify=verify, copy_config=copy_config, allow_hooks=allow_hooks)
+    run = partial(sharding.commit, dst, verify=verify, copy_config=copy_config, allow_hooks=allow_hooks)
     return report.committed(partial(run, memory=memory, workers=workers), dst)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any, Unpack
 
-    from ckpt_surgery.requests import ConvertOptions
+    from ckpt_surgery.inputs.request import ConvertOptions
 
 
 EXAMPLES = {
@@ -86,8 +86,8 @@ def command(
     With --to, keys and values change to those of another layout, and the recipe that does it is printed:
     `apply` would take it too.
     """
-    from ckpt_surgery import api
-    from ckpt_surgery.matching import recipe_of_selection
+    from ckpt_surgery.api import applying
+    from ckpt_surgery.api.matching import recipe_of_selection
 
     terminal = open_terminal(ctx.find_root().obj, json_to)
     which = {name: options.get(name) for name in ("step", "item", "src_format")}
@@ -98,9 +98,11 @@ def command(
     check_kept(overwrite, page=report_to)
     report = Report(terminal, full, json_to, detailed_exitcode, report_to, recipe)
     if dry_run:
-        return report.planned(api.plan(recipe, src, dst=dst, overwrite=overwrite, config=config, **options))
+        return report.planned(
+            applying.plan(recipe, src, dst=dst, overwrite=overwrite, config=config, **options)
+        )
     run = partial(
-        api.apply,
+        applying.apply,
         recipe,
         src,
         dst=dst,
@@ -126,10 +128,10 @@ def _recipe(
         return None
     from rich.text import Text
 
-    from ckpt_surgery import choosing
-    from ckpt_surgery.checking import read_recipe
+    from ckpt_surgery.inputs import conversions
+    from ckpt_surgery.inputs.recipes import read_recipe
 
-    choice = choosing.chosen(src, to, set, **which)
+    choice = conversions.chosen(src, to, set, **which)
     params = "".join(f" --set {text}" for text in choice.set)
     rest = ", the rest as recorded" if choice.recorded else ""
     terminal.show([Text(f"{choice.purpose}: {choice.recipe}{params}{rest}")])

@@ -27,9 +27,9 @@ def command(ctx: click.Context, json_to: str | None) -> int:
     """
     from rich.text import Text
 
+    from ckpt_surgery.api.environment import describe_environment, environment_document
     from ckpt_surgery.cli.variables import VARIABLES
     from ckpt_surgery.core.text import bytes_text, shown
-    from ckpt_surgery.environment import describe_environment, environment_document
 
     found = describe_environment(tuple(VARIABLES.values()))
     terminal = open_terminal(ctx.find_root().obj, json_to)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ckpt_surgery.cli.console import Terminal
-    from ckpt_surgery.requests import PlanOptions
+    from ckpt_surgery.inputs.request import PlanOptions
 
 EXAMPLES = {
     "explain recipe.yaml old params/new/kernel": "Where a leaf comes from, or what dropped it.",
@@ -72,7 +72,7 @@ def command(
         return _explain_code(subjects[0], open_terminal(ctx.find_root().obj))
     if len(subjects) < (2 if rules else 3):
         raise UsageError(f"{TAKES}; {'SRC' if rules else 'a path'} or KEY is missing")
-    from ckpt_surgery import explaining
+    from ckpt_surgery.api import explaining
     from ckpt_surgery.cli.render_explanation import explanation_lines
     from ckpt_surgery.report.explanation import explanation_json
 

@@ -60,7 +60,7 @@ def command(
     Where TARGET has numbers of SRC, they decide, and every element is compared. What is not decided is listed
     with its candidates, and the exit code is 3. The recipe goes to stdout, all else to stderr.
     """
-    from ckpt_surgery import inferring
+    from ckpt_surgery.api import inferring
     from ckpt_surgery.cli.progress import reporting
     from ckpt_surgery.cli.render_inference import inference_lines
 

@@ -19,7 +19,7 @@ from ckpt_surgery.cli.written_files import check_document_beside
 from ckpt_surgery.core.errors import UsageError, VerificationError
 
 if TYPE_CHECKING:
-    from ckpt_surgery.inspecting import SortBy
+    from ckpt_surgery.api.inspecting import SortBy
 
 
 EXAMPLES = {

@@ -29,7 +29,7 @@ from ckpt_surgery.core.text import shown
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ckpt_surgery.linting import CheckedRecipe
+    from ckpt_surgery.api.linting import CheckedRecipe
 
 
 EXAMPLES = {
@@ -55,7 +55,7 @@ def command(ctx: click.Context, recipes: tuple[str, ...], fix: bool, report_form
     are mended where there is one remedy only; comments stay, and the changes are printed as a diff. Then the
     problems that are left are listed.
     """
-    from ckpt_surgery.linting import check_recipe
+    from ckpt_surgery.api.linting import check_recipe
 
     settings = ctx.find_root().obj
     if fix:
@@ -75,7 +75,7 @@ def _mend(recipes: Sequence[str], terminal: Terminal) -> None:
     """Rewrite recipes, and print what changed in them."""
     from rich.text import Text
 
-    from ckpt_surgery.mending import mend_recipe
+    from ckpt_surgery.api.mending import mend_recipe
 
     styles = {"-": "red", "+": "green", "@": "cyan"}
     for recipe in recipes:

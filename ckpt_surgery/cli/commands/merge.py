@@ -15,7 +15,7 @@ from ckpt_surgery.cli.written_files import check_documents, check_kept
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ckpt_surgery.requests import ConvertOptions
+    from ckpt_surgery.inputs.request import ConvertOptions
 
 EXAMPLES = {
     "merge merge.yaml merged": "Merge models as the file says, into a directory of safetensors.",
@@ -88,7 +88,7 @@ def command(
 
 def _write_recipe(config: str, seed: int, file: str) -> None:
     import ckpt_surgery
-    from ckpt_surgery import document_paths
+    from ckpt_surgery.inputs import output_files
 
     text = ckpt_surgery.merge_recipe(config, seed=seed).to_yaml()
-    document_paths.write_document(file, text.encode("utf-8", "surrogatepass"))
+    output_files.write_document(file, text.encode("utf-8", "surrogatepass"))

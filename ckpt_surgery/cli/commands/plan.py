@@ -28,7 +28,7 @@ from ckpt_surgery.core.errors import UsageError
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ckpt_surgery.requests import PlanOptions
+    from ckpt_surgery.inputs.request import PlanOptions
 
 
 PRINTED = (ReportFormat.TEXT, ReportFormat.GITHUB)
@@ -84,8 +84,8 @@ def command(
 
     A file that --out has saved is shown without its sources, and they are compared with what they were.
     """
-    from ckpt_surgery import api
-    from ckpt_surgery.requests import is_plan_file
+    from ckpt_surgery.api import applying
+    from ckpt_surgery.inputs.request import is_plan_file
 
     if is_plan_file(recipe) and not rules:
         from ckpt_surgery.cli.saved_plan_view import show_saved_plan
@@ -106,7 +106,7 @@ def command(
     check_documents([json_to, report_to, out], loaded, sources, dst, options)
     check_kept(overwrite, page=report_to)
     report = Report(terminal, full, json_to, detailed_exitcode, report_to, loaded)
-    plan = api.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options)
+    plan = applying.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options)
     code = report.planned(plan)
     if report_format in (ReportFormat.GITHUB, ReportFormat.SARIF):
         sys.stdout.write(rendered(report_format, warned(plan.warnings, None if rules else recipe), 0))

@@ -26,15 +26,15 @@ def command(ctx: click.Context, name: str | None) -> int:
     """
     from rich.text import Text
 
-    from ckpt_surgery import offers
     from ckpt_surgery.cli.columns import GAP, NARROWEST
     from ckpt_surgery.cli.render import sentence
+    from ckpt_surgery.inputs import choices
 
     terminal = open_terminal(ctx.find_root().obj)
     if name is not None:
-        terminal.show([Text(line) for line in offers.recipe_text(name).split("\n")[:-1]])
+        terminal.show([Text(line) for line in choices.recipe_text(name).split("\n")[:-1]])
         return 0
-    found = offers.recipes()
+    found = choices.recipes()
     column = max((len(name) for name, _ in found), default=0) + len(GAP)
     for name, purpose in found:
         lines = [line.plain for line in sentence(purpose, max(terminal.text.width - column, NARROWEST))]
@@ -42,5 +42,5 @@ def command(ctx: click.Context, name: str | None) -> int:
         terminal.show(
             Text.assemble((head, "bold"), line) for head, line in zip(heads, lines or [""], strict=True)
         )
-    terminal.show([Text(f"in {offers.recipes_directory()}", "dim")])
+    terminal.show([Text(f"in {choices.recipes_directory()}", "dim")])
     return 0

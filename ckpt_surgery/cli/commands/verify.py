@@ -84,7 +84,7 @@ def command(
     A sample finds damage that is everywhere, such as a copy that broke off or a disk that went bad; one
     damaged chunk it finds as likely as the chunk is drawn.
     """
-    from ckpt_surgery import verifying
+    from ckpt_surgery.api import verifying
     from ckpt_surgery.cli.progress import reporting
     from ckpt_surgery.cli.render import warning_lines
     from ckpt_surgery.cli.render_verification import flaw_lines, verified_line

@@ -18,8 +18,8 @@ from typing import ClassVar
 
 from ckpt_surgery.core.errors import DestinationError, SurgeryError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.signals import deferred, unhindered
 from ckpt_surgery.engine.staging.owners import Owner, has_ended, this_process
+from ckpt_surgery.system.signals import deferred, unhindered
 
 TRIES = 10
 """Attempts at a contended lock."""

@@ -20,9 +20,9 @@ from ckpt_surgery.core.errors import (
     add_sentence,
     in_one_line,
 )
-from ckpt_surgery.engine.signals import deferred, unhindered
 from ckpt_surgery.engine.staging.heartbeat import Lock, kept_alive
 from ckpt_surgery.engine.staging.lines import Lines
+from ckpt_surgery.system.signals import deferred, unhindered
 
 ANY: Mapping[str, str] = MappingProxyType({})
 """The identity of runs that are not told apart."""

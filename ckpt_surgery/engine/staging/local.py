@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 from ckpt_surgery.core.errors import DestinationError, add_sentence
-from ckpt_surgery.engine.signals import deferred
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import check_same, lock_of
 from ckpt_surgery.engine.staging.heartbeat import Lock
@@ -24,6 +23,7 @@ from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import absolute, exists, path_text
 from ckpt_surgery.storage.record_files import beside, put_record
+from ckpt_surgery.system.signals import deferred
 
 _LONGEST_REMOVAL = 1.0
 """Seconds for which a run that is to stop removes its files; more can take long on slow disks."""

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, SurgeryError, in_one_line
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.signals import unhindered
 from ckpt_surgery.engine.staging.life import ANY
 from ckpt_surgery.engine.staging.object_lock import ObjectLock, lock_name
 from ckpt_surgery.engine.staging.spooled import Upload
@@ -21,6 +20,7 @@ from ckpt_surgery.storage.record_files import beside_text
 from ckpt_surgery.storage.store import ConditionFailed, Only, Stat, Store, Version
 from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.storage.views import forget
+from ckpt_surgery.system.signals import unhindered
 
 _PIECE = 16 << 20
 """Bytes that are compared in one go."""

@@ -17,7 +17,6 @@ from ckpt_surgery.core.errors import (
     add_sentence,
 )
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.signals import deferred
 from ckpt_surgery.engine.staging import object_leftovers as leftovers
 from ckpt_surgery.engine.staging.heartbeat import locked
 from ckpt_surgery.engine.staging.leftovers import check_identity
@@ -39,6 +38,7 @@ from ckpt_surgery.storage.draft import OWN, Draft, scheme_of_draft
 from ckpt_surgery.storage.publications import SWITCHING
 from ckpt_surgery.storage.stores import registered, store_of
 from ckpt_surgery.storage.views import forget
+from ckpt_surgery.system.signals import deferred
 
 
 @dataclass(frozen=True)

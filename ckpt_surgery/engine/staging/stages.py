@@ -10,8 +10,8 @@ from ckpt_surgery.engine.staging.local import DiskStage
 from ckpt_surgery.engine.staging.object_directory import DirectoryUpload
 from ckpt_surgery.engine.staging.object_file import FileUpload
 from ckpt_surgery.engine.staging.objects import Replacing, StoreStage
+from ckpt_surgery.planner.identity import identity_of
 from ckpt_surgery.planner.options import Prepared
-from ckpt_surgery.resuming import identity_of
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 
 from ckpt_surgery.core.cancellation import Cancelled, cancelled_by
-from ckpt_surgery.engine.signals import deferred
+from ckpt_surgery.system.signals import deferred
 
 POLL = 0.1
 """Longest wait in seconds; signals are handled between two waits."""

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from ckpt_surgery.core.errors import DataError, DestinationError, Interrupted, PlanError, StorageError
-from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.staging import life, owners
 from ckpt_surgery.engine.staging.checks import lock_of, state_of
 from ckpt_surgery.engine.staging.heartbeat import Lock
@@ -24,6 +23,7 @@ from ckpt_surgery.engine.staging.object_lock import ObjectLock
 from ckpt_surgery.engine.staging.objects import Replacing, StoreStage
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.system import signals
 from tests.support import object_runs
 from tests.support.ended_runs import IDENTITY, stopped
 from tests.support.generations import NEW, OLD, fill, fill_file, found

@@ -11,9 +11,9 @@ import pytest
 
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import Interrupted, StorageError
-from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.staging import syncing
 from ckpt_surgery.storage import system_calls
+from ckpt_surgery.system import signals
 from tests.support.directories import names
 from tests.support.generations import NEW, fill, staged
 

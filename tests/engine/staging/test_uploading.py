@@ -8,8 +8,8 @@ import pytest
 
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import Interrupted, StorageError
-from ckpt_surgery.engine.signals import interruptible
 from ckpt_surgery.engine.staging.uploading import AT_A_TIME, carried_out
+from ckpt_surgery.system.signals import interruptible
 
 
 def test_all_are_carried_out() -> None:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.core.keys import Key
@@ -345,7 +345,7 @@ def test_a_state_of_four_ranks_becomes_one_file(tmp_path: Path) -> None:
     recipe = "version: 1\nrules: [{match: '(?!(model|divided)/).*', drop: true}]\n"
     tensors = stored(STORED / "2.13.0-ranks.npz")
     expected = {key: value for key, value in tensors.items() if not key.startswith("optim/")}
-    api.apply(recipe, STORED / "2.13.0-ranks", dst=tmp_path / "out.safetensors")
+    applying.apply(recipe, STORED / "2.13.0-ranks", dst=tmp_path / "out.safetensors")
     assert_same(load_file(tmp_path / "out.safetensors"), expected)
 
 
@@ -356,7 +356,7 @@ def test_orbax_links_the_files_of_the_ranks(tmp_path: Path) -> None:
     parts.add("uneven", value[:7], rows(2, 4, 6, 7, columns=4096))
     recipe = "version: 1\nrules: [{match: '(.*)', to: 'renamed/\\1'}]\n"
     source = parts.write(tmp_path / "saved")
-    result = api.apply(recipe, source, dst=tmp_path / "out", link_mode="hardlink")
+    result = applying.apply(recipe, source, dst=tmp_path / "out", link_mode="hardlink")
     transfers = {step.leaf.key.text: step.stored is not None for step in result.plan.steps}
     assert transfers == {"renamed/even": True, "renamed/uneven": False}
     assert result.plan.costs.bytes_linked == value.nbytes
@@ -367,4 +367,4 @@ def test_orbax_links_the_files_of_the_ranks(tmp_path: Path) -> None:
 def test_objects_that_no_format_holds_are_refused_by_name(tmp_path: Path) -> None:
     source = save_state({"w": torch.ones(2), "rng": {"state": {1, 2}}}, tmp_path / "saved")
     with pytest.raises(PlanError, match="`rng/state` is object, which NumPy cannot store; drop it"):
-        api.convert(source, tmp_path / "out.npz")
+        applying.convert(source, tmp_path / "out.npz")

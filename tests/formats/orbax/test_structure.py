@@ -14,7 +14,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import RecipeError, UsageError
 from ckpt_surgery.core.keys import Key
@@ -48,7 +48,7 @@ def tree_of(*leaves: Leaf) -> Any:
 @pytest.mark.parametrize("name", ["0.4.8-ocdbt", "0.4.8-aggregated-ocdbt", "0.9.1-zarr3-ocdbt"])
 def test_it_is_what_orbax_0_4_wrote(name: str, tmp_path: Path) -> None:
     """Of the same tree, with every value in the store."""
-    api.apply(recipe(tmp_path), OLDER / name, dst=tmp_path / "c")
+    applying.apply(recipe(tmp_path), OLDER / name, dst=tmp_path / "c")
     written = (OLDER / "0.4.8-ocdbt" / "checkpoint").read_bytes()
     assert msgpack.unpackb((tmp_path / "c" / "checkpoint").read_bytes()) == msgpack.unpackb(written)
 
@@ -58,7 +58,7 @@ def test_stock_orbax_restores_what_has_one(
     layout: str, checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:
     source = open_source(str(checkpoint(layout)))
-    api.apply(recipe(tmp_path), checkpoint(layout), dst=tmp_path / "c")
+    applying.apply(recipe(tmp_path), checkpoint(layout), dst=tmp_path / "c")
     with checkpoints.quiet(), ocp.PyTreeCheckpointer() as checkpointer:
         restored = checkpointer.restore(tmp_path / "c")
     assert_same(checkpoints.restored_leaves(restored), checkpoints.expected_of(layout))
@@ -70,13 +70,15 @@ def test_stock_orbax_restores_what_has_one(
 
 
 def test_it_lies_beside_the_arrays_of_a_step(tmp_path: Path) -> None:
-    api.apply(recipe(tmp_path), OLDER / "0.4.8-ocdbt", dst=tmp_path / "m", dst_step=7)
+    applying.apply(recipe(tmp_path), OLDER / "0.4.8-ocdbt", dst=tmp_path / "m", dst_step=7)
     assert (tmp_path / "m" / "7" / "default" / "checkpoint").exists()
     assert not (tmp_path / "m" / "7" / "checkpoint").exists()
 
 
 def test_there_is_none_unless_it_is_asked_for(tmp_path: Path) -> None:
-    api.apply(recipe(tmp_path, "version: 1\noutput: {zarr: 2}\n"), OLDER / "0.4.8-flax", dst=tmp_path / "c")
+    applying.apply(
+        recipe(tmp_path, "version: 1\noutput: {zarr: 2}\n"), OLDER / "0.4.8-flax", dst=tmp_path / "c"
+    )
     assert not (tmp_path / "c" / "checkpoint").exists()
 
 
@@ -105,7 +107,7 @@ def test_placeholders_alone_find_every_array(tmp_path: Path) -> None:
     """As Orbax 0.3 finds them: without `_METADATA`."""
     numbers = {"a": {"b.c": np.arange(3), "d": [np.ones(2), {"e": np.zeros(4)}]}, "f/g": np.full(2, 7)}
     checkpoints.save_pytree(tmp_path / "src", numbers)
-    api.apply(recipe(tmp_path), tmp_path / "src", dst=tmp_path / "c")
+    applying.apply(recipe(tmp_path), tmp_path / "src", dst=tmp_path / "c")
     wanted = read(tmp_path / "c")
     (tmp_path / "c" / "_METADATA").unlink()
     source = open_source(str(tmp_path / "c"))
@@ -142,7 +144,7 @@ def test_recipes_that_cannot_have_one(output: str, says: str, tmp_path: Path) ->
     ((_, problems),) = ckpt_surgery.lint([path])
     assert [str(problem).removeprefix(f"{tmp_path}/") for problem in problems] == [says]
     with pytest.raises(RecipeError):
-        api.plan(path, OLDER / "0.4.8-ocdbt")
+        applying.plan(path, OLDER / "0.4.8-ocdbt")
 
 
 def test_a_zarr_version_that_is_wrong_is_one_problem(tmp_path: Path) -> None:
@@ -154,7 +156,7 @@ def test_a_zarr_version_that_is_wrong_is_one_problem(tmp_path: Path) -> None:
 def test_the_command_line_may_choose_a_format_without_one(tmp_path: Path) -> None:
     for options in ({"dst": tmp_path / "x.safetensors"}, {"dst": tmp_path / "x", "format": "zarr"}):
         with pytest.raises(UsageError, match="checkpoints have no structure file"):
-            api.plan(recipe(tmp_path), OLDER / "0.4.8-ocdbt", **options)  # type: ignore[arg-type]
+            applying.plan(recipe(tmp_path), OLDER / "0.4.8-ocdbt", **options)  # type: ignore[arg-type]
 
 
 def test_it_is_refused_with_zarr_3() -> None:
@@ -192,10 +194,10 @@ def test_the_oldest_versions(leaves: list[Leaf], structure_file: bool, versions:
 
 def test_plans_tell_who_restores_the_result(tmp_path: Path) -> None:
     checkpoints.save_pytree(tmp_path / "src", {"x": np.ones(2), "k": jax.random.key(7), "t": ()})
-    made = api.plan(recipe(tmp_path), tmp_path / "src", dst=tmp_path / "c")
+    made = applying.plan(recipe(tmp_path), tmp_path / "src", dst=tmp_path / "c")
     assert made.restorable_by == {"orbax-checkpoint": "0.11.9"}
     drops = recipe(tmp_path, RECIPE + "rules:\n  - {match: 'k|t', drop: true}\n")
-    made = api.plan(drops, tmp_path / "src", dst=tmp_path / "c")
+    made = applying.plan(drops, tmp_path / "src", dst=tmp_path / "c")
     assert made.restorable_by == {"orbax-checkpoint": "0.4.8"}
-    made = api.plan(None, OLDER / "0.4.8-ocdbt", dst=tmp_path / "c")
+    made = applying.plan(None, OLDER / "0.4.8-ocdbt", dst=tmp_path / "c")
     assert made.restorable_by == {"orbax-checkpoint": "0.5.21"}

@@ -13,7 +13,7 @@ import pytest
 import tensorstore as ts
 
 import ckpt_surgery
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import LeafKind
@@ -80,7 +80,7 @@ def test_every_layout_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_every_layout_is_converted(name: str, tmp_path: Path) -> None:
-    api.convert(DATA / name, tmp_path / "c")
+    applying.convert(DATA / name, tmp_path / "c")
     with checkpoints.quiet():
         import orbax.checkpoint as ocp
 
@@ -131,7 +131,7 @@ def test_values_in_the_structure_file_have_manifests(name: str, tmp_path: Path) 
         leaf = source.leaves()[text]
         assert leaf.manifest is not None
         assert [os.path.basename(chunk.file) for chunk in leaf.manifest.chunks.values()] == ["checkpoint"]
-    made = api.plan(None, path, dst=tmp_path / "out")
+    made = applying.plan(None, path, dst=tmp_path / "out")
     (transfer,) = {step.transfer for step in made.steps if step.leaf.key.text == "zeros"}
     assert transfer is not Transfer.COMPUTE
     part = source.read(source.leaves()["layers/0"], Region((1,), (4,)))
@@ -244,7 +244,7 @@ def test_arrays_with_chunks_that_are_not_stored_are_computed(name: str, tmp_path
     manifests = {text: leaf.manifest for text, leaf in source.leaves().items() if leaf.manifest}
     lacking = {text: len(manifest.chunks) for text, manifest in manifests.items() if not manifest.complete}
     assert lacking == {"params/sparse": 2, "zeros": 0}
-    made = api.plan(None, DATA / name, dst=tmp_path / "c")
+    made = applying.plan(None, DATA / name, dst=tmp_path / "c")
     computed = {step.leaf.key.text for step in made.steps if step.leaf.spec and step.stored is None}
     assert computed == set(lacking)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery import api
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.core.leaves import LeafKind
@@ -330,9 +330,9 @@ def test_strings_that_no_leaf_holds_are_listed_and_refused_when_they_are_used(
     recipe = tmp_path / "all.yaml"
     recipe.write_text("version: 1\nunmatched: keep\nrules: []\n")
     with pytest.raises(PlanError, match=f"`{name}` is object, which Orbax cannot store"):
-        api.plan(recipe, saved_objects, dst=tmp_path / "out")
+        applying.plan(recipe, saved_objects, dst=tmp_path / "out")
     recipe.write_text("version: 1\nunmatched: drop\nrules:\n  - match: w/.*\n")
-    plan = api.plan(recipe, saved_objects, dst=tmp_path / "out")
+    plan = applying.plan(recipe, saved_objects, dst=tmp_path / "out")
     assert [step.leaf.key.text for step in plan.steps] == [f"w{VALUE}"]
 
 
@@ -581,8 +581,8 @@ def test_listing_and_planning_need_the_index_only(tmp_path: Path) -> None:
     recipe = tmp_path / "all.yaml"
     recipe.write_text("version: 1\nunmatched: keep\nrules: []\n")
     assert [str(leaf.spec) for leaf in ckpt_surgery.inspect(prefix).leaves] == ["int64[]", "float32[4,6]"]
-    plan = api.plan(recipe, prefix, dst=tmp_path / "out")
+    plan = applying.plan(recipe, prefix, dst=tmp_path / "out")
     assert [step.leaf.key.text for step in plan.steps] == ["global_step", "w"]
     with pytest.raises(SourceError, match=r"`w`: its data file .*data-00001-of-00002 is missing"):
-        api.apply(recipe, prefix, dst=tmp_path / "out")
+        applying.apply(recipe, prefix, dst=tmp_path / "out")
     assert not (tmp_path / "out").exists()

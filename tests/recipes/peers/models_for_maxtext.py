@@ -58,7 +58,7 @@ def write(root: Path) -> None:
     # MaxText has an environment of its own, which reads this module too, and need not have these.
     from safetensors.numpy import save_file
 
-    from ckpt_surgery import api
+    from ckpt_surgery.api import applying
 
     for model, d in SIZES.items():
         (root / model).mkdir(parents=True)
@@ -67,7 +67,7 @@ def write(root: Path) -> None:
     for case in CASES:
         recipe = "@hf-deepseek-v3-to-jax" if case.model.startswith("deepseek") else "@hf-llama4-to-jax"
         given = ["layout=maxtext", f"scan={str(case.scan).lower()}"]
-        api.apply(recipe, root / case.model, dst=root / case.name, set=given)
+        applying.apply(recipe, root / case.model, dst=root / case.name, set=given)
 
 
 if __name__ == "__main__":

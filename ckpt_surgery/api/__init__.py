@@ -1,0 +1,1 @@
+"""The public functions, one module each, or one for a few that belong together."""

@@ -1,0 +1,180 @@
+"""The functions that make and carry out plans: `plan`, `apply` and `convert`.
+
+Each takes what the command of the same name takes, under the same names and with the same defaults. Errors
+are `SurgeryError`s, whose `exit_code` is the command's.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+from ckpt_surgery.api.matching import recipe_of_selection
+from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.inputs import output_files
+from ckpt_surgery.inputs.preparing import prepare, sampled, with_recipe
+from ckpt_surgery.inputs.request import PlanOptions, Request, is_plan_file, requested, takes
+from ckpt_surgery.inputs.saved_plans import document_of, saved_request
+from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.migration.recipes import MigratedRecipe
+from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.runs.run import (
+    ApplyArguments,
+    ConvertArguments,
+    Result,
+    RunOptions,
+    plan_for_destination,
+    run_here,
+    run_options,
+)
+from ckpt_surgery.runs.sidecars import Changes, Wanted
+from ckpt_surgery.system import signals
+
+interruptible = signals.interruptible
+"""Context in which SIGINT, SIGTERM and SIGHUP raise Interrupted: for programs that report what was done."""
+
+LOCAL = "local"
+ENGINES = (LOCAL, "dask")
+"""What carries out a plan."""
+
+
+@takes(PlanOptions)
+def plan(
+    recipe: RecipeLike | LoadedRecipe | MigratedRecipe | None,
+    *sources: CheckpointLike,
+    dst: PathLike | None = None,
+    overwrite: bool = False,
+    out: PathLike | None = None,
+    **options: Unpack[PlanOptions],
+) -> Plan:
+    """Decide what `apply` would do, from metadata alone, and create nothing but the file `out`.
+
+    `recipe` is the path of a recipe, or `@name` for one that comes with the package, or the text of a recipe
+    (of more than one line), or its document as a mapping, or a recipe that
+    `ckpt_surgery.read_recipe` has read, or None, which keeps every leaf. `sources` are paths of
+    checkpoints, or pytrees, whose keys are those under which Orbax would save them. With `dst`, everything is
+    refused that `apply` would refuse there; `overwrite` says whether it may exist. `out` is the path of a
+    JSON file in which the plan is saved, for `apply`; a plan that is there already is replaced, any other
+    file only with `overwrite`.
+
+    Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found;
+    DestinationError or StorageError where nothing could be published at `dst`.
+    """
+    return planned(requested(recipe, sources, dst, options), overwrite, out)
+
+
+def planned(request: Request, overwrite: bool, out: PathLike | None = None) -> Plan:
+    """What `plan` does with the request that its arguments are. `overwrite`, `out`: see `plan`."""
+    if out is not None:
+        if request.has_trees:
+            raise UsageError(
+                "the plan cannot be saved: a source or the target is in memory, which no other run has",
+                hint="Save the tree as a checkpoint, or leave out `out`.",
+            )
+        request = with_recipe(request)
+        output_files.check_documents([out], output_files.named_in(request))
+        output_files.check_kept(out, overwrite, output_files.is_saved_document)
+    prepared = prepare(request) if request.dst is None else plan_for_destination(request, overwrite)
+    if out is not None:
+        prepared = sampled(prepared)
+        output_files.write_document(out, document_of(prepared, request))
+    return prepared.plan
+
+
+@takes(ApplyArguments, RunOptions)
+def apply(
+    recipe: RecipeLike | LoadedRecipe | MigratedRecipe | None,
+    *sources: CheckpointLike,
+    dst: PathLike | None = None,
+    **options: Unpack[ApplyArguments],
+) -> Result:
+    """Run a recipe, or a plan that was saved with `plan(out=…)`, and publish the result at `dst`.
+
+    `recipe` is what `plan` takes, or the path of a saved plan, which has its sources and options.
+    The result is one file where the name of `dst` says so (`out.safetensors`), else a directory.
+    `overwrite` replaces the checkpoint, or the empty directory, that is at `dst`, or the item `dst_item` of a
+    step there, and removes no other item; anything else there is refused. `resume` goes on with what an
+    earlier run with the same arguments has written before it was ended; where there is nothing, it starts
+    afresh. `verify` says what is read back before the result is published: `fast`, what was computed or
+    copied, and a few bytes of each linked chunk; `full`, all values; `none`, nothing. `copy_config` says
+    whether config and tokenizer files beside the source are copied into a directory of safetensors; None:
+    they do where the source has a `config.json`. `engine` is `local`, threads of this process, or `dask`,
+    processes of a cluster: of the one with the address `scheduler`, or of this machine, `workers` of them.
+    `on_plan` is called once, before any data is read; `progress` is called after each task, from any thread.
+
+    Raises SurgeryError; then nothing is published.
+    """
+    return run_request(requested(recipe, sources, dst, options), run_options(options))
+
+
+def run_request(request: Request, options: RunOptions, changes: Changes | None = None) -> Result:
+    """Run a request in this process, or on a cluster.
+
+    `changes`: entries of the config that the result describes differently.
+    """
+    wanted = Wanted(options.copy_config, changes or {})
+    request = (saved_request(request) if is_plan_file(request.recipe) else None) or request
+    if not on_cluster(options.engine, options.scheduler):
+        return run_here(request, options, wanted)
+    from ckpt_surgery.runs.engines import dask  # imports what only clusters need
+
+    if request.has_trees:
+        raise UsageError(
+            "a source or the target is in memory, which no worker has",
+            hint="Save the tree as a checkpoint, or leave out `engine`.",
+        )
+    return dask.run_on_cluster(with_recipe(request), options, wanted)
+
+
+def on_cluster(engine: str, scheduler: str | None) -> bool:
+    """Whether a plan is to be carried out on a cluster. Raises UsageError."""
+    if engine not in ENGINES:
+        raise UsageError(f"`engine`: {shown(repr(engine))} is not one of: {', '.join(ENGINES)}")
+    if engine == LOCAL and scheduler is not None:
+        raise UsageError("`scheduler` is for the engine `dask`", hint='Say so: `engine="dask"`.')
+    return engine != LOCAL
+
+
+@takes(ConvertArguments, RunOptions)
+def convert(
+    src: PathLike,
+    dst: PathLike,
+    *,
+    to: str | None = None,
+    set: Assignments = (),
+    match: str | None = None,
+    under: str | None = None,
+    config: PathLike | None = None,
+    **options: Unpack[ConvertArguments],
+) -> Result:
+    """Write a checkpoint in another format, all its leaves as they are: `apply` without a recipe.
+
+    `match` and `under` choose leaves, as those of `inspect` do: `match` is a regular expression for whole
+    keys, `under` the first components of keys, such as `params/decoder`. All others are dropped.
+
+    With `to`, the name of a layout such as `maxtext` or `hf`, it is `apply` with the packaged recipe for the
+    model and this layout: the model is what `model_type` in the `config.json` beside `src` says, or the
+    record of an earlier conversion. `set` gives values to the recipe's other params. `config` is a JSON file
+    that describes the model in place of the `config.json` beside `src`.
+
+    Raises SurgeryError; then nothing is published.
+    """
+    if to is None and set:
+        raise UsageError(
+            "`set` is for the params of a recipe, and nothing says which recipe",
+            hint='Name a layout, as in `to="maxtext"`, or use `apply`.',
+        )
+    which = {name: options.get(name) for name in ("step", "item", "src_format")}
+    selection = recipe_of_selection(src, match, under, to, **which)  # type: ignore[arg-type]
+    recipe, given = (selection, ()) if to is None else _recipe_to(src, to, set, {**which, "config": config})
+    return apply(recipe, src, dst=dst, set=given, config=config, **options)
+
+
+def _recipe_to(
+    src: PathLike, to: str, set: Assignments, which: Mapping[str, Any]
+) -> tuple[str, tuple[str, ...]]:
+    """The recipe that converts to a layout, and the values of its params."""
+    from ckpt_surgery.inputs import conversions  # imports what only layouts need
+
+    choice = conversions.chosen(src, to, set, **which)
+    return choice.recipe, choice.set

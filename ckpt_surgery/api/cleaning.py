@@ -1,0 +1,80 @@
+"""What runs that have ended left beside a destination: `clean`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.documents import JSON_SCHEMA
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.urls import is_url
+from ckpt_surgery.engine.staging.cleaning import (
+    Remainder,
+    State,
+    destinations_at,
+    list_remainders,
+    remove_remainders,
+)
+from ckpt_surgery.inputs.request import place
+from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.paths import absolute, path_text
+from ckpt_surgery.system.signals import interruptible
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """What runs left beside a path, and what became of it."""
+
+    path: str
+    """Path as the caller gave it."""
+    remainders: tuple[Remainder, ...]
+    """Everything that runs left, that of living runs too."""
+
+    @property
+    def dead(self) -> tuple[Remainder, ...]:
+        """What may be removed, or was."""
+        return tuple(one for one in self.remainders if one.state is State.DEAD)
+
+
+def clean(path: PathLike, *, remove: bool = False) -> Cleaned:
+    """List what runs left beside a destination, or in a directory of some; remove what dead runs left.
+
+    Without `remove` nothing changes. What belongs to a living run stays, and so does what no run of this tool
+    made. A checkpoint that a run moved aside before it died is put back. Raises UsageError for a URL, and
+    StorageError where something cannot be listed or removed.
+    """
+    given = place(path)
+    if is_url(given):
+        raise UsageError(
+            f"{shown(given)}: only paths are cleaned",
+            hint="The next run that writes to this URL removes what dead runs left there.",
+        )
+    act = remove_remainders if remove else list_remainders
+    found: list[Remainder] = []
+    with interruptible():
+        start = absolute(Path(given))
+        with storage_errors(start):
+            destinations = destinations_at(start)
+        for destination in destinations:
+            with storage_errors(destination):
+                found += act(destination)
+    return Cleaned(given, tuple(found))
+
+
+def cleaned_document(cleaned: Cleaned) -> dict[str, Any]:
+    """The JSON document of `clean`."""
+    return {
+        "schema": JSON_SCHEMA,
+        "path": cleaned.path,
+        "remainders": [
+            {
+                "path": path_text(one.path),
+                "state": one.state.value,
+                "bytes": one.nbytes,
+                "note": one.note,
+                "removed": one.removed,
+            }
+            for one in cleaned.remainders
+        ],
+    }

@@ -1,0 +1,115 @@
+"""Versions, variables, cores and memory: what `env` prints for a report of a bug."""
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from ckpt_surgery.core.documents import JSON_SCHEMA
+from ckpt_surgery.core.version import VERSION
+from ckpt_surgery.system.resources import available_memory, total_memory, usable_cores
+
+PACKAGES = (
+    *("click", "google-crc32c", "ml_dtypes", "msgpack", "msgspec", "numpy", "pydantic", "PyYAML", "regex"),
+    *("rich", "tensorstore", "jax", "jaxlib", "orbax-checkpoint", "flax", "obstore", "h5py"),
+    *("dask", "distributed", "torch", "safetensors", "transformers"),
+)
+"""Libraries that are imported, and those that wrote or will read the checkpoints of a report."""
+OWN = "CKPT_SURGERY_"
+"""Beginning of the names of the variables that stand in for options."""
+SHOWN = (
+    *("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM", "LANG", "LC_ALL", "PYTHONIOENCODING", "TMPDIR"),
+    *("OMP_NUM_THREADS", "JAX_PLATFORMS", "JAX_ENABLE_X64", "XLA_FLAGS", "HTTP_PROXY", "HTTPS_PROXY"),
+    *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION", "STORAGE_EMULATOR_HOST"),
+    *("GITHUB_ACTIONS", "SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST"),
+)
+"""Variables whose values change what is done or printed."""
+SECRET = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS")
+"""Variables of which a report says only that they are set."""
+IS_SET = "(set)"
+UNKNOWN = "(no option has this variable)"
+
+_USER = re.compile(r"(?:(?<=//)|^(?!\S*//))\S*@")
+"""User and password in a URL."""
+_QUERY = re.compile(r"\?\S*")
+"""The query of a URL, which can hold a signature."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The installation, the machine and the variables of a run."""
+
+    ckpt_surgery: str
+    """Version of ckpt-surgery."""
+    location: str
+    """Directory of the package."""
+    python: str
+    """Version and implementation of Python."""
+    platform: str
+    """System, release, architecture and C library."""
+    cores: int
+    """Cores of the machine."""
+    usable_cores: int
+    """Cores that this process may use."""
+    memory: int
+    """Bytes of memory of the machine."""
+    available_memory: int
+    """Bytes of memory available without swapping."""
+    packages: Mapping[str, str | None]
+    """Versions of libraries by their names; None where one is not installed."""
+    variables: Mapping[str, str]
+    """Environment variables that change what is done, without secrets."""
+
+
+def describe_environment(options: Collection[str] = ()) -> Environment:
+    """Collect the versions, variables, cores and memory of this process. Imports none of the libraries.
+
+    `options`: the names of the variables that stand in for options.
+    """
+    return Environment(
+        ckpt_surgery=VERSION,
+        location=os.path.dirname(os.path.abspath(__file__)),
+        python=f"{platform.python_version()} ({platform.python_implementation()}, {sys.executable})",
+        platform=platform.platform(),
+        cores=os.cpu_count() or 1,
+        usable_cores=usable_cores(),
+        memory=total_memory(),
+        available_memory=available_memory(),
+        packages={name: _version(name) for name in PACKAGES},
+        variables=reported_variables(os.environ, options),
+    )
+
+
+def reported_variables(environ: Mapping[str, str], options: Collection[str]) -> dict[str, str]:
+    """The variables that a report shows, by name; passwords in URLs are left out.
+
+    A variable that looks like one of an option, and is not among `options`, may be misspelt.
+    """
+    values = {name: without_secrets(environ[name]) for name in (*options, *SHOWN) if name in environ}
+    misspelt = sorted(name for name in environ if name.startswith(OWN) and name not in options)
+    return {
+        **values,
+        **{name: IS_SET for name in SECRET if name in environ},
+        **dict.fromkeys(misspelt, UNKNOWN),
+    }
+
+
+def without_secrets(value: str) -> str:
+    """The value of a variable without the user, the password and the query of a URL."""
+    return _QUERY.sub("?…", _USER.sub("…@", value))
+
+
+def environment_document(found: Environment) -> dict[str, Any]:
+    """The JSON document of `env`."""
+    return {"schema": JSON_SCHEMA, **asdict(found)}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

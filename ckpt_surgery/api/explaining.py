@@ -1,0 +1,124 @@
+"""Where one key of a result comes from, and what becomes of one key of a source: `explain`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Unpack
+
+from ckpt_surgery.core.arguments import CheckpointLike, RecipeLike
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.keys import SEPARATOR, text_of
+from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.inputs.preparing import prepare
+from ckpt_surgery.inputs.request import PlanOptions, requested, takes
+from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.migration.recipes import MigratedRecipe
+from ckpt_surgery.planner.passes import PassRun
+from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.target import TARGET
+from ckpt_surgery.planner.tracing import Outcome, attempts, last_pass, stages
+from ckpt_surgery.report.explanation import UNMATCHED, Explanation, Line, Made, Used, made, rules_of
+
+
+@takes(PlanOptions)
+def explain(
+    recipe: RecipeLike | LoadedRecipe | MigratedRecipe | None,
+    *sources: CheckpointLike,
+    key: str,
+    **options: Unpack[PlanOptions],
+) -> Explanation:
+    """Say where a leaf of the result comes from, and what becomes of a leaf of a source.
+
+    `recipe` and `sources` are what `plan` takes, and like `plan` it reads metadata alone. `key` is the exact
+    key of a leaf: of the result, of a source, or of both, and then both are explained. It may be that of a
+    subtree, whose leaves are then in the `plan` of the explanation. `name:key` means the key in the source
+    of that name alone.
+
+    Raises RecipeError, PlanError, SourceError or UsageError, as `plan` does; UsageError for a key that is
+    neither a leaf nor a subtree on either side.
+    """
+    runs: list[PassRun] = []
+    prepared = prepare(requested(recipe, sources, None, options), runs.append)
+    plan = prepared.plan
+    read = {i.name: prepared.sources[i.name].leaves() for i in plan.inputs if i.name != TARGET}
+    asked, key = key, text_of(key)
+    wanted, name = key, None
+    result = {step.leaf.key.text: step for step in plan.steps}
+    if key not in result and not any(key in leaves for leaves in read.values()):
+        before, colon, rest = key.partition(":")
+        if colon and before in read:
+            wanted, name = rest, before
+            read, result = {before: read[before]}, {}
+    step = result.get(wanted)
+    found = None if step is None else made(step, stages(runs, wanted))
+    used = tuple(_used(plan, runs, source, wanted) for source, leaves in read.items() if wanted in leaves)
+    if found is None and not used:
+        plan = _below(plan, wanted, name)
+        if not plan.steps and not plan.dropped:
+            raise _unknown(
+                wanted, name, runs, [*result, *(text for leaves in read.values() for text in leaves)]
+            )
+    return Explanation(asked, plan, found, used, _excerpts(runs, found, used))
+
+
+def _used(plan: Plan, runs: Sequence[PassRun], source: str, key: str) -> Used:
+    read = [step.leaf.key.text for step in plan.steps if (source, key) in step.sources]
+    dropped = next((d for d in plan.dropped if (d.source, d.leaf.key.text) == (source, key)), None)
+    leaf = runs[0].evaluator.trees[source][key].leaf
+    # That rules do not claim a leaf of a source which they only look leaves up in is no surprise.
+    met = [one for one in attempts(runs, source, leaf) if not read or one.outcome is not Outcome.SOURCE]
+    return Used(source, leaf, tuple(read), dropped, tuple(met))
+
+
+def _below(plan: Plan, key: str, source: str | None) -> Plan:
+    """The part of a plan that makes, reads or drops leaves under a key; with `source`, in this source."""
+    start = key.rstrip(SEPARATOR) + SEPARATOR
+
+    def under(named: str, text: str) -> bool:
+        return text.startswith(start) and source in (None, named)
+
+    return replace(
+        plan,
+        steps=tuple(
+            step
+            for step in plan.steps
+            if (source is None and step.leaf.key.text.startswith(start))
+            or any(under(named, text) for named, text in step.sources if named != TARGET)
+        ),
+        dropped=tuple(gone for gone in plan.dropped if under(gone.source, gone.leaf.key.text)),
+    )
+
+
+def _unknown(key: str, source: str | None, runs: Sequence[PassRun], known: Sequence[str]) -> UsageError:
+    """The error of a key that nobody has, with the nearest one."""
+    subtrees = (SEPARATOR.join(text.split(SEPARATOR)[:end]) for text in known for end in _ends(text))
+    guess = did_you_mean(key, dict.fromkeys([*known, *subtrees]))
+    where = f"the source `{shown(source)}`" if source is not None else "the result and the sources"
+    neither = "has" if source is not None else "have"
+    hint = "`inspect` lists the keys of a source, `plan` those of the result."
+    between = [run.evaluator.problems.pass_index for run in runs[:-1] if key in run.tree]
+    if between and source is None:
+        hint = f"There is one between the passes, after passes[{between[0]}]: give the key before or after."
+    return UsageError(
+        f"{where} {neither} no leaf and no subtree `{shown(key)}`{guess}",
+        hint=hint,
+    )
+
+
+def _ends(text: str) -> Iterable[int]:
+    return range(1, text.count(SEPARATOR) + 1)
+
+
+def _excerpts(
+    runs: Sequence[PassRun], found: Made | None, used: Sequence[Used]
+) -> Mapping[str, tuple[Line, ...]]:
+    """The lines of the rules that are named, and of the policy where it dropped something."""
+    document = runs[-1].evaluator.problems.loaded.document
+    wanted = {rule.path: rule.location for rule in rules_of(found, used)}
+    for one in used:
+        if one.dropped is not None and one.dropped.why.startswith(UNMATCHED):
+            run = last_pass(runs, one.source, one.leaf)
+            wanted[UNMATCHED] = run.evaluator.problems.own(UNMATCHED)
+    return {
+        path: tuple([Line(number, text) for number, text in document.lines(location)])
+        for path, location in wanted.items()
+    }

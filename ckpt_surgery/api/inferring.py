@@ -1,0 +1,295 @@
+"""`infer`: the recipe that turns the structure of one checkpoint into that of another."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from ckpt_surgery.core.arguments import CheckpointLike, PathLike, Size, bytes_of
+from ckpt_surgery.core.documents import JSON_SCHEMA
+from ckpt_surgery.core.errors import SurgeryError, UsageError
+from ckpt_surgery.core.memory import memory_errors
+from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, Progress
+from ckpt_surgery.core.text import did_you_mean
+from ckpt_surgery.inference.documents import findings_json, rules_json
+from ckpt_surgery.inference.drafting import Draft, drafted
+from ckpt_surgery.inference.finding import Found, found
+from ckpt_surgery.inference.formations import COMPARED, Findings, Undecided
+from ckpt_surgery.inference.headers import header
+from ckpt_surgery.inference.proving import structure_problems, value_problems
+from ckpt_surgery.inference.reading import fingerprints_of
+from ckpt_surgery.inference.sides import Side
+from ckpt_surgery.inputs.opening import opened, without_values
+from ckpt_surgery.inputs.output_files import (
+    CheckpointPath,
+    Named,
+    check_documents,
+    check_kept,
+    write_document,
+)
+from ckpt_surgery.inputs.preparing import prepare
+from ckpt_surgery.inputs.request import checkpoint_or_tree, requested
+from ckpt_surgery.planner.listings import is_listing, read_listing
+from ckpt_surgery.planner.options import Prepared
+from ckpt_surgery.storage.views import forget
+from ckpt_surgery.system.resources import default_memory
+
+Values = Literal["auto", "ignore"]
+WRONG = "the values disagree: "
+"""What begins the reason for leaves whose proof failed."""
+UNBOUNDED = 1 << 60
+"""Bytes of memory with which no plan has to be cut."""
+MOST_ROUNDS = 3
+"""How often a draft is made anew without what its proof refuted."""
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """What `infer` found."""
+
+    source: str
+    """Path of the source."""
+    target: str
+    """Path of the target."""
+    source_leaves: int
+    """Number of leaves of the source."""
+    target_leaves: int
+    """Number of leaves of the target."""
+    values: str
+    """How many of the target's numbers are in the source: `shared` (at least half of the elements), `partly`,
+    `unrelated`, or `none`, where values were not compared."""
+    draft: Draft
+    """The recipe, with the evidence for each of its rules."""
+    findings: Findings
+    """What is known of each leaf."""
+    problems: tuple[str, ...] = ()
+    """Why the draft does not do what was found, which is a mistake of this program."""
+
+    @property
+    def recipe(self) -> str:
+        """The text of the recipe."""
+        return self.draft.text
+
+    @property
+    def needs_target(self) -> bool:
+        """Whether the recipe takes values from the target, and has to be given it."""
+        return bool(self.findings.from_target)
+
+    @property
+    def compared(self) -> int:
+        """Number of leaves of the target of which every element was compared with what the recipe makes."""
+        return sum(one.evidence in COMPARED for one in self.findings.formations)
+
+    @property
+    def decided(self) -> bool:
+        """Whether the recipe makes all of the target; its plan is checked, and values where they decide."""
+        return not self.findings.undecided and not self.problems
+
+    def document(self) -> dict[str, Any]:
+        """Everything in the types of JSON: the document of `infer --json`."""
+        return {
+            "schema": JSON_SCHEMA,
+            "source": {"path": self.source, "leaves": self.source_leaves},
+            "target": {"path": self.target, "leaves": self.target_leaves},
+            "values": self.values,
+            "needs_target": self.needs_target,
+            "recipe": self.recipe,
+            "rules": rules_json(self.draft),
+            **findings_json(self.findings),
+            "problems": list(self.problems),
+        }
+
+
+@memory_errors("infer the recipe")
+def infer(
+    src: CheckpointLike,
+    target: CheckpointLike,
+    *,
+    step: int | None = None,
+    item: str | None = None,
+    src_format: str | None = None,
+    values: Values = "auto",
+    memory: Size | None = None,
+    out: PathLike | None = None,
+    overwrite: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+) -> Inferred:
+    """Draft the recipe that turns the structure of `src` into that of `target`.
+
+    Both are paths of checkpoints, or pytrees; `target` can be a listing of keys, shapes and dtypes, too.
+    Where the target holds numbers of the source, they decide, and every element is compared;
+    `values="ignore"` looks at names, shapes and dtypes alone. `step`, `item` and `src_format` say how the
+    source is read; `memory` is the budget for values, in bytes or as a text such as `2GiB`. `out` is the path
+    of a file for the recipe; one that is there already is replaced only with `overwrite`. `progress` is told
+    what is read.
+
+    What evidence does not decide is listed in `findings.undecided`, and is not in the recipe, which then
+    stops with an error where it is run. Raises SourceError or UsageError, and DestinationError where `out`
+    is there already.
+    """
+    forget()
+    if values not in get_args(Values):
+        known = get_args(Values)
+        raise UsageError(
+            f"`values` is {values!r}{did_you_mean(values, known)}", hint="It can be: auto, ignore."
+        )
+    check_written([out], src, target, step=step, item=item, src_format=src_format)
+    if out is not None:
+        check_kept(out, overwrite)
+    budget = bytes_of("memory", memory) or default_memory()
+    one = _within(budget, _opened(src, step, item, src_format))
+    other = _within(budget, _listed_or_opened(target))
+    result = _inferred(one, other, values == "auto", progress)
+    if out is not None:
+        check_kept(out, overwrite)  # it took a while: somebody may have made the file
+        write_document(out, result.recipe.encode())
+    return result
+
+
+def check_written(
+    documents: Sequence[PathLike | None],
+    src: CheckpointLike,
+    target: CheckpointLike,
+    *,
+    step: int | None = None,
+    item: str | None = None,
+    src_format: str | None = None,
+) -> None:
+    """Refuse documents that would be written over one another, or over or into what `infer` reads.
+
+    Raises UsageError or StorageError.
+    """
+    read = []
+    if isinstance(src, str | os.PathLike):
+        read.append(CheckpointPath(os.fspath(src), src_format, step, item))
+    if isinstance(target, str | os.PathLike):
+        read.append(CheckpointPath(os.fspath(target)))
+    checkpoints = [one for one in read if not is_listing(one.path)]
+    check_documents(documents, Named(checkpoints, [one.path for one in read]))
+
+
+@dataclass(frozen=True, eq=False)
+class _Opened:
+    """A checkpoint, a tree or a listing."""
+
+    given: object
+    """What `plan` takes for it."""
+    path: str
+    side: Side
+    options: Mapping[str, object] = field(default_factory=dict)
+    """Options of `plan` with which it is opened."""
+
+
+def _opened(given: CheckpointLike, step: int | None, item: str | None, format: str | None = None) -> _Opened:
+    known = checkpoint_or_tree(given)
+    source = opened(known, format, step, item) if isinstance(known, str) else opened(known)
+    read = None if without_values(source) else source.read
+    options = {"step": step, "item": item, "src_format": format}
+    return _Opened(given, source.path, Side(source.leaves(), {}, read), options)
+
+
+def _within(memory: int, known: _Opened) -> _Opened:
+    return replace(known, side=replace(known.side, memory=memory))
+
+
+def _listed_or_opened(given: CheckpointLike) -> _Opened:
+    if isinstance(given, str | os.PathLike) and is_listing(os.fspath(given)):
+        path = os.fspath(given)
+        return _Opened(given, path, Side(read_listing(path)))
+    return _opened(given, None, None)
+
+
+def _inferred(
+    source: _Opened,
+    target: _Opened,
+    compare: bool,
+    progress: Callable[[Progress], None] | None,
+) -> Inferred:
+    one, other = source.side, target.side
+    if compare and one.read is not None and other.read is not None:
+        one, other = _read(one, other, progress)
+    else:
+        one, other = replace(one, read=None), replace(other, read=None)
+    known = found(one, other)
+    for _ in range(MOST_ROUNDS):
+        draft = drafted(known.findings, header(source.path, target.path, known))
+        problems, wrong = _proved(known, draft, source, target, other, progress)
+        if not wrong:
+            break
+        known = _without(known, wrong)
+    else:
+        problems = [*problems, *(f"`{key}`: {why}" for key, why in wrong.items())]
+    leaves = len(one.leaves), len(other.leaves)
+    return Inferred(
+        source.path, target.path, *leaves, str(known.shared), draft, known.findings, tuple(problems)
+    )
+
+
+def _read(one: Side, other: Side, progress: Callable[[Progress], None] | None) -> tuple[Side, Side]:
+    """Both sides with the fingerprints of their leaves."""
+    total = sum(leaf.nbytes for leaf in (*one.leaves.values(), *other.leaves.values()))
+    count = ByteCounter(total, progress, READING).add
+    dtypes = {leaf.spec.dtype for leaf in other.leaves.values() if leaf.spec is not None}
+    assert one.read is not None, "values are compared where both have some"
+    assert other.read is not None, "values are compared where both have some"
+    mine = fingerprints_of(one.leaves, one.read, one.memory, sorted(dtypes, key=str), count)
+    theirs = fingerprints_of(other.leaves, other.read, other.memory, (), count)
+    return replace(one, fingerprints=mine), replace(other, fingerprints=theirs)
+
+
+def _proved(
+    known: Found,
+    draft: Draft,
+    source: _Opened,
+    target: _Opened,
+    wanted: Side,
+    progress: Callable[[Progress], None] | None,
+) -> tuple[list[str], Mapping[str, str]]:
+    """What the draft's plan does wrong, and the leaves whose values it does not make, with the reason."""
+    if not known.findings.formations and not known.findings.from_target:
+        return [], {}  # nothing is decided, so that there is nothing to plan
+    try:
+        prepared = _planned(known.findings, draft, source, target)
+    except SurgeryError as error:
+        return [f"the draft cannot be planned: {one.message}" for one in error.problems], {}
+    problems = structure_problems(prepared.plan, known.findings, wanted.leaves)
+    if problems or wanted.read is None:
+        return problems, {}
+    given = replace(source.side, read=prepared.sources[prepared.plan.inputs[0].name].read)
+    made = {one.target for one in known.findings.formations}
+    count = ByteCounter(sum(wanted.leaves[key].nbytes for key in made), progress, CHECKING).add
+    return [], dict(value_problems(prepared.plan, known.findings, given, wanted, count))
+
+
+def _planned(findings: Findings, draft: Draft, source: _Opened, target: _Opened) -> Prepared:
+    """The plan of what is decided: candidates of what is not are left out."""
+    document = dict(draft.document)
+    if findings.undecided:
+        document["unmatched"] = "drop"
+        document["rules"] = document["rules"][: -1 if draft.stops else None]
+        document["target"] = {"missing": "fallback"}
+    # The plan is only looked at: it is not cut into tasks that fit into memory, which takes long.
+    options: Any = {**source.options, "memory": UNBOUNDED}
+    if findings.from_target:
+        options["target"] = target.given
+    return prepare(requested(document, (source.given,), None, options))
+
+
+def _without(known: Found, wrong: Mapping[str, str]) -> Found:
+    """The findings without formations that were refuted."""
+    findings = known.findings
+    kept = tuple(one for one in findings.formations if one.target not in wrong)
+    refuted = [
+        Undecided((one.target,), f"{WRONG}{wrong[one.target]}")
+        for one in findings.formations
+        if one.target in wrong
+    ]
+    used = {key for one in kept for key in one.sources}
+    loose = {key for one in findings.formations if one.target in wrong for key in one.sources} - used
+    dropped = tuple(key for key in findings.dropped if key not in loose)
+    return replace(
+        known,
+        findings=replace(
+            findings, formations=kept, undecided=(*findings.undecided, *refuted), dropped=dropped
+        ),
+    )

@@ -1,0 +1,261 @@
+"""What is in a checkpoint, and how two differ: `inspect` and `diff`."""
+
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from ckpt_surgery.api.matching import check_matched, matching, selected
+from ckpt_surgery.core.arguments import CheckpointLike, Size, bytes_of
+from ckpt_surgery.core.errors import SurgeryError, UsageError
+from ckpt_surgery.core.history import History
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.memory import memory_errors
+from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.protocols import Choices, ChosenSource, ConvertingSource, Source, StoredType
+from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.inputs.history import history_of
+from ckpt_surgery.inputs.opening import in_memory, opened, without_values
+from ckpt_surgery.inputs.request import checkpoint_or_tree
+from ckpt_surgery.inputs.warnings import about_source, chosen_items, kept_as_integers
+from ckpt_surgery.report.differences import Difference, Holds, diff_trees
+from ckpt_surgery.report.distances import Tolerance
+from ckpt_surgery.report.leaves import Statistics, Unread
+from ckpt_surgery.report.renames import renamed_leaves
+from ckpt_surgery.report.scalars import Values, scalar_values
+from ckpt_surgery.report.tree import Subtree, name_order, parameters, subtrees
+from ckpt_surgery.report.unusual import Unusual, unusual
+from ckpt_surgery.report.values import same_values, statistics, value_differences
+from ckpt_surgery.storage.views import forget
+from ckpt_surgery.system.resources import default_memory
+
+SortBy = Literal["size", "name"]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What `inspect` found."""
+
+    path: str
+    """Path as the caller gave it."""
+    format: str
+    """Name of the format."""
+    step: int | None
+    """The step that was chosen; None where the checkpoint is not one of several steps."""
+    item: str | None
+    """The item that was chosen; None where the checkpoint is not composite."""
+    metadata: Mapping[str, Any]
+    """The user's custom metadata."""
+    leaves: tuple[Leaf, ...]
+    """Every leaf that was asked for, in the checkpoint's order, or sorted."""
+    statistics: Mapping[str, Statistics | Unread] | None = None
+    """Statistics by key text, of every leaf with an array; None where no values were read."""
+    values: Values = field(default_factory=dict)
+    """Values by key text, of the first arrays without axes."""
+    others: int = 0
+    """Number of leaves that were not asked for."""
+    choices: Choices = field(default_factory=Choices)
+    """The steps and items that there are."""
+    depth: int | None = None
+    """Number of components of the longest keys of subtrees; None: any."""
+    sort: SortBy | None = None
+    """What the leaves are sorted by; None: they are in the checkpoint's order."""
+    stored_types: Mapping[str, StoredType] = field(default_factory=dict)
+    """Types of the format's own that arrays are stored in, by key text, where there are such."""
+    warnings: tuple[str, ...] = ()
+    """Sentences about what may be a mistake in the checkpoint, or around it."""
+    history: History | None = None
+    """How it was made by this tool; None where nothing says so."""
+
+    @property
+    def parameters(self) -> int:
+        """Number of elements of the arrays that a model is made of: without optimizer states and counters."""
+        return parameters(self.leaves)
+
+    @property
+    def subtrees(self) -> tuple[Subtree, ...]:
+        """The number of leaves, of elements and of bytes below each part of a key with `depth` components."""
+        return subtrees(self.leaves, self.depth)
+
+    @property
+    def unusual(self) -> tuple[Unusual, ...] | None:
+        """Leaves with NaN or infinities, of zeros alone, or of mixed dtypes; None without statistics."""
+        return None if self.statistics is None else unusual(self.leaves, self.statistics)
+
+
+@memory_errors("inspect the checkpoint")
+def inspect(
+    path: CheckpointLike,
+    *,
+    step: int | None = None,
+    item: str | None = None,
+    format: str | None = None,
+    match: str | None = None,
+    under: str | None = None,
+    depth: int | None = None,
+    sort: SortBy | None = None,
+    stats: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+) -> Inspection:
+    """What is in a checkpoint, or in a pytree. No array is read but a few numbers without axes.
+
+    `step` and `item` choose from a checkpoint that holds several (default: the latest step, the only item
+    with arrays); `format` is what it is read as (default: what its content says). `match` is a regular
+    expression for whole keys, as in recipes; `under` the first components of keys: only these leaves are
+    listed. `depth` is the number of levels of `subtrees` (default: all). `sort` puts the largest leaves
+    first (`size`), or orders them by their keys (`name`). `stats` reads all values of these leaves, and
+    `progress` is told of it. Raises SourceError or UsageError.
+    """
+    forget()
+    _check_view(depth, sort)
+    source = opened(checkpoint_or_tree(path), format, step, item)
+    listed = source.leaves()
+    leaves = _sorted(selected(listed, match, under), sort)
+    bare = without_values(source)
+    values = scalar_values(source, (leaf for leaf in leaves if leaf.key.text not in bare))
+    return Inspection(
+        source.path,
+        source.format,
+        source.step,
+        source.item,
+        source.metadata,
+        leaves,
+        statistics(source, default_memory(), leaves, progress) if stats else None,
+        values,
+        len(listed) - len(leaves),
+        source.choices() if isinstance(source, ChosenSource) else Choices(),
+        depth,
+        sort,
+        _stored_types(source, leaves),
+        (*about_source(source), *(chosen_items([source]) if item is None else ())),
+        None if in_memory(source) else history_of(source),
+    )
+
+
+def _stored_types(source: Source, leaves: Iterable[Leaf]) -> dict[str, StoredType]:
+    """The types of the format's own that these leaves are stored in, by key text."""
+    if not isinstance(source, ConvertingSource):
+        return {}
+    types = ((leaf.key.text, source.stored_type(leaf)) for leaf in leaves)
+    return {text: stored for text, stored in types if stored is not None}
+
+
+def _check_view(depth: int | None, sort: str | None) -> None:
+    """Raises UsageError."""
+    if depth is not None and depth < 1:
+        raise UsageError(f"`depth` is {depth}, and has to be 1 or more")
+    known = get_args(SortBy)
+    if sort is not None and sort not in known:
+        raise UsageError(
+            f"`sort` is {sort!r}{did_you_mean(sort, known)}", hint=f"It can be: {', '.join(known)}."
+        )
+
+
+def _sorted(leaves: Mapping[str, Leaf], sort: SortBy | None) -> tuple[Leaf, ...]:
+    if sort == "size":
+        return tuple(sorted(leaves.values(), key=lambda leaf: -leaf.nbytes))
+    return tuple(sorted(leaves.values(), key=name_order) if sort == "name" else leaves.values())
+
+
+@memory_errors("compare the checkpoints")
+def diff(
+    a: CheckpointLike,
+    b: CheckpointLike,
+    *,
+    step: int | None = None,
+    item: str | None = None,
+    match: str | None = None,
+    values: bool = False,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+    memory: Size | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Difference:
+    """How two checkpoints or pytrees differ: keys, containers, shapes and dtypes; with `values`, values too.
+
+    `step` and `item` choose from checkpoints that hold several. `match` is a regular expression for whole
+    keys, as in recipes: only these leaves are compared. Values of A and B count as the same where
+    |a - b| <= atol + rtol * |b|, as for `numpy.allclose`, and NaN in the same place does. `memory` is the
+    budget for values: bytes, or a text such as `2GiB`; `progress` is told of what is read of A. Values that
+    cannot be compared are listed; the two then count as different. Leaves that both have under different
+    names are `renamed`, with what shows it: the same stored bytes, with `values` equal values, without it
+    perhaps only the names. Raises SourceError or UsageError.
+    """
+    forget()
+    budget, tolerance = bytes_of("memory", memory), _tolerance(values, rtol, atol)
+    one, other = _both_opened(a, b, step, item)
+    left, right = (matching(source.leaves(), match) for source in (one, other))
+    check_matched(match, len(left) + len(right), {**one.leaves(), **other.leaves()})
+    difference = diff_trees(left, right, _holds(one.format), _holds(other.format))
+    if values:
+        bare = without_values(one) | without_values(other)
+        found = value_differences(
+            one, other, budget or default_memory(), bare, keys=left, tolerance=tolerance, progress=progress
+        )
+        difference = replace(
+            difference, values=found.values, uncompared=found.uncompared, tolerance=tolerance
+        )
+        same = same_values(one, other, budget or default_memory(), bare)
+        difference = replace(difference, renamed=renamed_leaves(difference.only_a, difference.only_b, same))
+    else:
+        difference = replace(difference, renamed=renamed_leaves(difference.only_a, difference.only_b))
+    return replace(difference, warnings=kept_as_integers([one, other]))
+
+
+def _tolerance(values: bool, rtol: float, atol: float) -> Tolerance:
+    """Raises UsageError."""
+    given = {"rtol": rtol, "atol": atol}
+    for name, tolerance in given.items():
+        if not (math.isfinite(tolerance) and tolerance >= 0):
+            raise UsageError(f"`{name}` is {tolerance:g}, and has to be 0 or a positive number")
+    if (rtol or atol) and not values:
+        names = " and ".join(f"`{name}`" for name, tolerance in given.items() if tolerance)
+        raise UsageError(f"{names}: values are not compared", hint="Give `values=True` too.")
+    return Tolerance(rtol, atol)
+
+
+def _both_opened(
+    a: CheckpointLike, b: CheckpointLike, step: int | None, item: str | None
+) -> tuple[Source, Source]:
+    """Both checkpoints. Raises UsageError that says how to name an item which only one of them has."""
+    opened_sides: list[Source] = []
+    for given, other in ((a, b), (b, a)):
+        try:
+            opened_sides.append(_opened(given, step, item))
+        except UsageError as error:
+            if item is None:
+                raise
+            example = _path_of_item(other, step, item)
+            if example is None:
+                raise
+            out = f"`item={shown(item)}`" + ("" if step is None else f" and `step={step}`")
+            hint = f"Leave out {out}, and give each by the path of its item: here {shown(example)}."
+            raise UsageError(replace(error.problems[0], hint=hint)) from None
+    one, two = opened_sides
+    return one, two
+
+
+def _path_of_item(given: CheckpointLike, step: int | None, item: str) -> str | None:
+    """The path of an item of a checkpoint; None where it cannot be opened."""
+    path = checkpoint_or_tree(given)
+    try:
+        source = _opened(given, step, item)
+    except SurgeryError:
+        return None  # neither side has the item, which the error about the first says
+    if not isinstance(path, str):
+        return None
+    return os.path.join(path, *([] if source.step is None else [str(source.step)]), item)
+
+
+def _opened(given: CheckpointLike, step: int | None, item: str | None) -> Source:
+    """A checkpoint with this step and item, or a tree, which has neither."""
+    found = checkpoint_or_tree(given)
+    return opened(found, None, step, item) if isinstance(found, str) else opened(found)
+
+
+def _holds(format: str) -> Holds:
+    """Which parts of a tree's structure a format can express; all of them, if no format has that name."""
+    known = formats.formats().get(format)
+    return Holds(format) if known is None else Holds(format, known.holds_empty, known.holds_lists)

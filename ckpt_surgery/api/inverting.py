@@ -1,0 +1,178 @@
+"""`invert`: the recipe that undoes a recipe on what it makes of a checkpoint."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike, Size
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.memory import memory_errors
+from ckpt_surgery.core.notices import few_keys
+from ckpt_surgery.core.protocols import Encoder
+from ckpt_surgery.inference.drafting import drafted
+from ckpt_surgery.inference.inverting import Inversion, Irreversible, inverted
+from ckpt_surgery.inference.trials import Trial, comes_back, structure_problems, tried
+from ckpt_surgery.inputs import output_files
+from ckpt_surgery.inputs.preparing import prepare, with_recipe
+from ckpt_surgery.inputs.recipes import read_recipe
+from ckpt_surgery.inputs.request import requested
+from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.language.yaml_text import SCHEMA
+from ckpt_surgery.migration.recipes import MigratedRecipe
+from ckpt_surgery.planner.options import Prepared
+from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.planning import make_plan
+from ckpt_surgery.planner.target import TARGET
+from ckpt_surgery.planner.transfers import arrays_in_memory
+
+MOST_LINES = 20
+"""Reasons that the comment at the beginning of a draft lists."""
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """What undoes a recipe on one checkpoint, as far as it can be undone."""
+
+    recipe: str
+    """The recipe, as YAML. Its source is what the inverted recipe makes."""
+    irreversible: tuple[Irreversible, ...]
+    """Leaves of the source that do not come back: the `key` of each, and `why`."""
+    problems: tuple[str, ...]
+    """What the recipe does otherwise than it should, one sentence each: a mistake of `invert`."""
+    sampled: tuple[str, ...]
+    """Keys of leaves that are too large to be compared whole: random regions of them were. Empty with
+    `check=False`."""
+
+
+def invert(
+    recipe: RecipeLike | LoadedRecipe | MigratedRecipe,
+    *sources: CheckpointLike,
+    target: PathLike | Any | None = None,
+    set: Assignments = (),
+    config: PathLike | None = None,
+    step: int | None = None,
+    item: str | None = None,
+    src_format: str | None = None,
+    memory: Size | None = None,
+    allow_hooks: bool = False,
+    check: bool = True,
+    out: PathLike | None = None,
+    overwrite: bool = False,
+) -> Inverse:
+    """Draft the recipe that undoes a recipe: from what it makes of a checkpoint, back to the checkpoint.
+
+    `recipe`, `sources` and the options are what `plan` takes. Of several sources, the first comes back. What
+    the recipe moves, stacks, splits or casts to a wider type comes back bit for bit; what it drops, rounds or
+    computes from several leaves does not, and `irreversible` says why. What it multiplies or divides by a
+    power of two comes back where no number leaves the range of its dtype: with `check` these leaves are read
+    to find out, without it they are in `irreversible` too. Leaves that the recipe added or took from the
+    target are dropped.
+
+    The draft is planned, and its keys, shapes and dtypes are compared with the source's. With `check` both
+    recipes are also run in memory, region by region, on random values in place of the source's. `out` is the
+    path of a file to which the recipe is written; one that is there already is replaced only with
+    `overwrite`.
+
+    Raises RecipeError, PlanError, SourceError or UsageError where `recipe` and `sources` do not go together;
+    StorageError where `out` cannot be written, DestinationError where it is there already.
+    """
+    given = {"target": target, "set": set, "config": config, "step": step, "item": item}
+    options: Any = {**given, "src_format": src_format, "memory": memory, "allow_hooks": allow_hooks}
+    request = requested(recipe, sources, None, options)
+    if out is not None:
+        request = with_recipe(request)
+        output_files.check_documents([out], output_files.named_in(request))
+        output_files.check_kept(out, overwrite)
+    found = _inverse(prepare(request), check)
+    if out is not None:
+        output_files.check_kept(out, overwrite)  # it took a while: somebody may have made the file
+        output_files.write_document(out, found.recipe.encode())
+    return found
+
+
+@memory_errors("invert the recipe")
+def _inverse(prepared: Prepared, check: bool) -> Inverse:
+    plan = prepared.plan
+    source = plan.inputs[0].name
+    leaves = prepared.sources[source].leaves()
+    inversion = inverted(plan, source, leaves)
+    if not inversion.findings.formations:
+        return Inverse(_draft(plan, inversion), inversion.irreversible, (), ())
+    try:
+        back = _planned_back(_draft(plan, inversion), plan, prepared.memory, prepared.workers)
+    except SurgeryError as error:
+        told = tuple(f"the draft is refused: {problem.message}" for problem in error.problems)
+        return Inverse(_draft(plan, inversion), inversion.irreversible, told, ())
+    inversion = _with_unproved(inversion, prepared, back, source, check)
+    lost = frozenset(one.key for one in inversion.irreversible)
+    problems = structure_problems(back, leaves, lost)
+    trial = tried(plan, back) if check and not problems else Trial((), ())
+    problems = (*problems, *trial.problems)
+    return Inverse(_draft(plan, inversion), inversion.irreversible, problems, trial.sampled)
+
+
+def _draft(plan: Plan, inversion: Inversion) -> str:
+    return drafted(inversion.findings, _header(plan, inversion)).text
+
+
+OUT_OF_RANGE = "a number leaves the range of its dtype, or is rounded at the end of it"
+NOT_PROVED = "it comes back only where no number leaves the range of its dtype, and no value was looked at"
+
+
+def _with_unproved(
+    inversion: Inversion, prepared: Prepared, back: Plan, source: str, check: bool
+) -> Inversion:
+    """Add the leaves that come back only within the range of their dtype, unless their values prove it.
+
+    Values are read if `check` is true.
+    """
+    sources, leaves = prepared.sources, prepared.sources[source].leaves()
+    reasons = {one.key: one.why for one in inversion.irreversible}
+
+    def read(name: str, leaf: Leaf, region: Region) -> np.ndarray:
+        return sources[name].read(leaf, region)
+
+    for key in sorted(inversion.scaled):
+        if not check:
+            reasons[key] = NOT_PROVED
+        elif not comes_back(leaves[key], source, prepared.plan, back, read):
+            reasons[key] = OUT_OF_RANGE
+    lost = tuple(Irreversible(key, reasons[key]) for key in leaves if key in reasons)
+    return replace(inversion, irreversible=lost)
+
+
+def _header(plan: Plan, inversion: Inversion) -> list[str]:
+    """The comment at the beginning of a draft."""
+    sources = " ".join(one.path for one in plan.inputs if one.name != TARGET)
+    lines = [
+        SCHEMA,
+        f"Drafted by `ckpt-surgery invert {plan.recipe} {sources}`.",
+        "  ckpt-surgery apply THIS RESULT DST",
+    ]
+    reasons: dict[str, list[str]] = {}
+    for one in inversion.irreversible:
+        reasons.setdefault(one.why, []).append(one.key)
+    lines += [f"does not come back: {few_keys(keys)}: {why}" for why, keys in reasons.items()][:MOST_LINES]
+    return lines
+
+
+class _AnyArrays(Encoder):
+    """What holds leaves of every kind, and takes no stored bytes."""
+
+    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
+        return []
+
+    def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
+        return False
+
+
+def _planned_back(text: str, plan: Plan, memory: int, workers: int) -> Plan:
+    """The plan of the draft for what `plan` makes. Raises SurgeryError."""
+    made: Mapping[str, Leaf] = {one.leaf.key.text: one.leaf for one in plan.steps}
+    loaded = read_recipe(text)
+    return make_plan(loaded, {"source": made}, None, [], {}, arrays_in_memory(_AnyArrays()), memory, workers)

@@ -1,0 +1,41 @@
+"""Problems of recipes that are found without a checkpoint: `lint`. Imports nothing of planning."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
+from ckpt_surgery.inputs.recipes import read_recipe
+from ckpt_surgery.language.forgotten_mirrors import forgotten_mirrors
+
+
+@dataclass(frozen=True)
+class CheckedRecipe:
+    """What checking a recipe without a checkpoint finds."""
+
+    path: str
+    """Its path, as the caller gave it."""
+    problems: tuple[Problem, ...] = ()
+    """Why it cannot be used."""
+    warnings: tuple[Problem, ...] = ()
+    """What may be forgotten in a recipe without problems."""
+
+
+def lint(recipes: PathLike | Iterable[PathLike]) -> list[tuple[str, tuple[Problem, ...]]]:
+    """Each recipe's path and all its problems, found without a checkpoint; a missing file is one of them.
+
+    Raises nothing for a recipe that is wrong, so that all of them are looked at.
+    """
+    paths = [recipes] if isinstance(recipes, str | os.PathLike) else recipes
+    return [(checked.path, checked.problems) for checked in map(check_recipe, paths)]
+
+
+def check_recipe(path: PathLike) -> CheckedRecipe:
+    """Check a recipe without a checkpoint. Raises nothing for a recipe that is wrong."""
+    path = os.fspath(path)
+    try:
+        loaded = read_recipe(path)
+    except (RecipeError, UsageError) as error:
+        return CheckedRecipe(path, problems=error.problems)
+    return CheckedRecipe(path, warnings=tuple(map(loaded.problem, forgotten_mirrors(loaded.recipe))))

@@ -1,0 +1,102 @@
+"""Chooses the leaves that `inspect`, `diff` and `convert` are about: by pattern, or below a part of a key."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.keys import SEPARATOR, text_of
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.inputs.opening import opened
+from ckpt_surgery.inputs.request import place
+from ckpt_surgery.language.one_liners import selection_of
+from ckpt_surgery.language.patterns import Watch, compile_pattern
+from ckpt_surgery.language.scope import ExpressionError
+
+_WHOLE_KEY = "The expression has to match the whole key, as in recipes"
+
+
+def recipe_of_selection(
+    src: PathLike,
+    match: str | None,
+    under: str | None,
+    to: str | None,
+    *,
+    step: int | None = None,
+    item: str | None = None,
+    src_format: str | None = None,
+) -> dict[str, Any] | None:
+    """The recipe that keeps the chosen leaves of `src` and drops all others; None where nothing is chosen.
+
+    `match`, `under`: see `matching` and `below`. `to`: the layout of a conversion, whose own recipe chooses
+    its leaves. The other options are those of `plan`.
+
+    Raises UsageError where nothing matches or `to` is given too, SourceError where `src` cannot be read.
+    """
+    if match is None and under is None:
+        return None
+    if to is not None:
+        name = "match" if under is None else "under"
+        raise UsageError(
+            f"`{name}` and a layout do not go together: the recipe for {shown(to)} chooses its leaves",
+            hint=f"Leave out `{name}=…`, or convert to the layout first.",
+        )
+    selected(opened(place(src), src_format, step, item).leaves(), match, under)
+    return selection_of(match, under)
+
+
+def selected(leaves: Mapping[str, Leaf], match: str | None, under: str | None) -> dict[str, Leaf]:
+    """The leaves below `under` that match. Raises UsageError where there is none."""
+    part = below(leaves, under)
+    chosen = matching(part, match)
+    check_matched(match, len(chosen), part)
+    return chosen
+
+
+def matching(leaves: Mapping[str, Leaf], match: str | None) -> dict[str, Leaf]:
+    """The leaves whose whole keys match a regular expression, as in recipes; all of them if it is None.
+
+    Raises UsageError for what is no regular expression, and RecipeError for one that takes too long.
+    """
+    if match is None:
+        return dict(leaves)
+    try:
+        pattern = compile_pattern(match)
+    except ExpressionError as error:
+        raise UsageError(
+            f"`match`: {error.message} (at character {error.start + 1} of `{shown(match)}`)"
+        ) from None
+    watch = Watch()
+    return {key: leaf for key, leaf in leaves.items() if watch.fullmatch(pattern, key)}
+
+
+def below(leaves: Mapping[str, Leaf], under: str | None) -> dict[str, Leaf]:
+    """The leaves of the subtree with this key, or the leaf itself; all of them if it is None.
+
+    Raises UsageError where there is none.
+    """
+    if under is None:
+        return dict(leaves)
+    start = text_of(under).rstrip(SEPARATOR) + SEPARATOR
+    found = {key: leaf for key, leaf in leaves.items() if f"{key}{SEPARATOR}".startswith(start)}
+    if found or not leaves:
+        return found
+    level = start.count(SEPARATOR)
+    known = dict.fromkeys(SEPARATOR.join(key.split(SEPARATOR)[:level]) for key in leaves)
+    raise UsageError(
+        f"`under`: no key is below `{shown(under)}`{did_you_mean(start.rstrip(SEPARATOR), known)}",
+        hint="Name the first components of keys, such as `params/decoder`.",
+    )
+
+
+def check_matched(match: str | None, found: int, searched: Mapping[str, Leaf]) -> None:
+    """Refuse a regular expression that matches none of the keys that were searched. Raises UsageError."""
+    if match is None or found or not searched:
+        return
+    wider = f".*(?:{match}).*" if "|" in match else f".*{match}.*"
+    part = matching(searched, wider)
+    hint = f"; `{shown(wider)}` matches {len(part):,}." if part else "."
+    raise UsageError(
+        f"`match`: `{shown(match)}` matches none of {len(searched):,} keys", hint=f"{_WHOLE_KEY}{hint}"
+    )

@@ -1,0 +1,271 @@
+"""Mends recipes: mistakes that have a single remedy, found by lint. The rest of the text stays as it is.
+
+A remedy is tried on the text, and taken only where lint then no longer finds the mistake and finds nothing
+that the remedy brought about. Where two remedies would do, none is taken.
+"""
+
+import difflib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.inputs import output_files
+from ckpt_surgery.inputs.recipes import format_findings
+from ckpt_surgery.language.loading import parse_recipe
+from ckpt_surgery.language.packaged import PREFIX
+from ckpt_surgery.language.vocabulary import function_names
+from ckpt_surgery.language.yaml_parsing import read_text
+
+MOST_REMEDIES = 1000
+"""Remedies that are taken in one recipe at most."""
+CLOSE, APART = 0.75, 0.1
+"""How like a known name a misspelt one has to be, and how much less like any other, of 1."""
+SHORTEST = 3
+"""Characters of a misspelt name at least: a shorter one is like many."""
+SYNTAX = frozenset({Code.YAML, Code.YAML_FEATURE})
+"""Mistakes that hide all others behind them from lint."""
+BROUGHT = frozenset({Code.REPEATED_FIELD, Code.FIELDS_DISAGREE})
+"""Mistakes that a field has brought about which is now known."""
+
+_GUESS = re.compile(r"; did you mean `(\w+)`\?$")
+_TEXT_FIELD = re.compile(
+    r"^(?P<before>[ \t]*(?:- +)*(?:match|to|value|when|by|add):[ \t]+)(?P<value>[^\s'\"#].*)$"
+)
+"""A line whose field takes text, with a value that is not in quotes."""
+_TAIL = re.compile(r"[ \t]+#.*$|[ \t]+$")
+"""A comment, or spaces, at the end of a line."""
+_EXPRESSION_FIELD = re.compile(r"^([ \t]*(?:- +)*(?:value|when|by):[ \t]+)(.*)$")
+_DOUBLE = re.compile(r'"([^"]*)"')
+_YAML_ESCAPE = re.compile(r'\\[0abtnvfre "/\\N_LPxuU]|\\$')
+_BOOLEAN = {"yes": "true", "on": "true", "no": "false", "off": "false", "y": "true", "n": "false"}
+_GROUP = re.compile(r"\\(?:([1-9]\d?)|g<(\w+)>)")
+_KEY_OF_GROUP = re.compile(r"""\[(?:f?)(['"])((?:(?!\1)[^\\{}])*(?:\\[1-9](?:(?!\1)[^\\{}])*)+)\1\]""")
+"""The key of a lookup, in quotes, with the sign of a group: in expressions, that is the character U+0001."""
+_DOLLAR = re.compile(r"\$\{([A-Za-z_]\w*)\}")
+_QUOTED = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
+_QUOTE = re.compile("['\"]")
+
+
+@dataclass(frozen=True)
+class Mended:
+    """A recipe's text before and after."""
+
+    path: str
+    before: str
+    after: str
+    problems: tuple[Problem, ...]
+    """What is still wrong."""
+
+    @property
+    def diff(self) -> list[str]:
+        """The lines of a unified diff, without line breaks; empty where nothing was mended."""
+        old, new = (text.splitlines() for text in (self.before, self.after))
+        return [line.rstrip("\n") for line in difflib.unified_diff(old, new, self.path, self.path, n=1)]
+
+
+def mend_recipe(path: PathLike) -> Mended:
+    """Rewrite a recipe without the mistakes that have a single remedy; comments and layout stay.
+
+    The file is replaced in one step, and not at all where nothing was mended. Raises UsageError for a recipe
+    of the package and where the file cannot be read, StorageError where it cannot be written.
+    """
+    name = os.fspath(path)
+    if name.startswith(PREFIX):
+        raise UsageError(
+            f"{shown(name)}: recipes of the package are not changed",
+            hint="Write it to a file first, and mend that.",
+        )
+    try:
+        read_text(name)
+    except RecipeError as error:  # it is not UTF-8
+        return Mended(name, "", "", error.problems)
+    with open(name, "rb") as file:
+        content = file.read()
+    mark = "\ufeff" if content.startswith("\ufeff".encode()) else ""
+    before = content.decode("utf-8-sig")
+    mended = mended_text(before, name)
+    if mended.after != before:
+        output_files.write_document(name, f"{mark}{mended.after}".encode())
+    return mended
+
+
+def mended_text(text: str, path: str) -> Mended:
+    """The text of a recipe without the mistakes that have a single remedy. Messages call it `path`."""
+    after, problems = text, _problems(text, path)
+    for _ in range(MOST_REMEDIES):
+        remedied = _remedied(after, problems, path)
+        if remedied is None:
+            break
+        after, problems = remedied
+    return Mended(path, text, _with_keys_of_groups(after, problems, path), tuple(problems))
+
+
+def _with_keys_of_groups(text: str, problems: Sequence[Problem], path: str) -> str:
+    """The text with groups in the keys of `source[…]`, which lint misses, on lines where it finds nothing."""
+    known = set(map(_identity, problems))
+    wrong = {problem.place.line for problem in problems if problem.place}
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        changed = line if number + 1 in wrong else _with_groups_in_keys(line)
+        if changed != line:
+            candidate = "\n".join([*lines[:number], changed, *lines[number + 1 :]])
+            if known >= set(map(_identity, _problems(candidate, path))):
+                lines[number] = changed
+    return "\n".join(lines)
+
+
+def _problems(text: str, path: str) -> Sequence[Problem]:
+    try:
+        parse_recipe(text, path, (), format_findings)
+    except (RecipeError, UsageError) as error:
+        return error.problems
+    return ()
+
+
+def _remedied(text: str, problems: Sequence[Problem], path: str) -> tuple[str, Sequence[Problem]] | None:
+    """The text after the first remedy that can be taken, and what is wrong with it; None: there is none."""
+    for problem in problems:
+        tried = []
+        for candidate in dict.fromkeys(_candidates(problem, text)):
+            after = _problems(candidate, path)
+            if candidate != text and _is_mended(problem, problems, after):
+                tried.append((candidate, after))
+        if len(tried) == 1:
+            return tried[0]
+    return None
+
+
+def _is_mended(problem: Problem, before: Sequence[Problem], after: Sequence[Problem]) -> bool:
+    """Whether a problem is gone, and nothing new has come by that."""
+    left, new = Counter(map(_identity, before)), Counter(map(_identity, after))
+    if new[_identity(problem)] >= left[_identity(problem)]:
+        return False
+    come = [one for one in after if not left[_identity(one)]]
+    here = [one.code for one in come if one.place and problem.place and one.place.line == problem.place.line]
+    if problem.code in SYNTAX:
+        return set(here) <= {Code.PATTERN}
+    if problem.code is Code.UNKNOWN_FIELD:
+        return Code.WRONG_VALUE not in here and not any(_is_brought(one, problem) for one in come)
+    return not come
+
+
+def _is_brought(new: Problem, mended: Problem) -> bool:
+    """Whether a new problem is that the field which is now known does not go with others of its mapping."""
+    if new.place is None or mended.place is None:
+        return True
+    mapping = _mapping(mended.place.path)
+    return new.code in BROUGHT and mapping in (new.place.path, _mapping(new.place.path))
+
+
+def _mapping(path: str) -> str:
+    """The path of what holds an entry: `rules[0]` of `rules[0].match`, `rules` of `rules[0]`."""
+    return path[: max(path.rfind("."), path.rfind("["), 0)]
+
+
+def _identity(problem: Problem) -> tuple[object, ...]:
+    return (problem.code, problem.message, problem.place.line if problem.place else None)
+
+
+# --- remedies ---------------------------------------------------------------------------------------------
+
+
+def _candidates(problem: Problem, text: str) -> Iterator[str]:
+    """Texts in which a problem may be mended."""
+    place, lines = problem.place, text.split("\n")
+    if place is None or place.line is None or place.line > len(lines):
+        return
+    line = lines[place.line - 1]
+    if line.rstrip("\r") != place.text.rstrip("\r"):
+        return
+    for changed in _changed_lines(problem, line.rstrip("\r"), place.column - 1, place.width):
+        end = "\r" if line.endswith("\r") else ""
+        yield "\n".join([*lines[: place.line - 1], changed + end, *lines[place.line :]])
+
+
+def _changed_lines(problem: Problem, line: str, start: int, width: int) -> Iterator[str]:
+    """The line of a problem, which begins at an offset and is so wide, as it may be meant."""
+    word, rest = line[start : start + width], line[start + width :]
+    match problem.code:
+        case Code.UNKNOWN_FIELD | Code.UNKNOWN_FUNCTION:
+            known = tuple(function_names()) if problem.code is Code.UNKNOWN_FUNCTION else ()
+            guess = _GUESS.search(problem.message)
+            if guess is not None and _is_only(word, guess[1], known):
+                yield f"{line[:start]}{guess[1]}{rest}"
+        case Code.YAML | Code.YAML_FEATURE:
+            yield from _in_quotes(line)
+        case Code.UNCLEAR_VALUE if word.lower() in _BOOLEAN:
+            yield f"{line[:start]}{_BOOLEAN[word.lower()]}{rest}"
+            yield f"{line[:start]}'{word}'{rest}"
+        case Code.EXPRESSION:
+            yield _without_signs_of_templates(line)
+
+
+def _is_only(word: str, guess: str, known: Sequence[str]) -> bool:
+    """Whether a misspelt name is like this known one, and like no other."""
+    if len(word) < SHORTEST or _likeness(word, guess) < CLOSE:
+        return False
+    others = [_likeness(word, name) for name in known if name != guess]
+    return max(others, default=0.0) < _likeness(word, guess) - APART
+
+
+def _likeness(word: str, name: str) -> float:
+    return difflib.SequenceMatcher(None, word, name).ratio()
+
+
+def _in_quotes(line: str) -> Iterator[str]:
+    """The line with its text in single quotes: one without quotes, or a regular expression in double ones."""
+    found = _TEXT_FIELD.match(line)
+    if found is not None:
+        tail = _TAIL.search(found["value"])
+        value = found["value"][: tail.start()] if tail else found["value"]
+        yield f"{found['before']}{_quoted(value)}{tail[0] if tail else ''}"
+    for double in _DOUBLE.finditer(line):
+        inner = double[1]
+        if "\\" in inner and not _YAML_ESCAPE.search(inner):
+            yield f"{line[: double.start()]}{_quoted(inner)}{line[double.end() :]}"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _without_signs_of_templates(line: str) -> str:
+    """The line with `g[1]` for `\\1`, and `name` for `\\g<name>` and `${name}`, which only templates have."""
+    found = _EXPRESSION_FIELD.match(line)
+    if found is None:
+        return line
+    before, value = found.groups()
+    inner = value.rstrip()[1:-1]
+    if value.rstrip() == f"'{inner}'" and not _QUOTE.search(inner):  # the quotes are YAML's
+        return f"{before}'{_expression(inner)}'{value[len(value.rstrip()) :]}"
+    if value[:1] in ("'", '"'):
+        return line
+    parts = _QUOTED.split(value)
+    if len(parts) % 2 == 0 or any(_QUOTE.search(part) for part in parts[::2]):
+        return line
+    return before + "".join(_expression(part) if n % 2 == 0 else part for n, part in enumerate(parts))
+
+
+def _with_groups_in_keys(line: str) -> str:
+    """The line with `source[f'a/{g[1]}']` for `source['a/\\1']`, which no key can be."""
+    found = _EXPRESSION_FIELD.match(line)
+    if found is None or found[2][:1] in ("'", '"'):
+        return line
+
+    def text(key: re.Match[str]) -> str:
+        name = re.sub(r"\\([1-9])", r"{g[\1]}", key[2])
+        return f"[f{key[1]}{name}{key[1]}]"
+
+    return found[1] + _KEY_OF_GROUP.sub(text, found[2])
+
+
+def _expression(text: str) -> str:
+    """Part of an expression that is not in quotes, without what only templates have."""
+    text = _GROUP.sub(lambda group: f"g[{group[1]}]" if group[1] else str(group[2]), text)
+    return _DOLLAR.sub(lambda dollar: str(dollar[1]), text)

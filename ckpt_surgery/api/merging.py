@@ -1,0 +1,155 @@
+"""Merges of models by a configuration of mergekit: `merge`, `plan_merge` and `merge_recipe`."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack
+
+from ckpt_surgery.api import applying
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.errors import RecipeError
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats import destination_names
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats.shared.config_files import CONFIG, read_config
+from ckpt_surgery.inputs.request import ConvertOptions, Request, place, requested, takes
+from ckpt_surgery.merging import recipes
+from ckpt_surgery.merging.checks import LORA, Finding, ignored
+from ckpt_surgery.merging.configs import config_changes
+from ckpt_surgery.merging.reading import LoadedConfig, in_order
+from ckpt_surgery.merging.reading import read_config as read_merge_config
+from ckpt_surgery.merging.slices import models_of, slices_of
+from ckpt_surgery.migration.recipes import MigratedRecipe
+from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.runs.run import ConvertArguments, Result, RunOptions, run_options
+from ckpt_surgery.runs.sidecars import Changes
+
+FORMAT = "safetensors"
+"""Format of the result, where neither the caller nor the destination's name says one."""
+
+
+@takes(ConvertArguments, RunOptions)
+def merge(
+    config: PathLike,
+    dst: PathLike,
+    *,
+    seed: int = 0,
+    **options: Unpack[ConvertArguments],
+) -> Result:
+    """Merge models as a configuration of mergekit says, and publish the result at `dst`.
+
+    `config` is the path of a YAML file as mergekit 0.1.5 takes it. Models are paths of directories, relative
+    to the working directory or else to that of the file. The result is a directory of safetensors, unless the
+    name of `dst` or `format` says otherwise, with the config and tokenizer files of the base model, or else
+    of the first one; in `config.json` the number of layers and the dtype are those of the result. Values are
+    computed in float32 and rounded once. `seed` is for methods that draw at random. Other arguments: see
+    `apply`.
+
+    Raises RecipeError or PlanError with all problems of the configuration, and what `apply` raises; then
+    nothing is published.
+    """
+    request, changes = _requested(config, dst, seed, options)
+    return applying.run_request(request, run_options(options), changes)
+
+
+@takes(ConvertOptions)
+def plan_merge(
+    config: PathLike,
+    dst: PathLike | None = None,
+    *,
+    seed: int = 0,
+    overwrite: bool = False,
+    **options: Unpack[ConvertOptions],
+) -> Plan:
+    """Decide what `merge` would do, from metadata alone, and create nothing.
+
+    With `dst`, everything is refused that `merge` would refuse there. Raises what `merge` raises.
+    """
+    return applying.planned(_requested(config, dst, seed, options)[0], overwrite)
+
+
+def merge_recipe(config: PathLike, *, seed: int = 0) -> MigratedRecipe:
+    """The recipe that `merge` carries out: its sources are the models, the base model or else the first one
+    first, then in the order of the configuration.
+
+    Raises what `merge` raises.
+    """
+    loaded = read_merge_config(os.fspath(config))
+    return MigratedRecipe(_document(loaded, _places(loaded), seed, {}))
+
+
+def _requested(
+    config: PathLike, dst: PathLike | None, seed: int, options: ConvertOptions
+) -> tuple[Request, Changes]:
+    """The request that merges, and the entries of the config that the result describes differently."""
+    loaded = read_merge_config(os.fspath(config))
+    places = _places(loaded)
+    chosen: ConvertOptions = {**options, "format": options.get("format") or _format(dst)}
+    document = _document(loaded, places, seed, options)
+    request = requested(MigratedRecipe(document), tuple(places.values()), dst, chosen)
+    first = next(iter(places.values()))
+    found = None if urls.is_url(first) else read_config(first)
+    changes = {} if found is None or found[0] != CONFIG else config_changes(loaded.config, found[1])
+    request = replace(request, made_from=loaded.path, notes=tuple(ignored(loaded.config)))
+    return request, changes
+
+
+def _format(dst: PathLike | None) -> str | None:
+    """The format of the result; None where the destination's name says something of it."""
+    name = "" if dst is None else os.path.basename(urls.absolute(place(dst)))
+    return FORMAT if destination_names.promised(name) is None else None
+
+
+def _document(
+    loaded: LoadedConfig, places: Mapping[str, str], seed: int, options: ConvertOptions
+) -> dict[str, Any]:
+    chosen = (options.get("src_format"), options.get("step"), options.get("item"))
+    listings = {model: formats.open_source(path, *chosen).leaves() for model, path in places.items()}
+    return recipes.merge_recipe(loaded, listings, seed)
+
+
+# --- models -----------------------------------------------------------------------------------------------
+
+
+def _places(loaded: LoadedConfig) -> dict[str, str]:
+    """The path of each model, in the order of the recipe's sources. Raises RecipeError for missing ones."""
+    directory = Path(loaded.path).parent
+    found = {model: _place(model, directory) for model in models_of(loaded.config)}
+    missing = list(_missing(loaded, found))
+    if missing:
+        raise RecipeError(*in_order(map(loaded.problem, missing)))
+    return {model: path for model, path in found.items() if path is not None}
+
+
+def _place(model: str, directory: Path) -> str | None:
+    """The path of a model: from the working directory, as mergekit reads it, or else from `directory`."""
+    if urls.is_url(model):
+        return model
+    beside = os.path.join(directory, model)
+    return next((path for path in (model, beside) if os.path.exists(path)), None)
+
+
+def _missing(loaded: LoadedConfig, places: Mapping[str, str | None]) -> Iterator[Finding]:
+    """The models that are not there, at each place where one stands."""
+    standing = [
+        ((*part.path, "model"), part.model) for slice in slices_of(loaded.config) for part in slice.parts
+    ]
+    if loaded.config.base_model is not None:
+        standing.append((("base_model",), loaded.config.base_model))
+    for path, model in standing:
+        if places[model] is not None or path == ("base_model", "model"):
+            continue
+        if LORA in model:
+            hint = (
+                "Merge the adapter into its model before: `ckpt-surgery apply @lora-merge MODEL ADAPTER DST`."
+            )
+            yield Finding(path, f"`{shown(model)}` is a model with an adapter", hint, code=Code.WRONG_VALUE)
+        else:
+            hint = (
+                "A model is the path of a directory, from here or from the file's directory; nothing is "
+                "downloaded."
+            )
+            yield Finding(path, f"not a model: `{shown(model)}`", hint, code=Code.WRONG_VALUE)

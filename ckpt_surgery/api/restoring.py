@@ -1,0 +1,242 @@
+"""`restore`: a recipe's result as arrays in the memory of the devices, nothing written."""
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from ckpt_surgery.core.arguments import Assignments, CheckpointLike, RecipeLike, Size
+from ckpt_surgery.core.dtypes import DType
+from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError, UsageError
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.libraries import report_missing
+from ckpt_surgery.core.memory import memory_errors
+from ckpt_surgery.core.notices import Notice, merged
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.inputs.preparing import (
+    check_unchanged,
+    check_values,
+    loaded_recipe,
+    open_inputs,
+    planned,
+    with_states,
+)
+from ckpt_surgery.inputs.request import InMemory, Request, checkpoint_or_tree, requested
+from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.language.packaged import PREFIX
+from ckpt_surgery.language.written import is_text
+from ckpt_surgery.live.carrying_out import (
+    Restoration,
+    check_first,
+    existing_arrays,
+    make_arrays,
+    naming_deletions,
+)
+from ckpt_surgery.live.encoder import LiveEncoder, dtype_flaw
+from ckpt_surgery.live.processes import agree, plan_digests
+from ckpt_surgery.live.results import is_narrowed
+from ckpt_surgery.live.shardings import resolved_shardings
+from ckpt_surgery.live.source import TreeSource
+from ckpt_surgery.live.tree import LiveTree, live_tree, nested
+from ckpt_surgery.migration.recipes import MigratedRecipe
+from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.target import TARGET, Target
+from ckpt_surgery.planner.transfers import arrays_in_memory
+from ckpt_surgery.runs.run import Overflowed, overflow_notices
+from ckpt_surgery.system.resources import default_memory, default_workers
+
+
+def restore(
+    recipe: RecipeLike | LoadedRecipe | MigratedRecipe | None,
+    *sources: CheckpointLike,
+    target: Any = None,
+    shardings: Any = None,
+    set: Assignments = (),
+    step: int | None = None,
+    item: str | None = None,
+    src_format: str | None = None,
+    uint16: Literal["keep", "bfloat16"] | None = None,
+    memory: Size | None = None,
+    workers: int | None = None,
+    allow_hooks: bool = False,
+    donate: bool = False,
+    on_plan: Callable[[Plan], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Any:
+    """Carry out a recipe into arrays in memory; the result has the structure of `target`.
+
+    `recipe` and `sources` are what `apply` takes; nothing is written.
+
+    `target` is any JAX pytree: of arrays, of `jax.ShapeDtypeStruct`s (`jax.eval_shape` gives them), or of
+    both. Its leaves say shape, dtype and sharding, and those that are arrays are also the values to fall
+    back on. Where the recipe does not say `target: {dtype: …}`, values are cast to the target's dtypes;
+    what would lose its fractions is refused. Without a target the result consists of nested dicts and lists,
+    with arrays on the default device; those of 64 bits are NumPy's unless `jax_enable_x64` is on.
+
+    `shardings` wins over the shardings of the target's leaves: a sharding, or a prefix of the target's tree
+    as in `jax.jit`, or rules: a pair of a mesh and pairs of a regular expression over keys and a
+    `PartitionSpec`, of which the first that matches wins. A leaf without a sharding becomes an uncommitted
+    array on the default device.
+
+    `memory` is the budget for data on the way, in bytes or as a text such as `2GiB`; `workers` the number
+    of threads. `donate` deletes each array of `target` once its replacement exists. Where the target has
+    arrays, everything is read and computed once before that, and thrown away: values and files that are bad
+    are refused while all arrays exist. An error that comes later names the arrays that are gone. `on_plan`
+    is called once, before any data is read; without it, the plan's warnings are logged, by the logger
+    `ckpt_surgery`. `progress` is called after each part, from any thread. The other options are those of
+    `apply`. With several processes (`jax.distributed`) all have to call it, with equal arguments; each
+    reads what its own devices need. Where one raises, every one does.
+
+    Raises RecipeError, PlanError, SourceError or UsageError (MissingLibraryError without jax) before any data
+    is read, SourceError or DataError later. Either the whole result is returned, or an error is raised.
+    """
+    given = {"set": set, "step": step, "item": item, "src_format": src_format, "memory": memory}
+    options: Any = {**given, "uint16": uint16, "workers": workers, "allow_hooks": allow_hooks}
+    with report_missing("jax", "`restore` needs jax"):
+        import jax  # noqa: F401
+
+    def prepare() -> Restoration:
+        _check_recipe_is_first(recipe, sources, target)
+        request = _with_target(requested(recipe, sources, None, options), target)
+        restoration = _prepare(request, shardings)
+        if on_plan is None:
+            _log(restoration.plan.warnings)
+        else:
+            on_plan(restoration.plan)
+        return restoration
+
+    restoration = agree(prepare, lambda made: plan_digests(made.plan, made.shardings))
+    if not donate or restoration.target is None:
+        return agree(lambda: _make(restoration, False, progress))
+    agree(lambda: _check(restoration, progress))
+    with naming_deletions(restoration.target):
+        return agree(lambda: _make(restoration, True, progress))
+
+
+def _log(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        logging.getLogger("ckpt_surgery").warning("restore: %s", sentence)
+
+
+def _check_recipe_is_first(recipe: Any, sources: tuple[Any, ...], target: Any) -> None:
+    """Raise UsageError if a checkpoint is given in the place of the recipe."""
+    if not isinstance(recipe, str | os.PathLike) or not _is_checkpoint(os.fspath(recipe)):
+        return
+    path = shown(repr(os.fspath(recipe)))
+    has_target = target is not None or any(isinstance(checkpoint_or_tree(one), InMemory) for one in sources)
+    raise UsageError(
+        f"{path} is a checkpoint, and the first argument of `restore` is the recipe",
+        hint=f"Without a recipe: `restore(None, {path}{', target=…' if has_target else ''})`.",
+    )
+
+
+def _is_checkpoint(path: str) -> bool:
+    if is_text(path) or path.startswith(PREFIX):
+        return False
+    try:
+        return bool(formats.detect_format(path))
+    except SurgeryError:
+        return False
+
+
+def _with_target(request: Request, target: Any) -> Request:
+    if isinstance(target, str | os.PathLike):
+        raise UsageError(
+            f"the target is the path {shown(os.fspath(target))}: `restore` makes arrays for a tree in memory",
+            hint="Give the tree whose structure the result has, such as `jax.eval_shape(init, …)`.",
+        )
+    return request if target is None else replace(request, target=InMemory(target))
+
+
+@memory_errors("make the plan")
+def _prepare(request: Request, shardings: Any) -> Restoration:
+    loaded = loaded_recipe(request)
+    inputs = open_inputs(request, loaded)
+    tree, places = None, dict[str, Any]()
+    if inputs.target is not None:
+        source = inputs.sources[TARGET]
+        assert isinstance(source, TreeSource)
+        tree = source.tree
+        inputs = replace(inputs, target=_with_own_dtypes(inputs.target, tree))
+        places = dict(resolved_shardings(tree, shardings))
+    memory = request.memory or default_memory()
+    workers = request.workers or default_workers()
+    plan = planned(inputs, arrays_in_memory(LiveEncoder(tree), staged=True), {}, memory, workers)
+    check_values(plan, inputs.sources)
+    if tree is None and shardings is not None:
+        places = _planned_shardings(plan, shardings)
+    plan = replace(plan, inputs=with_states(plan.inputs, inputs.sources))
+    return Restoration(plan, inputs.sources, tree, places, memory, workers)
+
+
+def _planned_shardings(plan: Plan, shardings: Any) -> dict[str, Any]:
+    """Sharding of each array of a plan without a target. Raises PlanError if JAX would narrow one."""
+    narrowed = {step.leaf.key.text: step.leaf for step in plan.steps if is_narrowed(step.leaf)}
+    places = dict(resolved_shardings(_described_tree(plan), shardings, on_host=narrowed))
+    refused = [
+        Notice("", text, dtype_flaw(leaf.spec.dtype) or "")
+        for text, leaf in narrowed.items()
+        if leaf.spec is not None and places.get(text) is not None
+    ]
+    if refused:
+        raise PlanError(*(Problem(one.sentence) for one in merged(refused)), code=Code.UNSUITED)
+    return places
+
+
+def _described_tree(plan: Plan) -> LiveTree:
+    """Tree that a plan makes without a target, with shapes and dtypes in place of arrays."""
+    import jax
+
+    described = (
+        (step.leaf.key, None if spec is None else jax.ShapeDtypeStruct(spec.shape, spec.dtype))  # type: ignore[no-untyped-call]
+        for step in plan.steps
+        for spec in [step.leaf.spec if step.leaf.kind is LeafKind.ARRAY else None]
+    )
+    return live_tree(nested(described))
+
+
+def _with_own_dtypes(target: Target, tree: LiveTree) -> Target:
+    """Target with its own dtypes as the default, for which the program that takes the result was made.
+
+    With another policy, numbers of Python get in arrays of JAX the dtype that JAX gives them.
+    """
+    import jax
+
+    def dtype_of_number(leaf: Leaf, dtype: DType) -> DType:
+        of_jax = isinstance(tree.values[leaf.key.text], jax.Array | jax.ShapeDtypeStruct)
+        return np.dtype(jax.dtypes.canonicalize_dtype(dtype)) if of_jax else dtype
+
+    is_set = "dtype" in target.policy.model_fields_set
+    policy = target.policy if is_set else target.policy.model_copy(update={"dtype": "target"})
+    return replace(target, policy=policy, dtype_of_number=dtype_of_number)
+
+
+_AGAIN = "Nothing was returned; restore again when nothing writes to it."
+
+
+@memory_errors("make the arrays")
+def _check(restoration: Restoration, progress: Callable[[Progress], None] | None) -> None:
+    """Compute everything once before arrays of the target are deleted. Raises SurgeryError."""
+    if restoration.target is not None and existing_arrays(restoration.target):
+        check_first(restoration, progress)
+        check_unchanged(restoration.plan, restoration.sources, _AGAIN)
+
+
+@memory_errors("make the arrays")
+def _make(restoration: Restoration, donate: bool, progress: Callable[[Progress], None] | None) -> Any:
+    """Make the result, in the structure of the target, or of nested dicts and lists. Raises SurgeryError."""
+    plan, sources = restoration.plan, restoration.sources
+    made = make_arrays(restoration, donate, progress)
+    _log(overflow_notices(Overflowed(key, count) for key, count in sorted(made.overflowed.items())))
+    check_unchanged(plan, sources, _AGAIN)
+    if restoration.target is not None:
+        return restoration.target.rebuilt(made.values)
+    first = sources[plan.inputs[0].name]
+    tuple_dicts = first.tree.tuple_dicts if isinstance(first, TreeSource) else frozenset()
+    return nested(((step.leaf.key, made.values[step.leaf.key.text]) for step in plan.steps), tuple_dicts)

@@ -1,0 +1,171 @@
+"""Saved plans that several machines carry out: `apply_shard`, any number of times, and then `commit`."""
+
+import re
+import time
+from collections.abc import Callable
+from typing import Unpack
+
+from ckpt_surgery.core.arguments import PathLike, Size
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.local_parts import LocalParts
+from ckpt_surgery.engine.object_parts import ObjectParts
+from ckpt_surgery.engine.parts import (
+    Head,
+    head_of,
+    missing,
+    part_of,
+    shards_text,
+)
+from ckpt_surgery.engine.shards import shares
+from ckpt_surgery.engine.staging.objects import roll_forward
+from ckpt_surgery.engine.staging.stages import Publication
+from ckpt_surgery.inputs.request import PlanOptions, place, requested, takes
+from ckpt_surgery.inputs.saved_plans import saved_request
+from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.report.shards import ShardResult
+from ckpt_surgery.report.verification import Verify
+from ckpt_surgery.runs import shard_places
+from ckpt_surgery.runs.run import Result
+from ckpt_surgery.runs.shards import check_head, job_at, joined_job, kept, publish_shards, write_shard
+from ckpt_surgery.runs.sidecars import Wanted
+from ckpt_surgery.system import signals
+from ckpt_surgery.verification.new_checkpoints import verify_mode
+
+MOST_SHARDS = 65536
+
+
+@takes(PlanOptions)
+def apply_shard(
+    plan: PathLike,
+    *,
+    shard: str,
+    dst: PathLike | None = None,
+    overwrite: bool = False,
+    verify: Verify | str = Verify.FAST,
+    progress: Callable[[Progress], None] | None = None,
+    **options: Unpack[PlanOptions],
+) -> ShardResult:
+    """Carry out one part of a saved plan; `commit` publishes the result when all parts are done.
+
+    `plan` is the path of a plan that was saved with `plan(out=…)`. `shard` is `I/N`: the part number I of N,
+    from `0/N` on. Any machine that sees the sources and the destination can do any part, in any order, and
+    more than once: the first attempt that is finished counts. The parts lie beside `dst` meanwhile.
+    `overwrite` lets `commit` replace what is at `dst`. `verify` says what is read back before the part
+    counts as done: `fast` or `full`, what was computed; `none`, nothing. `progress` is called after each
+    task, from any thread.
+
+    Raises SurgeryError; then the part is not done.
+    """
+    started = time.monotonic()
+    index, count = shard_of(shard)
+    request = requested(plan, (), dst, options)
+    saved = saved_request(request)
+    if saved is None:
+        raise UsageError(
+            f"{shown(str(plan))} is not a saved plan, and only a saved plan has shards",
+            hint="Save the plan of the recipe first, once for all shards.",
+        )
+    if request.link_mode is not None:
+        raise UsageError(
+            "shards link as their plan says", hint="Leave out `link_mode`, or give it to `plan`."
+        )
+    with signals.interruptible():
+        job = joined_job(saved, count, overwrite)
+        mine = shares(job.prepared.plan, count)[index]
+        already = part_of(job.parts, index) is not None
+        if not already:
+            with kept(job):
+                already = not write_shard(job, index, verify_mode(verify), progress)
+        left = tuple(missing(job.parts, job.head))
+    return ShardResult(
+        index,
+        count,
+        str(saved.dst),
+        len(mine),
+        sum(task.nbytes for task in mine),
+        already,
+        left,
+        time.monotonic() - started,
+    )
+
+
+def shard_of(text: str) -> tuple[int, int]:
+    """Number and count of `I/N`. Raises UsageError."""
+    match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
+    index, count = (int(match[1]), int(match[2])) if match else (0, 0)
+    if index >= count or count > MOST_SHARDS:
+        raise UsageError(
+            f"`shard`: {shown(repr(text))} is not I/N",
+            hint=f"Shards are numbered from 0: `0/8` to `7/8`. There can be {MOST_SHARDS:,}.",
+        )
+    return index, count
+
+
+# --- publication ------------------------------------------------------------------------------------------
+
+
+def commit(
+    dst: PathLike,
+    *,
+    verify: Verify | str = Verify.FAST,
+    copy_config: bool | None = None,
+    memory: Size | None = None,
+    workers: int | None = None,
+    allow_hooks: bool = False,
+    on_plan: Callable[[Plan], None] | None = None,
+) -> Result | None:
+    """Publish at `dst` what the shards of a plan have written, in one step; None if that was done before.
+
+    `verify` says what is checked before: `fast`, that everything is there, and what one machine cannot know
+    of another's writing; `full` reads all values back; `none`, nothing. `copy_config` is what it is for
+    `apply`. `memory` is the budget for that, in
+    bytes or as a text such as `2GiB`; `workers` the number of threads. `allow_hooks` is needed where the
+    plan has hooks. `on_plan` is called before anything is put together.
+
+    Raises SourceError where shards are not done, which it names, or where a source has changed;
+    VerificationError where what was written is not whole; DestinationError where something else is at `dst`,
+    or another process publishes there; UsageError where there is nothing to publish. The parts stay then.
+    """
+    started, url_or_path, mode = time.monotonic(), place(dst), verify_mode(verify)
+    with signals.interruptible():
+        where, parts = shard_places.parts_to_commit(url_or_path)
+        rolled = roll_forward(where.place) if where.is_url else ()
+        head = head_of(parts)
+        if head is None:
+            _check_committed(where, rolled)
+            return None
+        if shard_places.is_committed(where, parts, head):
+            parts.clear()
+            return None
+        shard_places.check_unwritten(where, head, overwrite=False)
+        _check_done(parts, head)
+        options = {"memory": memory, "workers": workers, "allow_hooks": allow_hooks}
+        job = job_at(where, parts, head, options)
+        check_head(head, parts, job.prepared, head.count)
+        if on_plan is not None:
+            on_plan(job.prepared.plan)
+        with kept(job):
+            return publish_shards(job, mode, Wanted(copy_config), str(dst), started)
+
+
+def _check_committed(where: Publication, rolled: tuple[str, ...]) -> None:
+    """Raise UsageError unless there is a checkpoint that shards have written."""
+    if rolled or any("shards" in record.document for record in shard_places.records_at(where.place)):
+        return
+    raise UsageError(
+        f"{shown(where.place)}: it has no parts to put together",
+        hint="Carry out the shards of a saved plan first.",
+    )
+
+
+def _check_done(parts: LocalParts | ObjectParts, head: Head) -> None:
+    lacking = missing(parts, head)
+    if lacking:
+        are = "shard is" if len(lacking) == 1 else "shards are"
+        raise SourceError(
+            f"{shown(parts.place)}: {len(lacking)} of {head.count} {are} not done: "
+            f"{shards_text(lacking, head.count)}",
+            hint="Run them; those that are done are kept.",
+        )

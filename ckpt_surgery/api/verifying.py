@@ -1,0 +1,195 @@
+"""Whether a checkpoint is still what was written: `verify`."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ckpt_surgery.core.arguments import PathLike, Size, bytes_of
+from ckpt_surgery.core.digests import Digests
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.memory import memory_errors
+from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.protocols import AdoptedFile, Source
+from ckpt_surgery.core.text import bytes_text, few, shown
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.inputs.request import place as at
+from ckpt_surgery.report.verification import Depth, Flaw, Sample, Verified
+from ckpt_surgery.runs.sidecars import changed
+from ckpt_surgery.storage.failures import told
+from ckpt_surgery.storage.listing import exists, is_directory
+from ckpt_surgery.storage.record_files import put_record
+from ckpt_surgery.storage.views import forget
+from ckpt_surgery.system import signals
+from ckpt_surgery.system.resources import default_memory, default_workers
+from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_grid, check_shared
+from ckpt_surgery.verification.descriptions import check_structure, place_of_record
+from ckpt_surgery.verification.new_checkpoints import arrays_of, known_digests
+from ckpt_surgery.verification.reading_back import Findings, read_leaves
+from ckpt_surgery.verification.record import Malformed, Record, record_of, with_digests
+from ckpt_surgery.verification.sampling import check_share, draw_sample
+
+NO_RECORD = "no digests are recorded: values were read, but not compared"
+NO_SAMPLE = "no digests are recorded, so there is nothing to compare a sample with"
+NO_RECORD_FAST = "no digests are recorded: only structure and sizes were checked"
+READ_ONLY = "the checkpoint has no record of ckpt-surgery: digests of what was read are not recorded"
+
+
+@memory_errors("verify the checkpoint")
+def verify(
+    path: PathLike,
+    *,
+    mode: Depth | str = Depth.VALUES,
+    sample: float | None = None,
+    seed: int = 0,
+    step: int | None = None,
+    item: str | None = None,
+    src_format: str | None = None,
+    memory: Size | None = None,
+    workers: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Verified:
+    """Whether a checkpoint is whole and, where it has a record of ckpt-surgery, what was written.
+
+    `mode`: `values` reads everything that has checksums in the record, or everything where there is no
+    record; `fast` checks structure, sizes, and files that are shared with a source; `full` reads all values,
+    and records checksums of those that have none. `sample`, above 0 and at most 1, is the share of the bytes
+    with checksums that is read: chunks are drawn at random, and the same `seed` draws the same ones of a
+    checkpoint. Damage in any other chunk is not noticed. `step` and `item` choose from a checkpoint that
+    holds several; `src_format` is what it is read as. `memory` is the budget: bytes, or a text such as
+    `2GiB`; `workers` is the number of threads; `progress` is called from any thread.
+
+    What is wrong is in the result. Raises UsageError, also for a sample where no checksums are recorded,
+    SourceError where the path holds no known format, and StorageError where the record cannot be written.
+    """
+    if mode not in list(Depth):
+        raise UsageError(f"`mode`: {shown(repr(mode))} is not one of: {', '.join(Depth)}")
+    if sample is not None:
+        check_share(sample)
+        if mode != Depth.VALUES:
+            raise UsageError(
+                f"`sample` is a part of what has digests, which `mode={mode!s}` does not read alone",
+                hint="Leave out one of them.",
+            )
+    forget()
+    place, depth = at(path), Depth(mode)
+    budget, threads = bytes_of("memory", memory) or default_memory(), workers or default_workers()
+    chosen = src_format or (formats.detect_format(place).name if exists(place) else None)
+    with signals.interruptible():
+        try:
+            source = formats.open_source(place, chosen, step, item)
+            leaves = source.leaves()
+        except SourceError as error:
+            return Verified(place, depth, chosen or "", 0, 0, 0, (Flaw(None, None, told(error)),))
+        return _Run(source, leaves, depth, budget, threads, sample, seed).done(progress)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One verification of an open checkpoint."""
+
+    source: Source
+    leaves: Mapping[str, Leaf]
+    mode: Depth
+    memory: int
+    workers: int
+    share: float | None = None
+    """Share of the bytes with digests that is read; None: what the mode says."""
+    seed: int = 0
+
+    def done(self, progress: Callable[[Progress], None] | None) -> Verified:
+        """Check and read everything that the mode asks for."""
+        findings, arrays = Findings(), arrays_of(self.leaves)
+        record = self._record(findings)
+        known = {} if record is None else known_digests(record, self.leaves, findings)
+        retimed = [] if record is None else self._check_against(record, findings)
+        check_chunks(arrays.values(), findings, self.memory, self.workers)
+        compared = [] if self.mode is Depth.FAST else [(self.leaves[key], one) for key, one in known.items()]
+        reads_all = self.mode is Depth.FULL or (self.mode is Depth.VALUES and record is None)
+        unknown = [leaf for key, leaf in arrays.items() if key not in known] if reads_all else []
+        sample = None
+        if self.share is not None:
+            if record is None and not findings.flaws:
+                raise UsageError(NO_SAMPLE, hint="Leave out `sample` to read all values.")
+            compared, sample = draw_sample(compared, self.share, self.seed)
+            unknown = []
+        found = read_leaves(self.source, compared, unknown, findings, self.memory, self.workers, progress)
+        read = sum(leaf.nbytes for leaf in (*(leaf for leaf, _ in compared), *unknown))
+        read = read if sample is None else sample.bytes_read
+        unread = sum(leaf.nbytes for leaf in arrays.values()) - read
+        return Verified(
+            self.source.path,
+            self.mode,
+            self.source.format,
+            len(self.leaves),
+            read,
+            unread,
+            tuple(findings.flaws),
+            (
+                *_times_told(retimed, unread, len(found)),
+                *self._notices(record, {} if findings.flaws else found),
+                *_sample_told(sample),
+            ),
+            sample,
+        )
+
+    def _record(self, findings: Findings) -> Record | None:
+        try:
+            return record_of(self.source)
+        except Malformed as error:
+            findings.add(None, None, f"the record cannot be used: {shown(str(error))}")
+        except SourceError as error:
+            findings.add(None, None, f"the record cannot be read: {told(error)}")
+        return None
+
+    def _check_against(self, record: Record, findings: Findings) -> list[AdoptedFile]:
+        """Number of leaves, chunks that must be there, and whole files that came from sources.
+
+        Returns hard links whose time has changed, and nothing else that can be compared without digests.
+        """
+        if record.leaf_count != len(self.leaves):
+            what = f"the checkpoint has {len(self.leaves)} leaves, and its record is of {record.leaf_count}"
+            findings.add(None, None, what)
+        for leaf in arrays_of(self.leaves).values():
+            check_grid(leaf, findings)
+        check_structure(self.source, self.leaves, record.structure, findings)
+        directory = os.path.dirname(place_of_record(self.source))
+        if self.mode is not Depth.FAST:
+            check_copies(directory, record.files, findings)
+        return check_shared(directory, record.files, findings, self.memory, self.workers)
+
+    def _notices(self, record: Record | None, found: Mapping[str, Digests]) -> tuple[str, ...]:
+        """What could not be compared; and the checksums of more leaves are recorded."""
+        if record is None:
+            if self.mode is Depth.FAST:
+                return (NO_RECORD_FAST,)
+            return (NO_RECORD, READ_ONLY) if self.mode is Depth.FULL else (NO_RECORD,)
+        place = place_of_record(self.source)
+        directory = self.source.path if is_directory(self.source.path) else os.path.dirname(self.source.path)
+        edited = changed(directory, record.companions)
+        told = (f"edited or removed since the checkpoint was written: {few(edited)}",) if edited else ()
+        if not found or not exists(place):
+            return told
+        put_record(place, with_digests(record, self.leaves, found))
+        return (*told, f"digests of {len(found)} more leaves were recorded")
+
+
+def _sample_told(sample: Sample | None) -> tuple[str, ...]:
+    """What a sample does not prove."""
+    if sample is None or sample.regions_read == sample.regions:
+        return ()
+    left = sample.regions - sample.regions_read
+    return (
+        f"a sample: {left:,} of {sample.regions:,} chunks with digests were not compared, and damage in them "
+        f"is not noticed; another `seed` than {sample.seed} draws others",
+    )
+
+
+def _times_told(retimed: Sequence[AdoptedFile], unread: int, recorded: int) -> tuple[str, ...]:
+    """A notice of files whose time alone has changed, while values have no digests from before that."""
+    if not retimed or not (unread or recorded):
+        return ()
+    files = "1 linked file" if len(retimed) == 1 else f"{len(retimed)} linked files"
+    same = "size agrees" if any(file.sample is None for file in retimed) else "size and sample agree"
+    rest = f"{bytes_text(unread)} were not read" if unread else "what was read had no digests to compare with"
+    return (f"{files}: only the time differs from the record, {same}, as after a copy or a touch; {rest}",)

@@ -1,0 +1,252 @@
+"""Which packaged recipe converts a checkpoint to a layout: what `convert --to` asks."""
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ckpt_surgery.core.arguments import Assignments, PathLike, assignments_of
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.history import RECIPES
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.inputs import models
+from ckpt_surgery.inputs.history import ConfigFiles, configs_of, recorded
+from ckpt_surgery.inputs.layer_stacks import SCAN_LAYERS, is_mixed, is_numbered, is_scanned, layer_axes
+from ckpt_surgery.inputs.models import HF, Layout, Model, Run
+from ckpt_surgery.inputs.opening import opened
+from ckpt_surgery.inputs.request import place
+from ckpt_surgery.language.configs import Config
+
+SCAN = "scan"
+"""Param of recipes for decoders: whether layers are stacked."""
+BY_NAME = "`ckpt-surgery recipes` lists the recipes, for `apply @NAME SRC DST`."
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The recipe that was chosen."""
+
+    model: Model
+    layout: Layout
+    """The layout that is converted to, or from where that is the one of Hugging Face."""
+    recipe: str
+    """Its name, with the `@`."""
+    set: tuple[str, ...]
+    """Values of its params, `NAME=VALUE`: those of the layout, then the caller's."""
+    recorded: bool = False
+    """Whether the record of the conversion before says the rest of the params."""
+
+    @property
+    def purpose(self) -> str:
+        """What is converted: `Llama to maxtext`."""
+        there = self.recipe == self.layout.there.recipe
+        direction = f"to {self.layout.name}" if there else f"from {self.layout.name} to {HF}"
+        return f"{self.model.title} {direction}"
+
+
+def chosen(
+    src: PathLike,
+    to: str,
+    set: Assignments = (),
+    *,
+    step: int | None = None,
+    item: str | None = None,
+    src_format: str | None = None,
+    config: PathLike | None = None,
+) -> Choice:
+    """The packaged recipe that converts the checkpoint `src` to the layout `to`, and its params.
+
+    Of a model of Hugging Face, `model_type` in the config says which. To `hf`, it is the record that the
+    conversion from there left; without one, the config beside `src` and its keys. `set` gives values to other
+    params. `step`, `item`, `src_format` and `config` are those of `plan`.
+
+    Raises UsageError for an unknown layout or model, a model that has not this layout, and a checkpoint that
+    does not say what it is; SourceError where it cannot be read.
+    """
+    if to not in models.layouts():
+        known = models.layouts()
+        raise UsageError(
+            f"`to`: not a layout: `{shown(to)}`{did_you_mean(to, known)}",
+            hint=f"There are {', '.join(known)}.",
+            code=Code.WRONG_VALUE,
+        )
+    path, given = place(src), assignments_of(set)
+    source = opened(path, src_format, step, item)
+    if to == HF:
+        return _to_hf(path, source, given, config)
+    model = _model(path, source, config)
+    layout = model.layout(to)
+    if layout is None:
+        raise UsageError(
+            f"no recipe converts {model.title} to the layout {to}",
+            hint=f"It has {', '.join([one.name for one in model.layouts])}.",
+        )
+    if not _holds(source, model.key):
+        raise UsageError(
+            f"{shown(path)} does not have the names of Hugging Face: no key matches `{model.key}`",
+            hint=f"Layouts are converted from there and to there: convert it to the layout {HF} first.",
+        )
+    return Choice(model, layout, layout.there.recipe, _set(layout.there, given))
+
+
+def _to_hf(path: str, source: Source, given: tuple[str, ...], config: PathLike | None) -> Choice:
+    record = recorded(source.metadata).get(RECIPES, {})
+    for name in reversed(list(record)):
+        found = _recorded(name, record[name], source, config)
+        if found is not None:
+            return Choice(*found, found[1].back.recipe, given, recorded=True)
+    model = _model(path, source, config)
+    layout = _layout_of(path, source, model, dict(text.split("=", 1) for text in given if "=" in text))
+    named = {text.partition("=")[0] for text in given}
+    params = {**layout.back.params, **_of_tree(path, source, layout, named)}
+    return Choice(model, layout, layout.back.recipe, _set(Run(layout.back.recipe, params), given))
+
+
+def _layout_of(path: str, source: Source, model: Model, given: Mapping[str, str]) -> Layout:
+    """The layout that the keys of a checkpoint have, or the one that is `given`. Raises UsageError."""
+    named = model.layout(given.get("layout", ""))
+    if named is not None:
+        return named
+    layout = next((one for one in model.layouts if _holds(source, one.key)), None)
+    if layout is not None:
+        return _under_one_root(path, source, model, layout)
+    if _holds(source, model.key):
+        raise UsageError(
+            f"{shown(path)} has the names of Hugging Face already: a key matches `{model.key}`",
+            hint=f"Other layouts of {model.title} are {', '.join(one.name for one in model.layouts)}.",
+        )
+    told = ", ".join(f"{one.name} (`{one.key}`)" for one in model.layouts)
+    raise UsageError(
+        f"{shown(path)} is in none of the layouts of {model.title} that can be converted to {HF}",
+        hint=f"There are {told}. {BY_NAME}",
+    )
+
+
+def _under_one_root(path: str, source: Source, model: Model, layout: Layout) -> Layout:
+    """MaxText's layout where the tree is MaxText's and has one `params/` instead of two.
+
+    Raises UsageError where it can be either and the values would not be the same.
+    """
+    maxtext = model.layout("maxtext")
+    if layout.name != "jax" or maxtext is None:
+        return layout
+    leaves = source.leaves()
+    if isinstance(source.metadata.get(SCAN_LAYERS), bool) or is_numbered(leaves):
+        return maxtext
+    if layer_axes(leaves) not in ((), (1,)) or maxtext.computed == layout.computed:
+        return layout
+    raise UsageError(
+        f"{shown(path)} can be in the layout maxtext or jax: its weights are below one `params/`, and its "
+        "layers not stacked along axis 0",
+        hint='If MaxText trained it, `set={"layout": "maxtext"}`, otherwise `set={"layout": "jax"}`: for '
+        f"{model.title} they differ in values ({maxtext.computed}).",
+        code=Code.WRONG_VALUE,
+    )
+
+
+def _of_tree(path: str, source: Source, layout: Layout, named: Collection[str]) -> dict[str, str]:
+    """The params that follow from how the tree holds its layers, without the `named` ones and the defaults.
+
+    Raises UsageError where the tree can be read in two ways.
+    """
+    if not layout.axis:
+        return {}
+    leaves, found = source.leaves(), {}
+    if SCAN not in named and not _scanned(path, source):
+        found[SCAN] = "false"
+    if layout.axis not in named and (axis := _axis(path, leaves, layout)) != layout.usual_axis:
+        found[layout.axis] = str(axis)
+    if (
+        layout.block is not None
+        and layout.block[0] not in named
+        and _holds(source, f".*/{layout.block[1]}/.*")
+    ):
+        found[layout.block[0]] = layout.block[1]
+    return found
+
+
+def _scanned(path: str, source: Source) -> bool:
+    """Whether layers are stacked, by the keys, else by the step's metadata."""
+    leaves = source.leaves()
+    if is_mixed(leaves):
+        raise UsageError(
+            f"{shown(path)} has layers that are stacked and layers that are not",
+            hint=f'Say which are the model\'s: `set={{"{SCAN}": True}}` or `set={{"{SCAN}": False}}`.',
+            code=Code.WRONG_VALUE,
+        )
+    scan = is_scanned(leaves)
+    return source.metadata.get(SCAN_LAYERS) is not False if scan is None else scan
+
+
+def _axis(path: str, leaves: Mapping[str, Leaf], layout: Layout) -> int:
+    """The axis of stacked layers, by the shapes. MaxText's own where several fit."""
+    axes = layer_axes(leaves)
+    if len(axes) > 1 and layout.name != "maxtext":
+        raise UsageError(
+            f"{shown(path)} can have its layers along axis 0 or 1: in each stack, all arrays are equally "
+            "long along both",
+            hint=f'Say which: `set={{"{layout.axis}": 0}}` or `set={{"{layout.axis}": 1}}`.',
+            code=Code.WRONG_VALUE,
+        )
+    return axes[0] if len(axes) == 1 else layout.usual_axis
+
+
+def _recorded(name: str, entry: Any, source: Source, config: PathLike | None) -> tuple[Model, Layout] | None:
+    """The model and the layout that a recorded conversion was for; None for other recipes."""
+    params = entry.get("params", {}) if isinstance(entry, Mapping) else {}
+    fits = [
+        (model, layout)
+        for model in models.MODELS
+        for layout in model.layouts
+        if layout.there.recipe == name
+        and all(params.get(param, value) == value for param, value in layout.there.params.items())
+    ]
+    kind = _config(source, config).found("model_type")
+    of_kind = [one for one in fits if kind is not None and kind.value in one[0].model_types]
+    return next(iter(of_kind or fits), None)
+
+
+def _config(source: Source, given: PathLike | None) -> Config:
+    return configs_of(ConfigFiles({"source": source}, None if given is None else os.fspath(given))).first
+
+
+def _model(path: str, source: Source, given: PathLike | None) -> Model:
+    """The model that the config describes. Raises UsageError."""
+    config = _config(source, given)
+    kind = config.found("model_type")
+    if kind is None:
+        raise UsageError(
+            f"it is not known what model {shown(path)} is: {config.without(['model_type'])}",
+            hint=f"Say where the model's config.json is, `config=…`, or name the recipe. {BY_NAME}",
+        )
+    model = models.model_of(str(kind.value))
+    if model is None:
+        known = [one for model in models.MODELS for one in model.model_types]
+        raise UsageError(
+            f"no recipe converts the model_type `{shown(str(kind.value))}`, as {kind.origin} says"
+            f"{did_you_mean(str(kind.value), known)}",
+            hint=f"There are recipes for {', '.join(known)}.",
+        )
+    return model
+
+
+def _holds(source: Source, key: str) -> bool:
+    pattern = re.compile(key)
+    return any(pattern.fullmatch(text) for text in source.leaves())
+
+
+def _set(run: Run, given: tuple[str, ...]) -> tuple[str, ...]:
+    """The params of a run, and the caller's. Raises UsageError where these contradict."""
+    for text in given:
+        name, _, value = text.partition("=")
+        if run.params.get(name, value) != value:
+            raise UsageError(
+                f"`{shown(text)}` contradicts the layout, which has {name}={run.params[name]}",
+                hint=f"Leave one of them out: the value of {name}, or `to`.",
+            )
+    own = (f"{name}={value}" for name, value in run.params.items())
+    return tuple(dict.fromkeys([*own, *given]))

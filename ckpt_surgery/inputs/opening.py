@@ -1,0 +1,116 @@
+"""Opens what is given as a checkpoint: a path, or a pytree in memory. The one place that tells them apart."""
+
+from collections.abc import Iterable, Mapping
+
+from ckpt_surgery.core.errors import PlanError, Problem, UsageError
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.notices import Notice, merged
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.protocols import ChosenSource, Source
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.inputs.request import InMemory, Request
+from ckpt_surgery.live.source import FORMAT, TreeSource
+from ckpt_surgery.live.tree import is_abstract, live_tree
+from ckpt_surgery.planner.entries import not_held
+
+TREE = "(tree)"
+"""What messages and reports call a tree in memory."""
+
+
+def opened(
+    given: str | InMemory,
+    format: str | None = None,
+    step: int | None = None,
+    item: str | None = None,
+    called: str = TREE,
+) -> Source:
+    """Open a checkpoint, or list a tree, which messages name `called`.
+
+    Raises SourceError for a checkpoint that cannot be opened, UsageError for a tree with a step, an item or a
+    format, and for one with two leaves of the same name.
+    """
+    if isinstance(given, str):
+        return formats.open_source(given, format, step, item)
+    chosen = {"step": step, "item": item, "format": format}
+    for name, value in chosen.items():
+        if value is not None:
+            raise UsageError(f"{called} is a tree in memory: it has no {name}, and `{name}` is {value!r}")
+    return TreeSource(live_tree(given.tree), called)
+
+
+def opened_sources(request: Request) -> list[Source]:
+    """Open the sources of a request; where it asks for the last steps of a run, one source per step.
+
+    Raises what `opened` raises, and UsageError where there are no such steps.
+    """
+    steps = [request.step] * len(request.sources) if request.last is None else last_steps(request)
+    given = request.sources * len(steps) if request.last is not None else request.sources
+    return [
+        opened(source, request.src_format, step, request.item)
+        for source, step in zip(given, steps, strict=True)
+    ]
+
+
+def last_steps(request: Request) -> list[int]:
+    """The latest finished steps of the one source of a request, ascending, as many as it asks for."""
+    count = request.last or 0
+    wrong = "the number of steps is at least 1" if count < 1 else None
+    if len(request.sources) != 1:
+        wrong = f"the steps are those of one source; {len(request.sources)} are given"
+    elif request.step is not None:
+        wrong = f"`step={request.step}` chooses one step"
+    if wrong is not None:
+        raise UsageError(
+            f"`last={count}`: {wrong}", hint="Name one directory of steps, or leave out `last=N`."
+        )
+    source = opened(request.sources[0], request.src_format, None, request.item)
+    steps = source.choices().steps if isinstance(source, ChosenSource) else ()
+    if len(steps) < count:
+        has = (
+            f"has the finished steps {', '.join(map(str, steps))}" if steps else "is not a directory of steps"
+        )
+        raise UsageError(
+            f"`last={count}`: {shown(source.path)} {has}", hint="Ask for fewer, or name its run."
+        )
+    return list(steps[-count:])
+
+
+def in_memory(source: Source) -> bool:
+    """Whether a source is a tree in memory: it has neither a path nor files."""
+    return source.format == FORMAT
+
+
+def on_disk(sources: Iterable[Source]) -> list[Source]:
+    """The sources that are checkpoints with a path."""
+    return [source for source in sources if not in_memory(source)]
+
+
+def without_values(source: Source) -> frozenset[str]:
+    """Texts of the keys of a source's leaves that have shape and dtype alone."""
+    if not isinstance(source, TreeSource):
+        return frozenset()
+    return frozenset(text for text, value in source.tree.values.items() if is_abstract(value))
+
+
+def target_leaves(source: Source) -> Mapping[str, Leaf]:
+    """The leaves of a target that the result has to have, by key: all but the placeholders `...` of a tree.
+
+    Raises PlanError for objects that no array can replace.
+    """
+    leaves = source.leaves()
+    if not isinstance(source, TreeSource):
+        return leaves
+    values = source.tree.values
+    objects = [
+        Notice("", text, f" of the target is {not_held(leaf)}", about=leaf.type)
+        for text, leaf in leaves.items()
+        if leaf.kind is LeafKind.OBJECT and values[text] is not ...
+    ]
+    if objects:
+        problems = (Problem(one.sentence, hint=_REPLACE) for one in merged(objects))
+        raise PlanError(*problems, code=Code.TARGET_MISFIT)
+    return {text: leaf for text, leaf in leaves.items() if leaf.kind is not LeafKind.OBJECT}
+
+
+_REPLACE = "Put an array there, of JAX or NumPy, or a `jax.ShapeDtypeStruct`; `...` asks for nothing."

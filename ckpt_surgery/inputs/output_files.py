@@ -1,0 +1,238 @@
+"""The files that commands write besides checkpoints: where they may be written, and how.
+
+A document replaces nothing that its command reads or writes: no file of a checkpoint, wherever it lies, and
+neither the recipe nor its hooks nor a saved plan; and it is put into no checkpoint.
+
+Recipes are drafts that people edit, so they replace no file unless they may overwrite it. Saved plans and
+pages of reports are made again and again by CI jobs: they replace files of their own kind.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, UsageError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats.shared.config_files import ADAPTER_CONFIG, CONFIG
+from ckpt_surgery.inputs.request import Request, is_plan_file
+from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.language.packaged import recipe_path
+from ckpt_surgery.storage.failures import storage_error, storage_errors
+from ckpt_surgery.storage.listing import is_directory, real_path
+from ckpt_surgery.storage.paths import check_parent, is_stream, lies_in, path_text, same_place
+from ckpt_surgery.storage.record_files import RECORD_NAME
+
+if TYPE_CHECKING:
+    from ckpt_surgery.planner.document import PlanFile
+
+HEAD = 1 << 16
+"""Bytes of a file from which `check_kept` tells its kind."""
+PAGE_TITLE = b"ckpt-surgery</title>"
+"""End of the title of every page."""
+
+
+@dataclass(frozen=True)
+class CheckpointPath:
+    """A checkpoint that a command reads or writes, and how it is to be read."""
+
+    path: str
+    format: str | None = None
+    step: int | None = None
+    item: str | None = None
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a command reads and writes, but for its documents."""
+
+    checkpoints: Sequence[CheckpointPath]
+    files: Sequence[str] = ()
+    """Paths of all else: recipe, hooks, saved plan."""
+
+
+# --- where ------------------------------------------------------------------------------------------------
+
+
+def check_documents(documents: Sequence[PathLike | None], named: Named) -> None:
+    """Refuse documents that cannot be written, or would be over one another, or over or into what is named.
+
+    None stands for a document that was not asked for. Raises UsageError, and StorageError where the system
+    would refuse to write.
+    """
+    for document in documents:
+        if document is not None and urls.is_url(os.fspath(document)):
+            raise UsageError(
+                f"{shown(os.fspath(document))}: documents are files of this machine",
+                hint="Name a local file, and copy it to the bucket afterwards.",
+            )
+    files = [Path(document) for document in documents if document is not None]
+    for i, file in enumerate(files):
+        _check_document(file, [*files[:i], *map(Path, _paths(named))])
+        for checkpoint in named.checkpoints:
+            if os.path.lexists(file) or _beside(file, checkpoint.path):
+                _check_document(file, map(Path, _files(checkpoint)), into=False)
+
+
+def _check_document(document: Path, others: Iterable[Path], into: bool = True) -> None:
+    """Refuse to write a document over another path of the command, or into it.
+
+    The others need not exist; without `into` they are files. An existing document is replaced if it is a
+    regular file that may be written; a device or a pipe is written to. Raises UsageError, and StorageError
+    where the system would refuse.
+    """
+    with storage_errors(document):
+        if "\0" in os.fspath(document):
+            raise UsageError(f"{path_text(document)}: no file can be called so", hint="Choose another name.")
+        if is_stream(document):
+            return
+        check_parent(document)
+        for other in others:
+            if same_place(document, other) or (into and lies_in(document, other)):
+                raise UsageError(
+                    f"{path_text(document)}: a document cannot be written over or into {path_text(other)}",
+                    hint="Name a file elsewhere.",
+                )
+        if document.is_dir():
+            raise UsageError(f"{path_text(document)}: is a directory", hint="Name a file.")
+        if document.exists() and not os.access(document, os.W_OK):
+            raise StorageError(f"{path_text(document)}: may not be written", hint="Check its permissions.")
+
+
+def _paths(named: Named) -> Iterator[str]:
+    """Paths that a document is neither written over nor into, as far as their names tell."""
+    yield from named.files
+    for checkpoint in named.checkpoints:
+        if urls.is_url(checkpoint.path):
+            continue  # no file of this machine is in it
+        yield checkpoint.path
+        yield f"{checkpoint.path.rstrip(os.sep)}.{RECORD_NAME}"
+        if not is_directory(checkpoint.path):
+            directory = os.path.dirname(checkpoint.path)
+            yield from (os.path.join(directory, name) for name in (CONFIG, ADAPTER_CONFIG))
+
+
+def _beside(file: Path, checkpoint: str) -> bool:
+    """Whether a file would be beside a checkpoint's files, in a directory that is not the checkpoint."""
+    if urls.is_url(checkpoint):
+        return False
+    return not is_directory(checkpoint) and real_path(str(file.parent)) == real_path(
+        os.path.dirname(checkpoint) or os.curdir
+    )
+
+
+def _files(checkpoint: CheckpointPath) -> list[str]:
+    """The files of a checkpoint, wherever they lie; none where there is no checkpoint that can be opened."""
+    for chosen in (checkpoint, CheckpointPath(checkpoint.path)):
+        try:
+            source = formats.open_source(chosen.path, chosen.format, chosen.step, chosen.item)
+            return [file for file in source.files() if not urls.is_url(file)]
+        except (SourceError, UsageError):
+            pass  # the command says what is wrong, and writes nothing
+    return []
+
+
+def named_in(request: Request) -> Named:
+    """What a plan reads and writes, also where the plan was saved before.
+
+    Raises UsageError for a saved plan that cannot be carried out.
+    """
+    recipe = request.recipe
+    saved = _saved_plan(recipe) if isinstance(recipe, str) and is_plan_file(recipe) else None
+    checkpoints = [
+        *(
+            CheckpointPath(path, request.src_format, request.step, request.item)
+            for path in request.sources
+            if isinstance(path, str)
+        ),
+        *(CheckpointPath(path) for path in (request.target, request.dst) if isinstance(path, str)),
+    ]
+    files = [] if request.recipe_path is None else [recipe_path(request.recipe_path)]
+    if isinstance(recipe, LoadedRecipe) and recipe.recipe.hooks is not None:
+        files.append(os.path.join(recipe.directory, recipe.recipe.hooks))
+    if saved is not None:
+        checkpoints += [CheckpointPath(i.path, i.format, i.step, i.item) for i in saved.inputs]
+        path, hooks = saved.saved.request.dst, saved.saved.hooks
+        checkpoints += [] if path is None else [CheckpointPath(path)]
+        files += [] if hooks is None else [hooks[0]]
+    return Named(checkpoints, files)
+
+
+def _saved_plan(path: str) -> "PlanFile | None":
+    from ckpt_surgery.planner.document import read_plan_file  # imports what only saved plans need
+
+    return read_plan_file(path)
+
+
+def is_saved_document(head: bytes) -> bool:
+    """Whether a file that begins so is a JSON document of a command, as saved plans are."""
+    return re.match(rb'\s*\{\s*"schema":', head) is not None
+
+
+def is_page(head: bytes) -> bool:
+    """Whether a file that begins so is the page of a report."""
+    return PAGE_TITLE in head
+
+
+def check_kept(
+    document: PathLike, overwrite: bool, is_alike: Callable[[bytes], bool] = lambda head: False
+) -> None:
+    """Refuse to replace a file that a person may have written or edited, unless `overwrite`.
+
+    Empty files may be replaced, and those of which `is_alike` is true, given their first 64 KiB. Raises
+    DestinationError.
+    """
+    place = Path(document)
+    with storage_errors(place):
+        if overwrite or is_stream(place) or not place.is_file():
+            return
+        with open(place, "rb") as file:
+            head = file.read(HEAD)
+    if head and not is_alike(head):
+        raise DestinationError(
+            f"{path_text(place)} exists already", hint="Name another file, or replace it: `overwrite=True`."
+        )
+
+
+# --- how --------------------------------------------------------------------------------------------------
+
+
+def write_document(path: PathLike, data: bytes) -> None:
+    """Write a whole document: a file that is there already is replaced in one step, or stays as it is.
+
+    Where the path is a link, the file that it leads to is replaced. A device or a pipe is written to. Raises
+    StorageError.
+    """
+    place = Path(os.path.realpath(path))
+    if is_stream(place):
+        with storage_errors(place), open(place, "wb") as stream:
+            stream.write(data)
+        return
+    new = place.with_name(f".ckpt-surgery-{secrets.token_hex(8)}")
+    try:
+        _write_new(new, data)
+        if place.exists():
+            os.chmod(new, stat.S_IMODE(os.stat(place).st_mode))
+        os.replace(new, place)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        if isinstance(error, OSError):
+            raise storage_error(path_text(place), error) from error
+        raise
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Make a file that did not exist; its bytes are on the disk when this returns. Raises OSError."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,285 @@
+"""What is at a destination before a run, and what of it the run replaces: `check_before`, `check_after`.
+
+A run that writes one item of a step never removes another.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.errors import DestinationError, UsageError
+from ckpt_surgery.core.protocols import Sink
+from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.engine.staging import checks
+from ckpt_surgery.engine.staging import object_leftovers as leftovers
+from ckpt_surgery.engine.staging.object_lock import lock_name
+from ckpt_surgery.engine.staging.stages import Publication
+from ckpt_surgery.engine.tasks import outputs_of
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats.shared.orbax_layout import committed, is_checkpoint, is_item, steps_in
+from ckpt_surgery.inputs.destination import sink_options
+from ckpt_surgery.inputs.opening import on_disk
+from ckpt_surgery.inputs.request import Request
+from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
+from ckpt_surgery.planner.plan import Replacement
+from ckpt_surgery.runs.replacing import REMOVE, check_one, check_step_is_new
+from ckpt_surgery.storage.draft import OWN
+from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.listing import (
+    directory_names,
+    exists,
+    is_directory,
+    paths_below,
+    real_path,
+    walk,
+)
+from ckpt_surgery.storage.reading import stat_file
+from ckpt_surgery.storage.stores import store_of
+
+MOST_NAMES = 5
+"""Number of items that a message names."""
+
+
+def place_of(request: Request) -> Publication:
+    """What is published in one step. Raises UsageError where no destination is given."""
+    if request.dst is None:
+        raise UsageError("no destination is given", hint="Name the directory or file to write.")
+    return publication(request.dst, request.dst_step, request.dst_item)
+
+
+def publication(path: str, step: int | None, item: str | None = None) -> Publication:
+    """The destination itself, or the step's directory where there is a step and the destination exists."""
+    step_only = step is not None and is_directory(path)
+    of_items = step is not None or item is not None
+    return Publication(os.path.join(path, str(step)) if step_only else path, step_only, item, of_items)
+
+
+def check_before(
+    where: Publication, inputs: Sequence[str], beside: Sequence[str | None], overwrite: bool
+) -> Replacement | None:
+    """Refuse a destination that is an input, exists, or is locked; returns what of it is replaced.
+
+    Comes before planning. `inputs` are the paths of the sources and of the target, `beside` those of the
+    other files that are read. Raises UsageError where the destination is an input or lies in one,
+    DestinationError where it exists (with `overwrite`: where it is anything but one whole checkpoint or an
+    empty directory) or is locked, StorageError where there is no permission.
+    """
+    if where.is_url:
+        checks.check_apart(inputs, where.place)
+    else:
+        if not overwrite:
+            _check_item_is_named(where)
+        read = [Path(path) for path in beside if path is not None]
+        checks.check_path(inputs, where.path, overwrite or _writes_one_item(where), read)
+    if where.step_only:
+        check_step_is_new(os.path.dirname(where.place), int(os.path.basename(where.place)))
+    return replacement(where, overwrite)
+
+
+def check_after(
+    where: Publication, found: Replacement | None, prepared: Prepared, overwrite: bool
+) -> Prepared:
+    """The plan with what it replaces, which `check_before` has found, where its result can be published.
+
+    Raises UsageError where the destination is a file of a source, DestinationError where items would be lost,
+    StorageError where there is no space.
+    """
+    item = prepared.destination.item or DEFAULT_ITEM
+    _check_items_kept(found, item if where.of_items else None)
+    # A destination that does not exist yet can only be a missing file of a source, beside its other files.
+    sources = (s for s in on_disk(prepared.sources.values()) if overwrite or not is_directory(s.path))
+    checks.check_files((file for source in sources for file in source.files()), where.at)
+    if not where.is_url:
+        costs = prepared.plan.costs
+        checks.check_space(where.path, costs.bytes_copied + costs.bytes_computed)
+    return prepared.replacing(found)
+
+
+def open_sink(prepared: Prepared, where: Publication, directory: str, record_bytes: int = 0) -> Sink:
+    """The sink that writes a plan's outputs into a directory, which is published at `where` afterwards.
+
+    `record_bytes`: room for the record, where the format reserves some.
+    """
+    options, plan = prepared.destination, prepared.plan
+    existing = where.place if prepared.writes_one_item else None
+    given = sink_options(options, plan.metadata, list(prepared.sources.values()))
+    given = replace(given, record_bytes=record_bytes, existing=existing)
+    if where.step_only:
+        given = replace(given, step=None, item=given.item or DEFAULT_ITEM)
+    return formats.open_sink(options.format, directory, given, outputs_of(plan))
+
+
+# --- what is there ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Occupant:
+    """What is at a destination."""
+
+    path: str
+    """Real path, or URL; not the destination's where a killed run has moved it aside."""
+    state: str
+    """A text that changes with anything there."""
+    is_empty: bool
+    """Whether it is a directory with nothing in it."""
+    left: frozenset[str] = frozenset()
+    """Names of what ended runs left below it, which does not count."""
+    begun: bool = False
+    """Whether one of them had begun to publish. The next run completes that first, so nothing is checked."""
+
+
+def _occupant(where: Publication) -> Occupant | None:
+    state = checks.state_of(where.at)
+    if where.is_url:
+        found = leftovers.examine(*store_of(where.place))
+        begun = any(attempt.switching for attempt in found.attempts)
+        if state is None and not begun:
+            return None
+        left = frozenset(name for attempt in found.attempts for name in attempt.objects)
+        empty = not found.others and is_directory(where.place)
+        return Occupant(where.place, state or "", empty, left, begun)
+    there = _there(where)
+    if there is None or state is None:
+        return None
+    with storage_errors(where.path):
+        return Occupant(there, state, is_directory(there) and not os.listdir(there))
+
+
+def _there(where: Publication) -> str | None:
+    """Real path, or URL, of what is at a destination, or was moved aside from there; None: nothing."""
+    if where.is_url:
+        return where.place if exists(where.place) else None
+    with storage_errors(where.path):
+        found = checks.replaced_by(where.path)
+    return None if found is None else real_path(os.fspath(found))
+
+
+# --- what is replaced -------------------------------------------------------------------------------------
+
+
+def replacement(where: Publication, overwrite: bool) -> Replacement | None:
+    """What is at a destination, and what of it a run replaces; None where nothing is there.
+
+    Raises DestinationError where it is not replaced: without `overwrite`, an item of the name that is
+    written; with it, anything but one whole checkpoint or an empty directory. Reads metadata only.
+    """
+    there = _occupant(where)
+    if there is None:
+        return None
+    items = None if where.item is None else _items(there)
+    if items is not None:
+        return _item_replacement(where, there, items, overwrite)
+    if overwrite:
+        return _whole_replacement(where, there)
+    # In a store, the run itself tidies up what ended runs left, and then looks at what is there.
+    if where.is_url and not (there.is_empty or there.left or _is_locked(where.place)):
+        _check_item_is_named(where)
+    return None
+
+
+def _item_replacement(
+    where: Publication, there: Occupant, items: Sequence[str], overwrite: bool
+) -> Replacement:
+    """What one item replaces in a step with these items. Raises DestinationError."""
+    item = str(where.item)
+    stays = tuple(name for name in items if name != item)
+    found = Replacement(where.place, there.state, one_item=True, stays=stays)
+    if there.begun:
+        return replace(found, items=(item,) if overwrite else ())
+    if not committed(there.path):
+        raise DestinationError(f"{shown(where.place)}: was never committed; no item is added", hint=REMOVE)
+    if item not in items:
+        return found
+    path = os.path.join(there.path, item)
+    if not overwrite:
+        raise DestinationError(
+            f"{shown(os.path.join(where.place, item))}: exists already",
+            hint="Choose another name, `dst_item=NAME`, or replace this item alone: `overwrite=True`.",
+        )
+    inside = f"{item}/"
+    check_one(path, {name.removeprefix(inside) for name in there.left if name.startswith(inside)})
+    leaves = len(formats.open_source(path).leaves())
+    return replace(found, items=(item,), leaves=leaves, nbytes=_size(path))
+
+
+def _whole_replacement(where: Publication, there: Occupant) -> Replacement | None:
+    """What a checkpoint replaces that takes the place of everything there. Raises DestinationError."""
+    if there.begun:
+        return Replacement(where.place, there.state)
+    if there.is_empty:
+        return None if where.is_url else Replacement(where.place, there.state)
+    check_one(there.path, there.left)
+    return Replacement(where.place, there.state, items=_items(there) or (), nbytes=_size(there.path))
+
+
+def _is_locked(url: str) -> bool:
+    store, name = store_of(url)
+    return store.stat(lock_name(name)) is not None
+
+
+def _size(path: str) -> int:
+    """Size of a file, or of all files below a directory. Follows no link."""
+    if not is_directory(path):
+        return stat_file(path).size
+    if urls.is_url(path):
+        return sum(stat.size for stat in walk(path, path).values())
+    return sum(os.lstat(os.path.join(path, name)).st_size for name in paths_below(path))
+
+
+# --- items ------------------------------------------------------------------------------------------------
+
+
+def items_of(directory: str) -> tuple[str, ...] | None:
+    """Names of all items of a step, with arrays or without; None where a path is not a directory of items."""
+    if not is_directory(directory) or is_item(directory) or not is_checkpoint(directory):
+        return None
+    if steps_in(directory):
+        return None
+    return tuple(name for name in directory_names(directory).directories if name != OWN.rstrip("/"))
+
+
+def _items(there: Occupant) -> tuple[str, ...] | None:
+    """The items there, without those that ended runs left."""
+    names = items_of(there.path)
+    if names is None or not there.left:
+        return names
+    kept = {name.partition("/")[0] for name in paths_below(there.path) if name not in there.left}
+    return tuple(name for name in names if name in kept)
+
+
+def _writes_one_item(where: Publication) -> bool:
+    """Whether one named item is to be written into a step that exists."""
+    there = None if where.item is None else _there(where)
+    return there is not None and items_of(there) is not None
+
+
+def _check_items_kept(found: Replacement | None, written: str | None) -> None:
+    """Refuse to replace a step if that removes items that the run does not write. Raises DestinationError.
+
+    `written`: name of the item that it writes; None where it writes a checkpoint without items.
+    """
+    if found is None or found.one_item:
+        return
+    lost = [name for name in found.items if name != written]
+    if lost and (written is not None or len(found.items) > 1):
+        raise DestinationError(
+            f"{shown(found.path)}: has items that this run does not write "
+            f"({few([shown(name) for name in lost], MOST_NAMES)}); it is not replaced",
+            hint="Write one item of it, `dst_item=NAME`, which leaves the others as they are; or remove what "
+            "nobody needs yourself.",
+        )
+
+
+def _check_item_is_named(where: Publication) -> None:
+    """Refuse a step of items where nothing says which item is written. Raises DestinationError."""
+    there = None if where.item is not None else _there(where)
+    items = None if there is None else items_of(there)
+    if items is not None:
+        names = few([shown(name) for name in items], MOST_NAMES)
+        raise DestinationError(
+            f"{shown(where.place)}: exists already, with items: {names}",
+            hint="Write one item into it, which leaves the others as they are: `dst_item=NAME`. If its only "
+            "item is the one that is written, replace it: `overwrite=True`.",
+        )

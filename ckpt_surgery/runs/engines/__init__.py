@@ -1,0 +1,1 @@
+"""Engines that run shards of a plan on other machines."""

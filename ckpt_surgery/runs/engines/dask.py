@@ -1,0 +1,183 @@
+"""Carry out a plan on a cluster of Dask: each shard is a task of it, and this process publishes the result.
+
+Dask decides which worker writes which shard, and gives the shards of dead workers to others. The data goes
+from the workers to the destination; only notes about shards pass the scheduler.
+"""
+
+import asyncio
+import contextlib
+import functools
+import importlib
+import logging
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ckpt_surgery.core.errors import AGAIN, Problem, SourceError, SurgeryError, UsageError
+from ckpt_surgery.core.libraries import report_missing
+from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.parts import Head, head_of, missing
+from ckpt_surgery.engine.shards import shares
+from ckpt_surgery.engine.staging.stages import Publication
+from ckpt_surgery.inputs.request import Request
+from ckpt_surgery.planner.identity import digest_of
+from ckpt_surgery.report.verification import Verify
+from ckpt_surgery.runs import shard_places
+from ckpt_surgery.runs.destination import place_of
+from ckpt_surgery.runs.run import Result, RunOptions
+from ckpt_surgery.runs.shards import Job, check_head, job_at, joined_job, kept, publish_shards, write_shard
+from ckpt_surgery.runs.sidecars import Wanted
+from ckpt_surgery.system import signals
+from ckpt_surgery.system.resources import default_memory, default_workers
+
+SHARDS_PER_THREAD = 4
+CONNECT_SECONDS = 20
+"""Longest wait for an answer of the scheduler, at the beginning and where its connection breaks."""
+WORKER_SECONDS = 60
+"""Longest wait for a worker, at the beginning and where all have gone."""
+POLL = 0.2
+"""Seconds between two looks at the shards."""
+REACH = 'Start workers, and give the address that `dask scheduler` prints: `scheduler="tcp://HOST:8786"`.'
+QUIET = dict.fromkeys(("distributed", "distributed.client", "tornado.application"), "critical")
+"""Loggers that print a traceback where a connection breaks, which an error says in a sentence."""
+
+Failure = tuple[type[SurgeryError], tuple[Problem, ...]]
+"""Kind and problems of an error, as a value: one that is raised would be tried again on other workers."""
+
+
+class WorkersLost(SurgeryError):
+    """The cluster is gone or has no workers, or they die of a shard again and again."""
+
+
+def run_on_cluster(request: Request, options: RunOptions, wanted: Wanted) -> Result:
+    """Have a cluster write the shards of a plan, and publish the result.
+
+    `options.scheduler` is the address of one; None: `workers` processes of this machine are started. The
+    budget is that of each machine: every thread of its workers gets a share, for which the plan is cut. What
+    an ended run of the same request has left decides the number of shards and the share, and is not done
+    again. Raises SurgeryError; the parts are kept then.
+    """
+    started, where = time.monotonic(), place_of(request)
+    memory, workers = request.memory or default_memory(), request.workers or default_workers()
+    with signals.interruptible(), _client(options.scheduler, workers) as client:
+        threads: Counter[str] = Counter()
+        for address, number in client.nthreads().items():
+            threads[address.rpartition(":")[0]] += number
+        head = head_of(shard_places.parts_of(where))
+        share = memory // max(threads.values()) if head is None else head.memory
+        count = SHARDS_PER_THREAD * threads.total() if head is None else head.count
+        job = joined_job(replace(request, memory=share, workers=1), count, options.overwrite)
+        if options.on_plan is not None:
+            options.on_plan(job.prepared.plan)
+        with kept(job):
+            _write_shards(client, job, request.allow_hooks, options)
+            whole = replace(job, prepared=replace(job.prepared, memory=memory, workers=workers))
+            return publish_shards(whole, options.verify, wanted, str(request.dst), started)
+
+
+def _write_shards(client: Any, job: Job, allow_hooks: bool, options: RunOptions) -> None:
+    """Have every shard written that is not done, and report each one. Raises SurgeryError."""
+    sizes = [sum(task.nbytes for task in tasks) for tasks in shares(job.prepared.plan, job.head.count)]
+    left = missing(job.parts, job.head)
+    done = sum(sizes) - sum(sizes[index] for index in left)
+    work = functools.partial(write_here, job.where, job.head, allow_hooks, options.verify)
+    with _one_message("the cluster was lost before all shards were written"):
+        futures = {client.submit(work, n, pure=False, key=f"shard-{n}-{job.head.run}"): n for n in left}
+    for index, failure in _finished(client, futures):
+        if failure is not None:
+            kind, problems = failure
+            raise kind(*problems)
+        done += sizes[index]
+        if options.progress is not None:
+            options.progress(Progress(done, sum(sizes)))
+
+
+def write_here(
+    where: Publication, head: Head, allow_hooks: bool, verify: Verify, index: int
+) -> Failure | None:
+    """Write a shard of the parts at a destination, in a worker of a cluster."""
+    try:
+        parts = shard_places.parts_of(where)
+        if head_of(parts) != head:
+            shard_places.check_not_committed(where, digest_of(head.identity))
+            raise SourceError(
+                f"{shown(parts.place)}: it has no parts of this run",
+                hint="The destination must be at the same path or URL on all machines.",
+            )
+        try:
+            options = {"memory": head.memory, "workers": 1, "allow_hooks": allow_hooks}
+            job = job_at(where, parts, head, options)
+        except UsageError as error:  # the arguments were good where the plan was made
+            raise SourceError(*error.problems) from error
+        check_head(head, parts, job.prepared, head.count)
+        with kept(job):
+            write_shard(job, index, verify)
+    except SurgeryError as error:
+        host = socket.gethostname()
+        return type(error), tuple(replace(p, message=f"on {host}: {p.message}") for p in error.problems)
+    return None
+
+
+# --- the cluster ------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _client(scheduler: str | None, workers: int) -> Iterator[Any]:
+    """A client of a cluster with workers, or of processes of this machine that end with the context.
+
+    Raises MissingLibraryError where Dask is not installed, WorkersLost where nothing answers.
+    """
+    with report_missing("dask", "`engine`: Dask needs the packages dask and distributed"):
+        importlib.import_module("dask").config.set({"distributed.logging": QUIET})  # read at the import
+        distributed = importlib.import_module("distributed")
+    with contextlib.ExitStack() as stack:
+        with _one_message(f"no worker can be reached through {scheduler or 'a scheduler of its own'}", REACH):
+            if scheduler is None:
+                local = distributed.LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    host="127.0.0.1",
+                    dashboard_address="127.0.0.1:0",
+                    memory_limit=0,  # the budget of the run is kept by ckpt-surgery itself
+                    silence_logs=logging.CRITICAL,
+                )
+                stack.callback(local.close, timeout=10)
+            address = local.scheduler_address if scheduler is None else scheduler
+            client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+            stack.callback(client.close, timeout=5)
+            client.wait_for_workers(1, timeout=WORKER_SECONDS)
+        yield client
+
+
+def _finished(client: Any, futures: dict[Any, int]) -> Iterator[tuple[int, Failure | None]]:
+    """What became of each shard, as they are done. Raises WorkersLost where nobody is left to do them."""
+    waiting, until = dict(futures), time.monotonic() + WORKER_SECONDS
+    try:
+        while waiting:
+            with _one_message("the cluster was lost before all shards were written"):
+                done = {waiting.pop(one): one.result() for one in list(waiting) if one.done()}
+                if client.sync(client.scheduler.ncores, callback_timeout=CONNECT_SECONDS):
+                    until = time.monotonic() + WORKER_SECONDS
+                elif time.monotonic() > until:
+                    raise TimeoutError(f"no worker for {WORKER_SECONDS} seconds")
+            yield from done.items()
+            time.sleep(POLL)
+    finally:
+        with contextlib.suppress(Exception):  # a scheduler that is gone has forgotten them
+            client.cancel(list(futures), force=True)
+
+
+@contextlib.contextmanager
+def _one_message(what: str, hint: str = AGAIN) -> Iterator[None]:
+    """Raise WorkersLost, with a sentence, for whatever Dask raises."""
+    try:
+        yield
+    except SurgeryError:  # a signal
+        raise
+    except (Exception, asyncio.CancelledError) as error:
+        lines = str(error).strip().splitlines() or [""]
+        raise WorkersLost(f"{shown(what)} ({type(error).__name__}: {shown(lines[0])})", hint=hint) from error

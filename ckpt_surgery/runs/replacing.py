@@ -1,0 +1,162 @@
+"""What `overwrite` may replace: one checkpoint of a known format, or an empty directory, and nothing else."""
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+
+from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats.shared.orbax_layout import is_checkpoint, is_item, steps_in
+from ckpt_surgery.storage.listing import (
+    directory_names,
+    is_directory,
+    is_file,
+    names_in,
+    paths_below,
+    real_path,
+)
+from ckpt_surgery.storage.record_files import RECORD_NAME
+from ckpt_surgery.verification.record import Malformed, record_of
+
+MOST_NAMES = 5
+"""Number of files, or steps, that a message names."""
+REMOVE = "Remove it yourself if nobody needs it, or choose another destination."
+"""Hint where the destination is not what `overwrite` replaces."""
+
+
+def check_one(path: str, ignored: Collection[str] = ()) -> None:
+    """Refuse what is not one whole checkpoint and nothing else; `path` is real, or a URL.
+
+    `ignored`: relative names of what does not count. Raises DestinationError, with what it is instead.
+    Reads metadata only.
+    """
+    try:
+        _check_one(path, ignored)
+    except (SourceError, UsageError) as error:
+        told = "; ".join(problem.message for problem in error.problems)
+        where = "" if told.startswith(shown(path)) else f"{shown(path)}: "
+        raise DestinationError(f"{where}{told}; it is not replaced", hint=REMOVE) from error
+
+
+def check_step_is_new(directory: str, step: int) -> None:
+    """Refuse to put a step beside one of the same number but another name, such as `step_00000010`.
+
+    Raises DestinationError.
+    """
+    same = [name for name, number in steps_in(real_path(directory)).items() if number == step]
+    others = [name for name in same if name != str(step)]
+    if others:
+        raise DestinationError(
+            f"{shown(directory)}: has the step {step} already, in {few(others)}",
+            hint="Choose another step, or move that directory away.",
+        )
+
+
+def _check_one(path: str, ignored: Collection[str]) -> None:
+    """Raise an error unless a path, whose links are resolved, is one whole checkpoint and nothing else."""
+    if is_directory(path):
+        _check_no_steps(path)
+    elif not is_file(path):
+        raise UsageError(f"{shown(path)} is neither a file nor a directory")
+    sources = list(_opened(path))
+    for source in sources:
+        source.leaves()
+    if is_directory(path):
+        _check_nothing_else(path, sources, ignored)
+    else:
+        _check_whole(path, sources[0])
+    _check_no_part(path)
+
+
+def _check_no_steps(directory: str) -> None:
+    steps = [] if is_checkpoint(directory) else sorted(steps_in(directory).items(), key=lambda item: item[1])
+    if steps:
+        name, number = steps[-1]
+        one = f"`dst_step={number}`" if name == str(number) else shown(os.path.join(directory, name))
+        raise DestinationError(
+            f"{shown(directory)}: holds {_counted(len(steps), 'step')} "
+            f"({few([name for name, _ in steps], MOST_NAMES)}); a directory of steps is not replaced",
+            hint=f"Replace one of them: {one}; or choose another destination.",
+        )
+
+
+def _opened(path: str) -> Iterator[Source]:
+    """The checkpoint at a path: several sources where it is one step with several items of arrays.
+
+    Raises SourceError where it is damaged, or of no known format, with what is there.
+    """
+    try:
+        found = formats.detect_format(path)
+    except SourceError as error:
+        held = f"; in it: {few(names_in(path), MOST_NAMES)}" if is_directory(path) else ""
+        raise SourceError(f"{error.problems[0].message}{held}") from error
+    items: list[str | None] = [None]
+    if is_directory(path) and not is_item(path):
+        items = [name for name in directory_names(path).directories if is_item(os.path.join(path, name))]
+    for item in items if len(items) > 1 else [None]:
+        yield formats.open_source(path, found.name, item=item)
+
+
+def _check_nothing_else(directory: str, sources: Sequence[Source], ignored: Collection[str]) -> None:
+    """Refuse a directory with files besides those of its checkpoint. Raises DestinationError."""
+    names = [name for name in paths_below(directory) if name not in ignored]
+    found = formats.other_files(sources[0], directory, names)
+    others = [name for name in found if not _is_record(name, names)]
+    if others:
+        came_along = _companions(sources[0])
+        others = [name for name in others if name not in came_along]
+    if others:
+        raise DestinationError(
+            f"{shown(directory)}: holds {_counted(len(others), 'file')} besides its "
+            f"{sources[0].format} checkpoint ({few(others, MOST_NAMES)}); it is not replaced",
+            hint="Move what you need elsewhere, or name the checkpoint itself.",
+        )
+
+
+def _companions(source: Source) -> frozenset[str]:
+    """Names of the config files that came along when a checkpoint was written, as its record says."""
+    try:
+        record = record_of(source)
+    except Malformed:
+        return frozenset()
+    return frozenset(() if record is None else (one.name for one in record.companions))
+
+
+def _is_record(name: str, names: Sequence[str]) -> bool:
+    """Whether a file is the record of a run, in a checkpoint's directory or beside the file that it is of."""
+    directory, base = os.path.split(name)
+    if base in (RECORD_NAME, f"{RECORD_NAME}.tmp"):
+        return True
+    of = base.removesuffix(f".{RECORD_NAME}")
+    return of != base and os.path.join(directory, of) in names
+
+
+def _check_whole(file: str, source: Source) -> None:
+    """Refuse a file that is the index of others. Raises DestinationError."""
+    others = [name for name in formats.own_files(source) if name != file]
+    if others:
+        raise DestinationError(
+            f"{shown(file)}: belongs to a checkpoint of several files ({few(others, MOST_NAMES)}); "
+            "it is not replaced alone",
+            hint="Choose another destination.",
+        )
+
+
+def _check_no_part(path: str) -> None:
+    """Refuse what is part of the checkpoint around it: a shard, an array. Raises DestinationError."""
+    around = os.path.dirname(path)
+    try:
+        files = formats.own_files(formats.open_source(around))
+    except (SourceError, UsageError):
+        return  # no checkpoint, or several that are independent of each other
+    inside = [file == path or file.startswith(path + os.sep) for file in files]
+    if any(inside) and not all(inside):
+        raise DestinationError(
+            f"{shown(path)}: is a part of the checkpoint {shown(around)}; it is not replaced alone",
+            hint="Choose another destination.",
+        )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

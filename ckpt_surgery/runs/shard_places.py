@@ -1,0 +1,165 @@
+"""Where the parts of a destination lie, and how they are published."""
+
+import functools
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError, VerificationError
+from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.engine.local_parts import LocalParts
+from ckpt_surgery.engine.object_parts import ObjectParts
+from ckpt_surgery.engine.parts import HEAD, Head
+from ckpt_surgery.engine.staging import checks
+from ckpt_surgery.engine.staging.leftovers import announce, is_published
+from ckpt_surgery.engine.staging.life import Stage, staged
+from ckpt_surgery.engine.staging.local import DiskStage
+from ckpt_surgery.engine.staging.objects import Replacing, StoreStage
+from ckpt_surgery.engine.staging.stages import Publication
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.planner.options import Prepared
+from ckpt_surgery.runs.destination import items_of
+from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.listing import directory_names, exists, is_directory, walk
+from ckpt_surgery.storage.paths import path_text
+from ckpt_surgery.storage.views import forget
+from ckpt_surgery.verification.record import Malformed, Record, record_of
+
+_STEP_PARTS = re.compile(r"\.([0-9]+)\.ckpt-surgery-parts")
+MOST_NAMES = 5
+"""Number of steps that a message names."""
+
+
+def parts_of(where: Publication) -> LocalParts | ObjectParts:
+    """The parts of a destination, begun or not."""
+    return ObjectParts(where.place) if where.is_url else LocalParts(where.path)
+
+
+def check_format(where: Publication, format: str) -> None:
+    """Refuse to have several machines write to a store what only one can. Raises UsageError."""
+    if where.is_url and not formats.named(format).shards_in_stores:
+        able = ", ".join(name for name, known in formats.formats().items() if known.shards_in_stores)
+        raise UsageError(
+            f"{shown(where.place)}: {format} checkpoints are not written to a bucket in shards",
+            hint=f"Apply the plan without `shard`, or choose one of: {able}.",
+        )
+
+
+def parts_to_commit(dst: str) -> tuple[Publication, LocalParts | ObjectParts]:
+    """What is to be published at a path or URL, and its parts: those beside it, or of a step in it.
+
+    Raises UsageError where there are parts of several steps.
+    """
+    parts = parts_of(Publication(dst, False))
+    if parts.read(HEAD) is None and is_directory(dst):
+        found = (_STEP_PARTS.fullmatch(name) for name in _own_names(dst))
+        steps = sorted(int(match[1]) for match in found if match)
+        if len(steps) > 1:
+            raise UsageError(
+                f"{shown(dst)}: has parts of several steps ({few(list(map(str, steps)), MOST_NAMES)})",
+                hint=f"Name one of them: {shown(os.path.join(dst, str(steps[0])))}.",
+            )
+        if steps:
+            step = Publication(os.path.join(dst, str(steps[0])), True)
+            return step, parts_of(step)
+    return Publication(dst, False), parts
+
+
+def _own_names(directory: str) -> list[str]:
+    forget()
+    return list(directory_names(directory).directories)
+
+
+def check_unwritten(where: Publication, head: Head | None, overwrite: bool) -> None:
+    """Refuse a destination where something is that is not replaced. Raises DestinationError."""
+    if where.is_url and head is not None:
+        return  # data lies there from the beginning; a marker is refused where the parts are put together
+    replaces = overwrite or where.of_items if head is None else head.replaces is not None
+    forget()
+    if exists(where.place) and not replaces:
+        if head is None:
+            hint = "Choose another destination, or replace it: `overwrite=True`."
+            raise DestinationError(f"{shown(where.place)}: exists already", hint=hint)
+        raise DestinationError(
+            f"{shown(where.place)}: something was put there since the first shard began, without leave to "
+            "replace it",
+            hint="Move it away to go on, or give up the parts beside it: remove "
+            f"{shown(parts_of(where).place)}.",
+        )
+
+
+def check_not_committed(where: Publication, plan: str) -> None:
+    """Refuse to begin again what was published before, as a late shard would. Raises DestinationError."""
+    if any(dict(record.document.get("shards", {})).get("plan") == plan for record in records_at(where.place)):
+        raise DestinationError(
+            f"{shown(where.place)}: the shards of this plan were put together and published there",
+            hint="There is nothing left to do. To make it again, remove it first.",
+        )
+
+
+def records_at(place: str) -> Iterator[Record]:
+    """The records of the checkpoint at a path or URL, of each item where it has several; those that can be
+    read."""
+    forget()
+    if not exists(place):
+        return
+    for item in items_of(place) or (None,):
+        try:
+            record = record_of(formats.open_source(place, item=item))
+        except (SourceError, UsageError, Malformed):
+            continue
+        if record is not None:
+            yield record
+
+
+def is_committed(where: Publication, parts: LocalParts | ObjectParts, head: Head) -> bool:
+    """Whether these parts were published by a run that ended before it could remove them."""
+    if isinstance(parts, LocalParts):
+        with storage_errors(where.path):
+            return is_published(parts.directory, where.path)
+    shards = (dict(record.document.get("shards", {})) for record in records_at(where.place))
+    return any(one.get("run") == head.run for one in shards)
+
+
+class _PartsStage(DiskStage):
+    """The directory that the shards have written into."""
+
+    def __init__(self, where: Publication, parts: LocalParts, head: Head, one_file: bool):
+        super().__init__(where.path, one_file, head.identity, head.replaces, parts.complete)
+        self._parts = parts
+
+    def publish(self) -> None:
+        """Note which file or directory it is, then rename it. Raises DestinationError, StorageError."""
+        with storage_errors(self._parts.directory):
+            announce(self._parts.directory, os.lstat(self.output))
+        super().publish()
+
+
+@contextmanager
+def stage_of(
+    where: Publication, parts: LocalParts | ObjectParts, head: Head, prepared: Prepared
+) -> Iterator[Stage]:
+    """What the shards have written, locked, to be published; after a failure it stays among the parts.
+
+    Raises DestinationError where another run publishes there, StorageError.
+    """
+    if isinstance(parts, LocalParts):
+        with staged(_PartsStage(where, parts, head, prepared.form.one_file)) as stage:
+            parts.take()
+            if not exists(stage.product):
+                raise VerificationError(
+                    f"{path_text(stage.output)} is gone, which the shards have written",
+                    hint="Remove the directory of parts, and run all shards again.",
+                )
+            yield stage
+        return
+    forget()
+    own = [name for name in walk(where.place, where.place) if checks.is_of_shards(name, head.run)]
+    found = head.replaces
+    state = None if found is None else found.state
+    check = functools.partial(checks.check_same, where.place, state, run=head.run)
+    within = prepared.destination.item if found is not None and found.one_item else None
+    replacing = Replacing(found is not None and found.overwrites, check, within)
+    with staged(StoreStage(where.place, head.identity, replacing, own)) as draft:
+        yield draft

@@ -1,0 +1,251 @@
+"""One plan that several processes carry out: the parts, the work at one of them, the publication of all."""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ckpt_surgery.core.errors import (
+    AGAIN,
+    Interrupted,
+    SourceError,
+    StorageError,
+    SurgeryError,
+    UsageError,
+    VerificationError,
+    add_sentence,
+)
+from ckpt_surgery.core.file_states import changes_between
+from ckpt_surgery.core.memory import memory_errors
+from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.protocols import Sink
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.local_parts import LocalParts
+from ckpt_surgery.engine.object_parts import ObjectParts
+from ckpt_surgery.engine.parts import Head, done_name, head_of, missing, part_bytes, part_of
+from ckpt_surgery.engine.shards import shares
+from ckpt_surgery.engine.staging.stages import Publication
+from ckpt_surgery.engine.tracking import Part, Written
+from ckpt_surgery.engine.worker import joined, work
+from ckpt_surgery.inputs.preparing import check_unchanged, check_values, prepare, sampled
+from ckpt_surgery.inputs.request import Request, requested
+from ckpt_surgery.inputs.saved_plans import SourcesChanged, document_of, saved_request
+from ckpt_surgery.planner.identity import digest_of, identity_of
+from ckpt_surgery.planner.options import Prepared
+from ckpt_surgery.report.verification import Verify
+from ckpt_surgery.runs import shard_places
+from ckpt_surgery.runs.destination import check_after, check_before, open_sink, place_of
+from ckpt_surgery.runs.run import Ending, Result, ended, room_for, verify_and_publish
+from ckpt_surgery.runs.sidecars import Wanted, companions_of
+from ckpt_surgery.system.signals import unhindered
+from ckpt_surgery.verification.new_checkpoints import read_back
+from ckpt_surgery.verification.record import Shards
+
+HINT = "Nothing was published. Remove the directory of parts, and run all shards again."
+
+
+@dataclass(frozen=True)
+class Job:
+    """A plan that several machines carry out, as this process sees it."""
+
+    prepared: Prepared
+    where: Publication
+    parts: LocalParts | ObjectParts
+    head: Head
+
+    @property
+    def shards(self) -> Shards:
+        """How the record describes them."""
+        return Shards(self.head.count, self.head.run, digest_of(self.head.identity))
+
+    def sink(self, directory: str) -> Sink:
+        """The sink that this process writes into a directory with."""
+        return open_sink(self.prepared, self.where, directory, self.head.record_bytes)
+
+
+def joined_job(request: Request, count: int, overwrite: bool) -> Job:
+    """The parts of a destination, which are begun where nobody has begun them.
+
+    Raises UsageError where they are of another plan, or of another number of shards; DestinationError where
+    something is at the destination that is not to be replaced; and what `prepare` raises.
+    """
+    where = place_of(request)
+    parts = shard_places.parts_of(where)
+    head = head_of(parts)
+    if head is not None:
+        prepared = opened(request).replacing(head.replaces)
+        check_head(head, parts, prepared, count)
+        shard_places.check_unwritten(where, head, overwrite)
+        return Job(prepared, replace(where, step_only=head.step_only), parts, head)
+    shard_places.check_unwritten(where, None, overwrite)
+    replaces = check_before(where, request.inputs, request.beside, overwrite)
+    prepared = sampled(check_after(where, replaces, prepare(request), overwrite))
+    shard_places.check_format(where, prepared.destination.format)
+    check_values(prepared.plan, prepared.sources)
+    document = document_of(prepared, request) if request.pinned is None else request.pinned.text
+    identity = identity_of(prepared)
+    shard_places.check_not_committed(where, digest_of(identity))
+    shards = Shards(count, secrets.token_hex(4), digest_of(identity))
+    head = Head(
+        shards.run,
+        identity,
+        count,
+        prepared.replaces,
+        where.step_only,
+        prepared.memory,
+        room_for(prepared, shards),
+    )
+    job = Job(prepared, where, parts, head)
+    parts.begin(head, document, lambda directory: job.sink(directory).create())
+    begun = head_of(parts)
+    if begun is None:
+        raise StorageError(f"{shown(parts.place)} was removed as soon as it was made", hint="Run it again.")
+    check_head(begun, parts, prepared, count)
+    return replace(job, head=begun)
+
+
+def job_at(
+    where: Publication, parts: LocalParts | ObjectParts, head: Head, options: Mapping[str, object]
+) -> Job:
+    """The parts that others have begun, with the plan that lies there, opened with these options.
+
+    Raises SourceError where the plan is damaged or its sources have changed. Whether it is the plan of the
+    others, who may see other files, is what `check_head` tells.
+    """
+    base = os.path.dirname(where.place) if head.step_only else where.place
+    given = {name: value for name, value in options.items() if value}
+    named = requested(head.plan, (), base, given)  # type: ignore[arg-type]
+    saved = saved_request(named, parts.read(head.plan) or b"")
+    if saved is None:
+        raise SourceError(
+            f"{shown(f'{parts.place}/{head.plan}')} is damaged",
+            hint="Remove the directory, and run all shards again.",
+        )
+    prepared = opened(saved).replacing(head.replaces)
+    return Job(prepared, replace(where, step_only=head.step_only), parts, head)
+
+
+@contextlib.contextmanager
+def kept(job: Job) -> Iterator[None]:
+    """Context of work at parts: an error says what has become of them.
+
+    After a signal it says that they are kept, and how to go on. Raises DestinationError where another process
+    has published them meanwhile.
+    """
+    try:
+        yield
+    except SurgeryError as failure:
+        with unhindered(), contextlib.suppress(SourceError, StorageError):  # a store that does not answer
+            ours = head_of(job.parts) == job.head
+            if isinstance(failure, Interrupted) and ours:
+                done = job.head.count - len(missing(job.parts, job.head))
+                told = f"{done} of {job.head.count} shards are done, and kept in {shown(job.parts.place)}"
+                add_sentence(failure, told, hint=AGAIN)
+            elif not ours and not isinstance(failure, Interrupted):
+                shard_places.check_not_committed(job.where, job.shards.plan)
+        raise
+
+
+def opened(request: Request) -> Prepared:
+    """The plan over its sources. Raises SourceError where these have changed since shards began."""
+    try:
+        return sampled(prepare(request))
+    except SourcesChanged as error:
+        raise SourceError(*error.problems) from error
+
+
+def check_head(head: Head, parts: LocalParts | ObjectParts, prepared: Prepared, count: int) -> None:
+    """Refuse parts that do not belong together. Raises UsageError, SourceError."""
+    identity, where = identity_of(prepared), shown(parts.place)
+    if head.identity.get("version") != identity["version"]:
+        reason = (
+            f"version {shown(head.identity.get('version', ''))} of the program; this is {identity['version']}"
+        )
+    elif head.identity.get("plan") != identity["plan"]:
+        reason = "another plan"
+    elif head.count != count:
+        raise UsageError(
+            f"{where}: the plan is being carried out in {head.count} shards, not {count}",
+            hint=f"Use the same number, or remove that directory to start again with {count}.",
+        )
+    elif head.identity.get("sources") != identity["sources"]:
+        found = changes_between(head.identity.get("sources"), identity["sources"])
+        raise SourceError(
+            f"{where}: the sources have changed since the first shard began{': ' if found else ''}{found}",
+            hint="Remove that directory, make the plan again, and run all shards.",
+        )
+    else:
+        return
+    raise UsageError(
+        f"{where}: holds parts of {reason}",
+        hint="Finish that one with `commit`, or remove the directory to start again.",
+    )
+
+
+@memory_errors("write the shard")
+def write_shard(
+    job: Job, index: int, verify: Verify, progress: Callable[[Progress], None] | None = None
+) -> bool:
+    """Write a shard under a name that no other attempt has. False where another attempt was faster."""
+    prepared = job.prepared
+    plan, memory, workers = prepared.plan, prepared.memory, prepared.workers
+    tasks = shares(plan, job.head.count)[index]
+    sink = job.sink(job.parts.work)
+    name = f"{index}_{job.head.run}_{secrets.token_hex(4)}"
+    part = work(plan, prepared.sources, sink, name, tasks, memory, workers, progress)
+    check_unchanged(plan, prepared.sources, "The shard is not done: make the plan again.")
+    if verify is not Verify.NONE:
+        read_back(plan, sink, part, tasks, memory, workers)
+    writer = sink.attach(name)
+    job.parts.sync({file for task in tasks for file in writer.files(sink.outputs[task.step], task.region)})
+    if head_of(job.parts) != job.head:
+        raise StorageError(
+            f"{shown(job.parts.place)} was removed, or started again, while the shard was written",
+            hint="Nothing of it is published. Run it again if the result is not there.",
+        )
+    return job.parts.put(done_name(index), part_bytes(part))
+
+
+# --- publication ------------------------------------------------------------------------------------------
+
+
+def publish_shards(job: Job, mode: Verify, wanted: Wanted, destination: str, started: float) -> Result:
+    """Put together and publish what all shards have written, and remove the parts.
+
+    `wanted`: the files that come along. `destination` is what the caller called it, `started` when the
+    command began, on the monotonic clock. Raises VerificationError, SourceError, DestinationError,
+    StorageError.
+    """
+    prepared = job.prepared
+    found = [part_of(job.parts, index) for index in range(job.head.count)]
+    done = [part for part in found if isinstance(part, Part)]
+    companions = companions_of(prepared, wanted)
+    with shard_places.stage_of(job.where, job.parts, job.head, prepared) as stage:
+        sink = job.sink(stage.work)
+        written = _joined(prepared, sink, done)
+        ending = Ending(job.where, mode, companions, shards=job.shards)
+        result = verify_and_publish(prepared, sink, stage, written, ending)
+    notices = stage.notices
+    try:
+        job.parts.clear()
+    except (StorageError, SourceError) as error:
+        notices += (f"{shown(job.parts.place)} is left ({error}); remove it",)
+    return ended(result, started, destination, notices)
+
+
+def _joined(prepared: Prepared, sink: Sink, parts: list[Part]) -> Written:
+    """What all shards have written, put together.
+
+    Raises VerificationError where what a shard wrote cannot be read, SourceError where a source changed.
+    """
+    check_unchanged(prepared.plan, prepared.sources, "Nothing was published. Make the plan again.")
+    try:
+        return joined(prepared.plan, sink, parts)
+    except SourceError as error:
+        raise VerificationError(
+            *(
+                replace(p, message=f"what a shard wrote cannot be read: {p.message}", hint=HINT)
+                for p in error.problems
+            )
+        ) from error

@@ -1,0 +1,1 @@
+"""This process and its machine: threads, signals, memory and cores."""

@@ -1,0 +1,165 @@
+"""Checksums of what describes a checkpoint: its leaves, its custom metadata, and its files without arrays.
+
+A flipped bit there changes no element, and may still change what an element means.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ckpt_surgery.core.digests import bytes_crc
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.protocols import RecordedSource, Source
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.storage.companion_names import is_companion
+from ckpt_surgery.storage.failures import told
+from ckpt_surgery.storage.json_files import read_json
+from ckpt_surgery.storage.listing import directory_names, exists, is_directory, paths_below, real_path
+from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.storage.record_files import RECORD_NAME, record_file
+from ckpt_surgery.verification.reading_back import PIECE, Findings, differs, range_crc
+
+ABOVE = "../"
+"""Begins the names of files in a step's directory, beside the item that the record is in."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """The checksum of a file that holds no elements, or of what is before the first element of one."""
+
+    length: int
+    """Number of bytes from the beginning of the file."""
+    crc: int
+    """Their CRC-32C."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The checksums."""
+
+    crc: int | None = None
+    """CRC-32C of the descriptions of all leaves and of the custom metadata; None where it is not known."""
+    documents: Mapping[str, Document] = field(default_factory=dict)
+    """Checksums of files, by their paths relative to the record's directory."""
+
+
+def structure_of(source: Source, leaves: Mapping[str, Leaf]) -> Structure:
+    """The checksums of an open checkpoint as it is now. Raises SourceError where a file cannot be read."""
+    directory = _directory_of(source)
+    description = _description_crc(source, leaves)
+    if directory is None:
+        return Structure(description)
+    begins = _first_elements(leaves)
+    inside = isinstance(source, RecordedSource) and source.record_file is None
+    documents = {}
+    for name in _names(source, directory):
+        path = _joined(directory, name)
+        found = _document(path, begins.get(real_path(path)), without_record=inside)
+        if found is not None:
+            documents[name] = found
+    return Structure(description, documents)
+
+
+def check_structure(
+    source: Source, leaves: Mapping[str, Leaf], expected: Structure, findings: Findings
+) -> None:
+    """Note where the descriptions, or a file without elements, are not what they were."""
+    if expected.crc is not None and _description_crc(source, leaves) != expected.crc:
+        findings.add(None, None, "the descriptions of its leaves, or its metadata, have changed")
+    directory = _directory_of(source)
+    if directory is None:
+        return
+    for name, document in {**expected.documents, **_documents_of_step(directory, expected)}.items():
+        path = _joined(directory, name)
+        if name.startswith(ABOVE) and not exists(path):
+            continue  # the item alone was copied
+        try:
+            with opened(path) as file:
+                found = range_crc(file, 0, document.length, memoryview(bytearray(PIECE)))
+        except SourceError as error:
+            findings.add(None, None, told(error))
+            continue
+        if found != document.crc:
+            findings.add(None, None, f"the file {shown(name)}: {differs(found, document.crc)}")
+
+
+def _documents_of_step(directory: str, expected: Structure) -> Mapping[str, Document]:
+    """Checksums of files beside the item that were written anew since, with another item of the step."""
+    place = os.path.join(os.path.dirname(directory), RECORD_NAME)
+    if not any(name.startswith(ABOVE) for name in expected.documents) or not exists(place):
+        return {}
+    try:
+        listed = read_json(place).get("documents", {}).items()
+        found = {f"{ABOVE}{name}": Document(int(length), int(crc)) for name, (length, crc) in listed}
+    except (SourceError, AttributeError, TypeError, ValueError):
+        return {}
+    return {name: document for name, document in found.items() if name in expected.documents}
+
+
+def _first_elements(leaves: Mapping[str, Leaf]) -> dict[str, int]:
+    """The offset of the first element in each file, by the file's real path."""
+    begins: dict[str, int] = {}
+    for leaf in leaves.values():
+        for chunk in () if leaf.manifest is None else leaf.manifest.chunks.values():
+            if chunk.inline is None:
+                begins[chunk.file] = min(chunk.offset, begins.get(chunk.file, chunk.offset))
+    return {real_path(file): begin for file, begin in begins.items()}
+
+
+def _names(source: Source, directory: str) -> Iterator[str]:
+    """The files below the record's directory but the record; and those beside it, where it is an item's.
+
+    Config and tokenizer files, which people edit, describe no leaves: see `Record.companions`.
+    """
+    yield from (n for n in paths_below(directory) if n != RECORD_NAME and not is_companion(n))
+    if source.item is not None and real_path(directory) != real_path(source.path):
+        files = directory_names(os.path.dirname(directory)).files
+        yield from (f"{ABOVE}{name}" for name in files if name != RECORD_NAME)
+
+
+def _joined(directory: str, name: str) -> str:
+    """The path of a document; URLs have no `..`, so the directory above is spelled out."""
+    if name.startswith(ABOVE):
+        return os.path.join(os.path.dirname(directory), name.removeprefix(ABOVE))
+    return os.path.join(directory, name)
+
+
+def _document(path: str, begin: int | None, without_record: bool) -> Document | None:
+    """The checksum of a file up to its first element; None where there is nothing to be summed.
+
+    `without_record`: leave out a file that the record is inside, which changes with it.
+    """
+    with opened(path) as file:
+        length = file.stat.size if begin is None else begin
+        if not length or (without_record and RECORD_NAME.encode() in file.read(0, length)):
+            return None
+        return Document(length, range_crc(file, 0, length, memoryview(bytearray(PIECE))))
+
+
+def place_of_record(source: Source) -> str:
+    """The file that is for the record of an open checkpoint, where it is not inside another file."""
+    if isinstance(source, RecordedSource) and source.record_file is not None:
+        return source.record_file
+    return record_file(source.path)
+
+
+def _directory_of(source: Source) -> str | None:
+    """The directory that the names of documents are relative to; None for a checkpoint that is a file."""
+    if not is_directory(source.path):
+        return None
+    inside, place = os.path.join(real_path(source.path), ""), real_path(place_of_record(source))
+    return os.path.dirname(place) if place.startswith(inside) else source.path
+
+
+def _description_crc(source: Source, leaves: Mapping[str, Leaf]) -> int:
+    described = sorted(
+        (leaf.key.text, repr(leaf.key.sequences), _described(leaf)) for leaf in leaves.values()
+    )
+    return bytes_crc(json.dumps([described, dict(source.metadata)], sort_keys=True, default=repr).encode())
+
+
+def _described(leaf: Leaf) -> str:
+    spec = None if leaf.spec is None else str(leaf.spec)
+    return repr((leaf.kind.value, spec, leaf.sharding, leaf.prng_impl, leaf.string, leaf.empty))

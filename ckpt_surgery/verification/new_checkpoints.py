@@ -1,0 +1,236 @@
+"""Verification of a checkpoint that was written, before it is published: against its plan and its checksums.
+
+The checkpoint is opened again through its format's own reader, as whoever restores it will open it.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import floordiv
+
+from ckpt_surgery.core.digests import Digests
+from ckpt_surgery.core.errors import Problem, SourceError, UsageError, VerificationError
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.protocols import Sink, Source
+from ckpt_surgery.core.text import abridged, shown
+from ckpt_surgery.engine.tasks import Task
+from ckpt_surgery.engine.tracking import Part
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats.shared.chunk_checks import chunk_flaw
+from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
+from ckpt_surgery.planner.plan import Plan, Step
+from ckpt_surgery.report.verification import Flaw, VerifiedRun, Verify, flaw_text
+from ckpt_surgery.storage.failures import DAMAGED, told
+from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.storage.views import forget
+from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_grid
+from ckpt_surgery.verification.descriptions import Structure, place_of_record, structure_of
+from ckpt_surgery.verification.reading_back import Findings, Values, compare_values, read_leaves
+from ckpt_surgery.verification.record import UNKNOWN, Record, digests_of, parsed
+
+MOST_TOLD = 10
+"""Number of flaws that an error names."""
+HINT = "Nothing was published. Run again; if it happens twice, test the memory and the disk of this machine."
+OF_SHARD = "The shard counts as not done. Run it again; if it happens twice, test the memory and the disk."
+
+
+def verify_mode(text: Verify | str) -> Verify:
+    """The mode of that name. Raises UsageError."""
+    if text not in list(Verify):
+        raise UsageError(f"`verify`: {shown(repr(text))} is not one of: {', '.join(Verify)}")
+    return Verify(text)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What verification found where nothing is wrong."""
+
+    run: VerifiedRun
+    digests: Mapping[int, Digests]
+    """Checksums of linked outputs, where their values were read, by the positions of their steps."""
+    structure: Structure
+    """Checksums of what describes the checkpoint; unknown where nothing was verified."""
+
+
+def verify_written(
+    prepared: Prepared,
+    product: str,
+    record: str,
+    mode: Verify,
+    step_only: bool,
+    reread: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+) -> Verification:
+    """Check a checkpoint that is not published yet by its record, which `record` is the text of.
+
+    `product` is its temporary directory or file. `step_only`: it is one step, for a CheckpointManager
+    directory that exists. `reread`: each worker has read back what it computed; in formats whose workers
+    write files of their own nothing else can have changed that, and only `full` reads it again. `progress` is
+    called from any thread.
+
+    Raises VerificationError, which names leaf and chunk, and SourceError where a chunk of a source is cut
+    short.
+    """
+    plan, memory, workers = prepared.plan, prepared.memory, prepared.workers
+    if mode is Verify.NONE:
+        return Verification(VerifiedRun(mode, 0, plan.costs.bytes_out), {}, UNKNOWN)
+    findings, recorded = Findings(), parsed(record)
+    source, leaves = _reopened(prepared, product, step_only)
+    _compare_leaves(plan.steps, leaves, findings)
+    _raise(findings.flaws, plan)
+    arrays, known = arrays_of(leaves), known_digests(recorded, leaves, findings)
+    computed = {step.leaf.key.text for step in plan.steps if step.cut is not None}
+    separate = formats.named(prepared.destination.format).separate_files
+    trusted = computed if reread and separate and mode is Verify.FAST else frozenset()
+    for leaf in arrays.values():
+        check_grid(leaf, findings)
+    # What is read anyway needs no look at its chunks.
+    by_chunks = (leaf for key, leaf in arrays.items() if key in trusted or key not in computed)
+    check_chunks(by_chunks, findings, memory, workers)
+    check_copies(os.path.dirname(place_of_record(source)), recorded.files, findings)
+    _raise(findings.flaws, plan)
+    to_compare = [(leaves[key], digests) for key, digests in known.items() if key not in trusted]
+    linked = [leaf for key, leaf in arrays.items() if key not in known]
+    unknown, skipped = (linked, 0) if mode is Verify.FULL else ([], sum(leaf.nbytes for leaf in linked))
+    found = read_leaves(source, to_compare, unknown, findings, memory, workers, progress)
+    _raise(findings.flaws, plan)
+    run = VerifiedRun(mode, plan.costs.bytes_out - skipped, skipped)
+    keys = {step.leaf.key.text: number for number, step in enumerate(plan.steps)}
+    return Verification(run, {keys[key]: one for key, one in found.items()}, structure_of(source, leaves))
+
+
+def read_back(plan: Plan, sink: Sink, part: Part, tasks: Sequence[Task], memory: int, workers: int) -> int:
+    """Compare what a worker computed with what is stored now; returns the number of bytes, decoded.
+
+    `tasks` are the worker's, `memory` is the budget in bytes, `workers` the number of threads. What was
+    copied is compared where the checkpoint is put together. Raises VerificationError, with the key.
+    """
+    writer, findings = sink.attach(part.worker), Findings()
+    outputs = {plan.steps[task.step].leaf.key.text: sink.outputs[task.step] for task in tasks}
+    values = []
+    for task in tasks:
+        step, crc = plan.steps[task.step], part.done[task.number].crc
+        if step.cut is not None and crc is not None:
+            index = tuple(map(floordiv, task.region.starts, step.cut.block))
+            values.append(Values(step.leaf, task.region, index, crc))
+    compare_values(
+        lambda one: writer.read(outputs[one.leaf.key.text], one.region),
+        values,
+        findings,
+        lambda group: max(one.nbytes for one in group),
+        memory,
+        workers,
+    )
+    _raise(findings.flaws, plan, OF_SHARD)
+    return sum(one.nbytes for one in values)
+
+
+def arrays_of(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:
+    """Leaves with elements, by the texts of their keys."""
+    return {key: leaf for key, leaf in leaves.items() if leaf.spec is not None and leaf.spec.size}
+
+
+def known_digests(record: Record, leaves: Mapping[str, Leaf], findings: Findings) -> dict[str, Digests]:
+    """The checksums of the record by the texts of keys. Those that are of no leaf here are flaws."""
+    found = {}
+    for key, (grid, of_values, crcs) in record.grids.items():
+        leaf = leaves.get(key)
+        if leaf is None or leaf.spec is None:
+            findings.add(key, None, "it is in the record, and not in the checkpoint")
+            continue
+        digests = digests_of(grid, of_values, crcs, leaf.spec.shape)
+        if digests is None:
+            findings.add(
+                key, None, f"it is {leaf.spec}, and its checksums in the record are of another shape"
+            )
+        elif leaf.spec.size:
+            found[key] = digests
+    return found
+
+
+def _reopened(prepared: Prepared, product: str, step_only: bool) -> tuple[Source, Mapping[str, Leaf]]:
+    options = prepared.destination
+    step = None if step_only else options.step
+    item = options.item or (None if options.step is None else DEFAULT_ITEM)
+    forget()  # what was listed before it was written
+    try:
+        source = formats.open_source(product, options.format, step, item)
+        return source, source.leaves()
+    except (SourceError, UsageError) as error:  # UsageError: it is not there
+        raise VerificationError(
+            *(
+                replace(p, message=f"what was written cannot be read: {p.message}", hint=HINT)
+                for p in error.problems
+            )
+        ) from error
+
+
+# --- leaves -----------------------------------------------------------------------------------------------
+
+
+def _compare_leaves(steps: Sequence[Step], leaves: Mapping[str, Leaf], findings: Findings) -> None:
+    """Note what the plan has and the checkpoint has not, the other way round, and where they differ."""
+    wanted = {step.leaf.key.text: step.leaf for step in steps}
+    for key in wanted.keys() - leaves.keys():
+        findings.add(key, None, "it is missing")
+    for key in leaves.keys() - wanted.keys():
+        findings.add(key, None, "it is in the checkpoint, but not in the plan")
+    for key in wanted.keys() & leaves.keys():
+        one, other = wanted[key], leaves[key]
+        if _essence(one) != _essence(other):
+            findings.add(key, None, f"it is {_described(other)}, not {_described(one)}")
+
+
+def _essence(leaf: Leaf) -> tuple[object, ...]:
+    """What must be the same of a leaf when it is read back. Some formats do not tell scalars from arrays."""
+    kind = LeafKind.ARRAY if leaf.kind is LeafKind.SCALAR else leaf.kind
+    return kind, leaf.spec, leaf.prng_impl, leaf.string
+
+
+def _described(leaf: Leaf) -> str:
+    match leaf.kind:
+        case LeafKind.STRING:
+            return f"the string {abridged(leaf.string)}"
+        case LeafKind.EMPTY:
+            return "an empty node"
+        case LeafKind.PRNG_KEY:
+            return f"a PRNG key ({leaf.prng_impl}), {leaf.spec}"
+        case _:
+            return str(leaf.spec)
+
+
+# --- errors -----------------------------------------------------------------------------------------------
+
+
+def _raise(flaws: Sequence[Flaw], plan: Plan, hint: str = HINT) -> None:
+    """Raise what the flaws are, if there are any."""
+    if not flaws:
+        return
+    steps = {step.leaf.key.text: step for step in plan.steps}
+    for flaw in flaws:
+        if flaw.key in steps and flaw.chunk is not None:
+            _check_source(steps[flaw.key], flaw)
+    problems = [Problem(flaw_text(flaw)) for flaw in flaws[:MOST_TOLD]]
+    more = len(flaws) - MOST_TOLD
+    rest = f"; and {more} more" if more > 0 else ""
+    last = Problem(f"{problems.pop().message}{rest}", hint=hint)
+    raise VerificationError(*problems, last)
+
+
+def _check_source(step: Step, flaw: Flaw) -> None:
+    """Raises SourceError where the source's own chunk has a flaw: the link is as good as what it links."""
+    assert flaw.chunk is not None
+    chunk = None if step.stored is None else step.stored.chunks.get(flaw.chunk)
+    if chunk is None or step.stored is None or not chunk.file:
+        return
+    try:
+        with opened(chunk.file) as file:
+            found = chunk_flaw(step.stored, chunk, file)
+    except SourceError as error:
+        found = told(error)
+    if found is not None:
+        raise SourceError(
+            f"{flaw_text(replace(flaw, what=found))} (in {shown(chunk.file)}, at byte {chunk.offset})",
+            hint=DAMAGED,
+        )

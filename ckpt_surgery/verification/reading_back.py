@@ -1,0 +1,317 @@
+"""Reading a checkpoint back: its stored bytes and its values against their checksums.
+
+Everything here collects flaws instead of raising: a damaged checkpoint mostly has more than one.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
+from ckpt_surgery.core.blocks import read_block
+from ckpt_surgery.core.cancellation import raise_if_cancelled
+from ckpt_surgery.core.digests import Digests, bytes_crc, values_crc
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.manifests import Chunk, Manifest
+from ckpt_surgery.core.progress import CHECKING, ByteCounter, Progress
+from ckpt_surgery.core.protocols import OpaqueSource, Source
+from ckpt_surgery.report.values import is_numeric
+from ckpt_surgery.report.verification import Flaw
+from ckpt_surgery.storage.failures import told
+from ckpt_surgery.storage.reading import OpenFile, opened
+from ckpt_surgery.system import threads
+from ckpt_surgery.system.threads import batches
+
+PIECE = 4 << 20
+"""Bytes that are read in one call."""
+BATCH_BYTES, BATCH_COUNT = 16 << 20, 4096
+"""Limits on the bytes and on the number of ranges of one file that one thread reads."""
+
+
+class Findings:
+    """What reading back has found so far. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self.flaws: list[Flaw] = []
+        self.crcs: dict[str, dict[Shape, int]] = {}
+        """Checksums of values that had none, by the text of the leaf's key."""
+        self.counter = ByteCounter(0, None)
+        """Counts the bytes that are read."""
+        self._lock = threading.Lock()
+
+    def add(self, key: str | None, chunk: Shape | None, what: str) -> None:
+        """Note a flaw."""
+        with self._lock:
+            self.flaws.append(Flaw(key, chunk, what))
+
+    def note(self, key: str, chunk: Shape, crc: int) -> None:
+        """Note a checksum of values that had none."""
+        with self._lock:
+            self.crcs.setdefault(key, {})[chunk] = crc
+
+
+# --- what is to be read -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Bytes of a file, and the checksum that they must have."""
+
+    file: str
+    offset: int
+    length: int
+    crc: int
+    key: str
+    index: Shape
+    inline: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A region of an array, and the checksum that its elements must have; None: it is to be found out."""
+
+    leaf: Leaf
+    region: Region
+    index: Shape
+    crc: int | None
+
+    @property
+    def nbytes(self) -> int:
+        assert self.leaf.spec is not None
+        return self.region.size * self.leaf.spec.dtype.itemsize
+
+
+@dataclass
+class Work:
+    """All that is to be read back."""
+
+    ranges: list[Range] = field(default_factory=list)
+    values: list[Values] = field(default_factory=list)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes to read, stored ones where they are compared as they are."""
+        return sum(one.length for one in self.ranges) + sum(one.nbytes for one in self.values)
+
+
+def add_leaf(work: Work, findings: Findings, leaf: Leaf, digests: Digests) -> None:
+    """Put what a leaf's checksums are of into the work; chunks that are not there are flaws."""
+    assert leaf.spec is not None
+    manifest, key = leaf.manifest, leaf.key.text
+    plain = manifest is not None and manifest.stores_values
+    same_grid = manifest is not None and manifest.chunk_shape == digests.grid
+    by_chunk = not digests.of_values or (plain and same_grid)
+    for index, crc in digests.crcs.items():
+        if by_chunk:
+            chunk = None if manifest is None else manifest.chunks.get(index)
+            if chunk is None:
+                findings.add(key, index, "its stored bytes are missing")
+            else:
+                work.ranges.append(_range(chunk, 0, chunk.length, crc, key, index))
+            continue
+        region = _cell(index, digests.grid, leaf.spec.shape)
+        found = stored_range(manifest, region) if manifest is not None and plain else None
+        if found is None:
+            work.values.append(Values(leaf, region, index, crc))
+        else:
+            work.ranges.append(_range(*found, crc, key, index))
+
+
+def _range(chunk: Chunk, start: int, length: int, crc: int, key: str, index: Shape) -> Range:
+    if chunk.inline is not None:
+        begin = chunk.offset + start
+        return Range("", 0, length, crc, key, index, chunk.inline[begin : begin + length])
+    return Range(chunk.file, chunk.offset + start, length, crc, key, index)
+
+
+def _cell(index: Shape, grid: Shape, shape: Shape) -> Region:
+    starts = tuple(i * n for i, n in zip(index, grid, strict=True))
+    return Region(starts, tuple(min(a + n, s) for a, n, s in zip(starts, grid, shape, strict=True)))
+
+
+def stored_range(manifest: Manifest, region: Region) -> tuple[Chunk, int, int] | None:
+    """The bytes of one chunk that are a region's elements, as offset and length in it; None: there are none.
+
+    The manifest `stores_values`.
+    """
+    grid = manifest.chunk_shape
+    index = tuple(a // n for a, n in zip(region.starts, grid, strict=True))
+    inner = tuple(a % n for a, n in zip(region.starts, grid, strict=True))
+    shape = region.shape
+    if index not in manifest.chunks or any(a + n > c for a, n, c in zip(inner, shape, grid, strict=True)):
+        return None
+    cut = next((axis for axis, n in enumerate(shape) if n > 1), len(shape))
+    if shape[cut + 1 :] != grid[cut + 1 :]:
+        return None
+    start = 0
+    for at, length in zip(inner, grid, strict=True):
+        start = start * length + at
+    itemsize = manifest.spec.dtype.itemsize
+    return manifest.chunks[index], start * itemsize, region.size * itemsize
+
+
+def add_unknown(work: Work, leaf: Leaf, memory: int) -> Shape:
+    """Put all values of a leaf into the work, whose checksums are to be found; returns their grid."""
+    assert leaf.spec is not None
+    grid = read_block(leaf, memory)
+    for region in chunk_regions(leaf.spec.shape, grid):
+        index = tuple(a // n for a, n in zip(region.starts, grid, strict=True))
+        work.values.append(Values(leaf, region, index, None))
+    return grid
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def read_leaves(
+    source: Source,
+    known: Iterable[tuple[Leaf, Digests]],
+    unknown: Iterable[Leaf],
+    findings: Findings,
+    memory: int,
+    workers: int,
+    progress: Callable[[Progress], None] | None = None,
+) -> dict[str, Digests]:
+    """Read leaves and compare them with their checksums; those of `unknown` are found out.
+
+    `memory` is the budget in bytes, `workers` the number of threads. Returns the checksums of `unknown`
+    leaves that could be read, by the texts of their keys.
+    """
+    work = Work()
+    for leaf, digests in known:
+        add_leaf(work, findings, leaf, digests)
+    grids = {leaf.key.text: add_unknown(work, leaf, memory) for leaf in unknown}
+    findings.counter = ByteCounter(work.nbytes, progress, CHECKING)
+    ranges = sorted(work.ranges, key=attrgetter("file", "offset"))
+    by_file = (same for _, same in itertools.groupby(ranges, attrgetter("file")))
+    together = [
+        batch for same in by_file for batch in batches(same, attrgetter("length"), BATCH_COUNT, BATCH_BYTES)
+    ]
+    threads.run_all(lambda b: _compare_ranges(b, findings), together, lambda _: 2 * PIECE, memory, workers)
+    # The rest is for the reader's cache of chunks, and for what the allocator keeps.
+    compare_values(partial(_elements, source), work.values, findings, _held, memory // 4, workers)
+    return {key: Digests(grids[key], True, crcs) for key, crcs in findings.crcs.items()}
+
+
+def _held(group: list[Values]) -> int:
+    """Bytes that reading a group holds at most: a region, its chunks as they are decoded and as stored."""
+    largest = 0
+    for one in group:
+        manifest = one.leaf.manifest
+        chunk = 0 if manifest is None or manifest.supports_partial_reads else manifest.chunk_nbytes
+        largest = max(largest, one.nbytes + 2 * max(one.nbytes, chunk))
+    return largest
+
+
+def _compare_ranges(batch: list[Range], findings: Findings) -> None:
+    """Compare ranges of one file, or inline ones, in order."""
+    if batch[0].inline is not None:
+        for one in batch:
+            _compare(one, bytes_crc(one.inline or b""), findings)
+        return
+    try:
+        with opened(batch[0].file) as file:
+            buffer = memoryview(bytearray(PIECE))
+            for group in _near(batch):
+                _compare_near(file, group, buffer, findings)
+    except SourceError as error:
+        findings.add(batch[0].key, batch[0].index, told(error))
+
+
+def _near(batch: list[Range]) -> Iterator[list[Range]]:
+    """Ranges that are read in one call: they lie within PIECE bytes, one after another."""
+    group: list[Range] = []
+    for one in batch:
+        if group and (one.offset + one.length - group[0].offset > PIECE or one.offset > _stop(group[-1])):
+            yield group
+            group = []
+        group.append(one)
+    if group:
+        yield group
+
+
+def _stop(one: Range) -> int:
+    return one.offset + one.length
+
+
+def _compare_near(file: OpenFile, group: list[Range], buffer: memoryview, findings: Findings) -> None:
+    first = group[0]
+    for one in group:
+        if _stop(one) > file.stat.size:
+            findings.add(
+                one.key, one.index, f"its file ends at byte {file.stat.size}, before byte {_stop(one)}"
+            )
+            return
+    if len(group) == 1:
+        _compare(first, range_crc(file, first.offset, first.length, buffer), findings)
+        return
+    length = max(map(_stop, group)) - first.offset
+    file.read_into(first.offset, buffer[:length])
+    for one in group:
+        start = one.offset - first.offset
+        _compare(one, bytes_crc(buffer[start : start + one.length]), findings)
+
+
+def range_crc(file: OpenFile, offset: int, length: int, buffer: memoryview) -> int:
+    """CRC-32C of a range of a file, read in pieces of the buffer's length."""
+    crc = 0
+    for at in range(0, length, len(buffer)):
+        raise_if_cancelled()
+        part = buffer[: min(len(buffer), length - at)]
+        file.read_into(offset + at, part)
+        crc = bytes_crc(part, crc)
+    return crc
+
+
+def _compare(one: Range, crc: int, findings: Findings) -> None:
+    if crc != one.crc:
+        findings.add(one.key, one.index, differs(crc, one.crc))
+    findings.counter.add(one.length)
+
+
+def _elements(source: Source, one: Values) -> np.ndarray:
+    if isinstance(source, OpaqueSource) and not is_numeric(one.leaf):
+        return source.opaque_elements(one.leaf, one.region)
+    return source.read(one.leaf, one.region)
+
+
+def differs(found: int, wanted: int) -> str:
+    """What is wrong where a checksum differs."""
+    return f"its checksum is {found:08x}, not {wanted:08x} as when it was written"
+
+
+def compare_values(
+    read: Callable[[Values], np.ndarray],
+    values: Iterable[Values],
+    findings: Findings,
+    held: Callable[[list[Values]], int],
+    memory: int,
+    workers: int,
+) -> None:
+    """Compare elements with their checksums, as `read` gives them.
+
+    `held`: bytes that reading a group of small regions holds at most, of the budget `memory`.
+    """
+
+    def compare(group: list[Values]) -> None:
+        for one in group:
+            raise_if_cancelled()
+            try:
+                crc = values_crc(read(one))
+            except SourceError as error:
+                if is_numeric(one.leaf):  # the others may be objects that only their writer reads
+                    findings.add(one.leaf.key.text, one.index, told(error))
+                continue
+            if one.crc is None:
+                findings.note(one.leaf.key.text, one.index, crc)
+            elif crc != one.crc:
+                findings.add(one.leaf.key.text, one.index, differs(crc, one.crc))
+            findings.counter.add(one.nbytes)
+
+    threads.run_all(compare, batches(values, lambda one: one.nbytes), held, memory, workers)

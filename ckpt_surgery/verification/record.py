@@ -1,0 +1,271 @@
+"""The record of how a checkpoint was made: the recipe, the sources, and checksums of what was written.
+
+It is a JSON document in the checkpoint, `ckpt_surgery.json`, by which `verify` compares what is read. The
+checksums of a leaf are one text: eight hexadecimal digits for each region of the grid, in C order.
+"""
+
+import itertools
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ckpt_surgery.core.arrays import Shape, grid_counts
+from ckpt_surgery.core.digests import Digests, bytes_crc
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.protocols import AdoptedFile, LinkMode, RecordedSource, Source
+from ckpt_surgery.core.version import VERSION
+from ckpt_surgery.planner.plan import Plan, Step
+from ckpt_surgery.storage.record_files import read_record, record_file
+from ckpt_surgery.verification.descriptions import Document, Structure
+
+SCHEMA = 1
+SEAL = "crc32c"
+"""The member that is the checksum of all others."""
+UNKNOWN = Structure()
+NONE = "--------"
+"""What stands for a region without a checksum, in place of its eight digits."""
+DIGITS = len(NONE)
+_OF_SOURCE = ("name", "path", "format", "step", "item", "fingerprint")
+ROOM_FOR_COMPANIONS = 2048
+"""Bytes for the entries of about twenty config files; a record with more lies beside the checkpoint."""
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The shards by which several machines wrote a checkpoint."""
+
+    count: int
+    run: str
+    """Random token of the directory in which they left their parts."""
+    plan: str
+    """Digest of the plan and its sources."""
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A config or tokenizer file that was copied from beside a source."""
+
+    name: str
+    """Name in the checkpoint's directory."""
+    size: int
+    """Size in bytes when it was copied."""
+    crc32c: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record that was read."""
+
+    document: Mapping[str, Any]
+    """All of it, as JSON."""
+    leaf_count: int
+    """Number of leaves of the checkpoint, with and without checksums."""
+    grids: Mapping[str, tuple[Shape, bool, str]]
+    """Grid, whether checksums are of values, and the checksums in hexadecimal, by the texts of keys."""
+    files: tuple[AdoptedFile, ...]
+    """Whole files that came from sources."""
+    structure: Structure
+    """Checksums of what describes the checkpoint. Another version of this program may describe it otherwise,
+    so that of another version is empty."""
+    companions: tuple[Copied, ...] = ()
+    """Config and tokenizer files copied beside the weights. People may edit them."""
+
+
+class Malformed(Exception):
+    """A record is not what this program writes; the message says why."""
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def record_text(
+    plan: Plan,
+    digests: Mapping[int, Digests],
+    files: Iterable[AdoptedFile],
+    structure: Structure = UNKNOWN,
+    shards: Shards | None = None,
+    companions: Sequence[Copied] = (),
+) -> str:
+    """The record of a plan that was carried out. `digests`: checksums by the positions of steps."""
+    document = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "recipe": {"path": plan.recipe, "sha256": plan.recipe_sha256},
+        "params": {param.name: param.text for param in plan.params},
+        "sources": [{name: getattr(source, name) for name in _OF_SOURCE} for source in plan.inputs],
+        **({} if shards is None else {"shards": asdict(shards)}),
+        "leaf_count": len(plan.steps),
+        "leaves": [_leaf_json(plan.steps[number].leaf, found) for number, found in digests.items()],
+        "files": [_file_json(file) for file in files],
+        **({"companions": [_companion_json(one) for one in companions]} if companions else {}),
+        "structure": {
+            "crc32c": _hex(structure.crc),
+            "documents": {name: [one.length, _hex(one.crc)] for name, one in structure.documents.items()},
+        },
+    }
+    return _text(document)
+
+
+def room_for_record(plan: Plan, shards: Shards | None = None, companions: bool = False) -> int:
+    """Bytes that the record of a plan will have inside a JSON document, where no file is linked.
+
+    `companions`: whether config files may be copied along. Which ones does not matter: a resumed run has to
+    reserve the same number as the one before.
+    """
+    expected = ((number, expected_digests(step)) for number, step in enumerate(plan.steps))
+    digests = {number: found for number, found in expected if found is not None}
+    text = record_text(plan, digests, (), shards=shards)
+    return len(json.dumps(text)) - 2 + (ROOM_FOR_COMPANIONS if companions else 0)  # without the quotes
+
+
+def expected_digests(step: Step) -> Digests | None:
+    """Checksums with the regions that a step will have, and 0 for each; None where there will be none."""
+    if step.stored is not None:
+        return Digests(step.stored.chunk_shape, False, dict.fromkeys(step.stored.chunks, 0))
+    if step.cut is None or not step.leaf.nbytes:
+        return None
+    counts = grid_counts(step.value.spec.shape, step.cut.block)
+    return Digests(step.cut.block, True, dict.fromkeys(_indices(counts), 0))
+
+
+def with_digests(record: Record, leaves: Mapping[str, Leaf], found: Mapping[str, Digests]) -> str:
+    """The text of a record with the checksums of more leaves, by the texts of their keys."""
+    more = [_leaf_json(leaves[key], digests) for key, digests in found.items()]
+    return _text({**record.document, "leaves": [*record.document["leaves"], *more]})
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    """The document, and last in it the checksum of all the rest."""
+    return _json({**document, SEAL: _seal(document)})
+
+
+def _seal(document: Mapping[str, Any]) -> str:
+    bare = {name: value for name, value in document.items() if name != SEAL}
+    return _hex(bytes_crc(_json(bare).encode()))
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _hex(crc: int | None) -> str:
+    return NONE if crc is None else f"{crc:08x}"
+
+
+def _companion_json(copied: Copied) -> dict[str, Any]:
+    return asdict(copied) | {"crc32c": _hex(copied.crc32c)}
+
+
+def _leaf_json(leaf: Leaf, digests: Digests) -> dict[str, Any]:
+    assert leaf.spec is not None
+    indices = _indices(grid_counts(leaf.spec.shape, digests.grid))
+    crcs = (_hex(digests.crcs.get(index)) for index in indices)
+    return {
+        "key": leaf.key.text,
+        "grid": list(digests.grid),
+        "of": "values" if digests.of_values else "stored",
+        "crc32c": "".join(crcs),
+    }
+
+
+def _file_json(file: AdoptedFile) -> dict[str, Any]:
+    found = {
+        "name": file.name,
+        "source": file.source,
+        "how": file.how.value,
+        "size": file.size,
+        "mtime_ns": file.modified,
+    }
+    crcs = {"crc32c": file.crc32c, "sample": file.sample}
+    return found | {name: _hex(crc) for name, crc in crcs.items() if crc is not None}
+
+
+def _indices(counts: Shape) -> Iterable[Shape]:
+    return itertools.product(*map(range, counts))
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def record_of(source: Source) -> Record | None:
+    """The record of an open checkpoint; None where it has none.
+
+    Raises Malformed where it cannot be understood, SourceError where it cannot be read.
+    """
+    text = source.record() if isinstance(source, RecordedSource) else None
+    if text is None:
+        text = read_record(record_file(source.path))
+    return None if text is None else parsed(text)
+
+
+def parsed(text: str) -> Record:
+    """A record from its text. Raises Malformed."""
+    try:
+        document = json.loads(text)
+        if document["schema"] != SCHEMA:
+            raise Malformed(f"its schema is {document['schema']!r}: a newer version of this program wrote it")
+        if document[SEAL] != _seal(document):
+            raise Malformed("its checksum is not that of its text")
+        grids = {entry["key"]: _grid(entry) for entry in document["leaves"]}
+        files = tuple(map(_file, document["files"]))
+        structure = _structure(document["structure"]) if document["version"] == VERSION else UNKNOWN
+        companions = tuple(map(_companion, document.get("companions", ())))
+        return Record(document, _integer(document["leaf_count"]), grids, files, structure, companions)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Malformed(f"it is damaged ({type(error).__name__}: {error})") from error
+
+
+def _grid(entry: Mapping[str, Any]) -> tuple[Shape, bool, str]:
+    grid, of, crcs = tuple(map(_integer, entry["grid"])), entry["of"], entry["crc32c"]
+    if of not in ("values", "stored") or not isinstance(crcs, str) or not all(n > 0 for n in grid):
+        raise ValueError(f"the entry of {entry['key']!r}")
+    return grid, of == "values", crcs
+
+
+def _structure(entry: Mapping[str, Any]) -> Structure:
+    crc = entry["crc32c"]
+    documents = {
+        str(name): Document(_integer(length), int(text, 16))
+        for name, (length, text) in entry["documents"].items()
+    }
+    return Structure(None if crc == NONE else int(crc, 16), documents)
+
+
+def _file(entry: Mapping[str, Any]) -> AdoptedFile:
+    crc, sample = (None if text is None else int(text, 16) for text in map(entry.get, ("crc32c", "sample")))
+    return AdoptedFile(
+        str(entry["name"]),
+        str(entry["source"]),
+        LinkMode(entry["how"]),
+        _integer(entry["size"]),
+        _integer(entry["mtime_ns"]),
+        crc,
+        sample=sample,
+    )
+
+
+def _companion(entry: Mapping[str, Any]) -> Copied:
+    return Copied(str(entry["name"]), _integer(entry["size"]), int(entry["crc32c"], 16))
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is not a count")
+    return value
+
+
+def digests_of(grid: Shape, of_values: bool, crcs: str, shape: Shape) -> Digests | None:
+    """The checksums of an array of this shape; None where they are those of an array of another one."""
+    if len(grid) != len(shape):
+        return None
+    counts = grid_counts(shape, grid)
+    texts = [crcs[at : at + DIGITS] for at in range(0, len(crcs), DIGITS)]
+    if len(texts) != math.prod(counts):
+        return None
+    found = zip(_indices(counts), texts, strict=True)
+    try:
+        return Digests(grid, of_values, {index: int(text, 16) for index, text in found if text != NONE})
+    except ValueError:
+        return None

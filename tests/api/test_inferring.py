@@ -1,0 +1,308 @@
+"""`infer` from Python: checkpoints, trees and listings on both sides, and what ends how."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from safetensors.numpy import save_file
+
+import ckpt_surgery
+from ckpt_surgery import SurgeryError
+from ckpt_surgery.api import inferring
+from ckpt_surgery.inference import by_values, drafting
+from ckpt_surgery.inference.formations import Evidence, Findings, Value
+from tests.support import checkpoints
+from tests.support.comparing import assert_same
+from tests.support.reading import read
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
+
+
+LAYERS = {f"layers.{i}.mlp.weight": normal(4, 6, seed=i) for i in range(3)}
+SOURCE = {**LAYERS, "embed.weight": normal(9, 4), "norm.weight": np.ones(4, np.float32)}
+TARGET = {
+    "params/layers/mlp/kernel": np.stack([one.T for one in LAYERS.values()]),
+    "params/embed/embedding": SOURCE["embed.weight"],
+    "params/norm/scale": SOURCE["norm.weight"],
+}
+
+
+def saved(path: Path, arrays: Arrays) -> Path:
+    """A safetensors file."""
+    save_file({key: np.ascontiguousarray(array) for key, array in arrays.items()}, path)
+    return path
+
+
+def nested(arrays: Arrays) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for key, array in arrays.items():
+        *parents, last = key.split("/")
+        place = tree
+        for name in parents:
+            place = place.setdefault(name, {})
+        place[last] = array
+    return tree
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return saved(tmp_path / "source.safetensors", SOURCE)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """An Orbax checkpoint."""
+    path = tmp_path / "target"
+    with checkpoints.quiet():
+        ocp.PyTreeCheckpointer().save(path, nested(TARGET))
+    return path
+
+
+def evidence(found: ckpt_surgery.Inferred) -> dict[str, Evidence]:
+    return {one.target: one.evidence for one in found.findings.formations}
+
+
+def test_files_of_two_formats(source: Path, target: Path, tmp_path: Path) -> None:
+    found = ckpt_surgery.infer(source, target)
+    assert (found.decided, found.values, found.needs_target, found.problems) == (True, "shared", False, ())
+    assert (found.source_leaves, found.target_leaves) == (5, 3)
+    assert evidence(found) == {
+        "params/layers/mlp/kernel": Evidence.VALUES,
+        "params/embed/embedding": Evidence.VALUES,
+        "params/norm/scale": Evidence.ONLY_LAYOUT,  # ones prove nothing
+    }
+    draft = tmp_path / "draft.yaml"
+    draft.write_text(found.recipe)
+    ckpt_surgery.apply(draft, source, dst=tmp_path / "made")
+    assert_same(read(tmp_path / "made"), TARGET)
+
+
+def test_pytrees() -> None:
+    found = ckpt_surgery.infer(nested(SOURCE), nested(TARGET))
+    assert (found.decided, found.source, found.target) == (True, "(tree)", "(tree)")
+    assert set(evidence(found)) == set(TARGET)
+
+
+def test_a_listing_has_no_values_to_compare(source: Path, tmp_path: Path) -> None:
+    listing = tmp_path / "model.json"
+    leaves = [
+        {"key": key, "shape": list(array.shape), "dtype": array.dtype.name} for key, array in TARGET.items()
+    ]
+    listing.write_text(json.dumps(leaves))
+    found = ckpt_surgery.infer(source, listing)
+    assert (found.decided, found.values) == (True, "none")
+    assert evidence(found)["params/layers/mlp/kernel"] == Evidence.ONLY_LAYOUT
+    listing.write_text(json.dumps([*leaves, {"key": "params/head", "shape": [5, 7], "dtype": "float32"}]))
+    found = ckpt_surgery.infer(source, listing)
+    assert not found.decided
+    assert not found.needs_target
+    assert [one.targets for one in found.findings.undecided] == [("params/head",)]
+
+
+def test_values_that_are_not_to_be_looked_at() -> None:
+    """Names say that `a` is `a`, values say that it is `b`."""
+    one = {"a": {"w": normal(3, 4)}, "b": {"w": normal(3, 4, seed=1)}}
+    other = {"a": one["b"], "b": one["a"]}
+    by_values = ckpt_surgery.infer(one, other)
+    assert (by_values.values, len(by_values.findings.conflicts)) == ("shared", 2)
+    by_names = ckpt_surgery.infer(one, other, values="ignore")
+    assert (by_names.values, by_names.decided, by_names.findings.conflicts) == ("none", True, ())
+    assert {formation.target: formation.sources for formation in by_names.findings.formations} == {
+        "a/w": ("a/w",),
+        "b/w": ("b/w",),
+    }
+
+
+def test_names_decide_for_a_target_that_was_just_initialised() -> None:
+    fresh = {key: normal(*array.shape, seed=99) for key, array in TARGET.items()}
+    found = ckpt_surgery.infer(nested(SOURCE), nested(fresh))
+    assert (found.decided, found.values) == (True, "unrelated")
+    assert evidence(found)["params/layers/mlp/kernel"] == Evidence.ONLY_LAYOUT
+    assert "none of those of TARGET are in SRC" in found.recipe
+
+
+def test_a_new_head_keeps_the_targets_value(source: Path, tmp_path: Path) -> None:
+    wanted = {**TARGET, "params/head/kernel": normal(5, 7)}
+    target = saved(tmp_path / "target.safetensors", wanted)
+    found = ckpt_surgery.infer(source, target)
+    assert (found.decided, found.needs_target) == (True, True)
+    assert found.findings.from_target == ("params/head/kernel",)
+    assert "fallback: true" in found.recipe
+    assert f"--target {target}" in found.recipe
+    draft = tmp_path / "draft.yaml"
+    draft.write_text(found.recipe)
+    ckpt_surgery.apply(draft, source, dst=tmp_path / "made.safetensors", target=target)
+    assert_same(read(tmp_path / "made.safetensors"), wanted)
+    with pytest.raises(SurgeryError) as refused:
+        ckpt_surgery.apply(draft, source, dst=tmp_path / "again")
+    assert refused.value.exit_code == 2
+
+
+def test_steps_and_items(target: Path, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    options = ocp.CheckpointManagerOptions(step_prefix=None)
+    with checkpoints.quiet(), ocp.CheckpointManager(root, options=options) as manager:
+        for step in (1, 2):
+            tree = {"a": {"w": normal(3, 4, seed=step)}}
+            manager.save(step, args=ocp.args.Composite(state=ocp.args.StandardSave(tree)))
+    wanted = {"b": {"w": normal(3, 4, seed=1)}}
+    found = ckpt_surgery.infer(root, wanted, step=1, item="state")
+    assert (found.decided, found.values) == (True, "shared")
+    latest = ckpt_surgery.infer(root, wanted, item="state")
+    assert latest.values == "unrelated"
+    with pytest.raises(SurgeryError):
+        ckpt_surgery.infer(root, wanted, step=7, item="state")
+
+
+def test_the_format_of_the_source_can_be_told(source: Path, target: Path, tmp_path: Path) -> None:
+    assert ckpt_surgery.infer(source, target, src_format="safetensors").decided
+    with pytest.raises(SurgeryError):
+        ckpt_surgery.infer(source, target, src_format="orbax")
+
+
+def test_a_conflict_of_names_and_values_is_told(tmp_path: Path) -> None:
+    one = saved(tmp_path / "a.safetensors", {"q": normal(3, 4), "k": normal(3, 4, seed=1)})
+    other = saved(tmp_path / "b.safetensors", {"k": normal(3, 4), "q": normal(3, 4, seed=1)})
+    found = ckpt_surgery.infer(one, other)
+    assert found.decided
+    assert "# values over names: " in found.recipe
+    document = found.document()
+    assert {row["target"]: (row["by_values"], row["by_names"]) for row in document["conflicts"]} == {
+        "q": (["k"], ["q"]),
+        "k": (["q"], ["k"]),
+    }
+
+
+def test_an_undecided_draft_does_not_run_by_accident(tmp_path: Path) -> None:
+    one = saved(tmp_path / "a.safetensors", {"a": normal(3, 4), "old": normal(5, 5, seed=1)})
+    other = saved(tmp_path / "b.safetensors", {"a": normal(3, 4), "new": normal(5, 5, seed=2)})
+    out = tmp_path / "draft.yaml"
+    found = ckpt_surgery.infer(one, other, out=out)
+    assert not found.decided
+    assert found.problems == ()
+    assert out.read_text() == found.recipe
+    assert "# not decided: new" in found.recipe
+    with pytest.raises(SurgeryError) as refused:
+        ckpt_surgery.apply(out, one, dst=tmp_path / "made")
+    assert refused.value.exit_code == 2
+    assert not (tmp_path / "made").exists()
+
+
+def test_half_of_two_dropped_and_added_leaves_is_not_guessed() -> None:
+    found = ckpt_surgery.infer(
+        {"a": normal(3), "old": normal(8)}, {"a": normal(3), "new": normal(2, 4, seed=7)}
+    )
+    assert [one.targets for one in found.findings.undecided] == [("new",)]
+    assert found.findings.dropped == ()
+
+
+@pytest.fixture
+def wrong_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every formation of a square array is turned about, as a wrong layout would do it."""
+    right = by_values.found_by_values
+
+    def wrong(*sides: Any) -> by_values.ByValues:
+        said = right(*sides)
+        turned = [
+            replace(one, value=Value("x.T")) if one.target == "square" else one for one in said.formations
+        ]
+        return replace(said, formations=tuple(turned))
+
+    monkeypatch.setattr("ckpt_surgery.inference.finding.found_by_values", wrong)
+
+
+@pytest.mark.usefixtures("wrong_layouts")
+def test_what_its_proof_refutes_is_undecided() -> None:
+    source = {"a": normal(4, 4), "other": normal(3, 4), "norm": np.ones(4, np.float32)}
+    target = {"square": source["a"], "other": source["other"], "norm": source["norm"]}
+    found = ckpt_surgery.infer(source, target)
+    assert not found.decided
+    assert found.problems == ()
+    (refuted,) = found.findings.undecided
+    assert refuted.targets == ("square",)
+    assert refuted.why == "the values disagree: not every element is equal"
+    assert set(evidence(found)) == {"other", "norm"}
+    assert found.findings.dropped == ()
+    assert "# not decided: square: the values disagree: not every element is equal" in found.recipe
+
+
+def test_a_draft_that_does_something_else_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = drafting.drafted
+
+    def wrong(findings: Findings, header: Any) -> Any:
+        moved = [replace(one, target=one.target + "2") for one in findings.formations]
+        keys = tuple(one.target for one in moved)
+        return right(replace(findings, formations=tuple(moved), target_keys=keys), header)
+
+    monkeypatch.setattr(inferring, "drafted", wrong)
+    found = ckpt_surgery.infer({"w": normal(3, 4)}, {"v": normal(3, 4)})
+    assert not found.decided
+    assert "the draft does not make `v`" in found.problems
+    assert "the draft makes `v2`, which the target does not have" in found.problems
+
+
+def test_progress_counts_what_is_read_and_what_is_compared() -> None:
+    told: list[ckpt_surgery.Progress] = []
+    ckpt_surgery.infer({"w": normal(3, 4)}, {"v": normal(3, 4).T.copy()}, progress=told.append)
+    assert [(one.done_bytes, one.total_bytes) for one in told] == [(48, 96), (96, 96), (48, 48)]
+    assert len({one.doing for one in told}) == 2
+
+
+def test_a_small_budget_gives_the_same(source: Path, target: Path) -> None:
+    assert (
+        ckpt_surgery.infer(source, target, memory="16MiB").recipe == ckpt_surgery.infer(source, target).recipe
+    )
+
+
+def test_the_document(source: Path, target: Path) -> None:
+    document = ckpt_surgery.infer(source, target).document()
+    assert document["source"] == {"path": str(source), "leaves": 5}
+    assert document["target"] == {"path": str(target), "leaves": 3}
+    assert sum(rule["outputs"] for rule in document["rules"]) == 3
+    assert sum(rule["claims"] for rule in document["rules"]) == 5
+    lines = document["recipe"].splitlines()
+    assert all(lines[rule["line"] - 1].lstrip().startswith("- ") for rule in document["rules"])
+    assert json.loads(json.dumps(document)) == document
+
+
+def test_a_missing_path(source: Path, tmp_path: Path) -> None:
+    for paths in ((tmp_path / "no", source), (source, tmp_path / "no"), (source, tmp_path / "no.json")):
+        with pytest.raises(SurgeryError) as refused:
+            ckpt_surgery.infer(*paths)
+        assert refused.value.exit_code == 2
+
+
+def test_wrong_values_of_options(source: Path, target: Path) -> None:
+    with pytest.raises(SurgeryError, match="`values` is 'auot'"):
+        ckpt_surgery.infer(source, target, values="auot")  # type: ignore[arg-type]
+    with pytest.raises(SurgeryError, match="memory"):
+        ckpt_surgery.infer(source, target, memory="much")
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_draft_does_not_replace_what_it_is_made_from(which: int, source: Path, target: Path) -> None:
+    before = source.read_bytes()
+    with pytest.raises(SurgeryError) as refused:
+        ckpt_surgery.infer(source, target, out=(source, target / "draft.yaml")[which])
+    assert refused.value.exit_code == 2
+    assert source.read_bytes() == before
+    assert not (target / "draft.yaml").exists()
+
+
+def test_a_draft_without_a_free_leaf_stops_by_a_rule_of_its_own() -> None:
+    """`unmatched: error` finds nothing where all leaves are claimed."""
+    source = {"a": np.ones((3, 2), np.float32)}
+    found = ckpt_surgery.infer(source, {**source, "it's {new}": np.zeros(7, np.float32)}, values="ignore")
+    assert not found.decided
+    assert not found.problems
+    with pytest.raises(ckpt_surgery.SurgeryError, match=r"it's \{new\} is not decided"):
+        ckpt_surgery.plan(found.recipe, source)

@@ -1,0 +1,239 @@
+"""What is in a checkpoint, and how two differ."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+import ckpt_surgery
+from ckpt_surgery.api import inspecting
+from ckpt_surgery.api.inspecting import diff, inspect
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.protocols import Choices
+from ckpt_surgery.report.differences import Holds
+from ckpt_surgery.report.distances import Tolerance
+from ckpt_surgery.report.histograms import histogram
+from ckpt_surgery.report.leaves import Statistics
+from tests.support import checkpoints
+from tests.support.checkpoints import quiet
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "a.npz", w=np.array([1.0, 3.0]), words=np.array(["x"]))
+    return tmp_path / "a.npz"
+
+
+def test_a_listing_reads_no_array(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        pytest.fail("an array is read")
+
+    monkeypatch.setattr("ckpt_surgery.api.inspecting.statistics", refuse)
+    monkeypatch.setattr("ckpt_surgery.api.inspecting.value_differences", refuse)
+    found = inspect(archive)
+    assert (found.path, found.format, found.step, found.item) == (str(archive), "npz", None, None)
+    assert [leaf.key.text for leaf in found.leaves] == ["w", "words"]
+    assert found.statistics is None
+    assert diff(archive, archive).values is None
+
+
+def test_statistics_are_those_of_the_leaves(archive: Path) -> None:
+    found = inspect(archive, stats=True)
+    assert found.statistics is not None
+    assert found.statistics["w"] == Statistics(1.0, 3.0, 2.0, 1.0, 0, 0, histogram(np.array([1.0, 3.0])))
+    assert list(found.statistics) == ["w", "words"]
+
+
+def test_a_checkpoint_is_opened_once(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    real = inspecting.formats.open_source  # type: ignore[attr-defined]
+
+    def counting(path: str, *more: Any) -> Any:
+        opened.append(path)
+        return real(path, *more)
+
+    monkeypatch.setattr(inspecting.formats, "open_source", counting)  # type: ignore[attr-defined]
+    inspect(archive, stats=True)
+    assert opened == [str(archive)]
+
+
+def test_the_format_that_the_caller_names_is_taken(archive: Path) -> None:
+    assert inspect(archive, format="npz").format == "npz"
+    with pytest.raises(SourceError, match="was to be read as orbax, but looks like npz"):
+        inspect(archive, format="orbax")
+    with pytest.raises(UsageError, match=r"Not a format: `npzz`; did you mean `npz`\?"):
+        inspect(archive, format="npzz")
+
+
+def test_values_are_compared_within_the_budget(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez(tmp_path / "b.npz", w=np.array([1.0, 4.0]), words=np.array(["x"]))
+    budgets: list[int] = []
+    real = inspecting.value_differences  # type: ignore[attr-defined]
+
+    def spying(a: Any, b: Any, memory: int, bare: Any, **more: Any) -> Any:
+        budgets.append(memory)
+        return real(a, b, memory, bare, **more)
+
+    monkeypatch.setattr("ckpt_surgery.api.inspecting.value_differences", spying)
+    found = diff(archive, tmp_path / "b.npz", values=True, memory="64MiB")
+    assert found.values is not None
+    assert [(one.key, one.max_abs) for one in found.values if not one.equal] == [("w", 1.0)]
+    monkeypatch.setattr("ckpt_surgery.api.inspecting.default_memory", lambda: 77)
+    diff(archive, tmp_path / "b.npz", values=True)
+    assert budgets == [64 << 20, 77]
+
+
+def test_a_difference_knows_what_each_format_can_tell(archive: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "numbers.npz", w=np.ones(2))
+    ckpt_surgery.convert(tmp_path / "numbers.npz", tmp_path / "out")
+    found = diff(archive, tmp_path / "out")
+    assert (found.holds_a, found.holds_b) == (Holds("npz", False, False), Holds("orbax", True, True))
+
+
+TREE = {"b": {"w10": np.ones(2), "w9": np.ones(3)}, "a": np.ones(1), "step": 7}
+
+
+def keys(found: inspecting.Inspection) -> list[str]:
+    return [leaf.key.text for leaf in found.leaves]
+
+
+def test_some_of_the_leaves() -> None:
+    found = inspect(TREE, under="b", match=".*9", stats=True)
+    assert (keys(found), found.others) == (["b/w9"], 3)
+    assert list(found.statistics or {}) == ["b/w9"]
+    with pytest.raises(UsageError, match="matches none of 2 keys"):
+        inspect(TREE, under="b", match="a")
+    with pytest.raises(UsageError, match="no key is below `c`"):
+        inspect(TREE, under="c")
+
+
+def test_leaves_are_sorted() -> None:
+    assert keys(inspect(TREE, sort="name")) == ["a", "b/w9", "b/w10", "step"]
+    assert keys(inspect(TREE, sort="size", match="[ab].*")) == ["b/w9", "b/w10", "a"]
+
+
+def test_views_that_make_no_sense() -> None:
+    with pytest.raises(UsageError, match=r"`sort` is 'sise'; did you mean `size`\?"):
+        inspect(TREE, sort="sise")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="`depth` is 0"):
+        inspect(TREE, depth=0)
+
+
+def test_totals() -> None:
+    found = inspect(TREE, depth=1)
+    assert found.parameters == 6
+    assert [(one.key, one.total.leaves, one.total.elements) for one in found.subtrees] == [("b", 2, 5)]
+
+
+def test_scalars_have_values_where_there_are_any() -> None:
+    assert inspect(TREE).values == {"step": 7}
+    assert inspect({"x": jax.ShapeDtypeStruct((), np.float32)}).values == {}
+
+
+def test_what_is_unusual_is_known_from_statistics_alone() -> None:
+    zeros = {"w": np.zeros(3)}
+    assert inspect(zeros).unusual is None
+    assert [one.what for one in inspect(zeros, stats=True).unusual or ()] == ["zeros"]
+    assert inspect(TREE, stats=True).unusual == ()
+
+
+def test_progress_is_told_of_what_is_read(archive: Path) -> None:
+    told: list[Progress] = []
+    inspect(archive, stats=True, match="w", progress=told.append)
+    assert told == [Progress(16, 16, "reading")]
+    diff(archive, archive, values=True, progress=told.append)
+    assert told[1:] == [Progress(16, 20, "reading"), Progress(20, 20, "reading")]
+
+
+def test_steps_and_items_of_a_manager(tmp_path: Path) -> None:
+    with (
+        checkpoints.quiet(),
+        ocp.CheckpointManager(tmp_path / "run", item_names=("state", "meta")) as manager,
+    ):
+        for step in (3, 20):
+            items = {"state": ocp.args.StandardSave({"w": np.ones(2)}), "meta": ocp.args.JsonSave({"a": 1})}
+            manager.save(step, args=ocp.args.Composite(**items))
+    (tmp_path / "run" / "100").mkdir()
+    (tmp_path / "run" / "100" / "_CHECKPOINT_METADATA").write_text("{}")  # a save that never ended
+    found = inspect(tmp_path / "run")
+    assert (found.step, found.item) == (20, "state")
+    assert found.choices == Choices((3, 20), (100,), ("meta", "state"))
+    assert inspect(tmp_path / "run" / "3").choices == Choices(items=("meta", "state"))
+    assert inspect(tmp_path / "run" / "3" / "state").choices == Choices()
+
+
+def test_only_matching_leaves_are_compared() -> None:
+    other = {**TREE, "a": np.zeros(1), "b": {"w9": np.zeros(3), "c": np.ones(1)}}
+    found = diff(TREE, other, match="b/w.*", values=True)
+    assert ([one.key.text for one in found.only_a], found.only_b, found.common) == (["b/w10"], (), 1)
+    assert [one.key for one in found.values or ()] == ["b/w9"]
+    assert [one.key.text for one in diff(TREE, other, match="b/c").only_b] == ["b/c"]
+    with pytest.raises(UsageError, match="matches none of 5 keys"):
+        diff(TREE, other, match="w")
+
+
+def test_values_within_the_tolerances_are_the_same() -> None:
+    a, b = {"w": np.array([1.0, 100.0])}, {"w": np.array([1.001, 100.0])}
+    assert diff(a, b, values=True).different
+    assert diff(a, b, values=True, rtol=1e-4).different
+    found = diff(a, b, values=True, rtol=1e-2)
+    assert not found.different
+    assert found.tolerance == Tolerance(1e-2, 0.0)
+    assert found.values is not None
+    assert found.values[0].max_abs == pytest.approx(1e-3)
+    assert not diff(a, b, values=True, atol=1e-2).different
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"rtol": 1e-3}, "`rtol`: values are not compared"),
+        ({"rtol": 1e-3, "atol": 1}, "`rtol` and `atol`: values are not compared"),
+        ({"values": True, "atol": -1}, "`atol` is -1"),
+        ({"values": True, "rtol": float("nan")}, "`rtol` is nan"),
+    ],
+)
+def test_tolerances_that_make_no_sense(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        diff(TREE, TREE, **options)
+
+
+@pytest.mark.parametrize("step", [None, 1])
+@pytest.mark.parametrize("exchanged", [False, True])
+@pytest.mark.parametrize("other", ["named", "plain"])
+def test_an_item_that_one_side_lacks_is_named_by_its_path(
+    tmp_path: Path, other: str, exchanged: bool, step: int | None
+) -> None:
+    """The hint is followed: the paths that it has are compared."""
+    tree = {"w": np.ones(2)}
+    with (
+        quiet(),
+        ocp.CheckpointManager(tmp_path / "run", item_names=("state", "ema")) as run,
+        ocp.CheckpointManager(tmp_path / "named", item_names=("model",)) as named,
+    ):
+        items = {name: ocp.args.StandardSave(tree) for name in ("state", "ema")}
+        run.save(1, args=ocp.args.Composite(**items))
+        named.save(1, args=ocp.args.Composite(model=ocp.args.StandardSave(tree)))
+        ocp.PyTreeCheckpointer().save(tmp_path / "plain", tree)
+    sides = [tmp_path / "run", tmp_path / other]
+    with pytest.raises(UsageError) as caught:
+        diff(*(sides[::-1] if exchanged else sides), step=step, item="ema")
+    hint = caught.value.problems[0].hint or ""
+    assert "Leave out `item=ema`" in hint
+    assert ("`step=1`" in hint) == (step is not None)
+    path = tmp_path / "run" / "1" / "ema"
+    assert hint.endswith(f"here {path}.")
+    assert not diff(path, tmp_path / other).different
+
+
+def test_an_item_that_neither_side_has(tmp_path: Path) -> None:
+    with quiet(), ocp.CheckpointManager(tmp_path / "run", item_names=("state",)) as run:
+        run.save(1, args=ocp.args.Composite(state=ocp.args.StandardSave({"w": np.ones(2)})))
+    with pytest.raises(UsageError, match="Items with arrays: `state`"):
+        diff(tmp_path / "run", tmp_path / "run", item="ema")

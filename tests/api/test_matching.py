@@ -1,0 +1,73 @@
+"""Which leaves are meant."""
+
+import pytest
+
+from ckpt_surgery.api.matching import below, check_matched, matching
+from ckpt_surgery.core.errors import RecipeError, UsageError
+from tests.support.leaves import array_leaf
+
+LEAVES = {key: array_leaf(key) for key in ("params", "params/a/w", "params/ab/w", "step")}
+
+
+@pytest.mark.parametrize(
+    ("match", "keys"),
+    [
+        (None, list(LEAVES)),
+        ("params", ["params"]),  # the whole key, as in recipes
+        ("params/.*", ["params/a/w", "params/ab/w"]),
+        ("nothing", []),
+    ],
+)
+def test_whole_keys_match(match, keys):
+    assert list(matching(LEAVES, match)) == keys
+
+
+def test_what_is_no_regular_expression():
+    with pytest.raises(UsageError, match=r"^`match`: not a regular .*\(at character 2 of `a\(`\)"):
+        matching(LEAVES, "a(")
+
+
+def test_an_expression_that_takes_too_long():
+    with pytest.raises(RecipeError, match="processor time"):
+        matching({"a" * 40: array_leaf("x")}, "(a|aa)+b")
+
+
+@pytest.mark.parametrize(
+    ("under", "keys"),
+    [
+        (None, list(LEAVES)),
+        ("params", ["params", "params/a/w", "params/ab/w"]),
+        ("params/a", ["params/a/w"]),
+        ("params/a/", ["params/a/w"]),
+        ("step", ["step"]),
+    ],
+)
+def test_subtrees_consist_of_whole_components(under, keys):
+    assert list(below(LEAVES, under)) == keys
+
+
+@pytest.mark.parametrize(
+    ("under", "says"), [("param", "did you mean `params`"), ("params/b", "did you mean `params/ab`")]
+)
+def test_a_subtree_that_is_not_there(under, says):
+    with pytest.raises(UsageError, match=says):
+        below(LEAVES, under)
+
+
+def test_a_checkpoint_without_leaves_has_nothing_to_refuse():
+    assert below({}, "params") == {}
+    check_matched("a", 0, {})
+
+
+@pytest.mark.parametrize(
+    ("match", "hint"),
+    [
+        ("par", "as in recipes; `.*par.*` matches 3."),
+        ("a|b", "as in recipes; `.*(?:a|b).*` matches 3."),
+        ("x", "as in recipes."),
+    ],
+)
+def test_an_expression_that_matches_no_key(match, hint):
+    with pytest.raises(UsageError, match=r"matches none of 4 keys") as raised:
+        check_matched(match, 0, LEAVES)
+    assert str(raised.value).endswith(hint)

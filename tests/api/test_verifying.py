@@ -1,0 +1,381 @@
+"""`verify` of checkpoints that were published: whole ones, and ones that were really damaged afterwards."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorstore as ts
+from safetensors.numpy import save_file
+
+import ckpt_surgery
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.report.verification import Depth, Verified
+from ckpt_surgery.verification import record as records
+from tests.support.directories import names
+from tests.verification.test_new_checkpoints import (
+    ARRAYS,
+    CODECS,
+    DOUBLE,
+    NAMES,
+    cut,
+    data_files,
+    flip,
+    zarr_of,
+)
+
+TOTAL = sum(array.nbytes for array in ARRAYS.values())
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[..., Path]:
+    """`written(name)`: a checkpoint of computed values at that name; the others beside it stay."""
+    save_file(ARRAYS, tmp_path / "source.safetensors")
+    (tmp_path / "recipe.yaml").write_text(DOUBLE)
+
+    def write(name: str, **options: Any) -> Path:
+        recipe = tmp_path / "recipe.yaml"
+        ckpt_surgery.apply(recipe, tmp_path / "source.safetensors", dst=tmp_path / name, **options)
+        return tmp_path / name
+
+    return write
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Path:
+    """An Orbax checkpoint whose one file of data is a hard link to a safetensors file."""
+    save_file(ARRAYS, tmp_path / "source.safetensors")
+    ckpt_surgery.convert(tmp_path / "source.safetensors", tmp_path / "linked", link_mode="hardlink")
+    return tmp_path / "linked"
+
+
+def told(found: Verified) -> list[tuple[str | None, Any, str]]:
+    return [(flaw.key, flaw.chunk, flaw.what) for flaw in found.flaws]
+
+
+# --- whole checkpoints ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", NAMES)
+@pytest.mark.parametrize("mode", list(Depth))
+def test_a_whole_checkpoint(format: str, mode: Depth, written: Callable[..., Path]) -> None:
+    path = written(NAMES[format])
+    found = ckpt_surgery.verify(path, mode=mode)
+    read = 0 if mode is Depth.FAST else TOTAL
+    assert found == Verified(str(path), mode, format, 3, read, TOTAL - read, (), ())
+
+
+def test_a_step_of_a_checkpoint_manager_directory(written: Callable[..., Path]) -> None:
+    path = written("steps", dst_step=3, dst_item="weights")
+    assert "ckpt_surgery.json" in names(path / "3" / "weights")
+    found = ckpt_surgery.verify(path, step=3, item="weights")
+    assert (found.flaws, found.bytes_read) == ((), TOTAL)
+    written("steps", dst_step=4, dst_item="weights")
+    assert ckpt_surgery.verify(path).bytes_read == TOTAL
+
+
+def test_shards_of_safetensors(written: Callable[..., Path]) -> None:
+    path = written("shards", format="safetensors", shard_size=30_000)
+    assert len(list(path.glob("*.safetensors"))) == 3
+    assert ckpt_surgery.verify(path).flaws == ()
+    flip(max(path.glob("*.safetensors"), key=lambda p: p.stat().st_size), 9000)
+    ((key, chunk, _),) = told(ckpt_surgery.verify(path))
+    assert (key, chunk) == ("a/kernel", (0, 0))
+
+
+def test_a_checkpoint_of_another_program(tmp_path: Path) -> None:
+    save_file(ARRAYS, tmp_path / "a.safetensors")
+    found = ckpt_surgery.verify(tmp_path / "a.safetensors")
+    assert (found.flaws, found.bytes_read) == ((), TOTAL)
+    assert found.notices == ("no digests are recorded: values were read, but not compared",)
+    full = ckpt_surgery.verify(tmp_path / "a.safetensors", mode="full")
+    assert (full.bytes_read, len(full.notices)) == (TOTAL, 2)
+    fast = ckpt_surgery.verify(tmp_path / "a.safetensors", mode="fast")
+    assert fast.notices == ("no digests are recorded: only structure and sizes were checked",)
+    assert names(tmp_path) == ["a.safetensors"]
+
+
+def test_progress_ends_with_everything(written: Callable[..., Path]) -> None:
+    seen: list[Progress] = []
+    ckpt_surgery.verify(written("out"), progress=seen.append)
+    assert seen[-1] == Progress(TOTAL, TOTAL, "checking")
+    assert [one.done_bytes for one in seen] == sorted(one.done_bytes for one in seen)
+
+
+def test_what_is_asked_for_is_checked(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="`mode`: 'slow' is not one of: values, fast, full"):
+        ckpt_surgery.verify(tmp_path, mode="slow")
+    with pytest.raises(UsageError, match="does not exist"):
+        ckpt_surgery.verify(tmp_path / "nothing")
+    (tmp_path / "text.txt").write_text("no checkpoint")
+    with pytest.raises(SourceError, match="it looks like a text file"):
+        ckpt_surgery.verify(tmp_path / "text.txt")
+
+
+# --- damage -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", NAMES)
+def test_every_flipped_bit_of_elements_is_found(format: str, written: Callable[..., Path]) -> None:
+    path = written(NAMES[format])
+    file = data_files(path)[0]
+    stored = file.read_bytes()
+    generator = np.random.default_rng(5)
+    for at in generator.integers(len(stored) // 4, 3 * len(stored) // 4, 8):
+        flip(file, int(at))
+        found = ckpt_surgery.verify(path)
+        assert [flaw.key for flaw in found.flaws] == ["a/kernel"], at
+        assert found.bytes_read == TOTAL
+        file.write_bytes(stored)
+    assert ckpt_surgery.verify(path).flaws == ()
+
+
+@pytest.mark.parametrize("format", NAMES)
+@pytest.mark.parametrize("mode", list(Depth))
+def test_a_file_that_is_cut_short(format: str, mode: Depth, written: Callable[..., Path]) -> None:
+    path = written(NAMES[format])
+    file = data_files(path)[0]
+    cut(file, file.stat().st_size - 500)
+    assert ckpt_surgery.verify(path, mode=mode).flaws
+
+
+@pytest.mark.parametrize("mode", list(Depth))
+def test_a_chunk_that_is_gone(mode: Depth, written: Callable[..., Path]) -> None:
+    path = written("out.zarr")
+    (path / "b" / "c" / "0" / "0").unlink()
+    assert ("b", (0, 0), "its stored bytes are missing") in told(ckpt_surgery.verify(path, mode=mode))
+
+
+def test_a_data_file_that_is_gone(written: Callable[..., Path]) -> None:
+    path = written("out")
+    data_files(path)[0].unlink()
+    found = ckpt_surgery.verify(path, mode="fast")
+    assert len(found.flaws) == 1
+    assert "is missing" in found.flaws[0].what
+
+
+def test_values_that_were_written_by_someone_else(written: Callable[..., Path]) -> None:
+    """Every checksum of the format is right; only the record tells."""
+    path = written("out.zarr")
+    spec = {"driver": "zarr3", "kvstore": f"file://{path}/a/bias/"}
+    ts.open(spec, open=True).result()[7].write(-1).result()
+    ((key, chunk, what),) = told(ckpt_surgery.verify(path))
+    assert (key, chunk) == ("a/bias", (0,))
+    assert what.startswith("its checksum is ")
+
+
+def test_the_record_of_another_checkpoint(written: Callable[..., Path], tmp_path: Path) -> None:
+    path = written("out")
+    save_file(
+        {"a/kernel": np.zeros((5, 5)), "a/bias": ARRAYS["a/bias"], "c": np.zeros(3)},
+        tmp_path / "o.safetensors",
+    )
+    ckpt_surgery.convert(tmp_path / "o.safetensors", tmp_path / "other", link_mode="copy")
+    shutil.copy(tmp_path / "other" / "ckpt_surgery.json", path / "ckpt_surgery.json")
+    flaws = told(ckpt_surgery.verify(path, mode="fast"))
+    assert (
+        "a/kernel",
+        None,
+        "it is float32[400,300], and its checksums in the record are of another shape",
+    ) in flaws
+    assert ("c", None, "it is in the record, and not in the checkpoint") in flaws
+
+
+def test_a_record_that_is_damaged(written: Callable[..., Path]) -> None:
+    path = written("out")
+    record = path / "ckpt_surgery.json"
+    record.write_text(record.read_text()[:-20])
+    ((key, chunk, what),) = told(ckpt_surgery.verify(path))
+    assert (key, chunk) == (None, None)
+    assert what.startswith("the record cannot be used: it is damaged (JSONDecodeError: ")
+    record.write_text('{"schema": 2}')
+    ((_, _, what),) = told(ckpt_surgery.verify(path))
+    assert what == ("the record cannot be used: its schema is 2: a newer version of this program wrote it")
+
+
+def test_a_checkpoint_with_fewer_leaves_than_its_record(written: Callable[..., Path]) -> None:
+    path = written("out.zarr")
+    shutil.rmtree(path / "b")
+    flaws = told(ckpt_surgery.verify(path, mode="fast"))
+    assert (None, None, "the checkpoint has 2 leaves, and its record is of 3") in flaws
+    assert ("b", None, "it is in the record, and not in the checkpoint") in flaws
+
+
+# --- linked files -----------------------------------------------------------------------------------------
+
+
+def test_linked_values_are_read_where_that_is_asked_for(linked: Path) -> None:
+    found = ckpt_surgery.verify(linked)
+    assert (found.bytes_read, found.bytes_not_read) == (0, TOTAL)
+    full = ckpt_surgery.verify(linked, mode="full")
+    assert (full.bytes_read, full.bytes_not_read) == (TOTAL, 0)
+    assert full.notices == ("digests of 3 more leaves were recorded",)
+    again = ckpt_surgery.verify(linked)
+    assert (again.bytes_read, again.flaws) == (TOTAL, ())
+    assert ckpt_surgery.verify(linked, mode="full").notices == ()
+
+
+SAMPLED, BETWEEN = 100, 75_000
+"""Offsets in the source's file: inside of its sample, and outside."""
+
+
+def rewritten(source: Path, at: int, later: int) -> None:
+    """Flip a bit in place; `later`: nanoseconds by which the file's time changes."""
+    status = source.stat()
+    flip(source, at)
+    os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns + later))
+
+
+def linked_file(path: Path) -> Path:
+    """The only whole file in a checkpoint that came from its source."""
+    (file,) = json.loads((path / "ckpt_surgery.json").read_text())["files"]
+    return path / str(file["name"])
+
+
+def change_told(linked: Path) -> str:
+    name, source = linked_file(linked).relative_to(linked), linked.with_name("source.safetensors")
+    return f"its file {name}, which it shares with {source}, has changed since it was written: content"
+
+
+@pytest.mark.parametrize("later", [0, 10**9], ids=["old time", "new time"])
+@pytest.mark.parametrize("mode", list(Depth))
+def test_a_source_rewritten_in_place_inside_of_its_sample(linked: Path, mode: Depth, later: int) -> None:
+    rewritten(linked.with_name("source.safetensors"), -SAMPLED, later)
+    assert (None, None, change_told(linked)) in told(ckpt_surgery.verify(linked, mode=mode))
+
+
+@pytest.mark.parametrize("later", [0, 10**9], ids=["old time", "new time"])
+def test_a_source_rewritten_in_place_elsewhere_is_told_by_digests(linked: Path, later: int) -> None:
+    ckpt_surgery.verify(linked, mode="full")
+    rewritten(linked.with_name("source.safetensors"), BETWEEN, later)
+    for mode in ("values", "full"):
+        ((key, _, _),) = told(ckpt_surgery.verify(linked, mode=mode))
+        assert key == "a/kernel"
+    assert ckpt_surgery.verify(linked, mode="fast").flaws == ()
+
+
+def test_without_digests_a_new_time_is_a_notice(linked: Path) -> None:
+    """Nothing proves what was written between the samples: that is said, and nothing is called damaged."""
+    rewritten(linked.with_name("source.safetensors"), BETWEEN, 1)
+    begins = "1 linked file: only the time differs from the record, size and sample agree"
+    for mode in ("fast", "values"):
+        found = ckpt_surgery.verify(linked, mode=mode)
+        assert (found.flaws, len(found.notices)) == ((), 1)
+        assert found.notices[0].startswith(begins)
+    found = ckpt_surgery.verify(linked, mode="full")
+    assert found.notices[0].startswith(begins)
+    assert found.notices[0].endswith("what was read had no digests to compare with")
+    assert ckpt_surgery.verify(linked).notices == ()
+
+
+def copied(path: Path, copy: Path) -> None:
+    shutil.copytree(path, copy, copy_function=shutil.copy)  # without times, as `cp -r`
+
+
+def archived(path: Path, copy: Path) -> None:
+    """With times in whole seconds, as some archives and file systems keep them."""
+    shutil.copytree(path, copy)
+    for file in copy.rglob("*"):
+        os.utime(file, (1, int(file.stat().st_mtime)))
+
+
+@pytest.mark.parametrize("way", [copied, archived])
+@pytest.mark.parametrize("digests", [False, True])
+def test_a_copy_of_a_linked_checkpoint(
+    way: Callable[[Path, Path], None], digests: bool, linked: Path, tmp_path: Path
+) -> None:
+    """It is whole in every mode, and stays so without the original; a flipped byte is found."""
+    if digests:
+        ckpt_surgery.verify(linked, mode="full")
+    way(linked, tmp_path / "copy")
+    shutil.rmtree(linked)
+    (tmp_path / "source.safetensors").unlink()
+    for mode in ("fast", "values", "full"):
+        assert ckpt_surgery.verify(tmp_path / "copy", mode=mode).flaws == ()
+    flip(linked_file(tmp_path / "copy"), BETWEEN)
+    assert ckpt_surgery.verify(tmp_path / "copy").flaws  # by the digests that `full` has recorded
+
+
+def test_the_record_of_a_version_that_took_no_samples(linked: Path) -> None:
+    """A copy is whole where its chunks are; that contents were not compared is said."""
+    path = linked / "ckpt_surgery.json"
+    document = json.loads(path.read_text())
+    for file in document["files"]:
+        del file["sample"]
+    path.write_text(records._text(document))
+    assert ckpt_surgery.verify(linked).notices == ()
+    copied(linked, linked.with_name("copy"))
+    found = ckpt_surgery.verify(linked.with_name("copy"))
+    assert found.flaws == ()
+    assert found.notices[0].startswith("1 linked file: only the time differs from the record, size agrees")
+    data = linked_file(linked.with_name("copy"))
+    cut(data, data.stat().st_size - 1)
+    assert ckpt_surgery.verify(linked.with_name("copy")).flaws
+
+
+def test_the_record_of_a_damaged_checkpoint_stays(linked: Path) -> None:
+    before = (linked / "ckpt_surgery.json").read_bytes()
+    rewritten(linked.with_name("source.safetensors"), -SAMPLED, 1)
+    assert ckpt_surgery.verify(linked, mode="full").flaws
+    assert (linked / "ckpt_surgery.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("mode", list(Depth))
+def test_a_linked_chunk_that_is_cut_short_afterwards(codec: str, mode: Depth, tmp_path: Path) -> None:
+    source = zarr_of(tmp_path / "source.zarr", CODECS[codec])
+    ckpt_surgery.convert(source, tmp_path / "out", link_mode="hardlink")
+    chunk = source / "w" / "c" / "1" / "1"
+    status = chunk.stat()
+    data = chunk.read_bytes()
+    chunk.write_bytes(data[:-9] + bytes(9))  # as long as before, but not whole
+    os.utime(chunk, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    assert ckpt_surgery.verify(tmp_path / "out", mode=mode).flaws
+
+
+# --- the record -------------------------------------------------------------------------------------------
+
+
+def test_what_a_record_says(written: Callable[..., Path], tmp_path: Path) -> None:
+    path = written("out")
+    record = json.loads((path / "ckpt_surgery.json").read_text())
+    assert record["schema"] == 1
+    assert record["version"] == ckpt_surgery.__version__
+    assert record["recipe"]["path"] == str(tmp_path / "recipe.yaml")
+    ((source),) = record["sources"]
+    assert (source["name"], source["format"]) == ("source", "safetensors")
+    assert len(source["fingerprint"]) == 64
+    leaf = next(leaf for leaf in record["leaves"] if leaf["key"] == "a/bias")
+    from google_crc32c import value
+
+    assert leaf == {
+        "key": "a/bias",
+        "grid": [5000],
+        "of": "values",
+        "crc32c": f"{value((2 * ARRAYS['a/bias']).tobytes()):08x}",
+    }
+
+
+def test_the_record_is_not_carried_into_the_next_checkpoint(written: Callable[..., Path]) -> None:
+    """Each has its own, and none is among the custom metadata."""
+    for name in NAMES.values():
+        path = written(name)
+        assert "ckpt_surgery.json" not in ckpt_surgery.inspect(path).metadata
+        for other in (NAMES["orbax"], NAMES["safetensors"]):
+            out = path.with_name(f"from-{name}-to-{other}")
+            ckpt_surgery.convert(path, out, verify="none")
+            assert "ckpt_surgery.json" not in ckpt_surgery.inspect(out).metadata
+            assert ckpt_surgery.verify(out).flaws == ()
+
+
+def test_the_record_changes_no_fingerprint(linked: Path, tmp_path: Path) -> None:
+    """A plan that was saved for this source can be carried out after `verify --full`."""
+    ckpt_surgery.plan(None, linked, out=tmp_path / "plan.json", dst=tmp_path / "out")
+    ckpt_surgery.verify(linked, mode="full")
+    ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "out")
+    assert ckpt_surgery.verify(tmp_path / "out").flaws == ()

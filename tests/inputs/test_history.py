@@ -1,0 +1,219 @@
+"""A conversion records what it did, and the conversion back reads it; plans show where params come from."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+import ckpt_surgery
+from ckpt_surgery.api import applying
+from ckpt_surgery.cli.render_plan import plan_lines
+from ckpt_surgery.core.errors import PlanError, SourceError
+from ckpt_surgery.inputs.history import NO_RECORD, recorded
+from ckpt_surgery.planner.plan_json import plan_json
+
+ARRAYS = {"w": np.arange(12, dtype=np.float32).reshape(3, 4), "b": np.ones(4, ml_dtypes.bfloat16)}
+MODEL = {"model_type": "tiny", "heads": 2, "nested": {"layers": 3}}
+FORWARD = """version: 1
+params:
+  heads: {default: 1, config: heads}
+  rope: half
+rules:
+  - match: w
+    when: require(get(config['model_type'], 'tiny') == 'tiny', 'this is no tiny model')
+    value: reshape(x, (3, heads, -1))
+"""
+BACK = """version: 1
+params:
+  heads: {default: 1, config: heads}
+  rope: {default: half, config: ckpt_surgery/recipes/forward.yaml/params/rope}
+rules: [{match: w, value: 'reshape(x, (3, -1))'}]
+"""
+RECIPES = {"forward": FORWARD, "back": BACK, "other": "version: 1\nparams: {n: 3}\n", "same": "version: 1\n"}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model in the layout of Hugging Face."""
+    directory = tmp_path / "model"
+    directory.mkdir()
+    save_file(ARRAYS, directory / "model.safetensors", {"format": "pt"})
+    (directory / "config.json").write_text(json.dumps(MODEL))
+    return directory
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Callable[[str], Path]:
+    def path_of(name: str) -> Path:
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(RECIPES[name])
+        return path
+
+    return path_of
+
+
+def metadata_of(path: Path) -> Any:
+    return ckpt_surgery.inspect(path).metadata
+
+
+def digest(name: str) -> str:
+    return hashlib.sha256(RECIPES[name].encode()).hexdigest()
+
+
+def entry(name: str, **params: Any) -> dict[str, Any]:
+    return {f"{name}.yaml": {"sha256": digest(name), "params": params}}
+
+
+Recipe = Callable[[str], Path]
+
+
+def test_orbax_finds_it_among_its_custom_metadata(model: Path, recipe: Recipe, tmp_path: Path) -> None:
+    applying.apply(recipe("forward"), model, dst=tmp_path / "jax", set=["rope=interleaved"])
+    record = {"recipes": entry("forward", heads=2, rope="interleaved"), "config": MODEL}
+    with ocp.StandardCheckpointer() as checkpointer:
+        found = checkpointer.metadata(tmp_path / "jax").custom_metadata
+    assert found == {"format": "pt", "ckpt_surgery": record}
+
+
+def test_the_way_back_reads_it(model: Path, recipe: Recipe, tmp_path: Path) -> None:
+    """Every format with a place for it keeps sizes from the config and layouts from the recipe before."""
+    for number, name in enumerate(["jax", "jax.safetensors", "jax.npz", "jax.zarr"]):
+        applying.apply(recipe("forward"), model, dst=tmp_path / name, set=["rope=interleaved"])
+        plan = applying.plan(recipe("back"), tmp_path / name)
+        assert {v.name: (v.value, v.entry, v.note) for v in plan.params} == {
+            "heads": (2, "heads", "the recorded config"),
+            "rope": (
+                "interleaved",
+                "ckpt_surgery/recipes/forward.yaml/params/rope",
+                "the record of the conversion",
+            ),
+        }, number
+        assert plan.warnings == ()
+
+
+def test_safetensors_hold_it_as_text(model: Path, recipe: Recipe, tmp_path: Path) -> None:
+    applying.apply(recipe("forward"), model, dst=tmp_path / "out.safetensors")
+    with safe_open(tmp_path / "out.safetensors", "np") as file:
+        texts = file.metadata()
+    assert texts["format"] == "pt"
+    assert json.loads(texts["ckpt_surgery"])["config"] == MODEL
+
+
+def test_a_chain_of_conversions_does_not_nest(model: Path, recipe: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    applying.apply(recipe("forward"), model, dst=tmp_path / "a", set=["rope=interleaved"])
+    applying.apply(recipe("other"), tmp_path / "a", dst=tmp_path / "b")
+    applying.apply(recipe("back"), tmp_path / "b", dst=tmp_path / "elsewhere" / "c.safetensors")
+    record = recorded(metadata_of(tmp_path / "elsewhere" / "c.safetensors"))
+    before = entry("forward", heads=2, rope="interleaved") | entry("other", n=3)
+    assert record == {"recipes": before | entry("back", heads=2, rope="interleaved"), "config": MODEL}
+    applying.apply(recipe("forward"), tmp_path / "elsewhere" / "c.safetensors", dst=tmp_path / "d")
+    after = metadata_of(tmp_path / "d")["ckpt_surgery"]
+    assert list(after["recipes"]) == ["other.yaml", "back.yaml", "forward.yaml"]
+    assert after["recipes"]["forward.yaml"]["params"] == {"heads": 2, "rope": "half"}
+    assert after["config"] == MODEL
+
+
+def test_a_config_that_lies_beside_the_source_is_the_newer_one(
+    model: Path, recipe: Recipe, tmp_path: Path
+) -> None:
+    applying.apply(recipe("forward"), model, dst=tmp_path / "out")
+    (tmp_path / "out" / "config.json").write_text('{"heads": 4}')
+    plan = applying.plan(recipe("back"), tmp_path / "out", format="orbax")
+    assert plan.params[0].value == 4
+    assert plan.params[1].note == "the record of the conversion"
+    assert plan.metadata["ckpt_surgery"]["config"] == {"heads": 4}
+
+
+def test_the_users_own_metadata_is_a_config_too(recipe: Recipe, tmp_path: Path) -> None:
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "ckpt", ARRAYS, custom_metadata={"heads": 2, "model_type": "tiny"})
+    plan = applying.plan(recipe("forward"), tmp_path / "ckpt")
+    assert (plan.params[0].value, plan.params[0].note) == (2, "the custom metadata")
+    assert plan.metadata == {
+        "heads": 2,
+        "model_type": "tiny",
+        "ckpt_surgery": {"recipes": entry("forward", heads=2, rope="half")},
+    }
+
+
+def test_without_a_recipe_the_config_goes_along(model: Path, tmp_path: Path) -> None:
+    applying.convert(model, tmp_path / "out")
+    assert metadata_of(tmp_path / "out") == {"format": "pt", "ckpt_surgery": {"config": MODEL}}
+    (model / "config.json").unlink()
+    applying.convert(model, tmp_path / "plain")
+    assert metadata_of(tmp_path / "plain") == {"format": "pt"}
+
+
+def test_a_format_without_a_place_for_it(model: Path, recipe: Recipe, tmp_path: Path) -> None:
+    (model / "config.json").unlink()
+    save_file(ARRAYS, model / "model.safetensors")
+    plan = applying.plan(recipe("same"), model, dst=tmp_path / "out.msgpack")
+    assert plan.metadata == {}
+    assert plan.warnings == ()
+
+
+def test_what_is_too_large_for_npz_is_left_out(model: Path, recipe: Recipe, tmp_path: Path) -> None:
+    (model / "config.json").write_text(json.dumps({"labels": "x" * 100_000}))
+    result = applying.apply(recipe("same"), model, dst=tmp_path / "out.npz")
+    assert result.plan.warnings == ("npz has no room for recipe, params and config: they are not recorded",)
+    assert metadata_of(tmp_path / "out.npz") == {"format": "pt"}
+
+
+def test_a_damaged_config_matters_only_where_it_is_asked_for(
+    model: Path, recipe: Recipe, tmp_path: Path
+) -> None:
+    (model / "config.json").write_text('{"heads": ')
+    result = applying.apply(recipe("same"), model, dst=tmp_path / "out")
+    (warning,) = result.plan.warnings
+    assert warning.startswith(f"the config is not recorded: {model}/config.json is not valid JSON")
+    assert metadata_of(tmp_path / "out")["ckpt_surgery"] == {"recipes": entry("same")}
+    with pytest.raises(SourceError, match=r"config\.json is not valid JSON"):
+        applying.plan(recipe("forward"), model)
+
+
+@pytest.mark.parametrize("damaged", ["text", "[1]", '{"recipes": 3, "config": [1]}', "[" * 100_000])
+def test_a_record_that_is_none(damaged: str, recipe: Recipe, tmp_path: Path) -> None:
+    save_file(ARRAYS, tmp_path / "x.safetensors", {"ckpt_surgery": damaged})
+    plan = applying.plan(recipe("same"), tmp_path / "x.safetensors")
+    assert plan.metadata == {"ckpt_surgery": {"recipes": entry("same")}}
+    assert plan.warnings == (NO_RECORD,)
+
+
+def test_a_recipe_refuses_what_it_is_not_for(model: Path, recipe: Recipe) -> None:
+    (model / "config.json").write_text('{"model_type": "huge", "heads": 2}')
+    with pytest.raises(PlanError, match="this is no tiny model"):
+        applying.plan(recipe("forward"), model)
+
+
+def test_set_wins_and_the_plan_says_where_values_come_from(model: Path, recipe: Recipe) -> None:
+    plan = applying.plan(recipe("forward"), model)
+    lines = [line.plain for line in plan_lines(plan, full=False, verbose=False, width=100)]
+    assert lines[2:4] == ["params       heads=2  (config.json)", "             rope=half  (default)"]
+    assert plan_json(plan)["params"]["heads"] == {
+        "value": 2,
+        "origin": "config",
+        "entry": "heads",
+        "note": "config.json",
+    }
+    plan = applying.plan(recipe("forward"), model, set=["heads=4"])
+    lines = [line.plain for line in plan_lines(plan, full=False, verbose=False, width=100)]
+    assert lines[2] == "params       heads=4  (--set)"
+    (w,) = [step for step in plan.steps if step.leaf.key.text == "w"]
+    assert w.leaf.spec is not None
+    assert w.leaf.spec.shape == (3, 4, 1)
+
+
+def test_without_a_config_the_plan_warns(model: Path, recipe: Recipe) -> None:
+    (model / "config.json").unlink()
+    save_file(ARRAYS, model / "model.safetensors")
+    plan = applying.plan(recipe("forward"), model)
+    assert plan.warnings == (f"by default heads=1: there is no config.json beside {model}",)

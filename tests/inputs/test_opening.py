@@ -1,0 +1,96 @@
+"""What is given as a checkpoint: a path or a tree."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import ckpt_surgery
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.inputs.opening import in_memory, on_disk, opened, without_values
+from ckpt_surgery.inputs.request import InMemory
+
+TREE = {"a": np.arange(3), "l": [np.ones(2, np.float32), None], "s": "text"}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    save_file({"a": np.arange(3)}, tmp_path / "model.safetensors")
+    return str(tmp_path / "model.safetensors")
+
+
+def test_paths_and_trees(model: str) -> None:
+    file, tree = opened(model), opened(InMemory(TREE))
+    assert (file.format, tree.format, tree.path) == ("safetensors", "tree", "(tree)")
+    assert (in_memory(file), in_memory(tree), on_disk([file, tree])) == (False, True, [file])
+    assert list(tree.leaves()) == ["a", "l/0", "l/1", "s"]
+
+
+@pytest.mark.parametrize("option", [{"step": 3}, {"item": "x"}, {"format": "npz"}])
+def test_a_tree_has_neither_steps_nor_items(option: Any) -> None:
+    with pytest.raises(UsageError, match=f"a tree in memory: it has no {next(iter(option))}"):
+        opened(InMemory(TREE), **option)
+
+
+def test_shapes_alone_are_no_values(model: str) -> None:
+    mixed = {"a": jax.ShapeDtypeStruct((2,), np.float32), "b": np.zeros(2)}
+    assert without_values(opened(InMemory(mixed))) == {"a"}
+    assert without_values(opened(model)) == frozenset()
+
+
+def test_inspect_lists_a_tree() -> None:
+    found = ckpt_surgery.inspect(TREE, stats=True)
+    assert (found.path, found.format, [leaf.key.text for leaf in found.leaves]) == (
+        "(tree)",
+        "tree",
+        ["a", "l/0", "l/1", "s"],
+    )
+    assert found.statistics is not None
+    assert found.statistics["a"].mean == 1  # type: ignore[union-attr]
+
+
+def test_diff_of_a_tree_and_what_was_written_of_it(tmp_path: Path) -> None:
+    dst = tmp_path / "out"
+    ckpt_surgery.apply(None, TREE, dst=dst)
+    same = ckpt_surgery.diff(TREE, dst, values=True)
+    assert (same.different, same.values is None) == (False, False)
+    other = {**TREE, "a": np.array([0, 1, 3])}
+    different = ckpt_surgery.diff(other, dst, values=True).values
+    assert different is not None
+    assert [one.key for one in different if not one.equal] == ["a"]
+
+
+def test_shapes_without_values_cannot_be_compared() -> None:
+    shapes = jax.eval_shape(lambda: {"a": np.arange(3, dtype=np.int32)})
+    found = ckpt_surgery.diff(shapes, {"a": np.arange(3, dtype=np.int32)}, values=True)
+    assert (found.known, [one.key for one in found.uncompared]) == (False, ["a"])
+
+
+def test_two_trees_are_two_sources_even_if_they_are_equal(tmp_path: Path) -> None:
+    recipe = {"version": 1, "sources": ["one", "two"], "rules": [{"match": "a", "source": "two", "to": "b"}]}
+    plan = ckpt_surgery.plan(recipe, {"a": np.ones(2)}, {"a": np.ones(2)})
+    assert ([step.leaf.key.text for step in plan.steps], plan.warnings) == (["b", "a"], ())
+
+
+def test_a_config_in_the_working_directory_is_not_that_of_a_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text('{"n": 3}')
+    monkeypatch.chdir(tmp_path)
+    recipe = {"version": 1, "params": {"n": {"default": 1, "config": "n"}}, "rules": []}
+    plan = ckpt_surgery.plan(recipe, TREE)
+    assert [param.value for param in plan.params] == [1]
+    asked = {"version": 1, "rules": [{"match": "a", "value": "x * config['n']"}]}
+    with pytest.raises(
+        ckpt_surgery.SurgeryError, match=r"\(tree\) is in memory, where no config is beside it"
+    ):
+        ckpt_surgery.plan(asked, TREE)
+
+
+def test_a_plan_from_a_tree_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the plan cannot be saved"):
+        ckpt_surgery.plan(None, TREE, out=tmp_path / "plan.json")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,149 @@
+"""From a request to a plan: what is decided on the way, and what is warned of."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import ckpt_surgery
+from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, UsageError
+from ckpt_surgery.core.protocols import LinkMode
+from ckpt_surgery.inputs import preparing
+from ckpt_surgery.inputs.preparing import prepare
+from ckpt_surgery.inputs.recipes import read_recipe
+from ckpt_surgery.inputs.request import Request
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "model.safetensors"
+    save_file({"a": np.ones((4, 2), np.float32)}, path, {"run": "a17"})
+    return str(path)
+
+
+def recipe(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"version: 1\n{text}")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("dst", "format", "output", "expected"),
+    [
+        (None, None, "", "orbax"),  # nothing is said
+        ("out.npz", None, "", "npz"),  # the name
+        ("out.npz", None, "output: {format: zarr}", "zarr"),  # the recipe wins over the name
+        ("out.npz", "msgpack", "output: {format: zarr}", "msgpack"),  # the caller wins over both
+    ],
+)
+def test_who_decides_on_the_format(
+    dst: str | None, format: str | None, output: str, expected: str, model: str, tmp_path: Path
+) -> None:
+    names = {"msgpack": "flax"}
+    path = recipe(tmp_path, output)
+    where = None if dst is None else str(tmp_path / dst)
+    request = Request(path, (model,), where, format=names.get(format or "", format))
+    assert prepare(request).destination.format == names.get(expected, expected)
+
+
+def test_options_reach_the_destination(model: str) -> None:
+    request = Request(
+        None, (model,), "out", format="orbax", dst_step=3, dst_item="j", link_mode=LinkMode.COPY, workers=5
+    )
+    prepared = prepare(request)
+    found = prepared.destination
+    assert (found.path, found.step, found.item, found.link_mode) == ("out", 3, "j", LinkMode.COPY)
+    assert prepared.workers == 5
+    assert prepare(Request(None, (model,))).destination.link_mode is LinkMode.AUTO
+
+
+def test_without_a_recipe_every_leaf_is_kept(model: str) -> None:
+    plan = prepare(Request(None, (model,))).plan
+    assert (plan.recipe, [step.fate.value for step in plan.steps]) == ("(none)", ["kept"])
+
+
+def test_a_recipe_that_has_been_read_is_not_read_again(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = recipe(tmp_path, "params: {n: 1}\nrules: [{match: a, value: x * n}]\n")
+    loaded = read_recipe(path, ["n=3"])
+    monkeypatch.setattr(preparing, "read_recipe", None)
+    Path(path).unlink()
+    plan = prepare(Request(loaded, (model,))).plan
+    assert (plan.recipe, [param.value for param in plan.params]) == (path, [3])
+
+
+def test_a_checkpoint_that_is_given_twice_is_a_warning(model: str, tmp_path: Path) -> None:
+    path = recipe(tmp_path, "sources: [one, two]\nrules: [{match: '.*', source: '*', value: mean(xs)}]\n")
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "model.safetensors"
+    link.symlink_to(model)
+    plan = prepare(Request(path, (model, str(link)))).plan
+    assert [w for w in plan.warnings if "the same checkpoint" in w] == [
+        f"the sources `one`, `two` are the same checkpoint, {model}"
+    ]
+
+
+def test_a_name_that_promises_another_format_is_a_warning(model: str, tmp_path: Path) -> None:
+    out = str(tmp_path / "out.npz")
+    plan = prepare(Request(None, (model,), out, format="safetensors")).plan
+    assert f"{out} will be safetensors, though its name says npz" in plan.warnings
+
+
+def test_the_destination_is_looked_at_before_the_sources(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with pytest.raises(DestinationError, match="exists already"):
+        ckpt_surgery.plan(None, tmp_path / "gone", dst=tmp_path / "out")
+    with pytest.raises(UsageError, match="gone"):
+        ckpt_surgery.plan(None, tmp_path / "gone", dst=tmp_path / "out", overwrite=True)
+
+
+def test_a_full_disk_is_found_before_the_first_byte(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Usage:
+        free = 31  # the array has 32 bytes
+
+    monkeypatch.setattr("shutil.disk_usage", lambda path: Usage)
+    path = recipe(tmp_path, "rules: [{match: a, value: x * 2}]")
+    for run in (ckpt_surgery.plan, ckpt_surgery.apply):
+        with pytest.raises(StorageError, match=r"32 B are to be written, 31 B are free"):
+            run(path, model, dst=tmp_path / "out")
+    Usage.free = 32
+    ckpt_surgery.plan(path, model, dst=tmp_path / "out")
+
+
+def donated() -> Any:
+    array = jax.numpy.ones(3)
+    array.delete()
+    return array
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_leaves_that_are_read_need_values(where: str, tmp_path: Path) -> None:
+    tree = {"a": [jax.ShapeDtypeStruct((2,), np.float32)] * 12, "d": donated(), "w": np.ones(2, np.float32)}
+
+    def carried_out(rules: str, plans: list[ckpt_surgery.Plan]) -> Any:
+        recipe = f"version: 1\nrules:\n- {rules}\n"
+        if where == "memory":
+            return ckpt_surgery.restore(recipe, tree, on_plan=plans.append)
+        return ckpt_surgery.apply(recipe, tree, dst=tmp_path / "c", on_plan=plans.append)
+
+    plans: list[ckpt_surgery.Plan] = []
+    with pytest.raises(SourceError) as raised:
+        carried_out("{match: w, value: x * 2}", plans)
+    assert str(raised.value) == (
+        "(tree) has no values for `a/{0..11}`, `d`: only shapes and dtypes, or arrays that were donated to a "
+        "function\n  Give a tree of arrays that exist, or a checkpoint."
+    )
+    assert (plans, list(tmp_path.iterdir())) == ([], [])
+    carried_out("{match: 'a/.*|d', drop: true}", plans)
+    assert [step.leaf.key.text for step in plans[0].steps] == ["w"]
+
+
+def test_a_plan_alone_needs_no_values() -> None:
+    made = ckpt_surgery.plan(None, {"a": jax.ShapeDtypeStruct((2,), np.float32)})
+    assert [str(step.leaf.spec) for step in made.steps] == ["float32[2]"]

@@ -1,0 +1,155 @@
+"""Options: every function takes those it says it takes, and they become one request."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ckpt_surgery
+from ckpt_surgery import run_options
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.protocols import LinkMode
+from ckpt_surgery.inputs.recipes import read_recipe
+from ckpt_surgery.inputs.request import ConvertOptions, PlanOptions, Request, is_plan_file, requested
+
+FUNCTIONS: dict[Callable[..., Any], type] = {
+    ckpt_surgery.plan: PlanOptions,
+    ckpt_surgery.apply: PlanOptions,
+    ckpt_surgery.convert: ConvertOptions,
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_signatures_and_docstrings_list_the_options(function: Callable[..., Any]) -> None:
+    options = FUNCTIONS[function].__annotations__
+    parameters = inspect.signature(function).parameters
+    assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    assert list(parameters)[-len(options) :] == list(options)
+    assert parameters["step"].annotation == int | None
+    described = (function.__doc__ or "").partition("\nOptions:\n")[2].splitlines()
+    assert [line.strip().partition(":")[0] for line in described] == list(options)
+    assert "    step: Step to read from a source that holds several; default: the latest." in described
+
+
+def test_requests_have_every_option_with_its_default() -> None:
+    names = [field.name for field in fields(Request)]
+    assert sorted(names) == sorted(
+        ["recipe", "sources", "dst", "made_from", "notes", "pinned", *PlanOptions.__annotations__]
+    )
+    parameters = inspect.signature(ckpt_surgery.plan).parameters
+    for field in fields(Request):
+        if field.name in PlanOptions.__annotations__:
+            assert parameters[field.name].default == field.default
+
+
+@pytest.mark.parametrize("function", [ckpt_surgery.apply, ckpt_surgery.convert, ckpt_surgery.merge])
+def test_runs_have_the_same_options_everywhere(function: Callable[..., Any]) -> None:
+    defaults = {field.name: field.default for field in fields(run_options.RunOptions)}
+    assert list(defaults) == list(run_options.RunArguments.__annotations__)
+    parameters = inspect.signature(function).parameters
+    assert {name: parameters[name].default for name in parameters if name in defaults} == defaults
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (
+            lambda: ckpt_surgery.plan("r", "a", dst_itm="x"),  # type: ignore[call-arg]
+            "plan() has no option `dst_itm`; did you mean `dst_item`?",
+        ),
+        (lambda: ckpt_surgery.apply("r", "a", out="x"), "apply() has no option `out`"),  # type: ignore[call-arg]
+        (lambda: ckpt_surgery.convert("a", "b", target="x"), "convert() has no option `target`"),  # type: ignore[call-arg]
+        (lambda: ckpt_surgery.convert("a", "b", allow_hooks=True), "convert() has no option `allow_hooks`"),  # type: ignore[call-arg]
+    ],
+)
+def test_an_option_of_a_wrong_name_is_named(call: Callable[[], object], says: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert str(caught.value) == says
+
+
+def test_values_come_into_one_form() -> None:
+    request = requested(
+        Path("r.yaml"),
+        (Path("a"), "b"),
+        Path("c"),
+        {
+            "target": Path("t"),
+            "set": {"n": 4},
+            "memory": "1GiB",
+            "shard_size": "5GB",
+            "link_mode": "copy",
+            "allow_hooks": True,
+            "dst_step": 0,
+        },
+    )
+    assert request == Request(
+        recipe="r.yaml",
+        sources=("a", "b"),
+        dst="c",
+        target="t",
+        set=("n=4",),
+        memory=1 << 30,
+        shard_size=5_000_000_000,
+        link_mode=LinkMode.COPY,
+        allow_hooks=True,
+        dst_step=0,
+    )
+    assert request.inputs == ["a", "b", "t"]
+
+
+def test_none_is_the_default() -> None:
+    options: PlanOptions = {
+        "set": None,
+        "allow_hooks": None,
+        "memory": None,
+        "target": None,
+        "link_mode": None,
+    }
+    assert requested("r.yaml", ("a",), None, options) == Request("r.yaml", ("a",))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"memory": "much"}, "`memory`: `much` is not a size"),
+        ({"shard_size": "much"}, "`shard_size`: `much` is not a size"),
+        ({"link_mode": "symlink"}, "`link_mode`: 'symlink' is not one of: auto, reflink, hardlink, copy"),
+        ({"set": ["n=1", "n=2"]}, "the param `n` is given more than once"),
+    ],
+)
+def test_values_that_mean_nothing(options: PlanOptions, says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        requested("r.yaml", (), None, options)
+    assert caught.value.problems[0].message.startswith(says)
+
+
+def test_a_recipe_that_has_been_read(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text("version: 1\nparams: {n: 1}\n")
+    loaded = read_recipe(path, {"n": 4})
+    request = requested(loaded, ("a",), None, {})
+    assert (request.recipe, request.recipe_path) == (loaded, str(path))
+    with pytest.raises(UsageError, match=r"r\.yaml has been read already"):
+        requested(loaded, ("a",), None, {"set": {"n": 5}})
+
+
+def test_plan_files_go_by_their_name(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text("version: 1\n")
+    assert is_plan_file("plan.json")
+    assert is_plan_file(Path("x/plan.json"))
+    assert not any(map(is_plan_file, ("r.yaml", "plan.json.yaml", None, read_recipe(tmp_path / "r.yaml"))))
+
+
+def test_a_recipe_among_the_sources_is_refused_before_the_destination_is_looked_at(tmp_path: Path) -> None:
+    recipe, model = tmp_path / "r.yaml", tmp_path / "m.npz"
+    recipe.write_text("version: 1\nrules: []\n")
+    model.write_bytes(b"precious")
+    with pytest.raises(UsageError) as caught:
+        requested(None, (recipe,), model, {})
+    assert "`overwrite=True`" not in str(caught.value)
+    assert "A recipe comes before the checkpoints" in (caught.value.problems[0].hint or "")
+    assert requested(None, (tmp_path / "run.yaml",), model, {}).sources  # no file: it is said later

@@ -1,0 +1,107 @@
+"""The remarks that plans print below their rows."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from safetensors.numpy import save_file
+
+import ckpt_surgery
+from ckpt_surgery.api import applying
+from ckpt_surgery.cli.render_plan import plan_lines
+from ckpt_surgery.inputs.warnings import filled_chunks
+from ckpt_surgery.planner.plan_json import plan_json
+from tests.support import checkpoints
+from tests.support.command_line import run
+
+SPARSE = Path(__file__).parents[1] / "data" / "orbax_versions" / "0.9.1-zarr3-plain"
+"""A checkpoint in which 6 of the 8 chunks of `params/sparse` and the only one of `zeros` are not stored."""
+
+
+def test_chunks_that_are_not_stored_are_counted(tmp_path: Path) -> None:
+    made = applying.plan(None, SPARSE, dst=tmp_path / "c")
+    wanted = "7 chunks of `params/sparse`, `zeros` are not stored and have the fill value"
+    assert made.warnings == filled_chunks(made) == (wanted,)
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ("{match: 'params/.*', drop: true}", "1 chunk of `zeros` is not stored and has the fill value"),
+        ("{match: 'params/sparse|zeros', drop: true}", None),
+        ("{match: zeros, to: a, value: 'x + 1'}", "7 chunks of `"),
+        ("{match: zeros, to: {a: x, b: 2 * x}}", "7 chunks of `"),
+    ],
+)
+def test_only_of_what_is_read(rules: str, told: str | None, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"version: 1\nrules:\n  - {rules}\n")
+    made = applying.plan(recipe, SPARSE, dst=tmp_path / "c")
+    found = [warning for warning in made.warnings if "fill value" in warning]
+    assert [warning.startswith(told or "") for warning in found] == [True] * (told is not None)
+
+
+def test_keys_are_folded(tmp_path: Path) -> None:
+    path = shutil.copytree(SPARSE, tmp_path / "src")
+    document = json.loads((path / "_METADATA").read_text())
+    tree = document["tree_metadata"]
+    for name in (*(f"layer_{i}" for i in range(30)), "one", "two", "three"):
+        entry = json.loads(json.dumps(tree["('zeros',)"]))
+        entry["key_metadata"][0]["key"] = name
+        tree[f"('{name}',)"] = entry
+        shutil.copytree(path / "zeros", path / name)
+    (path / "_METADATA").write_text(json.dumps(document))
+    made = applying.plan(None, path, dst=tmp_path / "c")
+    (warning,) = made.warnings
+    assert warning.startswith("40 chunks of `params/sparse`")
+    assert "`layer_{0..29}`" in warning
+    assert warning.endswith(" and 3 more are not stored and have the fill value")
+
+
+def test_sources_are_named_where_there_are_several(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "version: 1\nsources: [a, b]\nunmatched: drop\nrules:\n  - {match: zeros, source: b, to: z}\n"
+    )
+    checkpoints.save_pytree(tmp_path / "whole", {"x": np.ones(2)})
+    made = applying.plan(recipe, tmp_path / "whole", SPARSE, dst=tmp_path / "c")
+    assert made.warnings == ("1 chunk of `b:zeros` is not stored and has the fill value",)
+
+
+def test_in_zarr_that_is_a_matter_of_course(tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "g.zarr")
+    group.create_array("x", shape=(8,), chunks=(2,), dtype="f4", fill_value=0)[2:4] = 1
+    made = applying.plan(None, tmp_path / "g.zarr", dst=tmp_path / "c")
+    assert made.warnings == ()
+
+
+def test_the_versions_are_a_line_and_in_the_json(tmp_path: Path) -> None:
+    made = applying.plan(None, SPARSE, dst=tmp_path / "c")
+    lines = [line.plain for line in plan_lines(made, full=False, verbose=True, width=100)]
+    assert lines[-1] == "restorable by orbax-checkpoint ≥ 0.5.21"
+    assert plan_json(made)["restorable_by"] == {"orbax-checkpoint": "0.5.21"}
+    made = applying.plan(None, SPARSE, dst=tmp_path / "c.msgpack")
+    lines = [line.plain for line in plan_lines(made, full=False, verbose=True, width=100)]
+    assert not any(line.startswith("restorable") for line in lines)
+    assert plan_json(made)["restorable_by"] == {}
+
+
+def test_weights_beside_a_checkpoint_are_reported(tmp_path: Path) -> None:
+    for name in ("model.safetensors", "consolidated.safetensors"):
+        save_file({"w": np.zeros(2, np.float32)}, tmp_path / name)
+    (tmp_path / "config.json").write_text("{}")
+    warnings = ckpt_surgery.plan(None, tmp_path).warnings
+    assert warnings == (f"not read, as they are not part of {tmp_path}: consolidated.safetensors",)
+    assert ckpt_surgery.inspect(tmp_path).warnings == warnings
+    assert "consolidated.safetensors" in run("inspect", tmp_path).stdout
+    named = tmp_path / "model.safetensors"
+    assert (ckpt_surgery.plan(None, named).warnings, ckpt_surgery.inspect(named).warnings) == ((), ())
+
+
+def test_all_shards_of_an_index_are_read(tmp_path: Path) -> None:
+    tree = {"a": np.zeros(2, np.float32), "b": np.ones(2, np.float32)}
+    ckpt_surgery.apply(None, tree, dst=tmp_path / "out", format="safetensors", shard_size=8)
+    assert ckpt_surgery.inspect(tmp_path / "out").warnings == ()
