@@ -4,8 +4,8 @@ Each takes what the command of the same name takes, under the same names and wit
 are `SurgeryError`s, whose `exit_code` is the command's.
 """
 
-from collections.abc import Mapping
-from typing import Any, Unpack
+from collections.abc import Sequence
+from typing import Unpack
 
 from ckpt_surgery.api.matching import recipe_of_selection
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike
@@ -13,7 +13,7 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.preparing import prepare, sampled, with_recipe
-from ckpt_surgery.inputs.request import PlanOptions, Request, is_plan_file, requested, takes
+from ckpt_surgery.inputs.request import PlanOptions, Request, SourceOptions, is_plan_file, requested, takes
 from ckpt_surgery.inputs.saved_plans import document_of, saved_request
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.migration.recipes import MigratedRecipe
@@ -164,17 +164,16 @@ def convert(
             "`set` is for the params of a recipe, and nothing says which recipe",
             hint='Name a layout, as in `to="maxtext"`, or use `apply`.',
         )
-    which = {name: options.get(name) for name in ("step", "item", "src_format")}
-    selection = recipe_of_selection(src, match, under, to, **which)  # type: ignore[arg-type]
-    recipe, given = (selection, ()) if to is None else _recipe_to(src, to, set, {**which, "config": config})
+    which: SourceOptions = {
+        "step": options.get("step"),
+        "item": options.get("item"),
+        "src_format": options.get("src_format"),
+    }
+    recipe: RecipeLike | None = recipe_of_selection(src, match, under, to, **which)
+    given: Sequence[str] = ()
+    if to is not None:
+        from ckpt_surgery.inputs import conversions  # imports what only layouts need
+
+        choice = conversions.chosen(src, to, set, config=config, **which)
+        recipe, given = choice.recipe, choice.set
     return apply(recipe, src, dst=dst, set=given, config=config, **options)
-
-
-def _recipe_to(
-    src: PathLike, to: str, set: Assignments, which: Mapping[str, Any]
-) -> tuple[str, tuple[str, ...]]:
-    """The recipe that converts to a layout, and the values of its params."""
-    from ckpt_surgery.inputs import conversions  # imports what only layouts need
-
-    choice = conversions.chosen(src, to, set, **which)
-    return choice.recipe, choice.set

@@ -1,7 +1,7 @@
 """Chooses the leaves that `inspect`, `diff` and `convert` are about: by pattern, or below a part of a key."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import UsageError
@@ -9,7 +9,7 @@ from ckpt_surgery.core.keys import SEPARATOR, text_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.inputs.opening import opened
-from ckpt_surgery.inputs.request import place
+from ckpt_surgery.inputs.request import SourceOptions, place
 from ckpt_surgery.language.one_liners import selection_of
 from ckpt_surgery.language.patterns import Watch, compile_pattern
 from ckpt_surgery.language.scope import ExpressionError
@@ -22,10 +22,7 @@ def recipe_of_selection(
     match: str | None,
     under: str | None,
     to: str | None,
-    *,
-    step: int | None = None,
-    item: str | None = None,
-    src_format: str | None = None,
+    **which: Unpack[SourceOptions],
 ) -> dict[str, Any] | None:
     """The recipe that keeps the chosen leaves of `src` and drops all others; None where nothing is chosen.
 
@@ -42,7 +39,8 @@ def recipe_of_selection(
             f"`{name}` and a layout do not go together: the recipe for {shown(to)} chooses its leaves",
             hint=f"Leave out `{name}=…`, or convert to the layout first.",
         )
-    selected(opened(place(src), src_format, step, item).leaves(), match, under)
+    source = opened(place(src), which.get("src_format"), which.get("step"), which.get("item"))
+    selected(source.leaves(), match, under)
     return selection_of(match, under)
 
 

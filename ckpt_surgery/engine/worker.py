@@ -1,6 +1,7 @@
 """Carry out tasks: evaluate each one and hand it to a writer."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,49 +28,55 @@ HERE = "0"
 """Name of the only worker of a run in this process."""
 
 
+@dataclass(frozen=True)
+class Means:
+    """What work may use, and whom it tells."""
+
+    memory: int
+    """Budget in bytes."""
+    workers: int
+    """Number of threads."""
+    progress: Callable[[Progress], None] | None = None
+
+
+@dataclass(frozen=True)
+class Share:
+    """The tasks of a plan that one worker does."""
+
+    worker: str
+    """Its name, which no other attempt has."""
+    tasks: Sequence[Task]
+    journal: Lines | None = None
+    """Where finished tasks are noted: those that are in it already, and whose bytes have the checksums that
+    it says, are not done again."""
+
+
 def run(
-    plan: Plan,
-    sources: Mapping[str, Source],
-    sink: Sink,
-    memory: int,
-    workers: int,
-    progress: Callable[[Progress], None] | None = None,
-    journal: Lines | None = None,
+    plan: Plan, sources: Mapping[str, Source], sink: Sink, means: Means, journal: Lines | None = None
 ) -> Written:
     """Write every output of the plan with threads of this process. Returns what was written.
 
-    `sink` was opened with `outputs_of(plan)`; `memory` is in bytes; `workers` is the number of threads.
-    `journal` is where finished tasks are noted: those that are in it already, and whose bytes
-    have the checksums that it says, are not done again.
+    `sink` was opened with `outputs_of(plan)`. `journal`: see `Share`.
 
     Raises SurgeryError, with the key, where values or files are bad, and VerificationError, before the sink
     finishes, where an element was not written.
     """
     sink.create()
-    part = work(plan, sources, sink, HERE, list(make_tasks(plan)), memory, workers, progress, journal)
+    part = work(plan, sources, sink, Share(HERE, list(make_tasks(plan)), journal), means)
     return joined(plan, sink, [part])
 
 
-def work(
-    plan: Plan,
-    sources: Mapping[str, Source],
-    sink: Sink,
-    name: str,
-    tasks: Sequence[Task],
-    memory: int,
-    workers: int,
-    progress: Callable[[Progress], None] | None = None,
-    journal: Lines | None = None,
-) -> Part:
-    """Do tasks of a plan as the worker `name`, after somebody has called `sink.create`.
+def work(plan: Plan, sources: Mapping[str, Source], sink: Sink, share: Share, means: Means) -> Part:
+    """Do one worker's tasks of a plan, after somebody has called `sink.create`.
 
-    The other arguments are those of `run`, and so are the errors. What was written is flushed.
+    The errors are those of `run`. What was written is flushed.
     """
+    journal, tasks = share.journal, share.tasks
     earlier = {} if journal is None else read_journal(journal)
-    writer = sink.attach(name)
+    writer = sink.attach(share.worker)
     notes = None if journal is None else Journal(journal, writer.flush)
-    tracker = Tracker(sum(task.nbytes for task in tasks), progress)
-    worker = _Worker(plan, sources, sink, writer, memory)
+    tracker = Tracker(sum(task.nbytes for task in tasks), means.progress)
+    worker = _Worker(plan, sources, sink, writer, means.memory)
 
     def do(batch: Sequence[Task]) -> None:
         for task in batch:
@@ -81,7 +88,7 @@ def work(
 
     together = batches(tasks, lambda task: task.nbytes)
     try:
-        threads.run_all(do, together, lambda batch: max(t.working_set for t in batch), memory, workers)
+        threads.run_all(do, together, _working_set, means.memory, means.workers)
     except Interrupted:
         if notes is not None:
             notes.close()
@@ -90,7 +97,11 @@ def work(
     if notes is not None:
         notes.close()
     writer.flush()
-    return tracker.part(name)
+    return tracker.part(share.worker)
+
+
+def _working_set(batch: Sequence[Task]) -> int:
+    return max(task.working_set for task in batch)
 
 
 def joined(plan: Plan, sink: Sink, parts: Sequence[Part]) -> Written:

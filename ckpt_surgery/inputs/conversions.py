@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from ckpt_surgery.core.arguments import Assignments, PathLike, assignments_of
 from ckpt_surgery.core.errors import UsageError
@@ -18,7 +18,7 @@ from ckpt_surgery.inputs.history import ConfigFiles, configs_of, recorded
 from ckpt_surgery.inputs.layer_stacks import SCAN_LAYERS, is_mixed, is_numbered, is_scanned, layer_axes
 from ckpt_surgery.inputs.models import HF, Layout, Model, Run
 from ckpt_surgery.inputs.opening import opened
-from ckpt_surgery.inputs.request import place
+from ckpt_surgery.inputs.request import SourceOptions, place
 from ckpt_surgery.language.configs import Config
 
 SCAN = "scan"
@@ -53,10 +53,8 @@ def chosen(
     to: str,
     set: Assignments = (),
     *,
-    step: int | None = None,
-    item: str | None = None,
-    src_format: str | None = None,
     config: PathLike | None = None,
+    **which: Unpack[SourceOptions],
 ) -> Choice:
     """The packaged recipe that converts the checkpoint `src` to the layout `to`, and its params.
 
@@ -75,7 +73,7 @@ def chosen(
             code=Code.WRONG_VALUE,
         )
     path, given = place(src), assignments_of(set)
-    source = opened(path, src_format, step, item)
+    source = opened(path, which.get("src_format"), which.get("step"), which.get("item"))
     if to == HF:
         return _to_hf(path, source, given, config)
     model = _model(path, source, config)

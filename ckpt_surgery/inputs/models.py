@@ -84,21 +84,21 @@ _KEYS = {
 _AXES = {"jax": "layer_axis", "maxtext": "param_scan_axis"}
 
 
+_PROOFS = {"jax": (_LAYOUTS, _LOGITS), "maxtext": (_MAXTEXT, _PEERS), "tunix": (_TUNIX, _PEERS)}
+
+
 def _decoder(
     recipe: str,
     names: str,
     computed: str = "",
     jax: str = "",
-    proofs: tuple[str, ...] = (_LAYOUTS, _LOGITS),
-    maxtext: tuple[str, ...] = (_MAXTEXT, _PEERS),
-    tunix: tuple[str, ...] = (_TUNIX, _PEERS),
+    proofs: Mapping[str, tuple[str, ...]] = _PROOFS,
     **back: str,
 ) -> tuple[Layout, ...]:
     """The layouts `names` of a decoder. `recipe`: the middle of the names of its two recipes; `computed`: see
-    `Layout`, for MaxText; `jax`: the same for the layout `jax`; `proofs`, `maxtext` and `tunix`: tests of the
-    three; `back`: params of the recipe back.
+    `Layout`, for MaxText; `jax`: the same for the layout `jax`; `proofs`: tests of each
+    layout; `back`: params of the recipe back.
     """
-    proved = {"jax": proofs, "maxtext": maxtext, "tunix": tunix}
     rounded = {"jax": jax, "maxtext": computed}
     return tuple(
         Layout(
@@ -107,7 +107,7 @@ def _decoder(
             Run(f"@jax-to-hf-{recipe}", {"layout": name, **back}),
             _KEYS[name],
             rounded.get(name, ""),
-            proved[name],
+            proofs[name],
             axis=_AXES.get(name, ""),
             block=("moe_block", "moe_block") if (recipe, name) == ("moe", "jax") else None,
         )
@@ -148,7 +148,9 @@ MODELS = (
         ("llama4", "llama4_text"),
         ("Llama 4 Scout", "Llama 4 Maverick"),
         _TEXT_KEY,
-        _decoder("llama4", "jax maxtext", proofs=_tests("llama4"), maxtext=_tests("maxtext_models")),
+        _decoder(
+            "llama4", "jax maxtext", proofs={"jax": _tests("llama4"), "maxtext": _tests("maxtext_models")}
+        ),
     ),
     Model(
         "Mistral",
@@ -156,7 +158,7 @@ MODELS = (
         ("Mistral 7B v0.1", "Mistral 7B v0.3", "Mistral Nemo 12B", "Mistral Small 24B"),
         _DECODER_KEY,
         (
-            *_decoder("llama3", "jax maxtext", _QUERY, maxtext=(_MAXTEXT,)),
+            *_decoder("llama3", "jax maxtext", _QUERY, proofs=_PROOFS | {"maxtext": (_MAXTEXT,)}),
             _flax(_FLAX_LAYERS, "Mistral 7B v0.1"),
         ),
     ),
@@ -167,7 +169,7 @@ MODELS = (
         _DECODER_KEY,
         _decoder(
             *("moe", "jax maxtext", _QUERY),
-            proofs=(_LAYOUTS, _LOGITS, *_tests("kerashub")),
+            proofs=_PROOFS | {"jax": (_LAYOUTS, _LOGITS, *_tests("kerashub"))},
             family="mixtral",
         ),
     ),
@@ -218,9 +220,11 @@ MODELS = (
             _ALL,
             f"the scale of the embedding, and {_NORMS}",
             f"{_NORMS}, unless norm_plus_one=false",
-            proofs=_tests("gemma3", "gemma3_logits"),
-            maxtext=_tests("peer_outputs"),
-            tunix=_tests("gemma3", "peer_outputs"),
+            proofs={
+                "jax": _tests("gemma3", "gemma3_logits"),
+                "maxtext": _tests("peer_outputs"),
+                "tunix": _tests("gemma3", "peer_outputs"),
+            },
         ),
     ),
     Model(
@@ -233,8 +237,7 @@ MODELS = (
             "jax maxtext",
             "experts in MXFP4, which become bfloat16 and stay it on the way back",
             "experts in MXFP4, which become bfloat16 and stay it on the way back",
-            proofs=_tests("gpt_oss", "gpt_oss_logits"),
-            maxtext=_tests("peer_outputs"),
+            proofs={"jax": _tests("gpt_oss", "gpt_oss_logits"), "maxtext": _tests("peer_outputs")},
         ),
     ),
     Model(
@@ -247,8 +250,7 @@ MODELS = (
             "jax maxtext",
             "float8 weights, which become bfloat16 and stay it on the way back",
             "float8 weights, which become bfloat16 and stay it on the way back",
-            proofs=_tests("deepseek"),
-            maxtext=_tests("deepseek", "maxtext_models"),
+            proofs={"jax": _tests("deepseek"), "maxtext": _tests("deepseek", "maxtext_models")},
         ),
     ),
     Model("GPT-2", ("gpt2",), ("GPT2", "GPT2 medium", "GPT2 large", "GPT2 XL"), r".*\.weight", (_flax(),)),

@@ -47,6 +47,14 @@ class InMemory:
     tree: Any
 
 
+class SourceOptions(TypedDict, total=False):
+    """Which checkpoint of a path is read: see `ConvertOptions`."""
+
+    step: int | None
+    item: str | None
+    src_format: str | None
+
+
 class ConvertOptions(TypedDict, total=False):
     """Options of `convert`, which `plan` and `apply` take too. None stands for the default."""
 

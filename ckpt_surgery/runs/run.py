@@ -210,11 +210,11 @@ def _write_and_publish(
     prepared: Prepared, where: Publication, options: RunOptions, companions: Sequence[Companion]
 ) -> tuple[Result, tuple[str, ...]]:
     """Returns the result, and the notices of its stage."""
-    plan, memory, workers = prepared.plan, prepared.memory, prepared.workers
+    plan, means = prepared.plan, worker.Means(prepared.memory, prepared.workers, options.progress)
     with staged(stage_for(prepared, where), options.resume) as stage:
         sink = open_sink(prepared, where, stage.work, room_for(prepared))
         journal = stage.journal(worker.HERE)
-        written = worker.run(plan, prepared.sources, sink, memory, workers, options.progress, journal=journal)
+        written = worker.run(plan, prepared.sources, sink, means, journal)
         ending = Ending(where, options.verify, companions, options.progress)
         result = verify_and_publish(prepared, sink, stage, written, ending)
     return result, stage.notices

@@ -27,7 +27,7 @@ from ckpt_surgery.engine.parts import Head, done_name, head_of, missing, part_by
 from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.engine.tracking import Part, Written
-from ckpt_surgery.engine.worker import joined, work
+from ckpt_surgery.engine.worker import Means, Share, joined, work
 from ckpt_surgery.inputs.preparing import check_unchanged, check_values, prepare, sampled
 from ckpt_surgery.inputs.request import Request, requested
 from ckpt_surgery.inputs.saved_plans import SourcesChanged, document_of, saved_request
@@ -193,7 +193,7 @@ def write_shard(
     tasks = shares(plan, job.head.count)[index]
     sink = job.sink(job.parts.work)
     name = f"{index}_{job.head.run}_{secrets.token_hex(4)}"
-    part = work(plan, prepared.sources, sink, name, tasks, memory, workers, progress)
+    part = work(plan, prepared.sources, sink, Share(name, tasks), Means(memory, workers, progress))
     check_unchanged(plan, prepared.sources, "The shard is not done: make the plan again.")
     if verify is not Verify.NONE:
         read_back(plan, sink, part, tasks, memory, workers)

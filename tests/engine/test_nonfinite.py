@@ -8,7 +8,7 @@ import pytest
 
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.engine.tasks import outputs_of
-from ckpt_surgery.engine.worker import run
+from ckpt_surgery.engine.worker import Means, run
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.planning import make_plan
 from tests.support.memory import MemorySink, MemorySource
@@ -27,7 +27,7 @@ def computed(value: str, memory: int = 10**6, **arrays: np.ndarray) -> tuple[np.
     recipe = parse_recipe(f"version: 1\nrules:\n  - {{add: out, value: {value!r}}}\n", "recipe.yaml")
     plan = make_plan(recipe, {"source": source.leaves()}, None, [], {}, COMPUTED, memory, 2)
     sink = MemorySink(outputs_of(plan))
-    written = run(plan, {"source": source}, sink, memory, 2)
+    written = run(plan, {"source": source}, sink, Means(memory, 2))
     number = next(n for n, step in enumerate(plan.steps) if step.leaf.key.text == "out")
     return sink.arrays["out"], {n: count for n, count in written.overflowed.items() if n == number}
 

@@ -16,7 +16,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.engine import worker as execute
 from ckpt_surgery.engine.tasks import make_tasks, outputs_of
-from ckpt_surgery.engine.worker import run
+from ckpt_surgery.engine.worker import Means, run
 from ckpt_surgery.functions import streams
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
@@ -36,7 +36,7 @@ def planned(recipe: str, source: MemorySource, memory: int, destination: Destina
 def carried_out(recipe: str, source: MemorySource, memory: int, progress=None) -> tuple[Plan, MemorySink]:
     plan = planned(recipe, source, memory)
     sink = MemorySink(outputs_of(plan))
-    run(plan, {"source": source}, sink, memory, 2, progress)
+    run(plan, {"source": source}, sink, Means(memory, 2, progress))
     assert sink.finished
     assert all((count == 1).all() for count in sink.writes.values())
     return plan, sink
@@ -163,7 +163,7 @@ def test_a_region_that_is_never_written_is_told_before_the_sink_finishes(
     monkeypatch.setattr(execute, "make_tasks", lambda plan: [*tasks[1:4], *tasks[5:8], tasks[7]])
     sink = MemorySink(outputs_of(plan))
     with pytest.raises(VerificationError) as caught:
-        run(plan, {"source": source}, sink, 900, 2)
+        run(plan, {"source": source}, sink, Means(900, 2))
     assert str(caught.value).splitlines()[0] == (
         "`a`: 30 of 40 elements were written; `b`: 30 of 40 elements were written; "
         "`c`: 0 of 3 elements were written"
@@ -176,7 +176,7 @@ def test_of_many_outputs_that_were_not_written_some_are_told(monkeypatch: pytest
     plan = planned("version: 1\n", source, 1 << 20)
     monkeypatch.setattr(execute, "make_tasks", lambda plan: [])
     with pytest.raises(VerificationError, match="`w4`: 0 of 3 elements were written; and 4 more leaves"):
-        run(plan, {"source": source}, MemorySink(outputs_of(plan)), 1 << 20, 2)
+        run(plan, {"source": source}, MemorySink(outputs_of(plan)), Means(1 << 20, 2))
 
 
 # --- chunks -------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_chunks_are_those_that_the_encoder_can_write_apart() -> None:
     assert step.cut is not None
     assert step.cut.chunks[-1] == step.cut.block[-1] == 6  # 5 without the encoder
     sink = MemorySink(outputs_of(plan))
-    run(plan, {"source": source}, sink, 2400, 2)
+    run(plan, {"source": source}, sink, Means(2400, 2))
     np.testing.assert_array_equal(sink.arrays["a"], array)
     assert (sink.writes["a"] == 1).all()
 
@@ -281,7 +281,7 @@ def _merged(
         assert {problem.code for problem in error.problems} == {Code.BUDGET}
         reject()  # a chunk that is decoded as a whole does not fit
     sink = MemorySink(outputs_of(plan))
-    run(plan, sources, sink, memory, workers)
+    run(plan, sources, sink, Means(memory, workers))
     return sink.arrays
 
 
