@@ -68,10 +68,10 @@ def test_extensions_import_public_modules_only() -> None:
 
 
 def test_modules_are_told_from_names() -> None:
-    text = "import a.b\nfrom ckpt_surgery import api, plan\nfrom ckpt_surgery.core.keys import Key"
+    text = "import a.b\nfrom ckpt_surgery import core, plan\nfrom ckpt_surgery.core.keys import Key"
     assert list(imported(text)) == [
         "a.b",
-        "ckpt_surgery.api.applying",
+        "ckpt_surgery.core",
         "ckpt_surgery",
         "ckpt_surgery.core.keys",
     ]

@@ -167,6 +167,7 @@ class Linkable(enum.Enum):
     """Whether a file can be linked into the destination."""
 
     YES = enum.auto()
+    """It can: nothing rewrites it in place, or a reflink protects it."""
     IF_NEVER_REWRITTEN = enum.auto()
     """Only the user can say so: programs are in use that rewrite such files in place."""
     NO = enum.auto()

@@ -793,11 +793,11 @@ def test_a_signal_stops_a_run_and_leaves_nothing(tmp_path: Path, recipe: Callabl
     checkpoints.save_standard(tmp_path / "source", {"w": np.zeros((1000, 1000), np.float32)})
     code = """
         import os, signal, sys
-        from ckpt_surgery import api
+        from ckpt_surgery.api import applying
         from ckpt_surgery.core.errors import Interrupted
         try:
             stop = lambda plan: os.kill(os.getpid(), signal.SIGTERM)
-            api.apply(*sys.argv[1:3], dst=sys.argv[3], on_plan=stop)
+            applying.apply(*sys.argv[1:3], dst=sys.argv[3], on_plan=stop)
         except Interrupted as error:
             sys.exit(128 + error.signal_number)
     """

@@ -20,7 +20,7 @@ CHILD = textwrap.dedent(
     """
     import os, sys
     from pathlib import Path
-    from ckpt_surgery.engine import signals
+    from ckpt_surgery.system import signals
     from ckpt_surgery.engine.staging.local import DiskStage
     from ckpt_surgery.engine.staging.life import staged
 

@@ -74,9 +74,9 @@ def test_a_merge_that_was_interrupted_goes_on_with_the_rest(
     out = interrupted_merge(config, monkeypatch, workers)
     real, computed = Evaluator.compute, []
 
-    def counted(evaluator: Evaluator, value: Any, *others: Any) -> Computed:
+    def counted(evaluator: Evaluator, value: Any, *others: Any, **options: Any) -> Computed:
         computed.append(value)
-        return real(evaluator, value, *others)
+        return real(evaluator, value, *others, **options)
 
     monkeypatch.setattr(Evaluator, "compute", counted)
     done = ckpt_surgery.merge(config, out, workers=workers, resume=True)

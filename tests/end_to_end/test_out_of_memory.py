@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpt_surgery.api import applying, inspecting
+from ckpt_surgery.api import inspecting
 from ckpt_surgery.cli import render_inspection
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.inputs import preparing
 from ckpt_surgery.report import values
+from ckpt_surgery.runs import destination
 from tests.support.command_line import run
 
 HINT = "  Run where more memory is free.\n"
@@ -56,7 +57,7 @@ def test_a_hook_of_the_user(recipe: Callable[[str], Path], model: Path, tmp_path
         (preparing, "make_plan", ["convert", "SRC", "x.npz"], "make the plan"),
         (preparing, "make_plan", ["plan", "RECIPE", "SRC"], "make the plan"),
         (preparing, "make_plan", ["apply", "PLAN", "x"], "make the plan"),
-        (applying, "outputs_of", ["convert", "SRC", "x.npz"], "write the checkpoint"),
+        (destination, "outputs_of", ["convert", "SRC", "x.npz"], "write the checkpoint"),
         (inspecting, "statistics", ["inspect", "SRC", "--stats"], "inspect the checkpoint"),
         (inspecting, "diff_trees", ["diff", "SRC", "SRC"], "compare the checkpoints"),
         (render_inspection, "inspection_lines", ["inspect", "SRC"], "go on"),

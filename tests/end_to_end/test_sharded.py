@@ -364,7 +364,7 @@ def test_an_interrupted_shard_says_how_to_go_on(
     shards(file, dst, [1], 2)
     for command, function in (
         (["apply", file, dst, "--shard", "0/2"], "work"),
-        (["commit", dst], "completed"),
+        (["commit", dst], "verify_and_publish"),
     ):
         done_before = len(list(parts_of(dst).glob("*.done.json")))
         with monkeypatch.context() as patch:

@@ -36,7 +36,7 @@ LIBRARIES = 250 * MIB
 PROGRAM = """
     import json, sys
     import numpy, tensorstore
-    from ckpt_surgery import api
+    from ckpt_surgery.api import applying
 
     def status(name):
         with open("/proc/self/status", encoding="ascii") as lines:
@@ -48,7 +48,7 @@ PROGRAM = """
 
     seen = {}
     recipe, source, out, memory, link_mode = sys.argv[1:]
-    api.apply(recipe, source, dst=out, memory=int(memory), workers=3, link_mode=link_mode, on_plan=planned)
+    applying.apply(recipe, source, dst=out, memory=int(memory), workers=3, link_mode=link_mode, on_plan=planned)
     seen["peak"] = status("VmHWM")
     print(json.dumps(seen))
 """

@@ -21,7 +21,7 @@ CHILD = textwrap.dedent(
     import os, select, shutil, signal, sys
     from pathlib import Path
     import ckpt_surgery
-    from ckpt_surgery.engine import signals
+    from ckpt_surgery.system import signals
     from ckpt_surgery.engine.staging import renaming
     from ckpt_surgery.core.errors import Interrupted, SurgeryError
     from tests.support.generations import staged
