@@ -48,7 +48,8 @@ PROGRAM = """
 
     seen = {}
     recipe, source, out, memory, link_mode = sys.argv[1:]
-    applying.apply(recipe, source, dst=out, memory=int(memory), workers=3, link_mode=link_mode, on_plan=planned)
+    options = {"memory": int(memory), "workers": 3, "link_mode": link_mode, "on_plan": planned}
+    applying.apply(recipe, source, dst=out, **options)
     seen["peak"] = status("VmHWM")
     print(json.dumps(seen))
 """
