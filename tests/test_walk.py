@@ -1,0 +1,30 @@
+"""How far one has to read to follow a recipe, and that the pages tell this walk."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.ci_scripts import script
+
+ROOT = Path(__file__).parent.parent
+MOST_MODULES = 12
+MOST_CLIMBS = 35
+MODULE = re.compile(r"`((?:inputs|runs|api)/\w+\.py)`")
+
+
+def test_a_recipe_is_followed_through_few_modules(tmp_path: Path) -> None:
+    walk = script("walk").walk_of_apply(tmp_path)
+    assert (tmp_path / "out").is_dir()
+    assert len(walk.modules) <= MOST_MODULES
+    assert walk.climbs <= MOST_CLIMBS
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    assert set(MODULE.findall(page)) == set(walk.modules)
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/how-it-works.md"])
+def test_files_that_the_walk_names_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
+    named = re.findall(r"`((?:inputs|runs|api|engine|planner|verification)/[\w/]+\.py)`", text)
+    assert len(named) >= 8
+    assert [name for name in named if not (ROOT / "ckpt_surgery" / name).is_file()] == []
