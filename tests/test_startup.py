@@ -95,7 +95,9 @@ def test_help_does_without_the_libraries_that_only_commands_need(program: list[s
 
 
 PLANNING = {
-    "api",
+    "api.applying",
+    "inputs.preparing",
+    "runs",
     "engine",
     "formats",
     "planner",

@@ -24,7 +24,7 @@ import pytest
 
 from ckpt_surgery.core.errors import DataError, SurgeryError
 from ckpt_surgery.engine.tasks import outputs_of
-from ckpt_surgery.engine.worker import run
+from ckpt_surgery.engine.worker import Means, run
 from ckpt_surgery.formats.orbax.unsupported import unsupported
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.planning import make_plan
@@ -178,7 +178,7 @@ def test_errors_that_only_the_values_show_name_the_key_and_the_rule(
     plan = make_plan(loaded, {"source": source.leaves()}, None, [], {}, COMPUTED, MEMORY, 2)
     sink = MemorySink(outputs_of(plan))
     with pytest.raises(DataError) as caught:
-        run(plan, {"source": source}, sink, MEMORY, 2)
+        run(plan, {"source": source}, sink, Means(MEMORY, 2))
     place = f"recipe.yaml:3:23  rules[0].value\n    {line}\n{' ' * 26}{'^' * (len(value) + 2)}"
     assert str(caught.value) == f"{place}\n  `a`: {says}"
     assert caught.value.exit_code == 1

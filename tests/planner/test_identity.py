@@ -14,7 +14,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.engine import journal as journals
 from ckpt_surgery.engine.staging.lines import FileLines
 from ckpt_surgery.engine.tasks import outputs_of
-from ckpt_surgery.engine.worker import run
+from ckpt_surgery.engine.worker import Means, run
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.language.loading import parse_recipe
@@ -70,7 +70,7 @@ def begun(format: str, directory: Path, source: MemorySource) -> None:
     work = directory / "result"
     work.mkdir(parents=True, exist_ok=True)
     sink = formats.open_sink(format, work, SinkOptions(), outputs_of(plan))
-    run(plan, {"source": source}, sink, MEMORY, 1, journal=FileLines(directory / "journal"))
+    run(plan, {"source": source}, sink, Means(MEMORY, 1), journal=FileLines(directory / "journal"))
 
 
 def assert_doubled(format: str, directory: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.engine.tasks import outputs_of
-from ckpt_surgery.engine.worker import run
+from ckpt_surgery.engine.worker import Means, run
 from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.language.loading import load_recipe
 from ckpt_surgery.planner.plan import Plan
@@ -214,7 +214,7 @@ def converted(recipe: Path, arrays: Mapping[str, np.ndarray], given: list[str]) 
     source = MemorySource(arrays)
     plan = make_plan(loaded, {"source": source.leaves()}, None, [], {}, COMPUTED, 1 << 26, 2)
     sink = MemorySink(outputs_of(plan))
-    run(plan, {"source": source}, sink, 1 << 26, 2)
+    run(plan, {"source": source}, sink, Means(1 << 26, 2))
     assert all((count == 1).all() for count in sink.writes.values())
     return sink.arrays
 

@@ -15,7 +15,7 @@ import transformers
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import DataError, PlanError
 from ckpt_surgery.engine.tasks import outputs_of
-from ckpt_surgery.engine.worker import run
+from ckpt_surgery.engine.worker import Means, run
 from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
@@ -53,7 +53,7 @@ def carried_out(name: str, arrays: Arrays, *overrides: str) -> Arrays:
     source = MemorySource(arrays)
     plan = make_plan(loaded, {"source": source.leaves()}, None, [], {}, COMPUTED, MEMORY, 2)
     sink = MemorySink(outputs_of(plan))
-    run(plan, {"source": source}, sink, MEMORY, 2)
+    run(plan, {"source": source}, sink, Means(MEMORY, 2))
     assert all((count == 1).all() for count in sink.writes.values())
     return sink.arrays
 
