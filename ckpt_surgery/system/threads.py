@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from operator import call
 from typing import TypeVar
 
 from ckpt_surgery.core.cancellation import cancelled_by
@@ -14,12 +15,14 @@ BYTES_TOGETHER = 1 << 20
 """Limits on the number of items in a batch and on their bytes, so that all threads get work."""
 THREADS = "task"
 """Beginning of the names of the threads."""
+UPLOADS = 16
+"""Number of files that are uploaded to a store at a time: of each, some megabytes are in memory."""
 POLL = 0.2
 """Longest wait in seconds; signals are handled between two waits."""
 
 
 def run_all(
-    work: Callable[[T], None], items: Iterable[T], weight: Callable[[T], int], budget: int, workers: int
+    work: Callable[[T], object], items: Iterable[T], weight: Callable[[T], int], budget: int, workers: int
 ) -> None:
     """Run `work` on every item, each started once its weight in bytes fits into `budget` beside running ones.
 
@@ -45,6 +48,11 @@ def run_all(
                 _collect(running)
         finally:
             _end(active, stop)
+
+
+def run_requests(requests: Iterable[Callable[[], object]], at_a_time: int = UPLOADS) -> None:
+    """Run requests to a store, several at a time: they wait, and need no core. Fails as `run_all` does."""
+    run_all(call, requests, lambda _: 0, 0, at_a_time)
 
 
 def _collect(running: dict[Future[None], int]) -> None:

@@ -12,10 +12,10 @@ from ckpt_surgery.core.errors import VerificationError
 from ckpt_surgery.engine.staging.object_file import beside_published
 from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.engine.staging.spooled import Upload
-from ckpt_surgery.engine.staging.uploading import carried_out
 from ckpt_surgery.storage.companion_names import is_companion
 from ckpt_surgery.storage.record_files import beside_text
 from ckpt_surgery.storage.store import Only
+from ckpt_surgery.system.threads import run_requests
 
 MOST_DOCUMENT_BYTES = 64 << 20
 """Larger files count as data: documents are held in memory."""
@@ -66,7 +66,7 @@ class DirectoryUpload(Upload):
         if target.before:  # whoever reads the older one must not find the config of this one
             for name in filter(is_companion, data):
                 draft.hold(name)
-        carried_out([partial(draft.upload, name, files[name]) for name in data])
+        run_requests([partial(draft.upload, name, files[name]) for name in data])
         try:
             with beside_published(target.store, beside_text(target.prefix), self.record) as notices:
                 if last is None:
@@ -76,7 +76,7 @@ class DirectoryUpload(Upload):
                     target.publish()
                 elif target.before:
                     draft.hold(last)
-                    carried_out([partial(draft.upload, last, files[last])])
+                    run_requests([partial(draft.upload, last, files[last])])
                     target.publish()
                 else:
                     target.publish_last(partial(draft.upload, last, files[last], Only.ABSENT))

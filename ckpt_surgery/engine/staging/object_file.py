@@ -15,12 +15,12 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.life import ANY
 from ckpt_surgery.engine.staging.object_lock import ObjectLock, lock_name
 from ckpt_surgery.engine.staging.spooled import Upload
-from ckpt_surgery.engine.staging.uploading import carried_out
 from ckpt_surgery.storage.record_files import beside_text
 from ckpt_surgery.storage.store import ConditionFailed, Only, Stat, Store, Version
 from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system.signals import unhindered
+from ckpt_surgery.system.threads import run_requests
 
 _PIECE = 16 << 20
 """Bytes that are compared in one go."""
@@ -80,7 +80,7 @@ class FileUpload(Upload):
         with beside_published(self._store, beside_text(self._name), self.record) as notices:
             only = Only.ABSENT if before is None else Version(before.version)
             try:
-                carried_out([partial(self._store.upload, self._name, self.output, only)])
+                run_requests([partial(self._store.upload, self._name, self.output, only)])
                 self.published = True
             except BaseException as error:
                 with unhindered():

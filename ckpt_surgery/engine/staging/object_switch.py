@@ -9,17 +9,15 @@ a step is written, the files of the step that list its items are replaced after 
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from ckpt_surgery.core.errors import DestinationError, SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.object_journal import Journal
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Stat, Store, Version
-
-T = TypeVar("T")
+from ckpt_surgery.system.threads import run_requests
 
 COMMIT_FILE = "commit_success.txt"
 """The object by which Orbax tells that a checkpoint in an object store is complete."""
@@ -31,8 +29,8 @@ _ENTRIES = (
 _PIECE = 16 << 20
 """Bytes of an object that are held in memory while it is copied."""
 _MANIFEST = "manifest.ocdbt"
-_IN_FLIGHT = 32
-"""Largest number of small objects that are written at a time."""
+_DOCUMENTS = 32
+"""Number of documents that are put at a time."""
 
 
 def marker_of(names: Iterable[str]) -> str | None:
@@ -88,12 +86,14 @@ class Switch:
         """Take the older checkpoint away, and put the new one."""
         self._retire()
         marker = self._journal.marker
-        _each(self._bring, [one for one in self._journal.waiting.items() if one[0] != marker])
-        documents = [one for one in self._journal.documents.items() if one[0] != marker]
-        manifests = [one for one in documents if one[0].rpartition("/")[2] == _MANIFEST]
-        _each(self._put, [one for one in documents if one not in manifests])
-        for name, data in manifests:
-            self._put((name, data))
+        waiting = self._journal.waiting.items()
+        run_requests(partial(self._bring, name, place) for name, place in waiting if name != marker)
+        documents = {name: data for name, data in self._journal.documents.items() if name != marker}
+        manifests = [name for name in documents if name.rpartition("/")[2] == _MANIFEST]
+        others = (partial(self._put, *one) for one in documents.items() if one[0] not in manifests)
+        run_requests(others, _DOCUMENTS)
+        for name in manifests:
+            self._put(name, documents[name])
         self._confirm()
         self._commit()
 
@@ -144,9 +144,8 @@ class Switch:
         old = [name for name, stat in found.items() if stat is not None and stat.version == before[name]]
         self._store.delete([self._name(name) for name in old])
 
-    def _bring(self, waiting: tuple[str, str]) -> None:
+    def _bring(self, name: str, place: str) -> None:
         """Copy data to its name, within the store where it can do that, else through a temporary file."""
-        name, place = waiting
         source = self._name(place)
         url = f"{self._store.url}/{source}"
         found = self._store.stat(source)
@@ -160,8 +159,7 @@ class Switch:
             file.flush()
             self._store.upload(self._name(name), Path(file.name))
 
-    def _put(self, document: tuple[str, bytes]) -> None:
-        name, data = document
+    def _put(self, name: str, data: bytes) -> None:
         before = self._journal.before.get(name)
         there = None if before is None else self._store.stat(self._name(name))
         self._write(name, data, Only.ABSENT if there is None else Version(before or ""))
@@ -171,7 +169,7 @@ class Switch:
         if marker not in self._journal.documents:
             if self._store.stat(self._name(marker)) is not None:
                 raise self._changed(marker)
-            self._bring((marker, self._journal.waiting[marker]))
+            self._bring(marker, self._journal.waiting[marker])
             return
         self._write(marker, self._journal.documents[marker], Only.ABSENT)
 
@@ -200,13 +198,3 @@ class Switch:
             "destination was replaced",
             hint="Look at what is there now; delete it, or what lies below `.ckpt-surgery/` there.",
         )
-
-
-def _each(work: Callable[[T], None], items: Iterable[T]) -> None:
-    found = list(items)
-    if len(found) < 2:
-        for one in found:
-            work(one)
-        return
-    with ThreadPoolExecutor(min(_IN_FLIGHT, len(found)), thread_name_prefix="publish") as pool:
-        list(pool.map(work, found))

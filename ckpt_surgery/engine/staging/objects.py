@@ -33,12 +33,12 @@ from ckpt_surgery.engine.staging.object_journal import (
 )
 from ckpt_surgery.engine.staging.object_lock import ObjectLock, lock_name
 from ckpt_surgery.engine.staging.object_switch import Switch, in_order
-from ckpt_surgery.engine.staging.uploading import carried_out
 from ckpt_surgery.storage.draft import OWN, Draft, scheme_of_draft
 from ckpt_surgery.storage.publications import SWITCHING
 from ckpt_surgery.storage.stores import registered, store_of
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system.signals import deferred
+from ckpt_surgery.system.threads import run_requests
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class StoreStage(Stage):
         """
         self.lock.confirm()
         self._check_unchanged(self._begun())
-        carried_out([upload])
+        run_requests([upload])
         self.published = True
         forget()
 
