@@ -1,6 +1,5 @@
 """Where the parts of a destination lie, and how they are published."""
 
-import functools
 import os
 import re
 from collections.abc import Iterator
@@ -11,17 +10,16 @@ from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.engine.local_parts import LocalParts
 from ckpt_surgery.engine.object_parts import ObjectParts
 from ckpt_surgery.engine.parts import HEAD, Head
-from ckpt_surgery.engine.staging import checks
 from ckpt_surgery.engine.staging.leftovers import announce, is_published
 from ckpt_surgery.engine.staging.life import Stage, staged
 from ckpt_surgery.engine.staging.local import DiskStage
-from ckpt_surgery.engine.staging.objects import Replacing, StoreStage
+from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.runs.destination import items_of
 from ckpt_surgery.storage.failures import storage_errors
-from ckpt_surgery.storage.listing import directory_names, exists, is_directory, walk
+from ckpt_surgery.storage.listing import directory_names, exists, is_directory
 from ckpt_surgery.storage.paths import path_text
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.verification.record import Malformed, Record, record_of
@@ -154,12 +152,6 @@ def stage_of(
                 )
             yield stage
         return
-    forget()
-    own = [name for name in walk(where.place, where.place) if checks.is_of_shards(name, head.run)]
-    found = head.replaces
-    state = None if found is None else found.state
-    check = functools.partial(checks.check_same, where.place, state, run=head.run)
-    within = prepared.destination.item if found is not None and found.one_item else None
-    replacing = Replacing(found is not None and found.overwrites, check, within)
-    with staged(StoreStage(where.place, head.identity, replacing, own)) as draft:
+    item = prepared.destination.item
+    with staged(StoreStage(where.place, head.identity, head.replaces, item, shards=head.run)) as draft:
         yield draft

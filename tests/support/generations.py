@@ -52,8 +52,13 @@ def staged(
 ) -> AbstractContextManager[DiskStage]:
     """A run's stage. With `overwrite`, what is there when this is called may be replaced."""
     with storage_errors(destination):
-        replaces = Replacement(str(destination), state_of(destination) or "") if overwrite else None
+        replaces = replaced_at(destination, overwrite)
     return life.staged(DiskStage(destination, one_file, identity, replaces), resume)
+
+
+def replaced_at(place: Path | str, overwrite: bool) -> Replacement | None:
+    """What a run replaces, as it is now."""
+    return Replacement(str(place), state_of(place) or "") if overwrite else None
 
 
 def put(

@@ -1,15 +1,15 @@
 """Runs without an engine that write a checkpoint to a store, and stores that fail while they do."""
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 from ckpt_surgery.engine.staging import life
-from ckpt_surgery.engine.staging.object_file import unchecked
-from ckpt_surgery.engine.staging.objects import Replacing, StoreStage
+from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.storage.store import Buffer, Condition, Only, Stat
 from ckpt_surgery.storage.stores import store_of
+from tests.support.generations import replaced_at
 from tests.support.key_value import KeyValueStore
 
 IDENTITY = {"version": "1.0", "plan": "abc", "sources": "def"}
@@ -65,11 +65,10 @@ def staged(
     identity: Mapping[str, str] = IDENTITY,
     resume: bool = False,
     overwrite: bool = False,
-    check: Callable[[], None] = unchecked,
-    adopted: Collection[str] = (),
+    shards: str = "",
 ) -> AbstractContextManager[StoreStage]:
-    """A run's stage."""
-    return life.staged(StoreStage(url, identity, Replacing(overwrite, check), adopted), resume)
+    """A run's stage. With `overwrite`, what is there when this is called may be replaced."""
+    return life.staged(StoreStage(url, identity, replaced_at(url, overwrite), shards=shards), resume)
 
 
 def write(staging: StoreStage, value: str, data: int = 2) -> None:

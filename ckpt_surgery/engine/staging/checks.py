@@ -14,7 +14,8 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import DestinationError, StorageError, UsageError
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.engine.staging.leftovers import moved_aside
-from ckpt_surgery.engine.staging.locks import check
+from ckpt_surgery.engine.staging.locks import FileLock
+from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import digest, is_directory, walk
 from ckpt_surgery.storage.listing import exists as is_there
@@ -46,7 +47,7 @@ def check_path(
             if same_place(file, destination) or lies_in(file, destination):
                 raise _held(destination, f"{path_text(file)}, which this run reads")
         check_parent(destination)
-        check(lock_of(absolute(destination)))
+        FileLock(lock_of(absolute(destination))).check()
 
 
 def check_apart(sources: Iterable[str], place: Place) -> None:
@@ -106,10 +107,7 @@ def _check_absent(destination: Path, overwrite: bool) -> None:
     if replaced_by(destination) is None:
         return
     if not overwrite:
-        raise DestinationError(
-            f"{path_text(destination)}: exists already",
-            hint="Choose another destination, or replace it: `overwrite=True`.",
-        )
+        raise already_there(path_text(destination))
     if destination.is_symlink():
         raise DestinationError(
             f"{path_text(destination)}: is a symbolic link, which is never replaced",
@@ -117,6 +115,13 @@ def _check_absent(destination: Path, overwrite: bool) -> None:
         )
     if same_place(Path.cwd(), destination) or lies_in(Path.cwd(), destination):
         raise _held(destination, "the working directory")
+
+
+def already_there(place: str) -> DestinationError:
+    """The error where something is at a place, as shown in messages, and is not to be replaced."""
+    return DestinationError(
+        f"{place}: exists already", hint="Choose another destination, or replace it: `overwrite=True`."
+    )
 
 
 def check_directory(url: str) -> None:
@@ -188,14 +193,16 @@ def is_of_shards(name: str, run: str) -> bool:
     return f"_{run}_" in name
 
 
-def check_same(place: Place, state: str | None, gone_is_same: bool = True, run: str = "") -> None:
-    """Refuse to replace what is not in the state in which it was checked. What is gone needs no check, unless
-    parts of it were to stay (`gone_is_same=False`). `run`: see `state_of`.
+def check_same(place: Place, replaces: Replacement | None, run: str = "") -> None:
+    """Refuse to replace what has changed since it was looked at. What is gone needs no check, unless parts of
+    it were to stay. `run`: see `state_of`.
 
     Raises DestinationError.
     """
-    same = (None, state) if gone_is_same else (state,)
-    if state is not None and state_of(place, run) not in same:
+    if replaces is None:
+        return
+    now = state_of(place, run)
+    if now != replaces.state and (now is not None or replaces.one_item):
         raise DestinationError(
             f"{_text(place)}: changed during this run, so it was not replaced",
             hint="Look at what is there now; then run again.",
@@ -205,7 +212,10 @@ def check_same(place: Place, state: str | None, gone_is_same: bool = True, run: 
 # --- the place --------------------------------------------------------------------------------------------
 
 
-def check_space(destination: Path, bytes_needed: int) -> None:
+_FREE_SPACE = "Free some space, or choose a destination on another file system."
+
+
+def check_space(destination: Path, bytes_needed: int, hint: str = _FREE_SPACE) -> None:
     """Raise StorageError where the destination's file system has less than `bytes_needed` bytes free."""
     parent = absolute(destination).parent
     with storage_errors(parent):
@@ -213,7 +223,7 @@ def check_space(destination: Path, bytes_needed: int) -> None:
     if free < bytes_needed:
         raise StorageError(
             f"{path_text(parent)}: {bytes_text(bytes_needed)} are to be written, {bytes_text(free)} are free",
-            hint="Free some space, or choose a destination on another file system.",
+            hint=hint,
         )
 
 

@@ -156,7 +156,7 @@ class DiskStage(DirectoryStage):
         """
         if self._replaces is not None:
             with storage_errors(self.destination):
-                check_same(self.destination, self._replaces.state, not self._replaces.one_item)
+                check_same(self.destination, self._replaces)
         with storage_errors(self.directory):
             self._check_own()
             if self.one_file:

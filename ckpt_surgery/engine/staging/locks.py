@@ -137,11 +137,6 @@ class FileLock(Lock):
         return self._path.with_name(f"{self._path.name}-{secrets.token_hex(4)}")
 
 
-def check(lock: Path) -> None:
-    """Raise DestinationError where the run that holds this lock is alive. Raises OSError."""
-    FileLock(lock).check()
-
-
 # --- files that name a run --------------------------------------------------------------------------------
 
 

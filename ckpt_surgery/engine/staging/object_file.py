@@ -6,15 +6,17 @@ is put after it.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, SurgeryError, in_one_line
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.staging.checks import already_there, check_same
 from ckpt_surgery.engine.staging.life import ANY
 from ckpt_surgery.engine.staging.object_lock import ObjectLock, lock_name
 from ckpt_surgery.engine.staging.spooled import Upload
+from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.record_files import beside_text
 from ckpt_surgery.storage.store import ConditionFailed, Only, Stat, Store, Version
 from ckpt_surgery.storage.stores import store_of
@@ -26,43 +28,34 @@ _PIECE = 16 << 20
 """Bytes that are compared in one go."""
 
 
-def unchecked() -> None:
-    """No check of what is replaced."""
-
-
 class FileUpload(Upload):
     """A file that is put into a store when it is complete."""
 
     def __init__(
         self,
         url: str,
-        overwrite: bool = False,
-        check: Callable[[], None] = unchecked,
         identity: Mapping[str, str] = ANY,
+        replaces: Replacement | None = None,
         nbytes: int = 0,
     ):
-        """With `overwrite` the object is replaced that is there; `check` is called once the lock is held, and
-        raises where that is not what was looked at. `nbytes`: the size of the file."""
+        """`replaces`: what is replaced, as it was looked at; None: nothing. `nbytes`: the size of the file."""
+        self._url = url
         self._store, self._name = store_of(url)
         super().__init__(url, ObjectLock(self._store, lock_name(self._name)), True, identity, nbytes)
-        self._overwrite = overwrite
-        self._check = check
+        self._replaces = replaces
         self._before: Stat | None = None
         """The file that is replaced."""
 
     def begin(self, resume: bool) -> None:
         """Look at what is there, and make the local directory.
 
-        Raises DestinationError where something is there without `overwrite`, and where objects lie below the
-        destination; PlanError, StorageError.
+        Raises DestinationError where something is there that is not to be replaced, and where objects lie
+        below the destination; PlanError, StorageError.
         """
         self._before = self._store.stat(self._name)
-        self._check()
-        if self._before is not None and not self._overwrite:
-            raise DestinationError(
-                f"{self.called}: exists already",
-                hint="Choose another destination, or replace it: `overwrite=True`.",
-            )
+        check_same(self._url, self._replaces)
+        if self._before is not None and self._replaces is None:
+            raise already_there(self.called)
         objects, prefixes = self._store.names_in(f"{self._name}/")
         if objects or prefixes:
             raise DestinationError(

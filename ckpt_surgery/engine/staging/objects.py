@@ -7,7 +7,7 @@ complete. At every moment the destination is not committed, or is one whole chec
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckpt_surgery.core.errors import (
     DestinationError,
@@ -18,11 +18,11 @@ from ckpt_surgery.core.errors import (
 )
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging import object_leftovers as leftovers
+from ckpt_surgery.engine.staging.checks import already_there, check_directory, check_same, is_of_shards
 from ckpt_surgery.engine.staging.heartbeat import locked
 from ckpt_surgery.engine.staging.leftovers import check_identity
 from ckpt_surgery.engine.staging.life import ANY, Stage, still_there
 from ckpt_surgery.engine.staging.lines import Lines, ObjectLines
-from ckpt_surgery.engine.staging.object_file import unchecked
 from ckpt_surgery.engine.staging.object_journal import (
     Journal,
     alive_name,
@@ -33,31 +33,13 @@ from ckpt_surgery.engine.staging.object_journal import (
 )
 from ckpt_surgery.engine.staging.object_lock import ObjectLock, lock_name
 from ckpt_surgery.engine.staging.object_switch import Switch, in_order
+from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.draft import OWN, Draft, scheme_of_draft
 from ckpt_surgery.storage.publications import SWITCHING
 from ckpt_surgery.storage.stores import registered, store_of
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system.signals import deferred
 from ckpt_surgery.system.threads import run_requests
-
-
-@dataclass(frozen=True)
-class Replacing:
-    """What of the objects at a destination a run replaces."""
-
-    overwrite: bool = False
-    """Whether anything may be there."""
-    check: Callable[[], None] = unchecked
-    """Called once the lock is held and before anything is written; raises where what is there is not what
-    was looked at."""
-    within: str | None = None
-    """Name of the one item that is written, where the destination is a step whose other items stay: only what
-    lies below it is replaced."""
-    sparse: bool = False
-    """Whether readers of the format take data for the older checkpoint's, where that lacks a chunk."""
-
-
-NOTHING = Replacing()
 
 
 class StoreStage(Stage):
@@ -73,18 +55,26 @@ class StoreStage(Stage):
         self,
         url: str,
         identity: Mapping[str, str] = ANY,
-        replacing: Replacing = NOTHING,
-        adopted: Collection[str] = (),
+        replaces: Replacement | None = None,
+        item: str | None = None,
+        sparse: bool = False,
+        shards: str = "",
     ):
-        """`identity`: what the run does. `adopted`: names below the destination of data that others wrote for
-        this run, and which is theirs again after a failure."""
+        """`identity`: what the run does. `replaces`: what is replaced, as it was looked at; None: nothing may
+        be there. `item`: the name of the one item that is written, if it is one of a step. `sparse`: whether
+        readers of the format take chunks of the new checkpoint for the older one's. `shards`: the token of
+        shards that have put data there, which is published, or is theirs again after a failure."""
         self.url = url
         self.called = shown(url)
         self.store, self.prefix = store_of(url)
         self.lock = ObjectLock(self.store, lock_name(self.prefix))
         self.identity = identity
-        self._replacing = replacing
-        self._adopted = adopted
+        self._replaces = replaces
+        self._item = item if replaces is not None and replaces.one_item else None
+        self._sparse = sparse
+        self._shards = shards
+        self._adopted: Collection[str] = ()
+        """Names of the shards' data below the destination."""
         self._journal: Journal | None = None
         self._switching = False
         """Whether publication has begun: from then on, whoever comes next carries it to its end."""
@@ -130,17 +120,20 @@ class StoreStage(Stage):
 
         Raises DestinationError where something is there without `overwrite`; PlanError, StorageError.
         """
-        self._replacing.check()
+        check_directory(self.url)
+        check_same(self.url, self._replaces, self._shards)
         found = leftovers.examine(self.store, self.prefix)
         notices = _roll_forward(self.url, self.lock, found)
         if notices:
             found = leftovers.examine(self.store, self.prefix)
-        within = self._replacing.within
+        if self._shards:
+            self._adopted = [name for name in found.others if is_of_shards(name, self._shards)]
+        within = self._item
         present = {name: stat for name, stat in found.others.items() if name not in self._adopted}
         inside = "" if within is None else f"{within}/"
         others = {name: stat.version for name, stat in present.items() if name.startswith(inside)}
         around = {name: stat.version for name, stat in present.items() if name not in others}
-        if others and not self._replacing.overwrite:
+        if others and not (self._replaces is not None and self._replaces.overwrites):
             raise _exists(self.url if within is None else f"{self.url}/{within}", bool(notices))
         to_resume = self._to_resume(found) if resume else None
         if resume and to_resume is None:
@@ -156,7 +149,7 @@ class StoreStage(Stage):
         self.draft = Draft(
             self.store, self.prefix, self.run, frozenset(others), written, self.lock.check_held
         )
-        if others and self._replacing.sparse:
+        if others and self._sparse:
             self.draft.hold_all()
         self._journal = Journal(
             self.run, dict(self.identity), others, frozenset(self._adopted), around=around
@@ -323,7 +316,4 @@ def _exists(url: str, completed: bool) -> DestinationError:
             "completed just now",
             hint="Look at it: there may be nothing left to do. To replace it: `overwrite=True`.",
         )
-    return DestinationError(
-        f"{shown(url)}: exists already",
-        hint="Choose another destination, or replace it: `overwrite=True`.",
-    )
+    return already_there(shown(url))

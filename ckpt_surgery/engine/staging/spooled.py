@@ -9,14 +9,14 @@ finds what it has written.
 import contextlib
 import hashlib
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from ckpt_surgery.core.errors import StorageError, add_sentence
-from ckpt_surgery.core.text import bytes_text, shown
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.staging.checks import check_space
 from ckpt_surgery.engine.staging.local import DirectoryStage
 from ckpt_surgery.engine.staging.object_lock import ObjectLock
 from ckpt_surgery.storage.failures import storage_errors
@@ -51,7 +51,7 @@ class Upload(DirectoryStage):
         self._made = True
         super().begin(resume)
         if not self.resumed:
-            _check_space(self._spool, self._nbytes)
+            check_space(self.destination, self._nbytes, hint="")
 
     def remove(self, keep: bool = False, quickly: bool = False) -> list[str]:
         """As on a disk."""
@@ -77,13 +77,4 @@ def _make(directory: Path) -> None:
         raise StorageError(
             f"{path_text(directory)} is not a directory that only this user may use",
             hint="Remove it, or set TMPDIR to a directory of yours.",
-        )
-
-
-def _check_space(directory: Path, nbytes: int) -> None:
-    with storage_errors(directory):
-        free = shutil.disk_usage(directory).free
-    if free < nbytes:
-        raise StorageError(
-            f"{path_text(directory)}: {bytes_text(nbytes)} are to be written, {bytes_text(free)} are free"
         )

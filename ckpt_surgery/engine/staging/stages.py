@@ -4,12 +4,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.engine.staging.checks import check_directory, check_same
 from ckpt_surgery.engine.staging.life import Stage
 from ckpt_surgery.engine.staging.local import DiskStage
 from ckpt_surgery.engine.staging.object_directory import DirectoryUpload
 from ckpt_surgery.engine.staging.object_file import FileUpload
-from ckpt_surgery.engine.staging.objects import Replacing, StoreStage
+from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.planner.identity import identity_of
 from ckpt_surgery.planner.options import Prepared
 
@@ -53,16 +52,8 @@ def stage_for(prepared: Prepared, where: Publication) -> Stage:
     if not where.is_url:
         return DiskStage(where.path, form.one_file, identity, replaces)
     url, costs = where.place, prepared.plan.costs
-
-    def check() -> None:
-        if not form.one_file:
-            check_directory(url)
-        check_same(url, None if replaces is None else replaces.state)
-
-    overwrite = replaces is not None and replaces.overwrites
     nbytes = costs.bytes_copied + costs.bytes_computed
     if form.one_file and not form.stores:
-        return FileUpload(url, overwrite, check, identity, nbytes)
-    within = prepared.destination.item if prepared.writes_one_item else None
-    target = StoreStage(url, identity, Replacing(overwrite, check, within, form.sparse))
+        return FileUpload(url, identity, replaces, nbytes)
+    target = StoreStage(url, identity, replaces, prepared.destination.item, form.sparse)
     return target if form.stores else DirectoryUpload(target, nbytes)

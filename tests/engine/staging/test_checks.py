@@ -9,6 +9,7 @@ import pytest
 
 from ckpt_surgery.core.errors import DestinationError, StorageError, UsageError
 from ckpt_surgery.engine.staging import checks
+from tests.support.generations import replaced_at
 
 Refused = tuple[type[Exception], str] | None
 
@@ -132,20 +133,19 @@ def test_what_changed_since_it_was_checked_is_not_replaced(
     tmp_path: Path, change: Callable[[Path], object]
 ) -> None:
     out = holder(tmp_path / "out")
-    state = checks.state_of(out)
-    assert state is not None
-    checks.check_same(out, state)
+    replaces = replaced_at(out, overwrite=True)
+    checks.check_same(out, replaces)
     change(out)
     with pytest.raises(DestinationError, match="changed during this run"):
-        checks.check_same(out, state)
+        checks.check_same(out, replaces)
 
 
 def test_what_is_gone_or_was_never_there_needs_no_check(tmp_path: Path) -> None:
     out = holder(tmp_path / "out")
-    state = checks.state_of(out)
+    replaces = replaced_at(out, overwrite=True)
     out.rename(tmp_path / "away")
     assert checks.state_of(out) is None
-    checks.check_same(out, state)
+    checks.check_same(out, replaces)
     checks.check_same(tmp_path / "away", None)  # publication refuses what appeared meanwhile
 
 

@@ -60,9 +60,9 @@ def test_a_lock_that_may_not_be_read_is_judged_by_its_time(
 
     monkeypatch.setattr(os, "open", refused)
     with pytest.raises(DestinationError, match="another run is writing"):
-        locks.check(lock_of(tmp_path / "out"))
+        lock(tmp_path, 1).check()
     age(lock_of(tmp_path / "out"), 121)
-    locks.check(lock_of(tmp_path / "out"))
+    lock(tmp_path, 1).check()
 
 
 def test_a_lock_of_its_own_that_may_not_be_read_is_a_failure(

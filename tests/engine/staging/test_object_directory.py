@@ -9,8 +9,9 @@ import pytest
 from ckpt_surgery.core.errors import StorageError, VerificationError
 from ckpt_surgery.engine.staging.life import staged
 from ckpt_surgery.engine.staging.object_directory import DirectoryUpload, is_document
-from ckpt_surgery.engine.staging.objects import Replacing, StoreStage, roll_forward
+from ckpt_surgery.engine.staging.objects import StoreStage, roll_forward
 from ckpt_surgery.storage.stores import store_of
+from tests.support.generations import replaced_at
 from tests.support.key_value import KeyValueStore, key_value
 
 SHARDS = {"model-1.safetensors": b"one", "model-2.safetensors": b"two", "model.safetensors.index.json": b"{}"}
@@ -23,7 +24,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 
 def run(url: str, files: dict[str, bytes], overwrite: bool = False, record: str = "") -> None:
-    with staged(DirectoryUpload(StoreStage(url, replacing=Replacing(overwrite)))) as stage:
+    with staged(DirectoryUpload(StoreStage(url, replaces=replaced_at(url, overwrite)))) as stage:
         for name, data in files.items():
             (stage.tree / name).write_bytes(data)
         if record:

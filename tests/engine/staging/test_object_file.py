@@ -14,6 +14,7 @@ from ckpt_surgery.engine.staging.object_file import FileUpload
 from ckpt_surgery.storage.store import ConditionFailed
 from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.system.signals import interruptible
+from tests.support.generations import replaced_at
 from tests.support.key_value import KeyValueStore, key_value
 
 
@@ -30,7 +31,7 @@ def objects(url: str) -> dict[str, bytes]:
 
 def run(url: str, data: bytes, overwrite: bool = False, record: str = "", **more: Any) -> FileUpload:
     """A whole run. `during` is called before the file is published."""
-    with staged(FileUpload(url, overwrite, more.get("check", lambda: None))) as stage:
+    with staged(FileUpload(url, replaces=replaced_at(url, overwrite))) as stage:
         stage.output.write_bytes(data)
         if record:
             stage.put_beside(record)
@@ -52,16 +53,6 @@ def test_what_is_there_is_replaced_with_overwrite_only(url: str) -> None:
     assert objects(url)["runs/out.bin"] == b"old"
     run(url, b"new", overwrite=True)
     assert objects(url) == {"runs/out.bin": b"new"}
-
-
-def test_the_check_is_made_under_the_lock(url: str) -> None:
-    def check() -> None:
-        assert "runs/.out.bin.ckpt-surgery-lock" in objects(url)
-        raise DestinationError("changed")
-
-    with pytest.raises(DestinationError, match="changed"):
-        run(url, b"new", check=check)
-    assert objects(url) == {}
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

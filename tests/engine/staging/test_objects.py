@@ -97,18 +97,6 @@ def test_nothing_written_is_not_published(url: str) -> None:
     assert at(url) == {}
 
 
-def test_a_check_of_what_is_replaced_comes_before_anything_is_written(url: str) -> None:
-    run(url, "old")
-    before = at(url)
-
-    def refuse() -> None:
-        raise DestinationError("changed")
-
-    with pytest.raises(DestinationError, match="changed"):
-        run(url, "new", overwrite=True, check=refuse)
-    assert at(url) == before
-
-
 # --- failures -------------------------------------------------------------------------------------
 
 
@@ -149,15 +137,14 @@ def test_nothing_to_roll_forward(url: str) -> None:
 
 def test_what_others_wrote_for_a_run_is_published_with_it_and_survives_its_failure(url: str) -> None:
     store, name = store_of(url)
-    store.put(f"{name}/d/new0", b"new")
-    with pytest.raises(StorageError), staged(url, adopted=["d/new0"]) as staging:
-        assert set(staging.draft.data) == {"d/new0"}
+    store.put(f"{name}/d/_new_0", b"_new_")
+    with pytest.raises(StorageError), staged(url, shards="new") as staging:
+        assert set(staging.draft.data) == {"d/_new_0"}
         raise StorageError("no space")
-    assert at(url) == {"d/new0": b"new"}
-    run(url, "new", adopted=["d/new0"])
-    found = at(url)
-    del found[MARKER]
-    assert found == whole("new")
+    assert at(url) == {"d/_new_0": b"_new_"}
+    run(url, "_new_", shards="new")
+    assert state(url) == "_new_"
+    assert at(url).keys() == {*whole("_new_"), MARKER}
 
 
 def test_an_object_that_came_after_a_run_had_died_is_not_its_own(

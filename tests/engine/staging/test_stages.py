@@ -12,7 +12,7 @@ import pytest
 
 from ckpt_surgery.core.errors import DataError, DestinationError, Interrupted, PlanError, StorageError
 from ckpt_surgery.engine.staging import life, owners
-from ckpt_surgery.engine.staging.checks import lock_of, state_of
+from ckpt_surgery.engine.staging.checks import lock_of
 from ckpt_surgery.engine.staging.heartbeat import Lock
 from ckpt_surgery.engine.staging.life import Stage
 from ckpt_surgery.engine.staging.local import DiskStage
@@ -20,13 +20,12 @@ from ckpt_surgery.engine.staging.locks import FileLock
 from ckpt_surgery.engine.staging.object_directory import DirectoryUpload
 from ckpt_surgery.engine.staging.object_file import FileUpload
 from ckpt_surgery.engine.staging.object_lock import ObjectLock
-from ckpt_surgery.engine.staging.objects import Replacing, StoreStage
-from ckpt_surgery.planner.plan import Replacement
+from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.system import signals
 from tests.support import object_runs
 from tests.support.ended_runs import IDENTITY, stopped
-from tests.support.generations import NEW, OLD, fill, fill_file, found
+from tests.support.generations import NEW, OLD, fill, fill_file, found, replaced_at
 from tests.support.key_value import key_value
 
 DISK = ("directory", "file")
@@ -45,11 +44,11 @@ class Bench:
 
     def stage(self, overwrite: bool = False, identity: dict[str, str] = IDENTITY) -> Any:
         if self.kind in DISK:
-            replaces = Replacement(self.name, state_of(self.path) or "") if overwrite else None
+            replaces = replaced_at(self.path, overwrite)
             return DiskStage(self.path, self.kind == "file", identity, replaces)
         if self.kind == "uploaded file":
-            return FileUpload(self.url, overwrite, identity=identity)
-        target = StoreStage(self.url, identity, Replacing(overwrite))
+            return FileUpload(self.url, identity, replaced_at(self.url, overwrite))
+        target = StoreStage(self.url, identity, replaced_at(self.url, overwrite))
         return target if self.kind == "store" else DirectoryUpload(target)
 
     def write(self, at: Any, value: str) -> None:
@@ -162,6 +161,16 @@ def test_the_older_checkpoint_is_whole_until_it_is_replaced(bench: Bench) -> Non
         at.publish()
     assert bench.value() == NEW
     assert bench.left() == []
+
+
+def test_what_changed_since_it_was_looked_at_is_not_replaced(bench: Bench) -> None:
+    bench.run(OLD)
+    stage = bench.stage(overwrite=True)
+    bench.run("other", overwrite=True)
+    with pytest.raises(DestinationError, match="changed during this run"), life.staged(stage) as at:
+        bench.write(at, NEW)
+        at.publish()
+    assert (bench.value(), bench.left()) == ("other", [])
 
 
 @pytest.mark.parametrize("failure", [stopped(), DataError("overflow")], ids=repr)
