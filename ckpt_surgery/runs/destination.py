@@ -134,10 +134,10 @@ def _occupant(where: Publication) -> Occupant | None:
     state = checks.state_of(where.at)
     if where.is_url:
         found = leftovers.examine(*store_of(where.place))
-        begun = any(attempt.switching for attempt in found.attempts)
+        begun = any(attempt.switching for attempt in found.leftovers)
         if state is None and not begun:
             return None
-        left = frozenset(name for attempt in found.attempts for name in attempt.objects)
+        left = frozenset(name for attempt in found.leftovers for name in attempt.objects)
         empty = not found.others and is_directory(where.place)
         return Occupant(where.place, state or "", empty, left, begun)
     there = _there(where)

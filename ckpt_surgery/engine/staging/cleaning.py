@@ -16,22 +16,16 @@ from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import lock_of
 from ckpt_surgery.engine.staging.heartbeat import Sign, last_sign, locked, who
-from ckpt_surgery.engine.staging.leftovers import Leftover, named
-from ckpt_surgery.engine.staging.locks import FileLock, read_sign, remove_file
+from ckpt_surgery.engine.staging.leftovers import LeftDirectory, named
+from ckpt_surgery.engine.staging.locks import FileLock, read_sign
 from ckpt_surgery.engine.staging.publishing import ASIDE
 from ckpt_surgery.storage.paths import exists
 from ckpt_surgery.storage.record_files import beside
 
-_OWN = re.compile(
-    r"\.(.+)\.ckpt-surgery-(?:[0-9a-f]{16}|lock(?:-[0-9a-f]{8})?|parts(?:-[0-9a-f]{16}|\.lock)?)"
-)
+_OWN = re.compile(r"\.(.+)\.ckpt-surgery-(?:[0-9a-f]{16}|lock(?:-[0-9a-f]{8})?|parts(?:-[0-9a-f]{16})?)")
 """Names that runs give to what they make beside a destination, whose name is the group."""
 _IN_DIRECTORY = re.compile(r"journal-.*\.jsonl|publishing-[0-9]+|result|old|run\.json(?:\.new)?")
 """Names of what runs put into a temporary directory, but for a record."""
-
-
-_PROBE = re.compile(r"\.ckpt-surgery-lock-[0-9a-f]{8}$")
-"""Ends the name of a short-lived file beside a lock."""
 
 
 class State(enum.StrEnum):
@@ -103,26 +97,17 @@ def remove_remainders(destination: Path) -> list[Remainder]:
             if _of_directory(leftover, destination, alive=False).state is State.DEAD:
                 leftovers.remove(leftovers.claim(leftover.directory, destination))
         for one in listed:
-            if one.state is State.DEAD and one.path != lock_of(destination):
-                _remove_lock(one.path)
+            if one.state is State.DEAD and not one.path.is_dir() and one.path != lock_of(destination):
+                one.path.unlink(missing_ok=True)
     return [replace(one, removed=one.state is State.DEAD and not exists(one.path)) for one in listed]
-
-
-def _remove_lock(path: Path) -> None:
-    """Remove a lock of parts by taking it over, or a file that was to become a lock."""
-    if path.name.endswith(".lock"):
-        with contextlib.suppress(DestinationError), locked(FileLock(path)):  # a run has taken it meanwhile
-            pass
-    elif _PROBE.search(path.name):
-        remove_file(path)
 
 
 # --- temporary directories --------------------------------------------------------------------------------
 
 
-def _of_directory(one: Leftover, destination: Path, alive: bool) -> Remainder:
+def _of_directory(one: LeftDirectory, destination: Path, alive: bool) -> Remainder:
     """`alive`: whether a living run holds the destination's lock."""
-    nbytes, whose = _size(one.directory), f"of {who(one.note.owner)}"
+    nbytes, whose = _size(one.directory), f"of {who(one.owner)}"
     if alive:
         return Remainder(one.directory, State.LIVE, nbytes, whose)
     foreign = _foreign(one, destination)
@@ -140,7 +125,7 @@ def _of_directory(one: Leftover, destination: Path, alive: bool) -> Remainder:
     return Remainder(one.directory, State.DEAD, nbytes, "; ".join(notes))
 
 
-def _foreign(one: Leftover, destination: Path) -> str | None:
+def _foreign(one: LeftDirectory, destination: Path) -> str | None:
     """Why a directory is not known to be a run's alone; None where it is."""
     with os.scandir(one.directory) as entries:
         names = sorted(entry.name for entry in entries)
@@ -149,7 +134,7 @@ def _foreign(one: Leftover, destination: Path) -> str | None:
     ]
     if others:
         return f"holds `{others[0]}`, which no run put there"
-    if one.note.owner is None and any(name not in (leftovers.RUN, f"{leftovers.RUN}.new") for name in names):
+    if one.owner is None and any(name not in (leftovers.RUN, f"{leftovers.RUN}.new") for name in names):
         return f"has no {leftovers.RUN} that names a run"
     return None
 
@@ -158,8 +143,7 @@ def _foreign(one: Leftover, destination: Path) -> str | None:
 
 
 def _locks(destination: Path, lock: FileLock) -> Iterator[Remainder]:
-    parts_lock = destination.with_name(f".{destination.name}.ckpt-surgery-parts.lock")
-    for path in (lock_of(destination), parts_lock, *sorted(named(destination, "lock-[0-9a-f]{8}"))):
+    for path in (lock_of(destination), *sorted(named(destination, "lock-[0-9a-f]{8}"))):
         sign = read_sign(path)
         if sign is None:
             continue

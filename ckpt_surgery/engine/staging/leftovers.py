@@ -17,14 +17,15 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.file_states import changes_between
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engine.staging.locks import read_note, remove_file
+from ckpt_surgery.engine.staging.locks import read_note
 from ckpt_surgery.engine.staging.owners import Note, Owner, note_bytes
 from ckpt_surgery.engine.staging.publishing import ASIDE
 from ckpt_surgery.engine.staging.syncing import sync_file
@@ -34,6 +35,21 @@ RUN = "run.json"
 RESULT = "result"
 _PUBLISHING = "publishing-"
 _RUN_ID = "[0-9a-f]{16}"
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Unpublished work of an earlier run."""
+
+    where: str
+    """The place, as messages name it."""
+    identity: Mapping[str, str]
+    """What its run does; empty where that cannot be read."""
+    resumable: bool
+    """Whether it has finished tasks that are not published."""
+
+
+L = TypeVar("L", bound=Leftover)
 
 
 def directory_of(destination: Path, run: str) -> Path:
@@ -54,7 +70,7 @@ def begin(directory: Path, owner: Owner, identity: Mapping[str, str]) -> None:
 def _describe(directory: Path, owner: Owner, identity: Mapping[str, str]) -> None:
     """Write whose the directory is, in one step and durably: a run after a power cut has to know it."""
     written = directory / f"{RUN}.new"
-    remove_file(written)
+    written.unlink(missing_ok=True)
     with open(written, "xb") as file:
         file.write(note_bytes(Note(owner, dict(identity))))
     sync_file(written)
@@ -81,16 +97,11 @@ def remove(directory: Path) -> None:
 
     The journals come first, so that what is left of it is never resumed; what tells whose it is comes last.
     """
-    for journal in directory.glob("journal-*.jsonl"):
-        remove_file(journal)
-    with os.scandir(directory) as entries:
-        found = [(Path(entry.path), entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for path, is_directory in found:
-        if is_directory:
+    for path in sorted(directory.iterdir(), key=lambda path: (path.name == RUN, path.suffix != ".jsonl")):
+        if path.is_dir() and not path.is_symlink():
             _remove_tree(path)
-        elif path.name != RUN:
-            remove_file(path)
-    remove_file(directory / RUN)
+        else:
+            path.unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):
         os.rmdir(directory)
 
@@ -106,25 +117,19 @@ def _remove_tree(directory: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Leftover:
+class LeftDirectory(Leftover):
     """A temporary directory of another run."""
 
     directory: Path
-    note: Note
-    """Who made it and what its run does, by its run.json."""
+    owner: Owner | None
+    """The run that made it, by its run.json."""
     described: int
     """When run.json was written, in nanoseconds; without one, the time of the directory."""
-    journals: tuple[Path, ...]
     published: bool
     """Whether what was written there is at the destination."""
 
-    @property
-    def resumable(self) -> bool:
-        """Whether it has finished tasks that are not published."""
-        return bool(self.journals) and not self.published
 
-
-def leftovers(destination: Path) -> list[Leftover]:
+def leftovers(destination: Path) -> list[LeftDirectory]:
     """All temporary directories of a destination, the newest first. Raises OSError."""
     found = (_examined(path, destination) for path in named(destination, _RUN_ID))
     return sorted(filter(None, found), key=lambda leftover: leftover.described, reverse=True)
@@ -137,15 +142,17 @@ def named(destination: Path, ending: str) -> Iterator[Path]:
         yield from [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
 
 
-def _examined(directory: Path, destination: Path) -> Leftover | None:
+def _examined(directory: Path, destination: Path) -> LeftDirectory | None:
     """None for what is no directory, or has just been removed."""
     try:
         if not stat.S_ISDIR(os.lstat(directory).st_mode):
             return None
         run = directory / RUN
         described = os.lstat(run if exists(run) else directory).st_ctime_ns
-        done = tuple(journals(directory))
-        return Leftover(directory, read_note(run), described, done, is_published(directory, destination))
+        note, published = read_note(run), is_published(directory, destination)
+        resumable = bool(journals(directory)) and not published
+        where = path_text(directory)
+        return LeftDirectory(where, note.identity, resumable, directory, note.owner, described, published)
     except FileNotFoundError:
         return None
 
@@ -165,7 +172,7 @@ def moved_aside(destination: Path) -> Path | None:
     return next(filter(exists, asides), None)
 
 
-def put_back(found: list[Leftover], destination: Path) -> list[str]:
+def put_back(found: list[LeftDirectory], destination: Path) -> list[str]:
     """Put back the old checkpoint where a run has moved it aside and nothing is at the destination.
 
     Returns a sentence for the user. Raises OSError.
@@ -178,11 +185,11 @@ def put_back(found: list[Leftover], destination: Path) -> list[str]:
     return []
 
 
-def clear(found: list[Leftover], destination: Path) -> list[str]:
+def clear(found: list[LeftDirectory], destination: Path) -> list[str]:
     """Remove what other runs left. Returns a sentence for each thing that was removed, or was not."""
     for path in named(destination, "lock-[0-9a-f]{8}"):
         with contextlib.suppress(OSError):
-            remove_file(path)
+            path.unlink(missing_ok=True)
     return [_cleared(leftover.directory, destination) for leftover in found]
 
 
@@ -209,26 +216,21 @@ def claim(directory: Path, destination: Path) -> Path:
 _AGAIN = "Without `resume=True`, the run removes it and starts from the beginning."
 
 
-def to_resume(found: list[Leftover], identity: Mapping[str, str]) -> Leftover | None:
-    """The directory to go on with; None where there is none.
+def to_resume(found: Sequence[L], identity: Mapping[str, str]) -> L | None:
+    """The first leftover that can be gone on with; None where there is none.
 
     Raises PlanError where its run did something else.
     """
     leftover = next((leftover for leftover in found if leftover.resumable), None)
     if leftover is not None:
-        before, where = leftover.note.identity, path_text(leftover.directory)
+        before = leftover.identity
         if not before and identity:
-            raise PlanError(f"{where} cannot be resumed: its {RUN} cannot be read", hint=_AGAIN)
-        check_identity(where, before, identity)
+            raise PlanError(f"{leftover.where} cannot be resumed: its {RUN} cannot be read", hint=_AGAIN)
+        for name in dict.fromkeys((*identity, *before)):
+            if before.get(name) != identity.get(name):
+                reason = _reason(name, before.get(name), identity.get(name))
+                raise PlanError(f"{leftover.where} cannot be resumed: {reason}", hint=_AGAIN)
     return leftover
-
-
-def check_identity(where: str, before: Mapping[str, object], identity: Mapping[str, str]) -> None:
-    """Raise PlanError where the run that wrote `where`, as shown in messages, did something else."""
-    for name in dict.fromkeys((*identity, *before)):
-        if before.get(name) != identity.get(name):
-            reason = _reason(name, before.get(name), identity.get(name))
-            raise PlanError(f"{where} cannot be resumed: {reason}", hint=_AGAIN)
 
 
 def _reason(name: str, before: object, now: object) -> str:
@@ -242,7 +244,7 @@ def _reason(name: str, before: object, now: object) -> str:
     return f"its {shown(name)} is {shown(str(before))}, this run's is {shown(str(now))}"
 
 
-def take_over(leftover: Leftover, directory: Path, owner: Owner, identity: Mapping[str, str]) -> None:
+def take_over(leftover: LeftDirectory, directory: Path, owner: Owner, identity: Mapping[str, str]) -> None:
     """Make a dead run's directory this run's own, under this run's name. Raises OSError.
 
     Until it is described anew, another run sees the dead run in it, and can resume it.
@@ -250,5 +252,5 @@ def take_over(leftover: Leftover, directory: Path, owner: Owner, identity: Mappi
     os.rename(leftover.directory, directory)
     _describe(directory, owner, identity)
     for path in directory.glob(f"{_PUBLISHING}*"):
-        remove_file(path)
+        path.unlink(missing_ok=True)
     os.makedirs(directory / RESULT, exist_ok=True)

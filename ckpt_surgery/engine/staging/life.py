@@ -7,7 +7,7 @@ with interruptible(), staged(DiskStage(destination)) as stage:
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from ckpt_surgery.core.errors import (
     in_one_line,
 )
 from ckpt_surgery.engine.staging.heartbeat import Lock, kept_alive
+from ckpt_surgery.engine.staging.leftovers import L, to_resume
 from ckpt_surgery.engine.staging.lines import Lines
 from ckpt_surgery.system.signals import deferred, unhindered
 
@@ -33,6 +34,8 @@ class Stage(ABC):
 
     lock: Lock
     """The destination's."""
+    identity: Mapping[str, str]
+    """What the run does."""
     called: str
     """What messages call the destination."""
     resumed: bool = False
@@ -58,6 +61,17 @@ class Stage(ABC):
 
         Raises PlanError where there is something to resume that another run did.
         """
+
+    def choose(self, found: Sequence[L], resume: bool) -> L | None:
+        """The leftover to go on with, where `resume` asks for one; a notice where there is none to resume.
+
+        Raises PlanError where another run did it.
+        """
+        leftover = to_resume(found, self.identity) if resume else None
+        if resume and leftover is None:
+            self.notices += (f"nothing can be resumed for {self.called}: this run starts from the beginning",)
+        self.resumed = leftover is not None
+        return leftover
 
     @abstractmethod
     def journal(self, worker: str) -> Lines:

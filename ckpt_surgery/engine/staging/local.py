@@ -73,20 +73,14 @@ class DirectoryStage(Stage):
         """
         with storage_errors(self.destination):
             found = leftovers.leftovers(self.destination)
-            to_resume = leftovers.to_resume(found, self.identity) if resume else None
-            notices = leftovers.put_back(found, self.destination)
+            to_resume = self.choose(found, resume)
+            self.notices += tuple(leftovers.put_back(found, self.destination))
             if to_resume is not None:
                 leftovers.take_over(to_resume, self.directory, self.lock.owner, self.identity)
-                self.resumed = True
                 found.remove(to_resume)
-            elif resume:
-                notices.append(
-                    f"nothing can be resumed for {self.called}: this run starts from the beginning"
-                )
-            notices += leftovers.clear(found, self.destination)
+            self.notices += tuple(leftovers.clear(found, self.destination))
             if to_resume is None:
                 leftovers.begin(self.directory, self.lock.owner, self.identity)
-            self.notices += tuple(notices)
             self._begun = True
 
     def journal(self, worker: str) -> Lines:

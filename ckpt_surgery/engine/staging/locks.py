@@ -74,7 +74,7 @@ class FileLock(Lock):
         except FileNotFoundError:  # another run has just tidied up
             return False
         finally:
-            remove_file(written)
+            written.unlink(missing_ok=True)
 
     def _name(self, written: Path, owner: Owner) -> bool:
         """Give a file that names the owner the lock's name; False where that is taken. Raises OSError.
@@ -116,10 +116,10 @@ class FileLock(Lock):
                 self._name(moved, now.owner)
             return same
         finally:
-            remove_file(moved)
+            moved.unlink(missing_ok=True)
 
     def _remove(self) -> None:
-        remove_file(self._path)
+        self._path.unlink(missing_ok=True)
 
     def _now(self) -> float:
         """The time of a file that is made for this: on network file systems the server's clock counts."""
@@ -130,7 +130,7 @@ class FileLock(Lock):
             return os.fstat(handle).st_mtime
         finally:
             os.close(handle)
-            remove_file(probe)
+            probe.unlink(missing_ok=True)
 
     def _new_beside(self) -> Path:
         """A new name for a short-lived file, which any run that holds the lock may remove."""
@@ -191,14 +191,8 @@ def _write(path: Path, owner: Owner) -> None:
             file.write(note_bytes(Note(owner)))
             file.flush()
         except OSError:
-            remove_file(path)
+            path.unlink(missing_ok=True)
             raise
-
-
-def remove_file(file: Path) -> None:
-    """Remove a file that another run may have removed. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(file)
 
 
 # --- the guard --------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ class FileUpload(Upload):
         replaces: Replacement | None = None,
         nbytes: int = 0,
     ):
-        """`replaces`: what is replaced, as it was looked at; None: nothing. `nbytes`: the size of the file."""
+        """`replaces`: what is replaced, as it was looked at; None: nothing. `nbytes`: size of the file."""
         self._url = url
         self._store, self._name = store_of(url)
         super().__init__(url, ObjectLock(self._store, lock_name(self._name)), True, identity, nbytes)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.staging.leftovers import Leftover
 from ckpt_surgery.engine.staging.object_journal import (
     WRITING,
     Journal,
@@ -23,21 +24,14 @@ from ckpt_surgery.storage.store import Stat, Store
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """What a run left."""
+class LeftObjects(Leftover):
+    """Objects of another run."""
 
     run: str
     journal: Journal | None
     """None where the run ended before it wrote one, or after it had removed it."""
     objects: Mapping[str, Stat]
     """All its objects, by their names below the destination."""
-
-    @property
-    def resumable(self) -> bool:
-        """Whether it has left finished tasks, and had not begun to publish."""
-        prefix = tasks_prefix(self.run)
-        writing = self.journal is not None and self.journal.state == WRITING
-        return writing and any(name.startswith(prefix) for name in self.objects)
 
     @property
     def switching(self) -> Journal | None:
@@ -57,8 +51,8 @@ class Found:
     """What lies below a destination."""
 
     others: Mapping[str, Stat]
-    """Objects that no attempt has made, by their names below the destination."""
-    attempts: Sequence[Attempt]
+    """Objects that no run has left, by their names below the destination."""
+    leftovers: Sequence[LeftObjects]
 
 
 def listed(store: Store, prefix: str) -> dict[str, Stat]:
@@ -69,14 +63,18 @@ def listed(store: Store, prefix: str) -> dict[str, Stat]:
 def examine(store: Store, prefix: str) -> Found:
     """What lies below a destination, and whose it is. Raises StorageError, SourceError."""
     left = listed(store, prefix)
-    attempts = []
+    leftovers = []
+    where = f"what lies below {shown(f'{store.url}/{prefix}')}"
     for run in sorted({_run_of(name) for name in left if name.startswith(OWN)} - {""}):
         name = journal_name(run)
         journal = from_bytes(store.read(f"{prefix}/{name}")) if name in left else None
         own = _own_objects(run, journal, left)
-        attempts.append(Attempt(run, journal, own))
+        writing = journal is not None and journal.state == WRITING
+        resumable = writing and any(name.startswith(tasks_prefix(run)) for name in own)
+        identity = {} if journal is None else journal.identity
+        leftovers.append(LeftObjects(where, identity, resumable, run, journal, own))
         left = {other: stat for other, stat in left.items() if other not in own}
-    return Found(left, attempts)
+    return Found(left, leftovers)
 
 
 def _run_of(name: str) -> str:
@@ -123,12 +121,12 @@ def remove(store: Store, prefix: str, run: str, objects: Collection[str]) -> Non
             store.delete([f"{prefix}/{name}" for name in sorted(group)])
 
 
-def clear(store: Store, prefix: str, attempts: Sequence[Attempt]) -> list[str]:
+def clear(store: Store, prefix: str, leftovers: Sequence[LeftObjects]) -> list[str]:
     """Remove what runs left that never published. Returns a sentence for each. Raises StorageError."""
     notices = []
-    for attempt in attempts:
-        remove(store, prefix, attempt.run, list(attempt.objects))
-        count = len(attempt.objects)
+    for leftover in leftovers:
+        remove(store, prefix, leftover.run, list(leftover.objects))
+        count = len(leftover.objects)
         where = shown(f"{store.url}/{prefix}")
         notices.append(
             f"removed {count} object{'' if count == 1 else 's'} below {where}, which an unfinished run left "

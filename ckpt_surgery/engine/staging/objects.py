@@ -20,7 +20,6 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging import object_leftovers as leftovers
 from ckpt_surgery.engine.staging.checks import already_there, check_directory, check_same, is_of_shards
 from ckpt_surgery.engine.staging.heartbeat import locked
-from ckpt_surgery.engine.staging.leftovers import check_identity
 from ckpt_surgery.engine.staging.life import ANY, Stage, still_there
 from ckpt_surgery.engine.staging.lines import Lines, ObjectLines
 from ckpt_surgery.engine.staging.object_journal import (
@@ -135,16 +134,13 @@ class StoreStage(Stage):
         around = {name: stat.version for name, stat in present.items() if name not in others}
         if others and not (self._replaces is not None and self._replaces.overwrites):
             raise _exists(self.url if within is None else f"{self.url}/{within}", bool(notices))
-        to_resume = self._to_resume(found) if resume else None
-        if resume and to_resume is None:
-            notices.append(f"nothing can be resumed for {self.called}: this run starts from the beginning")
-        rest = [attempt for attempt in found.attempts if attempt is not to_resume]
-        notices += leftovers.clear(self.store, self.prefix, rest)
         self.notices += tuple(notices)
+        to_resume = self.choose(found.leftovers, resume)
+        rest = [leftover for leftover in found.leftovers if leftover is not to_resume]
+        self.notices += tuple(leftovers.clear(self.store, self.prefix, rest))
         written = {name: stat for name, stat in found.others.items() if name in self._adopted}
         if to_resume is not None:
             written |= to_resume.data
-        self.resumed = to_resume is not None
         self.run = self.lock.owner.run if to_resume is None else to_resume.run
         self.draft = Draft(
             self.store, self.prefix, self.run, frozenset(others), written, self.lock.check_held
@@ -155,13 +151,6 @@ class StoreStage(Stage):
             self.run, dict(self.identity), others, frozenset(self._adopted), around=around
         )
         self._note(self._journal)
-
-    def _to_resume(self, found: leftovers.Found) -> leftovers.Attempt | None:
-        for attempt in found.attempts:
-            if attempt.resumable and attempt.journal is not None:
-                check_identity(f"what lies below {self.called}", attempt.journal.identity, self.identity)
-                return attempt
-        return None
 
     def _note(self, journal: Journal) -> None:
         self.store.put(f"{self.prefix}/{journal_name(self.run)}", to_bytes(journal))
@@ -284,7 +273,7 @@ def roll_forward(url: str) -> tuple[str, ...]:
     Does nothing where there is none. Raises DestinationError where a living run holds the lock, StorageError.
     """
     store, prefix = store_of(url)
-    if not any(attempt.switching for attempt in leftovers.examine(store, prefix).attempts):
+    if not any(leftover.switching for leftover in leftovers.examine(store, prefix).leftovers):
         return ()
     lock = ObjectLock(store, lock_name(prefix))
     try:
@@ -297,13 +286,13 @@ def roll_forward(url: str) -> tuple[str, ...]:
 def _roll_forward(url: str, lock: ObjectLock, found: leftovers.Found) -> list[str]:
     store, prefix = store_of(url)
     notices = []
-    for attempt in found.attempts:
-        if attempt.switching is not None:
-            switch = Switch(store, prefix, attempt.switching, lock.confirm)
+    for leftover in found.leftovers:
+        if leftover.switching is not None:
+            switch = Switch(store, prefix, leftover.switching, lock.confirm)
             switch.carry_out()
             switch.clear()
-            own = [name for name in attempt.objects if name.startswith(OWN)]
-            leftovers.remove(store, prefix, attempt.run, own)
+            own = [name for name in leftover.objects if name.startswith(OWN)]
+            leftovers.remove(store, prefix, leftover.run, own)
             notices.append(f"completed {shown(url)}, which a run had begun to publish before it ended")
             forget()
     return notices
