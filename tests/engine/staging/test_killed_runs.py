@@ -1,6 +1,5 @@
 """Publication across processes: kills, signals, races."""
 
-import json
 import os
 import random
 import shutil
@@ -197,55 +196,6 @@ def test_a_stopped_run_is_alive(tmp_path: Path, child: Child) -> None:
     first.send_signal(signal.SIGCONT)
     assert finish(first, "go\n")[0] == 0
     assert found(tmp_path / "out") == "first"
-
-
-@pytest.mark.parametrize("changes", [{"boot": "another"}, {"namespace": "pid:[1]"}], ids=str)
-def test_another_machine_of_the_same_name(tmp_path: Path, child: Child, changes: dict[str, str]) -> None:
-    """Its runs live while they give signs of life, and not two minutes longer."""
-    first = child(tmp_path / "out", "tasks", "first")
-    told(first)
-    seen_from_elsewhere(tmp_path, **changes)
-    code, _, err = finish(child(tmp_path / "out", "plain", "second"))
-    assert code == 4
-    assert "its lock will be taken over" in err
-    (directory,) = tmp_path.glob(".out.ckpt-surgery-????????????????")
-    assert (directory / "result" / "_METADATA").read_text() == "first"
-    age(lock_of(tmp_path / "out"), 121)
-    code, out, _ = finish(child(tmp_path / "out", "plain", "second"))
-    assert code == 0
-    assert "has ended without finishing" in out
-    assert found(tmp_path / "out") == "second"
-    code, _, err = finish(first, "go\n")
-    assert code == 4
-    assert "was taken over or removed during this run" in err
-    assert found(tmp_path / "out") == "second"
-    assert names(tmp_path) == ["out"]
-
-
-def seen_from_elsewhere(directory: Path, **changes: str) -> None:
-    """Rewrite lock and directory of a run as if another machine had made them."""
-    for file in [*directory.glob(".*/run.json"), *directory.glob(".*-lock")]:
-        document = json.loads(file.read_text())
-        document["owner"].update(changes)
-        file.write_text(json.dumps(document))
-
-
-def test_a_lock_that_is_removed_by_hand(tmp_path: Path, child: Child) -> None:
-    """Without anybody else, the run publishes; a second run takes its directory, and it fails."""
-    first = child(tmp_path / "out", "stay", "first")
-    told(first)
-    lock_of(tmp_path / "out").unlink()
-    second = child(tmp_path / "out", "stay", "second")
-    told(second)
-    assert len(list(tmp_path.glob(".out.ckpt-surgery-????????????????"))) == 1
-    code, _, err = finish(first, "go\n")
-    assert code == 4
-    assert "was taken over or removed during this run" in err
-    code, out, _ = finish(second, "go\n")
-    assert code == 0
-    assert "which an unfinished run left behind" in out
-    assert found(tmp_path / "out") == "second"
-    assert names(tmp_path) == ["out"]
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 from ckpt_surgery.core.errors import DestinationError, StorageError, VerificationError
 from ckpt_surgery.engine.staging import renaming, syncing
 from tests.support.directories import names
-from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, put, staged, write_lock
+from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, put, staged
 
 # --- success --------------------------------------------------------------------------------------
 
@@ -22,18 +22,6 @@ def test_permissions_are_the_usual_ones(tmp_path: Path) -> None:
     (tmp_path / "usual").mkdir()
     put(tmp_path / "out", NEW)
     assert (tmp_path / "out").stat().st_mode == (tmp_path / "usual").stat().st_mode
-
-
-def test_overwrite_of_a_single_file(tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("a checkpoint in one file")
-    put(tmp_path / "out", NEW, overwrite=True)
-    assert found(tmp_path / "out") == NEW
-    assert names(tmp_path) == ["out"]
-
-
-def test_overwrite_with_nothing_there(tmp_path: Path) -> None:
-    put(tmp_path / "out", NEW, overwrite=True)
-    assert found(tmp_path / "out") == NEW
 
 
 def test_a_destination_that_appears_meanwhile_is_left_alone(tmp_path: Path) -> None:
@@ -72,18 +60,6 @@ def test_every_file_and_directory_is_synced_before_the_rename(tmp_path: Path, sy
     before = ["run.json.new", "data", "d", "_METADATA", "result"]
     renamed = ["rename to out", tmp_path.name, staging.directory.name]
     assert synced == ["rename to .out.ckpt-surgery-lock", *before, *renamed]
-
-
-def test_a_file_is_published_alone(tmp_path: Path) -> None:
-    with staged(tmp_path / "out.bin", one_file=True) as staging:
-        assert staging.output == staging.tree / "out.bin"
-        fill_file(staging.output, NEW)
-        assert names(tmp_path)[0].startswith(".out.bin.ckpt-surgery-")
-        assert found(tmp_path / "out.bin") is None
-        staging.publish()
-    assert found(tmp_path / "out.bin") == NEW
-    assert (tmp_path / "out.bin").is_file()
-    assert names(tmp_path) == ["out.bin"]
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["directory before", "file before"])
@@ -318,21 +294,6 @@ def test_what_is_not_durable_is_taken_back(
     assert "new and complete" not in str(caught.value)
     assert found(tmp_path / "out") == before
     assert names(tmp_path) == (["out"] if before else [])
-
-
-def test_a_checkpoint_that_was_moved_aside_is_put_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(tmp_path / "out", OLD)
-    left = tmp_path / ".out.ckpt-surgery-0000000000000000"
-    left.mkdir()
-    (tmp_path / "out").rename(left / "old")
-    write_lock(tmp_path / "out", started="1")
-    with staged(tmp_path / "out") as staging:
-        assert found(tmp_path / "out") == OLD
-    assert "put" in staging.notices[1]
-    assert names(tmp_path) == ["out"]
-    assert found(tmp_path / "out") == OLD
 
 
 def test_what_could_not_be_cleaned_up_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

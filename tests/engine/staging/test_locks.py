@@ -16,7 +16,7 @@ from ckpt_surgery.engine.staging import locks, owners, renaming
 from ckpt_surgery.engine.staging.heartbeat import Sign
 from ckpt_surgery.engine.staging.locks import FileLock
 from tests.support.directories import names
-from tests.support.generations import NEW, age, fill, found, lock_of, put, staged, write_lock
+from tests.support.generations import NEW, age, fill, lock_of, put, staged, write_lock
 
 
 def test_runs_to_other_destinations_are_independent(tmp_path: Path) -> None:
@@ -26,24 +26,6 @@ def test_runs_to_other_destinations_are_independent(tmp_path: Path) -> None:
         assert staging.directory.is_dir()
 
 
-def test_a_dead_runs_lock_and_leftovers_are_taken_over(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
-    )
-    left = tmp_path / ".out.ckpt-surgery-0000000000000000"
-    left.mkdir()
-    fill(left, "half")
-    write_lock(tmp_path / "out", pid=int(ended.stdout))
-    assert put(tmp_path / "out", NEW) == (
-        f"took over the lock of process {int(ended.stdout)} on {os.uname().nodename}, "
-        "which has ended without finishing",
-        f"removed {left}, which an unfinished run left behind",
-    )
-    assert found(tmp_path / "out") == NEW
-    assert names(tmp_path) == ["out"]
-
-
-NOW = 1_700_000_000
 ELSEWHERE: dict[str, object] = {"host": "elsewhere", "boot": "another", "namespace": "pid:[1]", "pid": 1}
 
 
@@ -106,26 +88,16 @@ def written(directory: Path) -> owners.Owner | None:
 
 
 @pytest.mark.usefixtures("way")
-def test_a_lock_is_taken_once_and_released_by_its_run(tmp_path: Path) -> None:
-    first, second = lock(tmp_path, 1), lock(tmp_path, 2)
-    assert first.acquire() == ()
-    with pytest.raises(DestinationError, match=r"is writing this destination \(last sign of life 0 s ago\)"):
-        second.acquire()
-    assert written(tmp_path) == first.owner
-    second.release()
-    assert names(tmp_path) == [lock_of(tmp_path / "out").name]
-    first.release()
-    assert names(tmp_path) == []
-    first.release()
-
-
-@pytest.mark.usefixtures("way")
 def test_a_dead_runs_lock_is_taken_over(tmp_path: Path) -> None:
     write_lock(tmp_path / "out", started="1", run="a" * 16)
     (notice,) = lock(tmp_path, 1).acquire()
     assert "has ended without finishing" in notice
+    with pytest.raises(DestinationError, match="is writing this destination"):
+        lock(tmp_path, 2).acquire()
     assert written(tmp_path) == lock(tmp_path, 1).owner
     assert names(tmp_path) == [lock_of(tmp_path / "out").name]
+    lock(tmp_path, 1).release()
+    assert names(tmp_path) == []
 
 
 @pytest.mark.usefixtures("way")

@@ -40,17 +40,9 @@ def run(url: str, data: bytes, overwrite: bool = False, record: str = "", **more
     return stage
 
 
-def test_a_file_and_its_record_are_put(url: str) -> None:
-    staging = run(url, b"new", record="made by me")
-    assert (staging.published, staging.notices) == (True, ())
-    assert objects(url) == {"runs/out.bin": b"new", "runs/out.bin.ckpt_surgery.json": b"made by me"}
-
-
-def test_what_is_there_is_replaced_with_overwrite_only(url: str) -> None:
+def test_a_record_goes_with_its_file(url: str) -> None:
     run(url, b"old", record="of the old one")
-    with pytest.raises(DestinationError, match="exists already"):
-        run(url, b"new")
-    assert objects(url)["runs/out.bin"] == b"old"
+    assert objects(url) == {"runs/out.bin": b"old", "runs/out.bin.ckpt_surgery.json": b"of the old one"}
     run(url, b"new", overwrite=True)
     assert objects(url) == {"runs/out.bin": b"new"}
 

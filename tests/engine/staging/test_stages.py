@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from ckpt_surgery.core.errors import DataError, DestinationError, Interrupted, PlanError, StorageError
+from ckpt_surgery.core.errors import (
+    DataError,
+    DestinationError,
+    Interrupted,
+    PlanError,
+    StorageError,
+    VerificationError,
+)
 from ckpt_surgery.engine.staging import life, owners
 from ckpt_surgery.engine.staging.checks import lock_of
 from ckpt_surgery.engine.staging.heartbeat import Lock
@@ -221,6 +228,7 @@ def test_an_ended_run_is_resumed(bench: Bench, failure: BaseException, older: bo
         assert (at.resumed, at.notices) == (True, ())
         assert at.journal("0").read() == b"{}\n" * 2
         if bench.kind == "store":
+            assert {"d/new0", "d/new1"} <= set(at.draft.data)
             bench.write(at, NEW)
         at.publish()
     assert (bench.value(), bench.left()) == (NEW, [])
@@ -255,6 +263,13 @@ def test_with_nothing_there_it_starts_afresh(bench: Bench) -> None:
     at = bench.run(NEW, resume=True)
     assert at.notices == (f"nothing can be resumed for {bench.name}: this run starts from the beginning",)
     assert (bench.value(), bench.left()) == (NEW, [])
+
+
+@pytest.mark.parametrize("bench", ["file", "store", "upload"], indirect=True)
+def test_nothing_written_is_not_published(bench: Bench) -> None:
+    with pytest.raises(VerificationError), life.staged(bench.stage()) as at:
+        at.publish()
+    assert (bench.value(), bench.left()) == (None, [])
 
 
 @pytest.mark.parametrize("failure", [stopped(), StorageError("full")], ids=repr)
