@@ -1,6 +1,7 @@
 """The directory of parts on a file system that all machines see."""
 
 import contextlib
+import glob
 import os
 import secrets
 import shutil
@@ -103,7 +104,7 @@ class LocalParts:
             gone = self.directory.with_name(f"{self.directory.name}-{secrets.token_hex(8)}")
             if exists(self.directory):
                 os.rename(self.directory, gone)
-            for path in self.directory.parent.glob(f"{_escaped(self.directory.name)}-*"):
+            for path in self.directory.parent.glob(f"{glob.escape(self.directory.name)}-*"):
                 shutil.rmtree(path, ignore_errors=True)  # another process may be removing it, too
                 if exists(path):
                     shutil.rmtree(path)
@@ -128,8 +129,3 @@ def _rename(source: Path, target: Path) -> None:
             os.rename(source, target)  # fails where somebody was faster: a directory of parts is never empty
         except OSError:
             raise FileExistsError(str(target)) if exists(target) else error from None
-
-
-def _escaped(name: str) -> str:
-    """A name as a pattern that only it matches."""
-    return "".join(f"[{character}]" if character in "*?[" else character for character in name)

@@ -13,7 +13,9 @@ and is not looked at unless its shard names it.
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Protocol
+
+import msgspec
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
@@ -95,16 +97,9 @@ def head_of(parts: Parts) -> Head | None:
     if text is None:
         return None
     try:
-        document = json.loads(text)
-        return Head(**{**document, "replaces": _replacement(document["replaces"])})
-    except (ValueError, TypeError, KeyError) as error:
+        return msgspec.convert(json.loads(text), Head)
+    except ValueError as error:
         raise _damaged(parts, HEAD, error) from error
-
-
-def _replacement(document: Mapping[str, Any] | None) -> Replacement | None:
-    if document is None:
-        return None
-    return Replacement(**{**document, "items": tuple(document["items"]), "stays": tuple(document["stays"])})
 
 
 def head_bytes(head: Head) -> bytes:

@@ -4,15 +4,14 @@ Data is uploaded first; then the documents that make it readable are put, with t
 Where there are no documents, one file of data makes the checkpoint complete, and comes last.
 """
 
-import os
 from functools import partial
-from pathlib import Path
 
 from ckpt_surgery.core.errors import VerificationError
 from ckpt_surgery.engine.staging.object_file import beside_published
 from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.engine.staging.spooled import Upload
 from ckpt_surgery.storage.companion_names import is_companion
+from ckpt_surgery.storage.listing import walk
 from ckpt_surgery.storage.record_files import beside_text
 from ckpt_surgery.storage.store import Only
 from ckpt_surgery.system.threads import run_requests
@@ -55,7 +54,7 @@ class DirectoryUpload(Upload):
     def publish(self) -> None:
         """Upload everything and make it the destination, the older one being whole until then."""
         target = self._target
-        files = _files_in(self.tree)
+        files = {name: self.tree / name for name in sorted(walk(self.work, self.work))}
         if not files:
             raise VerificationError(f"{self.called}: nothing was written that makes it a checkpoint")
         documents = [name for name in files if is_document(name, files[name].stat().st_size)]
@@ -95,17 +94,3 @@ def is_document(name: str, size: int) -> bool:
         return False
     base = name.rpartition("/")[2]
     return (base.endswith(".json") or base.startswith(".")) and size <= MOST_DOCUMENT_BYTES
-
-
-def _files_in(directory: Path) -> dict[str, Path]:
-    """Every file, by the name that its object gets below the destination."""
-
-    def refuse(error: OSError) -> None:
-        raise error
-
-    found = {}
-    for folder, _, names in os.walk(directory, onerror=refuse):
-        for name in names:
-            path = Path(folder, name)
-            found[path.relative_to(directory).as_posix()] = path
-    return {name: found[name] for name in sorted(found)}
