@@ -1,4 +1,4 @@
-"""What runs that have ended left beside a destination: `clean`."""
+"""`clean`: list or remove what ended runs left beside a destination."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from ckpt_surgery.system.signals import interruptible
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What runs left beside a path, and what became of it."""
+    """Files and directories that runs left beside a path, and whether each was removed."""
 
     path: str
     """Path as the caller gave it."""
@@ -33,7 +33,7 @@ class Cleaned:
 
     @property
     def dead(self) -> tuple[Remainder, ...]:
-        """What may be removed, or was."""
+        """Remainders of dead runs: they may be removed, or were."""
         return tuple(one for one in self.remainders if one.state is State.DEAD)
 
 

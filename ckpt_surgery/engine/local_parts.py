@@ -33,7 +33,7 @@ class LocalParts:
         self.place = os.fspath(self.directory)
         self.work = os.path.join(self.place, RESULT)
         self.complete = self.directory / COMPLETE
-        """What `work` is once `take` has renamed it."""
+        """Name of `work` once `take` has renamed it."""
 
     def begin(self, head: Head, plan: bytes, create: Callable[[str], None]) -> None:
         """Make the directory under another name, and give it its own when it is complete."""

@@ -20,7 +20,7 @@ import msgspec
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.journal import parsed_result, result_json
-from ckpt_surgery.engine.tracking import Part
+from ckpt_surgery.engine.tracking import ShardProgress
 from ckpt_surgery.planner.plan import Replacement
 
 HEAD = "head.json"
@@ -28,7 +28,7 @@ HEAD = "head.json"
 
 @dataclass(frozen=True)
 class Head:
-    """What all parts of a destination have in common."""
+    """Header shared by all shards of one destination: identity, number of shards, the plan's name."""
 
     run: str
     """Random token of these parts."""
@@ -89,7 +89,7 @@ class Parts(Protocol):
 
 
 def head_of(parts: Parts) -> Head | None:
-    """What the parts of a destination are of; None where none were begun.
+    """Read the head; None where no shard has begun.
 
     Raises SourceError where that is damaged, StorageError.
     """
@@ -112,8 +112,8 @@ def done_name(index: int) -> str:
     return f"{index}.done.json"
 
 
-def part_of(parts: Parts, index: int) -> Part | None:
-    """What a shard has written; None where it is not done. Raises SourceError where that is damaged."""
+def part_of(parts: Parts, index: int) -> ShardProgress | None:
+    """Read the progress of a finished shard; None where it is not done. Raises SourceError for damage."""
     name = done_name(index)
     text = parts.read(name)
     if text is None:
@@ -121,7 +121,7 @@ def part_of(parts: Parts, index: int) -> Part | None:
     try:
         document = json.loads(text)
         done = {int(number): parsed_result(entry) for number, entry in document["tasks"].items()}
-        return Part(document["worker"], done)
+        return ShardProgress(document["worker"], done)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(parts, name, error) from error
 
@@ -131,8 +131,8 @@ def missing(parts: Parts, head: Head) -> list[int]:
     return [index for index in range(head.count) if parts.read(done_name(index)) is None]
 
 
-def part_bytes(part: Part) -> bytes:
-    """What a shard has written, as a document."""
+def part_bytes(part: ShardProgress) -> bytes:
+    """The progress of a finished shard as a document."""
     tasks = {str(number): result_json(done) for number, done in part.done.items()}
     return json.dumps({"worker": part.worker, "tasks": tasks}).encode("ascii")
 

@@ -44,7 +44,7 @@ def make_tasks(plan: Plan) -> Iterator[Task]:
 
 
 def outputs_of(plan: Plan) -> list[Output]:
-    """What a sink is opened with: one output for each of the plan's steps, in their order."""
+    """Outputs to open a sink with: one for each of the plan's steps, in their order."""
     return list(map(_output, plan.steps))
 
 

@@ -1,4 +1,4 @@
-"""What a run has written so far: regions, checksums and whole files."""
+"""Progress of a run: finished tasks, their checksums, and whole files."""
 
 import threading
 from collections import Counter
@@ -21,7 +21,7 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Written:
-    """What a run wrote."""
+    """Checksums and files of everything a run wrote."""
 
     digests: Mapping[int, Digests]
     """Checksums of computed and copied outputs, by their positions in `Plan.steps`."""
@@ -32,13 +32,13 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one worker has done of a plan."""
+class ShardProgress:
+    """Results of the tasks that one worker has finished."""
 
     worker: str
     """The name under which it wrote."""
     done: Mapping[int, TaskResult]
-    """What each of its tasks wrote, by the numbers of the tasks."""
+    """Result of each finished task, by the task's number."""
 
 
 class Tracker:
@@ -56,14 +56,14 @@ class Tracker:
             self._done[task.number] = done
         self._count.add(task.nbytes)
 
-    def part(self, worker: str) -> Part:
-        """What was done until now."""
+    def part(self, worker: str) -> ShardProgress:
+        """Results of all tasks finished so far."""
         with self._lock:
-            return Part(worker, dict(self._done))
+            return ShardProgress(worker, dict(self._done))
 
 
-def gathered(plan: Plan, parts: Sequence[Part]) -> Written:
-    """What all parts have written together.
+def collect_written(plan: Plan, parts: Sequence[ShardProgress]) -> Written:
+    """Merge the results of all workers, after checking that every array is whole.
 
     Raises VerificationError where an element of an array was never written.
     """

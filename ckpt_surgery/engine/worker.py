@@ -16,21 +16,21 @@ from ckpt_surgery.core.protocols import Output, Sink, Source, TaskResult, Writer
 from ckpt_surgery.engine.journal import Journal, read_journal
 from ckpt_surgery.engine.staging.lines import Lines
 from ckpt_surgery.engine.tasks import Task, make_tasks
-from ckpt_surgery.engine.tracking import Part, Tracker, Written, gathered
+from ckpt_surgery.engine.tracking import ShardProgress, Tracker, Written, collect_written
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.planner.plan import Plan, at_step
 from ckpt_surgery.system import threads
 from ckpt_surgery.system.threads import batches
 
 NOTHING = TaskResult()
-"""What is known of a task that nobody has noted."""
+"""Result of a task that no journal mentions."""
 HERE = "0"
 """Name of the only worker of a run in this process."""
 
 
 @dataclass(frozen=True)
 class Means:
-    """What work may use, and whom it tells."""
+    """Memory, threads, and the callback for progress of one worker."""
 
     memory: int
     """Budget in bytes."""
@@ -63,10 +63,10 @@ def run(
     """
     sink.create()
     part = work(plan, sources, sink, Share(HERE, list(make_tasks(plan)), journal), means)
-    return joined(plan, sink, [part])
+    return finish_checkpoint(plan, sink, [part])
 
 
-def work(plan: Plan, sources: Mapping[str, Source], sink: Sink, share: Share, means: Means) -> Part:
+def work(plan: Plan, sources: Mapping[str, Source], sink: Sink, share: Share, means: Means) -> ShardProgress:
     """Do one worker's tasks of a plan, after somebody has called `sink.create`.
 
     The errors are those of `run`. What was written is flushed.
@@ -104,12 +104,12 @@ def _working_set(batch: Sequence[Task]) -> int:
     return max(task.working_set for task in batch)
 
 
-def joined(plan: Plan, sink: Sink, parts: Sequence[Part]) -> Written:
+def finish_checkpoint(plan: Plan, sink: Sink, parts: Sequence[ShardProgress]) -> Written:
     """Complete a checkpoint from what its workers have flushed.
 
     Raises VerificationError, before the sink finishes, where an element was not written; StorageError.
     """
-    written = gathered(plan, parts)
+    written = collect_written(plan, parts)
     sink.finish([part.worker for part in parts])
     return written
 

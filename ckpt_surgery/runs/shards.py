@@ -26,8 +26,8 @@ from ckpt_surgery.engine.object_parts import ObjectParts
 from ckpt_surgery.engine.parts import Head, done_name, head_of, missing, part_bytes, part_of
 from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.staging.stages import Publication
-from ckpt_surgery.engine.tracking import Part, Written
-from ckpt_surgery.engine.worker import Means, Share, joined, work
+from ckpt_surgery.engine.tracking import ShardProgress, Written
+from ckpt_surgery.engine.worker import Means, Share, finish_checkpoint, work
 from ckpt_surgery.inputs.preparing import check_unchanged, check_values, prepare, sampled
 from ckpt_surgery.inputs.request import Request, requested
 from ckpt_surgery.inputs.saved_plans import SourcesChanged, document_of, saved_request
@@ -219,7 +219,7 @@ def publish_shards(job: Job, mode: Verify, wanted: Wanted, destination: str, sta
     """
     prepared = job.prepared
     found = [part_of(job.parts, index) for index in range(job.head.count)]
-    done = [part for part in found if isinstance(part, Part)]
+    done = [part for part in found if isinstance(part, ShardProgress)]
     companions = companions_of(prepared, wanted)
     with shard_places.stage_of(job.where, job.parts, job.head, prepared) as stage:
         sink = job.sink(stage.work)
@@ -234,14 +234,14 @@ def publish_shards(job: Job, mode: Verify, wanted: Wanted, destination: str, sta
     return ended(result, started, destination, notices)
 
 
-def _joined(prepared: Prepared, sink: Sink, parts: list[Part]) -> Written:
+def _joined(prepared: Prepared, sink: Sink, parts: list[ShardProgress]) -> Written:
     """What all shards have written, put together.
 
     Raises VerificationError where what a shard wrote cannot be read, SourceError where a source changed.
     """
     check_unchanged(prepared.plan, prepared.sources, "Nothing was published. Make the plan again.")
     try:
-        return joined(prepared.plan, sink, parts)
+        return finish_checkpoint(prepared.plan, sink, parts)
     except SourceError as error:
         raise VerificationError(
             *(

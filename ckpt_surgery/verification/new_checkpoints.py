@@ -15,7 +15,7 @@ from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Sink, Source
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.engine.tasks import Task
-from ckpt_surgery.engine.tracking import Part
+from ckpt_surgery.engine.tracking import ShardProgress
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.chunk_checks import chunk_flaw
 from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
@@ -100,7 +100,9 @@ def verify_written(
     return Verification(run, {keys[key]: one for key, one in found.items()}, structure_of(source, leaves))
 
 
-def read_back(plan: Plan, sink: Sink, part: Part, tasks: Sequence[Task], memory: int, workers: int) -> int:
+def read_back(
+    plan: Plan, sink: Sink, part: ShardProgress, tasks: Sequence[Task], memory: int, workers: int
+) -> int:
     """Compare what a worker computed with what is stored now; returns the number of bytes, decoded.
 
     `tasks` are the worker's, `memory` is the budget in bytes, `workers` the number of threads. What was

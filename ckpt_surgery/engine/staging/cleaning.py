@@ -1,4 +1,4 @@
-"""What dead runs left beside a destination: listed, and removed only where that harms nobody.
+"""List and remove what dead runs left beside a destination.
 
 Removed is what a run of this tool made, by its name and by what is in it, whose run has ended. A checkpoint
 that a run moved aside goes back to its place, or stays where it is if something else took that place.

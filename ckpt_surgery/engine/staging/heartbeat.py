@@ -192,8 +192,8 @@ def last_sign(life: Life) -> str:
 
 
 @contextlib.contextmanager
-def kept_alive(renew: Callable[[], None], interval: float) -> Iterator[None]:
-    """Within this context, a thread calls `renew` again and again, `interval` seconds apart.
+def keep_alive(renew: Callable[[], None], interval: float) -> Iterator[None]:
+    """Call `renew` every `interval` seconds in a thread, within this context.
 
     A lock that is missing, or that cannot be renewed for a while, is no error: it is confirmed before
     publication.
@@ -222,7 +222,7 @@ def locked(lock: Lock) -> Iterator[tuple[str, ...]]:
         with deferred():
             notices = lock.acquire()
             held = True
-        with kept_alive(lock.renew, lock.interval):
+        with keep_alive(lock.renew, lock.interval):
             yield notices
     finally:
         if held:

@@ -44,7 +44,7 @@ class Leftover:
     where: str
     """The place, as messages name it."""
     identity: Mapping[str, str]
-    """What its run does; empty where that cannot be read."""
+    """Identity of its run; empty where that cannot be read."""
     resumable: bool
     """Whether it has finished tasks that are not published."""
 
@@ -136,7 +136,7 @@ def leftovers(destination: Path) -> list[LeftDirectory]:
 
 
 def named(destination: Path, ending: str) -> Iterator[Path]:
-    """What lies beside a destination under a name of runs with this ending, a pattern. Raises OSError."""
+    """List what runs made beside a destination whose names end with a pattern. Raises OSError."""
     pattern = re.compile(re.escape(f".{destination.name}.ckpt-surgery-") + ending)
     with os.scandir(destination.parent) as entries:
         yield from [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]

@@ -20,7 +20,7 @@ from ckpt_surgery.core.errors import (
     add_sentence,
     in_one_line,
 )
-from ckpt_surgery.engine.staging.heartbeat import Lock, kept_alive
+from ckpt_surgery.engine.staging.heartbeat import Lock, keep_alive
 from ckpt_surgery.engine.staging.leftovers import L, to_resume
 from ckpt_surgery.engine.staging.lines import Lines
 from ckpt_surgery.system.signals import deferred, unhindered
@@ -35,9 +35,9 @@ class Stage(ABC):
     lock: Lock
     """The destination's."""
     identity: Mapping[str, str]
-    """What the run does."""
+    """Identity of the run, for `resume`."""
     called: str
-    """What messages call the destination."""
+    """Name of the destination in messages."""
     resumed: bool = False
     """Whether this run goes on with what another one has written."""
     published: bool = False
@@ -106,7 +106,7 @@ class Stage(ABC):
         """Add the state of the destination to a failure's message."""
 
     def renew(self) -> None:
-        """Give a sign of life."""
+        """Renew the lock."""
         self.lock.renew()
 
     def opened(self) -> contextlib.AbstractContextManager[object]:
@@ -141,7 +141,7 @@ def staged(stage: S, resume: bool = False) -> Iterator[S]:
         with deferred():
             stage.notices += stage.lock.acquire()
             held = True
-        with kept_alive(stage.renew, stage.lock.interval):
+        with keep_alive(stage.renew, stage.lock.interval):
             stage.begin(resume)
             with stage.opened():
                 yield stage

@@ -48,7 +48,7 @@ class DirectoryStage(Stage):
 
     @property
     def output(self) -> Path:
-        """What is renamed to the destination, or uploaded."""
+        """The file or directory that is renamed to the destination, or uploaded."""
         return self.tree / self.destination.name if self.one_file else self.tree
 
     @property
@@ -120,7 +120,7 @@ class DirectoryStage(Stage):
 
 
 class DiskStage(DirectoryStage):
-    """What a run renames to its destination."""
+    """A temporary directory that becomes the destination by one rename."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a run notes below its destination in a store, so that others can tell what is its own.
+"""The journal of a run to a store, by which other runs recognize its objects.
 
 Everything of a run `TOKEN` lies below `.ckpt-surgery/` there until it has published:
 - `TOKEN.json`: whose run it is, what it does, and what was there before it: the journal;
@@ -25,12 +25,12 @@ WRITING = "writing"
 
 @dataclass(frozen=True)
 class Journal:
-    """What a run has noted about itself."""
+    """A run's identity, the objects that were there before it, and the publication it has begun."""
 
     run: str
     """Token of the run. Another process that resumes it keeps the token."""
     identity: Mapping[str, str]
-    """What it does."""
+    """Identity of the run, for `resume`."""
     before: Mapping[str, str]
     """Versions of the objects that were there when it began, by their names below the destination."""
     adopted: frozenset[str] = frozenset()
@@ -54,7 +54,7 @@ class Journal:
 
     @property
     def obsolete(self) -> list[str]:
-        """What belonged to the older checkpoint only."""
+        """Objects of the older checkpoint that the new one does not have."""
         return [name for name in self.before if name not in self.documents and name not in self.data]
 
 
@@ -74,7 +74,7 @@ def alive_name(run: str) -> str:
 
 
 def tasks_prefix(run: str) -> str:
-    """What the names of a run's journals of tasks begin with, below its destination."""
+    """Prefix of a run's journals of tasks, below its destination."""
     return f"{own_prefix(run)}journal-"
 
 

@@ -1,4 +1,4 @@
-"""What lies below a destination in a store: other objects, and what runs left that never published.
+"""Sort the objects below a destination in a store: unpublished work of earlier runs, and all others.
 
 Only the run that holds the destination's lock asks: every other run has ended, or will find that it has lost
 the lock before it publishes anything.
@@ -47,8 +47,8 @@ class LeftObjects(Leftover):
 
 
 @dataclass(frozen=True)
-class Found:
-    """What lies below a destination."""
+class Contents:
+    """All objects below a destination."""
 
     others: Mapping[str, Stat]
     """Objects that no run has left, by their names below the destination."""
@@ -60,8 +60,8 @@ def listed(store: Store, prefix: str) -> dict[str, Stat]:
     return {name[len(prefix) + 1 :]: stat for name, stat in store.walk(f"{prefix}/").items()}
 
 
-def examine(store: Store, prefix: str) -> Found:
-    """What lies below a destination, and whose it is. Raises StorageError, SourceError."""
+def examine(store: Store, prefix: str) -> Contents:
+    """List the objects below a destination by the run that put them. Raises StorageError, SourceError."""
     left = listed(store, prefix)
     leftovers = []
     where = f"what lies below {shown(f'{store.url}/{prefix}')}"
@@ -74,7 +74,7 @@ def examine(store: Store, prefix: str) -> Found:
         identity = {} if journal is None else journal.identity
         leftovers.append(LeftObjects(where, identity, resumable, run, journal, own))
         left = {other: stat for other, stat in left.items() if other not in own}
-    return Found(left, leftovers)
+    return Contents(left, leftovers)
 
 
 def _run_of(name: str) -> str:

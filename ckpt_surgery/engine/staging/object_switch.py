@@ -72,7 +72,7 @@ class Switch:
         self._journal = journal
         self._confirm = confirm
 
-    def carry_out(self) -> None:
+    def complete(self) -> None:
         """Make the new checkpoint complete. Can be done again from the beginning, wherever it was ended.
 
         Raises DestinationError where another process has written meanwhile, StorageError.

@@ -42,13 +42,13 @@ from ckpt_surgery.system.threads import run_requests
 
 
 class StoreStage(Stage):
-    """What a run puts into a store, as a draft that nobody else sees."""
+    """Objects of a run in a store, as a draft that nobody else sees."""
 
     lock: ObjectLock
     run: str
     """Token of the run, which a run that resumes it keeps."""
     draft: Draft
-    """What this run writes, by names below the destination."""
+    """Objects written so far, by names below the destination."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class StoreStage(Stage):
             self._switching = True
             self._note(journal)
             switch = Switch(self.store, self.prefix, journal, self.lock.confirm)
-            switch.carry_out()
+            switch.complete()
             self.published = True
             forget()
             try:
@@ -283,13 +283,13 @@ def roll_forward(url: str) -> tuple[str, ...]:
         forget()
 
 
-def _roll_forward(url: str, lock: ObjectLock, found: leftovers.Found) -> list[str]:
+def _roll_forward(url: str, lock: ObjectLock, found: leftovers.Contents) -> list[str]:
     store, prefix = store_of(url)
     notices = []
     for leftover in found.leftovers:
         if leftover.switching is not None:
             switch = Switch(store, prefix, leftover.switching, lock.confirm)
-            switch.carry_out()
+            switch.complete()
             switch.clear()
             own = [name for name in leftover.objects if name.startswith(OWN)]
             leftovers.remove(store, prefix, leftover.run, own)

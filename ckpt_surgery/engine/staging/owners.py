@@ -49,7 +49,7 @@ class Note:
     owner: Owner | None = None
     """None where the file does not tell, as after a power cut."""
     identity: Mapping[str, str] = field(default_factory=dict)
-    """What the run does, for `resume`."""
+    """Identity of the run, for `resume`."""
     sign: int = 0
     """Number of the sign of life, in a lock that is written again for each."""
 

@@ -17,7 +17,7 @@ from ckpt_surgery.storage.paths import exists, path_text
 
 
 class Way(enum.Enum):
-    """What a rename does if the target exists."""
+    """How a rename treats a target that exists."""
 
     EXCLUSIVE = enum.auto()
     """It fails."""
@@ -46,7 +46,7 @@ UNSUPPORTED = (
     *(errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP),
     *(errno.EPERM, errno.EMLINK, errno.EXDEV),  # where there are no hard links
 )
-"""Errors by which a system or a file system says that it has no such call."""
+"""errno values that mean "this system call is not supported here"."""
 
 
 def move(product: Path, destination: Path) -> None:

@@ -32,7 +32,10 @@ def spool_of(url: str) -> Path:
 
 
 class Upload(DirectoryStage):
-    """What is uploaded to a URL when it is complete. The lock of the URL keeps others from the directory."""
+    """A local directory that is uploaded to a URL when it is complete.
+
+    The lock of the URL keeps others from the directory.
+    """
 
     lock: ObjectLock
 

@@ -15,7 +15,7 @@ from ckpt_surgery.planner.options import Prepared
 
 @dataclass(frozen=True)
 class Publication:
-    """What is published in one step: by a rename, or by the last object that is written."""
+    """A destination that is published in one step: by a rename, or by the last object written."""
 
     place: str
     """Path, or URL in an object store."""

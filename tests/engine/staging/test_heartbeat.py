@@ -73,5 +73,5 @@ def test_signs_go_on_where_some_cannot_be_given(error: Exception) -> None:
             enough.set()
         raise error
 
-    with heartbeat.kept_alive(renew, 0.001):
+    with heartbeat.keep_alive(renew, 0.001):
         assert enough.wait(60)
