@@ -9,10 +9,10 @@ from ckpt_surgery.engine.staging import life
 from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.storage.store import Buffer, Condition, Only, Stat
 from ckpt_surgery.storage.stores import store_of
+from tests.support.ended_runs import IDENTITY
 from tests.support.generations import replaced_at
 from tests.support.key_value import KeyValueStore
 
-IDENTITY = {"version": "1.0", "plan": "abc", "sources": "def"}
 MARKER = "commit_success.txt"
 
 

@@ -6,6 +6,7 @@ the lock before it publishes anything.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.leftovers import Leftover
@@ -108,17 +109,14 @@ def remove(store: Store, prefix: str, run: str, objects: Collection[str]) -> Non
     Its journals of tasks come first, so that what is left of it is never resumed; the journal that tells
     what is its own comes last.
     """
-    tasks, last = tasks_prefix(run), journal_name(run)
-    own = own_prefix(run)
-    groups = (
-        [name for name in objects if name.startswith(tasks)],
-        [name for name in objects if not name.startswith(own) and name != last],
-        [name for name in objects if name.startswith(own) and not name.startswith(tasks)],
-        [name for name in objects if name == last],
-    )
-    for group in groups:
-        if group:
-            store.delete([f"{prefix}/{name}" for name in sorted(group)])
+
+    def turn(name: str) -> int:
+        if name.startswith(tasks_prefix(run)):
+            return 0
+        return 2 if name.startswith(own_prefix(run)) else 3 if name == journal_name(run) else 1
+
+    for _, group in groupby(sorted(objects, key=turn), turn):
+        store.delete([f"{prefix}/{name}" for name in sorted(group)])
 
 
 def clear(store: Store, prefix: str, leftovers: Sequence[LeftObjects]) -> list[str]:

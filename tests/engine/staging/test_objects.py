@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from ckpt_surgery.core.errors import (
     Interrupted,
     StorageError,
 )
-from ckpt_surgery.engine.staging import object_leftovers
-from ckpt_surgery.engine.staging.objects import roll_forward
+from ckpt_surgery.engine.staging import life, object_leftovers
+from ckpt_surgery.engine.staging.objects import StoreStage, roll_forward
 from ckpt_surgery.storage.stores import store_of
+from tests.support.ended_runs import IDENTITY
+from tests.support.generations import replaced_at
 from tests.support.key_value import key_value
 from tests.support.object_runs import MARKER, at, run, staged, state, whole, write
 
@@ -66,6 +69,18 @@ def test_what_another_program_changes_during_a_run_is_not_published(
             store.put(f"{prefix}/{name}", data)
         staging.publish()
     assert at(url).keys() == ({*whole(before), MARKER} if before else {name} if data else set())
+
+
+def test_a_step_that_is_gone_is_not_made_anew_for_one_item(url: str) -> None:
+    run(url, "old")
+    looked_at = replaced_at(url, overwrite=True)
+    assert looked_at is not None
+    stage = StoreStage(url, IDENTITY, replace(looked_at, one_item=True), "default")
+    store, name = store_of(url)
+    store.delete(list(store.walk(name)))
+    with pytest.raises(DestinationError, match="changed during this run"), life.staged(stage):
+        pass
+    assert at(url) == {}
 
 
 # --- failures -------------------------------------------------------------------------------------

@@ -38,15 +38,12 @@ def test_a_record_is_published_beside_the_file(tmp_path: Path) -> None:
     assert names(tmp_path) == ["out.npz", RECORD]
 
 
-def test_a_checkpoint_without_a_record_is_not_left_with_the_old_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_checkpoint_without_a_record_is_not_left_with_an_older_one(tmp_path: Path, gone: bool) -> None:
     put_recorded(tmp_path / "out.npz", OLD)
-    put(tmp_path / "out.npz", NEW, overwrite=True, one_file=True)
-    assert names(tmp_path) == ["out.npz"]
-
-
-def test_the_record_of_a_checkpoint_that_is_gone_is_not_kept(tmp_path: Path) -> None:
-    (tmp_path / RECORD).write_text("the record of something else")
-    put(tmp_path / "out.npz", NEW, one_file=True)
+    if gone:
+        (tmp_path / "out.npz").unlink()
+    put(tmp_path / "out.npz", NEW, overwrite=not gone, one_file=True)
     assert names(tmp_path) == ["out.npz"]
 
 
