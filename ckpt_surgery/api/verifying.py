@@ -12,6 +12,7 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import AdoptedFile, Source
 from ckpt_surgery.core.text import bytes_text, few, shown
+from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.inputs.request import place as at
 from ckpt_surgery.report.verification import Depth, Flaw, Sample, Verified
@@ -73,7 +74,7 @@ def verify(
             )
     forget()
     place, depth = at(path), Depth(mode)
-    budget, threads = bytes_of("memory", memory) or default_memory(), workers or default_workers()
+    means = Means(bytes_of("memory", memory) or default_memory(), workers or default_workers(), progress)
     chosen = src_format or (formats.detect_format(place).name if exists(place) else None)
     with signals.interruptible():
         try:
@@ -81,7 +82,7 @@ def verify(
             leaves = source.leaves()
         except SourceError as error:
             return Verified(place, depth, chosen or "", 0, 0, 0, (Flaw(None, None, told(error)),))
-        return _Run(source, leaves, depth, budget, threads, sample, seed).done(progress)
+        return _Run(source, leaves, depth, means, sample, seed).done()
 
 
 @dataclass(frozen=True)
@@ -91,19 +92,18 @@ class _Run:
     source: Source
     leaves: Mapping[str, Leaf]
     mode: Depth
-    memory: int
-    workers: int
+    means: Means
     share: float | None = None
     """Share of the bytes with digests that is read; None: what the mode says."""
     seed: int = 0
 
-    def done(self, progress: Callable[[Progress], None] | None) -> Verified:
+    def done(self) -> Verified:
         """Check and read everything that the mode asks for."""
         findings, arrays = Findings(), arrays_of(self.leaves)
         record = self._record(findings)
         known = {} if record is None else known_digests(record, self.leaves, findings)
         retimed = [] if record is None else self._check_against(record, findings)
-        check_chunks(arrays.values(), findings, self.memory, self.workers)
+        check_chunks(arrays.values(), findings, self.means)
         compared = [] if self.mode is Depth.FAST else [(self.leaves[key], one) for key, one in known.items()]
         reads_all = self.mode is Depth.FULL or (self.mode is Depth.VALUES and record is None)
         unknown = [leaf for key, leaf in arrays.items() if key not in known] if reads_all else []
@@ -113,7 +113,7 @@ class _Run:
                 raise UsageError(NO_SAMPLE, hint="Leave out `sample` to read all values.")
             compared, sample = draw_sample(compared, self.share, self.seed)
             unknown = []
-        found = read_leaves(self.source, compared, unknown, findings, self.memory, self.workers, progress)
+        found = read_leaves(self.source, compared, unknown, findings, self.means)
         read = sum(leaf.nbytes for leaf in (*(leaf for leaf, _ in compared), *unknown))
         read = read if sample is None else sample.bytes_read
         unread = sum(leaf.nbytes for leaf in arrays.values()) - read
@@ -156,7 +156,7 @@ class _Run:
         directory = os.path.dirname(place_of_record(self.source))
         if self.mode is not Depth.FAST:
             check_copies(directory, record.files, findings)
-        return check_shared(directory, record.files, findings, self.memory, self.workers)
+        return check_shared(directory, record.files, findings, self.means)
 
     def _notices(self, record: Record | None, found: Mapping[str, Digests]) -> tuple[str, ...]:
         """What could not be compared; and the checksums of more leaves are recorded."""

@@ -26,7 +26,7 @@ from ckpt_surgery.runs.sidecars import Wanted, along, companions_of, copy_in, ke
 from ckpt_surgery.storage.listing import real_path
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.resources import release_memory
-from ckpt_surgery.verification.new_checkpoints import verify_mode, verify_written
+from ckpt_surgery.verification.new_checkpoints import Product, verify_mode, verify_written
 from ckpt_surgery.verification.record import Shards, record_text, room_for_record
 
 
@@ -260,8 +260,8 @@ def verify_and_publish(
     recorded = partial(record_text, plan, files=written.files, shards=ending.shards, companions=copied)
     text = recorded(written.digests)
     inside = sink.record(text)
-    step_only, trusted = ending.where.step_only, ending.shards is not None
-    found = verify_written(prepared, stage.product, text, ending.verify, step_only, trusted, ending.progress)
+    product = Product(stage.product, ending.where.step_only, text)
+    found = verify_written(prepared, product, ending.verify, ending.shards is not None, ending.progress)
     text = recorded({**written.digests, **found.digests}, structure=found.structure)
     if not inside:
         stage.put_beside(text)

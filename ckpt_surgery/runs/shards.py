@@ -189,14 +189,14 @@ def write_shard(
 ) -> bool:
     """Write a shard under a name that no other attempt has. False where another attempt was faster."""
     prepared = job.prepared
-    plan, memory, workers = prepared.plan, prepared.memory, prepared.workers
+    plan, means = prepared.plan, Means(prepared.memory, prepared.workers, progress)
     tasks = shares(plan, job.head.count)[index]
     sink = job.sink(job.parts.work)
     name = f"{index}_{job.head.run}_{secrets.token_hex(4)}"
-    part = work(plan, prepared.sources, sink, Share(name, tasks), Means(memory, workers, progress))
+    part = work(plan, prepared.sources, sink, Share(name, tasks), means)
     check_unchanged(plan, prepared.sources, "The shard is not done: make the plan again.")
     if verify is not Verify.NONE:
-        read_back(plan, sink, part, tasks, memory, workers)
+        read_back(plan, sink, part, tasks, means)
     writer = sink.attach(name)
     job.parts.sync({file for task in tasks for file in writer.files(sink.outputs[task.step], task.region)})
     if head_of(job.parts) != job.head:

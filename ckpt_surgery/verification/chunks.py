@@ -1,7 +1,9 @@
 """Whether the files and chunks of a checkpoint are whole, as far as that is known without reading values."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from functools import partial
 
 from ckpt_surgery.core.arrays import Shape, chunk_regions, grid_counts
 from ckpt_surgery.core.cancellation import raise_if_cancelled
@@ -11,12 +13,13 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats.shared.chunk_checks import chunk_flaw
 from ckpt_surgery.storage.failures import told
 from ckpt_surgery.storage.reading import OpenFile, opened
 from ckpt_surgery.storage.samples import state_of
 from ckpt_surgery.system import threads
-from ckpt_surgery.verification.reading_back import BATCH_COUNT, PIECE, Findings, differs, range_crc
+from ckpt_surgery.verification.reading_back import PIECE, Findings, compare_file, ends_early, file_batches
 
 SAMPLED_TOGETHER = 16
 """Files that one thread samples before it takes others."""
@@ -24,46 +27,36 @@ Place = tuple[Leaf, Shape, Chunk]
 """A chunk, its leaf, and its index in the leaf's grid."""
 
 
-def check_chunks(leaves: Iterable[Leaf], findings: Findings, memory: int, workers: int) -> None:
+def check_chunks(leaves: Iterable[Leaf], findings: Findings, means: Means) -> None:
     """Check by a few bytes of each that the chunks of these leaves are whole; each file is opened once."""
-    by_file: dict[str, list[Place]] = {}
-    for leaf in leaves:
-        if leaf.manifest is None:
-            continue
-        for index, chunk in leaf.manifest.chunks.items():
-            by_file.setdefault(chunk.file, []).append((leaf, index, chunk))
-    items = [part for found in by_file.values() for part in _parts(found)]
-    threads.run_all(lambda part: _check_part(part, findings), items, lambda _: PIECE, memory, workers)
+    places = (
+        (leaf, index, chunk)
+        for leaf in leaves
+        if leaf.manifest is not None
+        for index, chunk in leaf.manifest.chunks.items()
+    )
+    batches = file_batches(places, lambda place: (place[2].file, place[2].offset), lambda _: 0)
+    check = partial(_check_batch, findings=findings)
+    threads.run_all(check, batches, lambda _: PIECE, means.memory, means.workers)
 
 
-def _parts(found: list[Place]) -> Iterator[list[Place]]:
-    found.sort(key=lambda one: one[2].offset)
-    for at in range(0, len(found), BATCH_COUNT):
-        yield found[at : at + BATCH_COUNT]
-
-
-def _check_part(part: list[Place], findings: Findings) -> None:
-    path = part[0][2].file
+def _check_batch(batch: list[Place], findings: Findings) -> None:
+    leaf, index, chunk = batch[0]
     try:
-        if not path:
-            _check_in(None, part, findings)
-        else:
-            with opened(path) as file:
-                _check_in(file, part, findings)
+        with opened(chunk.file) if chunk.file else nullcontext() as file:
+            for leaf, index, chunk in batch:
+                flaw = _flaw(leaf, chunk, file)
+                if flaw is not None:
+                    findings.add(leaf.key.text, index, flaw)
     except SourceError as error:
-        findings.add(part[0][0].key.text, part[0][1], told(error))
+        findings.add(leaf.key.text, index, told(error))
 
 
-def _check_in(file: OpenFile | None, part: list[Place], findings: Findings) -> None:
-    for leaf, index, chunk in part:
-        assert leaf.manifest is not None
-        if file is not None and chunk.offset + chunk.length > file.stat.size:
-            what = f"its file ends at byte {file.stat.size}, before byte {chunk.offset + chunk.length}"
-            findings.add(leaf.key.text, index, what)
-            continue
-        flaw = chunk_flaw(leaf.manifest, chunk, file)
-        if flaw is not None:
-            findings.add(leaf.key.text, index, flaw)
+def _flaw(leaf: Leaf, chunk: Chunk, file: OpenFile | None) -> str | None:
+    assert leaf.manifest is not None
+    if file is not None and chunk.offset + chunk.length > file.stat.size:
+        return ends_early(file, chunk.offset + chunk.length)
+    return chunk_flaw(leaf.manifest, chunk, file)
 
 
 def check_grid(leaf: Leaf, findings: Findings) -> None:
@@ -82,18 +75,11 @@ def check_copies(directory: str, files: Iterable[AdoptedFile], findings: Finding
     """Compare whole files that were copied with their checksums; names are relative to `directory`."""
     for copy in files:
         if copy.crc32c is not None:
-            try:
-                with opened(os.path.join(directory, copy.name)) as file:
-                    crc = range_crc(file, 0, file.stat.size, memoryview(bytearray(PIECE)))
-            except SourceError as error:
-                findings.add(None, None, told(error))
-                continue
-            if crc != copy.crc32c:
-                findings.add(None, None, f"the file {shown(copy.name)}: {differs(crc, copy.crc32c)}")
+            compare_file(os.path.join(directory, copy.name), copy.name, None, copy.crc32c, findings)
 
 
 def check_shared(
-    directory: str, files: Sequence[AdoptedFile], findings: Findings, memory: int, workers: int
+    directory: str, files: Sequence[AdoptedFile], findings: Findings, means: Means
 ) -> list[AdoptedFile]:
     """Compare sizes and samples of whole files that came from sources with those in the record.
 
@@ -120,5 +106,5 @@ def check_shared(
                 retimed.append(file)
 
     parts = [files[at : at + SAMPLED_TOGETHER] for at in range(0, len(files), SAMPLED_TOGETHER)]
-    threads.run_all(check, parts, lambda _: PIECE, memory, workers)
+    threads.run_all(check, parts, lambda _: PIECE, means.memory, means.workers)
     return retimed

@@ -12,14 +12,12 @@ from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import RecordedSource, Source
-from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.companion_names import is_companion
-from ckpt_surgery.storage.failures import told
 from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory, paths_below, real_path
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.record_files import RECORD_NAME, record_file
-from ckpt_surgery.verification.reading_back import PIECE, Findings, differs, range_crc
+from ckpt_surgery.verification.reading_back import Findings, compare_file, range_crc
 
 ABOVE = "../"
 """Begins the names of files in a step's directory, beside the item that the record is in."""
@@ -75,14 +73,7 @@ def check_structure(
         path = _joined(directory, name)
         if name.startswith(ABOVE) and not exists(path):
             continue  # the item alone was copied
-        try:
-            with opened(path) as file:
-                found = range_crc(file, 0, document.length, memoryview(bytearray(PIECE)))
-        except SourceError as error:
-            findings.add(None, None, told(error))
-            continue
-        if found != document.crc:
-            findings.add(None, None, f"the file {shown(name)}: {differs(found, document.crc)}")
+        compare_file(path, name, document.length, document.crc, findings)
 
 
 def _documents_of_step(directory: str, expected: Structure) -> Mapping[str, Document]:
@@ -135,7 +126,7 @@ def _document(path: str, begin: int | None, without_record: bool) -> Document | 
         length = file.stat.size if begin is None else begin
         if not length or (without_record and RECORD_NAME.encode() in file.read(0, length)):
             return None
-        return Document(length, range_crc(file, 0, length, memoryview(bytearray(PIECE))))
+        return Document(length, range_crc(file, 0, length))
 
 
 def place_of_record(source: Source) -> str:

@@ -16,6 +16,7 @@ from ckpt_surgery.core.protocols import Sink, Source
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.engine.tasks import Task
 from ckpt_surgery.engine.tracking import ShardProgress
+from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.chunk_checks import chunk_flaw
 from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
@@ -53,30 +54,38 @@ class Verification:
     """Checksums of what describes the checkpoint; unknown where nothing was verified."""
 
 
+@dataclass(frozen=True)
+class Product:
+    """A checkpoint that is not published yet."""
+
+    path: str
+    """Its temporary directory or file."""
+    step_only: bool
+    """Whether it is one step, for a CheckpointManager directory that exists."""
+    record: str
+    """Text of its record."""
+
+
 def verify_written(
     prepared: Prepared,
-    product: str,
-    record: str,
+    product: Product,
     mode: Verify,
-    step_only: bool,
     reread: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Verification:
-    """Check a checkpoint that is not published yet by its record, which `record` is the text of.
+    """Check a checkpoint that is not published yet by its record.
 
-    `product` is its temporary directory or file. `step_only`: it is one step, for a CheckpointManager
-    directory that exists. `reread`: each worker has read back what it computed; in formats whose workers
-    write files of their own nothing else can have changed that, and only `full` reads it again. `progress` is
-    called from any thread.
+    `reread`: each worker has read back what it computed; in formats whose workers write files of their own
+    nothing else can have changed that, and only `full` reads it again. `progress` is called from any thread.
 
     Raises VerificationError, which names leaf and chunk, and SourceError where a chunk of a source is cut
     short.
     """
-    plan, memory, workers = prepared.plan, prepared.memory, prepared.workers
+    plan, means = prepared.plan, Means(prepared.memory, prepared.workers, progress)
     if mode is Verify.NONE:
         return Verification(VerifiedRun(mode, 0, plan.costs.bytes_out), {}, UNKNOWN)
-    findings, recorded = Findings(), parsed(record)
-    source, leaves = _reopened(prepared, product, step_only)
+    findings, recorded = Findings(), parsed(product.record)
+    source, leaves = _reopened(prepared, product)
     _compare_leaves(plan.steps, leaves, findings)
     _raise(findings.flaws, plan)
     arrays, known = arrays_of(leaves), known_digests(recorded, leaves, findings)
@@ -87,26 +96,24 @@ def verify_written(
         check_grid(leaf, findings)
     # What is read anyway needs no look at its chunks.
     by_chunks = (leaf for key, leaf in arrays.items() if key in trusted or key not in computed)
-    check_chunks(by_chunks, findings, memory, workers)
+    check_chunks(by_chunks, findings, means)
     check_copies(os.path.dirname(place_of_record(source)), recorded.files, findings)
     _raise(findings.flaws, plan)
     to_compare = [(leaves[key], digests) for key, digests in known.items() if key not in trusted]
     linked = [leaf for key, leaf in arrays.items() if key not in known]
     unknown, skipped = (linked, 0) if mode is Verify.FULL else ([], sum(leaf.nbytes for leaf in linked))
-    found = read_leaves(source, to_compare, unknown, findings, memory, workers, progress)
+    found = read_leaves(source, to_compare, unknown, findings, means)
     _raise(findings.flaws, plan)
     run = VerifiedRun(mode, plan.costs.bytes_out - skipped, skipped)
     keys = {step.leaf.key.text: number for number, step in enumerate(plan.steps)}
     return Verification(run, {keys[key]: one for key, one in found.items()}, structure_of(source, leaves))
 
 
-def read_back(
-    plan: Plan, sink: Sink, part: ShardProgress, tasks: Sequence[Task], memory: int, workers: int
-) -> int:
+def read_back(plan: Plan, sink: Sink, part: ShardProgress, tasks: Sequence[Task], means: Means) -> int:
     """Compare what a worker computed with what is stored now; returns the number of bytes, decoded.
 
-    `tasks` are the worker's, `memory` is the budget in bytes, `workers` the number of threads. What was
-    copied is compared where the checkpoint is put together. Raises VerificationError, with the key.
+    `tasks` are the worker's. What was copied is compared where the checkpoint is put together. Raises
+    VerificationError, with the key.
     """
     writer, findings = sink.attach(part.worker), Findings()
     outputs = {plan.steps[task.step].leaf.key.text: sink.outputs[task.step] for task in tasks}
@@ -121,8 +128,7 @@ def read_back(
         values,
         findings,
         lambda group: max(one.nbytes for one in group),
-        memory,
-        workers,
+        means,
     )
     _raise(findings.flaws, plan, OF_SHARD)
     return sum(one.nbytes for one in values)
@@ -151,13 +157,13 @@ def known_digests(record: Record, leaves: Mapping[str, Leaf], findings: Findings
     return found
 
 
-def _reopened(prepared: Prepared, product: str, step_only: bool) -> tuple[Source, Mapping[str, Leaf]]:
+def _reopened(prepared: Prepared, product: Product) -> tuple[Source, Mapping[str, Leaf]]:
     options = prepared.destination
-    step = None if step_only else options.step
+    step = None if product.step_only else options.step
     item = options.item or (None if options.step is None else DEFAULT_ITEM)
     forget()  # what was listed before it was written
     try:
-        source = formats.open_source(product, options.format, step, item)
+        source = formats.open_source(product.path, options.format, step, item)
         return source, source.leaves()
     except (SourceError, UsageError) as error:  # UsageError: it is not there
         raise VerificationError(

@@ -6,9 +6,10 @@ Everything here collects flaws instead of raising: a damaged checkpoint mostly h
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,8 +20,10 @@ from ckpt_surgery.core.digests import Digests, bytes_crc, values_crc
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Chunk, Manifest
-from ckpt_surgery.core.progress import CHECKING, ByteCounter, Progress
+from ckpt_surgery.core.progress import CHECKING, ByteCounter
 from ckpt_surgery.core.protocols import OpaqueSource, Source
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.report.values import is_numeric
 from ckpt_surgery.report.verification import Flaw
 from ckpt_surgery.storage.failures import told
@@ -28,6 +31,7 @@ from ckpt_surgery.storage.reading import OpenFile, opened
 from ckpt_surgery.system import threads
 from ckpt_surgery.system.threads import batches
 
+T = TypeVar("T")
 PIECE = 4 << 20
 """Bytes that are read in one call."""
 BATCH_BYTES, BATCH_COUNT = 16 << 20, 4096
@@ -174,29 +178,32 @@ def read_leaves(
     known: Iterable[tuple[Leaf, Digests]],
     unknown: Iterable[Leaf],
     findings: Findings,
-    memory: int,
-    workers: int,
-    progress: Callable[[Progress], None] | None = None,
+    means: Means,
 ) -> dict[str, Digests]:
     """Read leaves and compare them with their checksums; those of `unknown` are found out.
 
-    `memory` is the budget in bytes, `workers` the number of threads. Returns the checksums of `unknown`
-    leaves that could be read, by the texts of their keys.
+    Returns the checksums of `unknown` leaves that could be read, by the texts of their keys.
     """
     work = Work()
     for leaf, digests in known:
         add_leaf(work, findings, leaf, digests)
-    grids = {leaf.key.text: add_unknown(work, leaf, memory) for leaf in unknown}
-    findings.counter = ByteCounter(work.nbytes, progress, CHECKING)
-    ranges = sorted(work.ranges, key=attrgetter("file", "offset"))
-    by_file = (same for _, same in itertools.groupby(ranges, attrgetter("file")))
-    together = [
-        batch for same in by_file for batch in batches(same, attrgetter("length"), BATCH_COUNT, BATCH_BYTES)
-    ]
-    threads.run_all(lambda b: _compare_ranges(b, findings), together, lambda _: 2 * PIECE, memory, workers)
+    grids = {leaf.key.text: add_unknown(work, leaf, means.memory) for leaf in unknown}
+    findings.counter = ByteCounter(work.nbytes, means.progress, CHECKING)
+    together = file_batches(work.ranges, attrgetter("file", "offset"), attrgetter("length"))
+    compare = partial(_compare_ranges, findings=findings)
+    threads.run_all(compare, together, lambda _: 2 * PIECE, means.memory, means.workers)
     # The rest is for the reader's cache of chunks, and for what the allocator keeps.
-    compare_values(partial(_elements, source), work.values, findings, _held, memory // 4, workers)
+    quarter = replace(means, memory=means.memory // 4)
+    compare_values(partial(_elements, source), work.values, findings, _held, quarter)
     return {key: Digests(grids[key], True, crcs) for key, crcs in findings.crcs.items()}
+
+
+def file_batches(
+    items: Iterable[T], place: Callable[[T], tuple[str, int]], nbytes: Callable[[T], int]
+) -> list[list[T]]:
+    """Group items by file, in the order of their offsets, into what one thread reads of a file it opens."""
+    by_file = itertools.groupby(sorted(items, key=place), lambda item: place(item)[0])
+    return [batch for _, same in by_file for batch in batches(same, nbytes, BATCH_COUNT, BATCH_BYTES)]
 
 
 def _held(group: list[Values]) -> int:
@@ -244,9 +251,7 @@ def _compare_near(file: OpenFile, group: list[Range], buffer: memoryview, findin
     first = group[0]
     for one in group:
         if _stop(one) > file.stat.size:
-            findings.add(
-                one.key, one.index, f"its file ends at byte {file.stat.size}, before byte {_stop(one)}"
-            )
+            findings.add(one.key, one.index, ends_early(file, _stop(one)))
             return
     if len(group) == 1:
         _compare(first, range_crc(file, first.offset, first.length, buffer), findings)
@@ -258,9 +263,26 @@ def _compare_near(file: OpenFile, group: list[Range], buffer: memoryview, findin
         _compare(one, bytes_crc(buffer[start : start + one.length]), findings)
 
 
-def range_crc(file: OpenFile, offset: int, length: int, buffer: memoryview) -> int:
+def ends_early(file: OpenFile, stop: int) -> str:
+    """What is wrong with a file that has no byte before `stop`."""
+    return f"its file ends at byte {file.stat.size}, before byte {stop}"
+
+
+def compare_file(path: str, name: str, length: int | None, crc: int, findings: Findings) -> None:
+    """Compare the first `length` bytes of a file, or all, with their checksum; messages call it `name`."""
+    try:
+        with opened(path) as file:
+            now = range_crc(file, 0, file.stat.size if length is None else length)
+    except SourceError as error:
+        findings.add(None, None, told(error))
+        return
+    if now != crc:
+        findings.add(None, None, f"the file {shown(name)}: {differs(now, crc)}")
+
+
+def range_crc(file: OpenFile, offset: int, length: int, buffer: memoryview | None = None) -> int:
     """CRC-32C of a range of a file, read in pieces of the buffer's length."""
-    crc = 0
+    buffer, crc = memoryview(bytearray(PIECE)) if buffer is None else buffer, 0
     for at in range(0, length, len(buffer)):
         raise_if_cancelled()
         part = buffer[: min(len(buffer), length - at)]
@@ -291,12 +313,11 @@ def compare_values(
     values: Iterable[Values],
     findings: Findings,
     held: Callable[[list[Values]], int],
-    memory: int,
-    workers: int,
+    means: Means,
 ) -> None:
     """Compare elements with their checksums, as `read` gives them.
 
-    `held`: bytes that reading a group of small regions holds at most, of the budget `memory`.
+    `held`: bytes that reading a group of small regions holds at most, of the budget.
     """
 
     def compare(group: list[Values]) -> None:
@@ -314,4 +335,4 @@ def compare_values(
                 findings.add(one.leaf.key.text, one.index, differs(crc, one.crc))
             findings.counter.add(one.nbytes)
 
-    threads.run_all(compare, batches(values, lambda one: one.nbytes), held, memory, workers)
+    threads.run_all(compare, batches(values, lambda one: one.nbytes), held, means.memory, means.workers)

@@ -14,6 +14,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
+from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.storage import reading
 from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_grid, check_shared
 from ckpt_surgery.verification.reading_back import Findings
@@ -36,7 +37,7 @@ def leaves_in(path: Path) -> list[Leaf]:
 
 def flaws(leaves: list[Leaf]) -> list[tuple[Any, Any, str]]:
     findings = Findings()
-    check_chunks(leaves, findings, 1 << 30, 2)
+    check_chunks(leaves, findings, Means(1 << 30, 2))
     return [(flaw.key, flaw.chunk, flaw.what) for flaw in findings.flaws]
 
 
@@ -119,7 +120,7 @@ def test_shared_files(
     (tmp_path / "one").write_bytes(b"12345")
     modified = (tmp_path / "one").stat().st_mtime_ns - earlier
     file, findings = AdoptedFile("one", "/from\x1b", how, size, modified, sample=sample), Findings()
-    found = check_shared(str(tmp_path), [file], findings, 1 << 30, 2)
+    found = check_shared(str(tmp_path), [file], findings, Means(1 << 30, 2))
     shares = r", which it shares with /from\x1b," if how is LinkMode.HARDLINK else ""
     told = [f"its file one{shares} has changed since it was written: {flaw}"] if flaw else []
     assert [one.what for one in findings.flaws] == told

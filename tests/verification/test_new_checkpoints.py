@@ -15,7 +15,7 @@ import ckpt_surgery
 from ckpt_surgery.core.errors import SourceError, StorageError, SurgeryError, UsageError, VerificationError
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.runs.run import Result
-from ckpt_surgery.verification.new_checkpoints import verify_written
+from ckpt_surgery.verification.new_checkpoints import Product, verify_written
 from tests.support.directories import names
 
 Harm = Callable[[Path], None]
@@ -57,8 +57,8 @@ def before_verification(monkeypatch: pytest.MonkeyPatch) -> BeforeVerification:
     def install(harm: Harm) -> None:
         real = verify_written
 
-        def harmed(prepared: Any, product: str, *rest: Any) -> Any:
-            harm(Path(product))
+        def harmed(prepared: Any, product: Product, *rest: Any) -> Any:
+            harm(Path(product.path))
             return real(prepared, product, *rest)
 
         monkeypatch.setattr("ckpt_surgery.runs.run.verify_written", harmed)

@@ -13,6 +13,7 @@ from ckpt_surgery.core.digests import Digests, bytes_crc, values_crc
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
+from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.storage import reading
 from ckpt_surgery.verification.reading_back import Findings, read_leaves, stored_range
 
@@ -85,12 +86,12 @@ def test_raw_values_are_compared_without_decoding(
     digests = Digests(cells, True, crcs_of(array, cells))
     findings = Findings()
     source: Any = Reads()
-    assert read_leaves(source, [(leaf, digests)], [], findings, 1 << 30, 2) == {}
+    assert read_leaves(source, [(leaf, digests)], [], findings, Means(1 << 30, 2)) == {}
     assert findings.flaws == []
     data = bytearray((tmp_path / "w").read_bytes())
     data[0] ^= 1
     (tmp_path / "w").write_bytes(data)
-    read_leaves(source, [(leaf, digests)], [], findings, 1 << 30, 2)
+    read_leaves(source, [(leaf, digests)], [], findings, Means(1 << 30, 2))
     assert [(flaw.key, flaw.chunk) for flaw in findings.flaws] == [("w", (0, 0))]
 
 
@@ -113,7 +114,7 @@ def test_a_file_is_opened_once_for_many_leaves(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(reading.OpenFile, "read_into", counted_read)
     source: Any = Reads()
     findings = Findings()
-    read_leaves(source, [(leaf, digests)], [], findings, 1 << 30, 2)
+    read_leaves(source, [(leaf, digests)], [], findings, Means(1 << 30, 2))
     assert (calls, findings.flaws) == (["open", "read"], [])
 
 
@@ -123,13 +124,13 @@ def test_stored_bytes_that_are_missing(tmp_path: Path) -> None:
     digests = Digests((2, 2), False, {(0, 0): bytes_crc(data[: len(data) // 2]), (5, 0): 1})
     findings = Findings()
     source: Any = Reads()
-    read_leaves(source, [(leaf, digests)], [], findings, 1 << 30, 1)
+    read_leaves(source, [(leaf, digests)], [], findings, Means(1 << 30, 1))
     assert [(f.chunk, f.what) for f in findings.flaws] == [((5, 0), "its stored bytes are missing")]
     (tmp_path / "w").unlink()
     findings = Findings()
-    read_leaves(source, [(leaf, digests)], [], findings, 1 << 30, 1)
+    read_leaves(source, [(leaf, digests)], [], findings, Means(1 << 30, 1))
     assert "cannot be read: No such file" in findings.flaws[1].what
     (tmp_path / "w").write_bytes(data[:3])
     findings = Findings()
-    read_leaves(source, [(leaf, digests)], [], findings, 1 << 30, 1)
+    read_leaves(source, [(leaf, digests)], [], findings, Means(1 << 30, 1))
     assert findings.flaws[1].what == f"its file ends at byte 3, before byte {len(data) // 2}"
