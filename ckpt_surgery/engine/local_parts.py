@@ -37,7 +37,7 @@ class LocalParts:
 
     def begin(self, head: Head, plan: bytes, create: Callable[[str], None]) -> None:
         """Make the directory under another name, and give it its own when it is complete."""
-        made = self.directory.with_name(f"{self.directory.name}-{secrets.token_hex(8)}")
+        made = self._other_name()
         try:
             with storage_errors(made):
                 os.mkdir(made)
@@ -47,11 +47,27 @@ class LocalParts:
             create(os.fspath(made / RESULT))
             with storage_errors(self.directory):
                 interruptibly(partial(sync_tree, made))
+                self._remove_headless()
                 with contextlib.suppress(FileExistsError):
                     _rename(made, self.directory)
                 sync_directory(self.directory.parent)
         finally:
             shutil.rmtree(made, ignore_errors=True)
+
+    def _other_name(self) -> Path:
+        """A name beside the directory's that `clear` removes, too."""
+        return self.directory.with_name(f"{self.directory.name}-{secrets.token_hex(8)}")
+
+    def _remove_headless(self) -> None:
+        """Remove a directory without a head: a late attempt made it again by writing after `clear`."""
+        if exists(self.directory / HEAD) or not self.directory.is_dir():
+            return
+        gone = self._other_name()
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self.directory, gone)
+            if exists(gone / HEAD):  # another process began in between
+                _rename(gone, self.directory)
+            shutil.rmtree(gone, ignore_errors=True)
 
     def read(self, name: str) -> bytes | None:
         """The content of a file."""
@@ -101,7 +117,7 @@ class LocalParts:
     def clear(self) -> None:
         """Remove the directory, and what killed processes have left of theirs."""
         with storage_errors(self.directory):
-            gone = self.directory.with_name(f"{self.directory.name}-{secrets.token_hex(8)}")
+            gone = self._other_name()
             if exists(self.directory):
                 os.rename(self.directory, gone)
             for path in self.directory.parent.glob(f"{glob.escape(self.directory.name)}-*"):

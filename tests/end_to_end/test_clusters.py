@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,8 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.api import sharding
-from ckpt_surgery.core.errors import DataError, DestinationError, SourceError, UsageError
+from ckpt_surgery.core.errors import DataError, DestinationError, PlanError, SourceError, UsageError
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.engine.parts import head_bytes, head_of, missing
 from ckpt_surgery.engine.staging.stages import Publication
@@ -216,11 +218,26 @@ def test_parts_of_another_plan_are_named_and_left(tmp_path: Path, recipe: Path) 
     dst = tmp_path / "out"
     (tmp_path / "other").mkdir()
     begun(write_recipe(tmp_path / "other", "version: 1\n"), tmp_path / "in", dst, "20MiB", 2, [0])
-    with cluster(1) as made, pytest.raises(UsageError, match="parts of another plan") as raised:
+    with cluster(1) as made, pytest.raises(UsageError, match="another recipe") as raised:
         apply_on(made.scheduler_address, recipe, tmp_path / "in", dst)
     assert raised.value.exit_code == 2
     assert f"{tmp_path}/.out.ckpt-surgery-parts" in str(raised.value)
     assert (tmp_path / ".out.ckpt-surgery-parts/0.done.json").exists()
+
+
+def test_a_hint_about_memory_is_followed(tmp_path: Path) -> None:
+    """Each thread has a share of the machine's budget, and the hint names the whole of it."""
+    save_pytree(tmp_path / "in", {"a": np.arange(1 << 20, dtype=np.float32)[::-1].copy()})
+    rule = "rules:\n  - match: a\n    value: x - mean(x)\n"
+    recipe, dst = write_recipe(tmp_path, f"version: 1\n{rule}"), tmp_path / "out"
+    with cluster(2) as made:
+        with pytest.raises(PlanError) as raised:
+            apply_on(made.scheduler_address, recipe, tmp_path / "in", dst, memory="1KiB")
+        [problem] = raised.value.problems
+        assert (problem.code, problem.hint is None) == (Code.BUDGET, False)
+        [budget] = re.findall('memory="(.*?)"', str(problem.hint))
+        apply_on(made.scheduler_address, recipe, tmp_path / "in", dst, memory=budget)
+    assert ckpt_surgery.verify(dst).flaws == ()
 
 
 def test_another_run_commits_meanwhile(tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:

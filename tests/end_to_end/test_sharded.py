@@ -308,7 +308,7 @@ def test_other_plans_numbers_and_versions_are_refused(
     assert raised.value.exit_code == 2
     other = tmp_path / "other.json"
     ckpt_surgery.plan(None, tmp_path / "in", dst=dst, out=other, link_mode="copy")
-    with pytest.raises(UsageError, match="parts of another plan") as raised:
+    with pytest.raises(UsageError, match="another recipe") as raised:
         shards(other, dst, [1], 4)
     head = json.loads((parts_of(dst) / "head.json").read_text())
     head["identity"]["version"] = "0.0.1"
@@ -461,6 +461,23 @@ def test_an_attempt_that_nobody_needs_writes_while_the_others_are_published(
         late.join()
     assert ckpt_surgery.verify(dst, mode="full").flaws == ()
     assert not [name for name in os.listdir(dst) if "late" in name]
+
+
+def test_parts_begin_where_a_late_attempt_left_a_directory(tmp_path: Path, plan: Callable[..., Path]) -> None:
+    """TensorStore makes the directories above what it writes, also after the parts were removed."""
+    dst = tmp_path / "out"
+    file = plan(dst)
+    late = parts_of(dst) / "result/ocdbt.process_0_late/d/1"
+    for _ in range(2):
+        late.parent.mkdir(parents=True)
+        late.write_bytes(b"late")
+        assert entries(tmp_path) == [parts_of(dst).name]
+        shards(file, dst, range(2), 2)
+        assert not late.exists()
+        assert sharding.commit(dst) is not None
+        assert entries(tmp_path) == []
+        np.testing.assert_array_equal(restored(dst)["ids"], ARRAYS["ids"])
+        shutil.rmtree(dst)
 
 
 def test_two_commits_at_once(

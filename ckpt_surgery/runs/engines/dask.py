@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib
 import logging
+import re
 import socket
 import time
 from collections import Counter
@@ -16,8 +17,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ckpt_surgery.core.errors import AGAIN, Problem, SourceError, SurgeryError, UsageError
+from ckpt_surgery.core.errors import AGAIN, PlanError, Problem, SourceError, SurgeryError, UsageError
 from ckpt_surgery.core.libraries import report_missing
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.parts import Head, head_of, missing
@@ -68,15 +70,35 @@ def run_on_cluster(request: Request, options: RunOptions, wanted: Wanted) -> Res
         for address, number in client.nthreads().items():
             threads[address.rpartition(":")[0]] += number
         head = head_of(shard_places.parts_of(where))
-        share = memory // max(threads.values()) if head is None else head.memory
+        most = max(threads.values())
+        share = memory // most if head is None else head.memory
         count = SHARDS_PER_THREAD * threads.total() if head is None else head.count
-        job = joined_job(replace(request, memory=share, workers=1), count, options.overwrite)
+        with _budget_of_machine(most):
+            job = joined_job(replace(request, memory=share, workers=1), count, options.overwrite)
         if options.on_plan is not None:
             options.on_plan(job.prepared.plan)
         with kept(job):
             _write_shards(client, job, request.allow_hooks, options)
             whole = replace(job, prepared=replace(job.prepared, memory=memory, workers=workers))
             return publish_shards(whole, options.verify, wanted, str(request.dst), started)
+
+
+@contextlib.contextmanager
+def _budget_of_machine(threads: int) -> Iterator[None]:
+    """Context of planning with one thread's share of the budget: hints name the budget of all threads."""
+    try:
+        yield
+    except PlanError as error:
+        if threads < 2 or all(problem.code is not Code.BUDGET for problem in error.problems):
+            raise
+        raise PlanError(*(_for_machine(problem, threads) for problem in error.problems)) from error
+
+
+def _for_machine(problem: Problem, threads: int) -> Problem:
+    if problem.code is not Code.BUDGET or problem.hint is None:
+        return problem
+    hint = re.sub(r'(?<=memory=")[0-9]+', lambda share: str(int(share[0]) * threads), problem.hint)
+    return replace(problem, hint=f"{hint} It is shared by {threads} threads of a machine.")
 
 
 def _write_shards(client: Any, job: Job, allow_hooks: bool, options: RunOptions) -> None:
