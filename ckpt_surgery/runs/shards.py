@@ -16,7 +16,6 @@ from ckpt_surgery.core.errors import (
     VerificationError,
     add_sentence,
 )
-from ckpt_surgery.core.file_states import changes_between
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Sink
@@ -25,6 +24,7 @@ from ckpt_surgery.engine.local_parts import LocalParts
 from ckpt_surgery.engine.object_parts import ObjectParts
 from ckpt_surgery.engine.parts import Head, done_name, head_of, missing, part_bytes, part_of
 from ckpt_surgery.engine.shards import shares
+from ckpt_surgery.engine.staging.leftovers import difference
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.engine.tracking import ShardProgress, Written
 from ckpt_surgery.engine.worker import Means, Share, finish_checkpoint, work
@@ -157,30 +157,21 @@ def opened(request: Request) -> Prepared:
 
 def check_head(head: Head, parts: LocalParts | ObjectParts, prepared: Prepared, count: int) -> None:
     """Refuse parts that do not belong together. Raises UsageError, SourceError."""
-    identity, where = identity_of(prepared), shown(parts.place)
-    if head.identity.get("version") != identity["version"]:
-        reason = (
-            f"version {shown(head.identity.get('version', ''))} of the program; this is {identity['version']}"
+    where, (name, reason) = shown(parts.place), difference(head.identity, identity_of(prepared))
+    if name not in ("", "sources"):
+        raise UsageError(
+            f"{where}: {reason}",
+            hint="Finish that one with `commit`, or remove the directory to start again.",
         )
-    elif head.identity.get("plan") != identity["plan"]:
-        reason = "another plan"
-    elif head.count != count:
+    if head.count != count:
         raise UsageError(
             f"{where}: the plan is being carried out in {head.count} shards, not {count}",
             hint=f"Use the same number, or remove that directory to start again with {count}.",
         )
-    elif head.identity.get("sources") != identity["sources"]:
-        found = changes_between(head.identity.get("sources"), identity["sources"])
+    if name:
         raise SourceError(
-            f"{where}: the sources have changed since the first shard began{': ' if found else ''}{found}",
-            hint="Remove that directory, make the plan again, and run all shards.",
+            f"{where}: {reason}", hint="Remove that directory, make the plan again, and run all shards."
         )
-    else:
-        return
-    raise UsageError(
-        f"{where}: holds parts of {reason}",
-        hint="Finish that one with `commit`, or remove the directory to start again.",
-    )
 
 
 @memory_errors("write the shard")

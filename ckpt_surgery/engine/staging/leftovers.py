@@ -226,22 +226,24 @@ def to_resume(found: Sequence[L], identity: Mapping[str, str]) -> L | None:
         before = leftover.identity
         if not before and identity:
             raise PlanError(f"{leftover.where} cannot be resumed: its {RUN} cannot be read", hint=_AGAIN)
-        for name in dict.fromkeys((*identity, *before)):
-            if before.get(name) != identity.get(name):
-                reason = _reason(name, before.get(name), identity.get(name))
-                raise PlanError(f"{leftover.where} cannot be resumed: {reason}", hint=_AGAIN)
+        name, reason = difference(before, identity)
+        if name:
+            raise PlanError(f"{leftover.where} cannot be resumed: {reason}", hint=_AGAIN)
     return leftover
 
 
-def _reason(name: str, before: object, now: object) -> str:
+def difference(before: Mapping[str, object], now: Mapping[str, str]) -> tuple[str, str]:
+    """Name of the first part in which two identities of runs differ, and a reason; both empty: none does."""
+    name = next((name for name in (*now, *before) if before.get(name) != now.get(name)), "")
     if name == "version":
-        return f"version {shown(str(before))} wrote it, this is {shown(str(now))}"
+        return name, f"version {shown(str(before.get(name)))} wrote it, this is {shown(str(now.get(name)))}"
     if name == "plan":
-        return "it was written with another recipe, other options or another budget of memory"
+        return name, "it was written with another recipe, other options or another budget of memory"
     if name == "sources":
-        found = changes_between(before, now)
-        return "the sources have changed since it was written" + (f": {found}" if found else "")
-    return f"its {shown(name)} is {shown(str(before))}, this run's is {shown(str(now))}"
+        changes = changes_between(before.get(name), now.get(name))
+        return name, "the sources have changed since it was written" + (f": {changes}" if changes else "")
+    reason = f"its {shown(name)} is {shown(str(before.get(name)))}, this run's is {shown(str(now.get(name)))}"
+    return (name, reason) if name else ("", "")
 
 
 def take_over(leftover: LeftDirectory, directory: Path, owner: Owner, identity: Mapping[str, str]) -> None:
