@@ -152,7 +152,7 @@ def commit(
 
 def _check_committed(where: Publication, rolled: tuple[str, ...]) -> None:
     """Raise UsageError unless there is a checkpoint that shards have written."""
-    if rolled or any("shards" in record.document for record in shard_places.records_at(where.place)):
+    if rolled or any(True for _ in shard_places.shards_at(where.place)):
         return
     raise UsageError(
         f"{shown(where.place)}: it has no parts to put together",

@@ -174,8 +174,10 @@ def replacement(where: Publication, overwrite: bool) -> Replacement | None:
     if overwrite:
         return _whole_replacement(where, there)
     # In a store, the run itself tidies up what ended runs left, and then looks at what is there.
-    if where.is_url and not (there.is_empty or there.left or _is_locked(where.place)):
-        _check_item_is_named(where)
+    if where.is_url and not (there.is_empty or there.left):
+        store, name = store_of(where.place)
+        if store.stat(lock_name(name)) is None:
+            _check_item_is_named(where)
     return None
 
 
@@ -212,11 +214,6 @@ def _whole_replacement(where: Publication, there: Occupant) -> Replacement | Non
         return None if where.is_url else Replacement(where.place, there.state)
     check_one(there.path, there.left)
     return Replacement(where.place, there.state, items=_items(there) or (), nbytes=_size(there.path))
-
-
-def _is_locked(url: str) -> bool:
-    store, name = store_of(url)
-    return store.stat(lock_name(name)) is not None
 
 
 def _size(path: str) -> int:

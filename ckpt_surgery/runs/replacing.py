@@ -103,24 +103,18 @@ def _check_nothing_else(directory: str, sources: Sequence[Source], ignored: Coll
     names = [name for name in paths_below(directory) if name not in ignored]
     found = formats.other_files(sources[0], directory, names)
     others = [name for name in found if not _is_record(name, names)]
-    if others:
-        came_along = _companions(sources[0])
-        others = [name for name in others if name not in came_along]
+    try:
+        record = record_of(sources[0]) if others else None
+    except Malformed:
+        record = None
+    copied = () if record is None else [one.name for one in record.companions]
+    others = [name for name in others if name not in copied]
     if others:
         raise DestinationError(
             f"{shown(directory)}: holds {_counted(len(others), 'file')} besides its "
             f"{sources[0].format} checkpoint ({few(others, MOST_NAMES)}); it is not replaced",
             hint="Move what you need elsewhere, or name the checkpoint itself.",
         )
-
-
-def _companions(source: Source) -> frozenset[str]:
-    """Names of the config files that came along when a checkpoint was written, as its record says."""
-    try:
-        record = record_of(source)
-    except Malformed:
-        return frozenset()
-    return frozenset(() if record is None else (one.name for one in record.companions))
 
 
 def _is_record(name: str, names: Sequence[str]) -> bool:

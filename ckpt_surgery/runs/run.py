@@ -1,7 +1,7 @@
 """A run: from a request to a published result, in this process or on a cluster."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, TypedDict
@@ -116,11 +116,6 @@ def ended(result: Result, started: float, destination: str, notices: Iterable[st
     return replace(result, seconds=seconds, destination=destination, notices=(*notices, *result.notices))
 
 
-def overflowed_leaves(plan: Plan, counts: Mapping[int, int]) -> tuple[Overflowed, ...]:
-    """The leaves with permitted NaN and infinity. `counts`: numbers of elements by positions of outputs."""
-    return tuple(Overflowed(plan.steps[n].leaf.key.text, counts[n]) for n in sorted(counts) if counts[n])
-
-
 def overflow_notices(leaves: Iterable[Overflowed]) -> tuple[str, ...]:
     """The sentence about permitted NaN and infinity; nothing where there are none."""
     leaves = tuple(leaves)
@@ -131,11 +126,6 @@ def overflow_notices(leaves: Iterable[Overflowed]) -> tuple[str, ...]:
     more = f", and others in {len(leaves) - FEW:,} more leaves" if len(leaves) > FEW else ""
     elements = "element is" if total == 1 else "elements are"
     return (f"{total:,} {elements} not finite, made of finite ones as the recipe permits: {named}{more}",)
-
-
-def shared(files: Sequence[AdoptedFile]) -> tuple[AdoptedFile, ...]:
-    """The files that are one with a source's file: what rewrites one of them changes the other."""
-    return tuple(file for file in files if file.how is LinkMode.HARDLINK)
 
 
 def copy_notices(files: Sequence[AdoptedFile]) -> tuple[str, ...]:
@@ -276,7 +266,11 @@ def _result(
     prepared: Prepared, written: Written, verified: VerifiedRun, companions: Sequence[Companion]
 ) -> Result:
     plan = plan_as_executed(prepared.plan, written.files)
-    overflowed = overflowed_leaves(plan, written.overflowed)
+    overflowed = tuple(
+        Overflowed(plan.steps[number].leaf.key.text, count)
+        for number, count in sorted(written.overflowed.items())
+        if count
+    )
     notices = (
         *overflow_notices(overflowed),
         *copy_notices(written.files),
@@ -285,7 +279,7 @@ def _result(
     return Result(
         plan,
         notices=notices,
-        shared=shared(written.files),
+        shared=tuple(file for file in written.files if file.how is LinkMode.HARDLINK),
         verified=verified,
         companions=along(companions),
         overflowed=overflowed,

@@ -2,8 +2,9 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError, VerificationError
 from ckpt_surgery.core.text import few, shown
@@ -22,7 +23,7 @@ from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory
 from ckpt_surgery.storage.paths import path_text
 from ckpt_surgery.storage.views import forget
-from ckpt_surgery.verification.record import Malformed, Record, record_of
+from ckpt_surgery.verification.record import Malformed, record_of
 
 _STEP_PARTS = re.compile(r"\.([0-9]+)\.ckpt-surgery-parts")
 MOST_NAMES = 5
@@ -51,7 +52,8 @@ def parts_to_commit(dst: str) -> tuple[Publication, LocalParts | ObjectParts]:
     """
     parts = parts_of(Publication(dst, False))
     if parts.read(HEAD) is None and is_directory(dst):
-        found = (_STEP_PARTS.fullmatch(name) for name in _own_names(dst))
+        forget()
+        found = map(_STEP_PARTS.fullmatch, directory_names(dst).directories)
         steps = sorted(int(match[1]) for match in found if match)
         if len(steps) > 1:
             raise UsageError(
@@ -62,11 +64,6 @@ def parts_to_commit(dst: str) -> tuple[Publication, LocalParts | ObjectParts]:
             step = Publication(os.path.join(dst, str(steps[0])), True)
             return step, parts_of(step)
     return Publication(dst, False), parts
-
-
-def _own_names(directory: str) -> list[str]:
-    forget()
-    return list(directory_names(directory).directories)
 
 
 def check_unwritten(where: Publication, head: Head | None, overwrite: bool) -> None:
@@ -89,16 +86,15 @@ def check_unwritten(where: Publication, head: Head | None, overwrite: bool) -> N
 
 def check_not_committed(where: Publication, plan: str) -> None:
     """Refuse to begin again what was published before, as a late shard would. Raises DestinationError."""
-    if any(dict(record.document.get("shards", {})).get("plan") == plan for record in records_at(where.place)):
+    if any(shards.get("plan") == plan for shards in shards_at(where.place)):
         raise DestinationError(
             f"{shown(where.place)}: the shards of this plan were put together and published there",
             hint="There is nothing left to do. To make it again, remove it first.",
         )
 
 
-def records_at(place: str) -> Iterator[Record]:
-    """The records of the checkpoint at a path or URL, of each item where it has several; those that can be
-    read."""
+def shards_at(place: str) -> Iterator[Mapping[str, Any]]:
+    """Which shards wrote the checkpoint at a path or URL, by each record of it that can be read."""
     forget()
     if not exists(place):
         return
@@ -107,8 +103,8 @@ def records_at(place: str) -> Iterator[Record]:
             record = record_of(formats.open_source(place, item=item))
         except (SourceError, UsageError, Malformed):
             continue
-        if record is not None:
-            yield record
+        if record is not None and "shards" in record.document:
+            yield record.document["shards"]
 
 
 def is_committed(where: Publication, parts: LocalParts | ObjectParts, head: Head) -> bool:
@@ -116,8 +112,7 @@ def is_committed(where: Publication, parts: LocalParts | ObjectParts, head: Head
     if isinstance(parts, LocalParts):
         with storage_errors(where.path):
             return is_published(parts.directory, where.path)
-    shards = (dict(record.document.get("shards", {})) for record in records_at(where.place))
-    return any(one.get("run") == head.run for one in shards)
+    return any(shards.get("run") == head.run for shards in shards_at(where.place))
 
 
 class _PartsStage(DiskStage):

@@ -26,7 +26,6 @@ from ckpt_surgery.engine.parts import Head, done_name, head_of, missing, part_by
 from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.staging.leftovers import difference
 from ckpt_surgery.engine.staging.stages import Publication
-from ckpt_surgery.engine.tracking import ShardProgress, Written
 from ckpt_surgery.engine.worker import Means, Share, finish_checkpoint, work
 from ckpt_surgery.inputs.preparing import check_unchanged, check_values, prepare, sampled
 from ckpt_surgery.inputs.request import Request, requested
@@ -209,12 +208,17 @@ def publish_shards(job: Job, mode: Verify, wanted: Wanted, destination: str, sta
     StorageError.
     """
     prepared = job.prepared
-    found = [part_of(job.parts, index) for index in range(job.head.count)]
-    done = [part for part in found if isinstance(part, ShardProgress)]
+    done = [part for index in range(job.head.count) if (part := part_of(job.parts, index)) is not None]
     companions = companions_of(prepared, wanted)
     with shard_places.stage_of(job.where, job.parts, job.head, prepared) as stage:
         sink = job.sink(stage.work)
-        written = _joined(prepared, sink, done)
+        try:
+            written = finish_checkpoint(prepared.plan, sink, done)
+        except SourceError as error:
+            unread = "what a shard wrote cannot be read"
+            raise VerificationError(
+                *(replace(p, message=f"{unread}: {p.message}", hint=HINT) for p in error.problems)
+            ) from error
         ending = Ending(job.where, mode, companions, shards=job.shards)
         result = verify_and_publish(prepared, sink, stage, written, ending)
     notices = stage.notices
@@ -223,20 +227,3 @@ def publish_shards(job: Job, mode: Verify, wanted: Wanted, destination: str, sta
     except (StorageError, SourceError) as error:
         notices += (f"{shown(job.parts.place)} is left ({error}); remove it",)
     return ended(result, started, destination, notices)
-
-
-def _joined(prepared: Prepared, sink: Sink, parts: list[ShardProgress]) -> Written:
-    """What all shards have written, put together.
-
-    Raises VerificationError where what a shard wrote cannot be read, SourceError where a source changed.
-    """
-    check_unchanged(prepared.plan, prepared.sources, "Nothing was published. Make the plan again.")
-    try:
-        return finish_checkpoint(prepared.plan, sink, parts)
-    except SourceError as error:
-        raise VerificationError(
-            *(
-                replace(p, message=f"what a shard wrote cannot be read: {p.message}", hint=HINT)
-                for p in error.problems
-            )
-        ) from error

@@ -9,7 +9,7 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.planner.plan import Costs, Plan, Step, Transfer
-from ckpt_surgery.runs.run import copy_notices, plan_as_executed, shared
+from ckpt_surgery.runs.run import copy_notices, plan_as_executed
 from tests.support.plans import plan_of
 
 
@@ -24,11 +24,6 @@ FILES = (
     brought("/d", LinkMode.COPY, 24, "Too many links"),
     brought("/e", LinkMode.COPY, 7, "Operation not permitted"),
 )
-
-
-def test_hard_links_are_shared() -> None:
-    assert shared(FILES) == FILES[:1]
-    assert shared(()) == ()
 
 
 def test_each_reason_for_copies_is_told_once() -> None:
