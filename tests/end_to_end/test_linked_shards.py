@@ -76,13 +76,6 @@ def test_shards_of_every_fill_value_are_restored_renamed_and_changed(value: str,
     assert transfers_of(plan) == {key: "link" if moved[key] else "compute" for key in found}
 
 
-def test_shards_are_linked_where_no_chunk_is_missing_and_computed_where_one_is(tmp_path: Path) -> None:
-    held = checkpoint(tmp_path / "g")
-    plan, found = run("version: 1\n", tmp_path)
-    assert_same(found, held)
-    assert transfers_of(plan) == {key: "link" if key.endswith("whole") else "compute" for key in held}
-
-
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_shards_are_stacked_by_links_where_no_chunk_is_missing(axis: int, tmp_path: Path) -> None:
     """Whole shards are put together whatever their fill values were; one that lacks a chunk is enough."""

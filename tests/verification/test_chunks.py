@@ -16,7 +16,7 @@ from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, enc
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.storage import reading
-from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_grid, check_shared
+from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_shared
 from ckpt_surgery.verification.reading_back import Findings
 
 ZSTD = Codec("zstd", (0,), encoding_of([bytes_codec("little"), {"name": "zstd"}]))
@@ -58,28 +58,6 @@ def test_many_chunks_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(reading.OpenFile, "read_into", counted_read)
     assert flaws(leaves) == []
     assert (opened, len(reads)) == ([str(tmp_path / "data")], COUNT)
-
-
-def test_a_file_that_is_cut_or_gone(tmp_path: Path) -> None:
-    leaves = leaves_in(tmp_path / "data")
-    size = (tmp_path / "data").stat().st_size
-    os.truncate(tmp_path / "data", size - 1)
-    assert flaws(leaves) == [(f"x{COUNT - 1}", (0,), f"its file ends at byte {size - 1}, before byte {size}")]
-    (tmp_path / "data").unlink()
-    ((key, chunk, what),) = flaws(leaves)
-    assert (key, chunk) == ("x0", (0,))
-    assert what.endswith("data cannot be read: No such file or directory")
-
-
-def test_chunks_of_the_grid_that_are_missing() -> None:
-    spec = ArraySpec((150,), np.dtype(np.float32))
-    chunks = {(0,): Chunk("f", 0, 9), (2,): Chunk("f", 9, 9)}
-    for number, missing in (({}, (0,)), (chunks, (1,))):
-        findings = Findings()
-        check_grid(Leaf(Key.parse("w"), LeafKind.ARRAY, spec, Manifest(spec, (50,), ZSTD, number)), findings)
-        assert [(flaw.chunk, flaw.what) for flaw in findings.flaws] == [
-            (missing, "its stored bytes are missing")
-        ]
 
 
 def test_copies_of_whole_files(tmp_path: Path) -> None:
