@@ -27,7 +27,7 @@ from ckpt_surgery.runs.run import (
     run_here,
     run_options,
 )
-from ckpt_surgery.runs.sidecars import Changes, Wanted
+from ckpt_surgery.runs.sidecars import Changes, SidecarOptions
 from ckpt_surgery.system import signals
 
 interruptible = signals.interruptible
@@ -112,10 +112,10 @@ def run_request(request: Request, options: RunOptions, changes: Changes | None =
 
     `changes`: entries of the config that the result describes differently.
     """
-    wanted = Wanted(options.copy_config, changes or {})
+    sidecars = SidecarOptions(options.copy_config, changes or {})
     request = (saved_request(request) if is_plan_file(request.recipe) else None) or request
     if not on_cluster(options.engine, options.scheduler):
-        return run_here(request, options, wanted)
+        return run_here(request, options, sidecars)
     from ckpt_surgery.runs.engines import dask  # imports what only clusters need
 
     if request.has_trees:
@@ -123,7 +123,7 @@ def run_request(request: Request, options: RunOptions, changes: Changes | None =
             "a source or the target is in memory, which no worker has",
             hint="Save the tree as a checkpoint, or leave out `engine`.",
         )
-    return dask.run_on_cluster(with_recipe(request), options, wanted)
+    return dask.run_on_cluster(with_recipe(request), options, sidecars)
 
 
 def on_cluster(engine: str, scheduler: str | None) -> bool:

@@ -28,10 +28,17 @@ from ckpt_surgery.report.shards import ShardResult
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.runs import shard_places
 from ckpt_surgery.runs.run import Result
-from ckpt_surgery.runs.shards import check_head, job_at, joined_job, kept, publish_shards, write_shard
-from ckpt_surgery.runs.sidecars import Wanted
+from ckpt_surgery.runs.shards import (
+    check_head,
+    join_job,
+    join_or_start_job,
+    publish_shards,
+    report_parts,
+    write_shard,
+)
+from ckpt_surgery.runs.sidecars import SidecarOptions
 from ckpt_surgery.system import signals
-from ckpt_surgery.verification.new_checkpoints import verify_mode
+from ckpt_surgery.verification.new_checkpoints import parse_verify_mode
 
 MOST_SHARDS = 65536
 
@@ -72,12 +79,12 @@ def apply_shard(
             "shards link as their plan says", hint="Leave out `link_mode`, or give it to `plan`."
         )
     with signals.interruptible():
-        job = joined_job(saved, count, overwrite)
+        job = join_or_start_job(saved, count, overwrite)
         mine = shares(job.prepared.plan, count)[index]
         already = part_of(job.parts, index) is not None
         if not already:
-            with kept(job):
-                already = not write_shard(job, index, verify_mode(verify), progress)
+            with report_parts(job):
+                already = not write_shard(job, index, parse_verify_mode(verify), progress)
         left = tuple(missing(job.parts, job.head))
     return ShardResult(
         index,
@@ -128,7 +135,7 @@ def commit(
     VerificationError where what was written is not whole; DestinationError where something else is at `dst`,
     or another process publishes there; UsageError where there is nothing to publish. The parts stay then.
     """
-    started, url_or_path, mode = time.monotonic(), place(dst), verify_mode(verify)
+    started, url_or_path, mode = time.monotonic(), place(dst), parse_verify_mode(verify)
     with signals.interruptible():
         where, parts = shard_places.parts_to_commit(url_or_path)
         rolled = roll_forward(where.place) if where.is_url else ()
@@ -142,12 +149,12 @@ def commit(
         shard_places.check_unwritten(where, head, overwrite=False)
         _check_done(parts, head)
         options = {"memory": memory, "workers": workers, "allow_hooks": allow_hooks}
-        job = job_at(where, parts, head, options)
+        job = join_job(where, parts, head, options)
         check_head(head, parts, job.prepared, head.count)
         if on_plan is not None:
             on_plan(job.prepared.plan)
-        with kept(job):
-            return publish_shards(job, mode, Wanted(copy_config), str(dst), started)
+        with report_parts(job):
+            return publish_shards(job, mode, SidecarOptions(copy_config), str(dst), started)
 
 
 def _check_committed(where: Publication, rolled: tuple[str, ...]) -> None:

@@ -16,7 +16,7 @@ from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.inputs.request import place as at
 from ckpt_surgery.report.verification import Depth, Flaw, Sample, Verified
-from ckpt_surgery.runs.sidecars import changed
+from ckpt_surgery.runs.sidecars import edited_sidecars
 from ckpt_surgery.storage.failures import told
 from ckpt_surgery.storage.listing import exists, is_directory
 from ckpt_surgery.storage.record_files import put_record
@@ -24,10 +24,10 @@ from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.resources import default_memory, default_workers
 from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_grid, check_shared
-from ckpt_surgery.verification.descriptions import check_structure, place_of_record
-from ckpt_surgery.verification.new_checkpoints import arrays_of, known_digests
+from ckpt_surgery.verification.descriptions import check_descriptions, record_path
+from ckpt_surgery.verification.new_checkpoints import arrays_of, recorded_digests
 from ckpt_surgery.verification.reading_back import Findings, read_leaves
-from ckpt_surgery.verification.record import Malformed, Record, record_of, with_digests
+from ckpt_surgery.verification.record import Malformed, Record, add_digests, load_record
 from ckpt_surgery.verification.sampling import check_share, draw_sample
 
 NO_RECORD = "no digests are recorded: values were read, but not compared"
@@ -101,7 +101,7 @@ class _Run:
         """Check and read everything that the mode asks for."""
         findings, arrays = Findings(), arrays_of(self.leaves)
         record = self._record(findings)
-        known = {} if record is None else known_digests(record, self.leaves, findings)
+        known = {} if record is None else recorded_digests(record, self.leaves, findings)
         retimed = [] if record is None else self._check_against(record, findings)
         check_chunks(arrays.values(), findings, self.means)
         compared = [] if self.mode is Depth.FAST else [(self.leaves[key], one) for key, one in known.items()]
@@ -135,7 +135,7 @@ class _Run:
 
     def _record(self, findings: Findings) -> Record | None:
         try:
-            return record_of(self.source)
+            return load_record(self.source)
         except Malformed as error:
             findings.add(None, None, f"the record cannot be used: {shown(str(error))}")
         except SourceError as error:
@@ -152,8 +152,8 @@ class _Run:
             findings.add(None, None, what)
         for leaf in arrays_of(self.leaves).values():
             check_grid(leaf, findings)
-        check_structure(self.source, self.leaves, record.structure, findings)
-        directory = os.path.dirname(place_of_record(self.source))
+        check_descriptions(self.source, self.leaves, record.structure, findings)
+        directory = os.path.dirname(record_path(self.source))
         if self.mode is not Depth.FAST:
             check_copies(directory, record.files, findings)
         return check_shared(directory, record.files, findings, self.means)
@@ -164,13 +164,13 @@ class _Run:
             if self.mode is Depth.FAST:
                 return (NO_RECORD_FAST,)
             return (NO_RECORD, READ_ONLY) if self.mode is Depth.FULL else (NO_RECORD,)
-        place = place_of_record(self.source)
+        place = record_path(self.source)
         directory = self.source.path if is_directory(self.source.path) else os.path.dirname(self.source.path)
-        edited = changed(directory, record.companions)
+        edited = edited_sidecars(directory, record.companions)
         told = (f"edited or removed since the checkpoint was written: {few(edited)}",) if edited else ()
         if not found or not exists(place):
             return told
-        put_record(place, with_digests(record, self.leaves, found))
+        put_record(place, add_digests(record, self.leaves, found))
         return (*told, f"digests of {len(found)} more leaves were recorded")
 
 

@@ -186,7 +186,7 @@ class SharedFile(Document):
 
 
 class CompanionFile(Document):
-    """A config or tokenizer file that came along with the weights."""
+    """A config or tokenizer file copied beside the weights."""
 
     file: str
     """Its name in the result."""
@@ -239,7 +239,7 @@ class PlanDocument(Versioned):
     shared: list[SharedFile] | None = None
     """Files that the result shares with other checkpoints."""
     companions: list[CompanionFile] | None = None
-    """Config and tokenizer files that came along."""
+    """Config and tokenizer files copied beside the weights."""
     overflowed: list[OverflowedLeaf] | None = None
     """Leaves with NaN or infinity that the recipe permitted."""
 

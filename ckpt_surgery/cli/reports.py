@@ -152,7 +152,7 @@ class Report:
 
 
 def _companions_lines(result: "Result", width: int) -> Iterator["Text"]:
-    """Which config and tokenizer files came along, and where from."""
+    """Which config and tokenizer files were copied, and where from."""
     from ckpt_surgery.cli.render import sentence
 
     if result.companions:

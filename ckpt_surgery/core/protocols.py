@@ -211,7 +211,7 @@ class AdoptedFile:
 
 @frozen()
 class Companion:
-    """A config or tokenizer file that came along from beside a source."""
+    """A config or tokenizer file that is copied from beside a source."""
 
     name: str
     """Name in the result's directory."""

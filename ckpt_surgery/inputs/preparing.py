@@ -54,7 +54,7 @@ from ckpt_surgery.storage.draft import OWN
 from ckpt_surgery.storage.listing import directory_names, real_path, walk
 from ckpt_surgery.storage.samples import states
 from ckpt_surgery.system.resources import default_memory, default_workers
-from ckpt_surgery.verification.descriptions import place_of_record
+from ckpt_surgery.verification.descriptions import record_path
 
 
 def with_recipe(request: Request) -> Request:
@@ -364,7 +364,7 @@ def dropped_items(sources: Mapping[str, Source], options: DestinationOptions) ->
 
 def _item_directory(source: Source) -> str:
     """Real path, or URL, of the item that a source reads."""
-    return real_path(os.path.dirname(place_of_record(source)))
+    return real_path(os.path.dirname(record_path(source)))
 
 
 def _other_items(source: Source) -> Iterator[str]:

@@ -233,7 +233,7 @@ def shared_json(files: Iterable[AdoptedFile]) -> list[dict[str, Any]]:
 
 
 def companions_json(files: Iterable[Companion]) -> list[dict[str, Any]]:
-    """Config and tokenizer files that came along."""
+    """Config and tokenizer files copied beside the weights."""
     return [{"file": file.name, "source": file.source, "size": file.size} for file in files]
 
 

@@ -1,4 +1,4 @@
-"""What is at a destination before a run, and what of it the run replaces: `check_before`, `check_after`.
+"""The destination of a run: check it before and after planning, open the sink that writes there.
 
 A run that writes one item of a step never removes another.
 """
@@ -24,7 +24,7 @@ from ckpt_surgery.inputs.opening import on_disk
 from ckpt_surgery.inputs.request import Request
 from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
 from ckpt_surgery.planner.plan import Replacement
-from ckpt_surgery.runs.replacing import REMOVE, check_one, check_step_is_new
+from ckpt_surgery.runs.replacing import REMOVE, check_replaceable, check_step_is_new
 from ckpt_surgery.storage.draft import OWN
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import (
@@ -43,7 +43,7 @@ MOST_NAMES = 5
 
 
 def place_of(request: Request) -> Publication:
-    """What is published in one step. Raises UsageError where no destination is given."""
+    """Where a request's result is published. Raises UsageError where no destination is given."""
     if request.dst is None:
         raise UsageError("no destination is given", hint="Name the directory or file to write.")
     return publication(request.dst, request.dst_step, request.dst_item)
@@ -79,26 +79,28 @@ def check_before(
 
 
 def check_after(
-    where: Publication, found: Replacement | None, prepared: Prepared, overwrite: bool
+    where: Publication, replaces: Replacement | None, prepared: Prepared, overwrite: bool
 ) -> Prepared:
-    """The plan with what it replaces, which `check_before` has found, where its result can be published.
+    """Refuse a destination that lacks space or loses items; returns the plan with what it replaces.
+
+    `replaces` is what `check_before` returned.
 
     Raises UsageError where the destination is a file of a source, DestinationError where items would be lost,
     StorageError where there is no space.
     """
     item = prepared.destination.item or DEFAULT_ITEM
-    _check_items_kept(found, item if where.of_items else None)
+    _check_items_kept(replaces, item if where.of_items else None)
     # A destination that does not exist yet can only be a missing file of a source, beside its other files.
     sources = (s for s in on_disk(prepared.sources.values()) if overwrite or not is_directory(s.path))
     checks.check_files((file for source in sources for file in source.files()), where.at)
     if not where.is_url:
         costs = prepared.plan.costs
         checks.check_space(where.path, costs.bytes_copied + costs.bytes_computed)
-    return prepared.replacing(found)
+    return prepared.replacing(replaces)
 
 
 def open_sink(prepared: Prepared, where: Publication, directory: str, record_bytes: int = 0) -> Sink:
-    """The sink that writes a plan's outputs into a directory, which is published at `where` afterwards.
+    """Open the sink that writes a plan's outputs into a directory, to be published at `where`.
 
     `record_bytes`: room for the record, where the format reserves some.
     """
@@ -133,12 +135,12 @@ class Occupant:
 def _occupant(where: Publication) -> Occupant | None:
     state = checks.state_of(where.at)
     if where.is_url:
-        found = leftovers.examine(*store_of(where.place))
-        begun = any(attempt.switching for attempt in found.leftovers)
+        ended_runs = leftovers.examine(*store_of(where.place))
+        begun = any(attempt.switching for attempt in ended_runs.leftovers)
         if state is None and not begun:
             return None
-        left = frozenset(name for attempt in found.leftovers for name in attempt.objects)
-        empty = not found.others and is_directory(where.place)
+        left = frozenset(name for attempt in ended_runs.leftovers for name in attempt.objects)
+        empty = not ended_runs.others and is_directory(where.place)
         return Occupant(where.place, state or "", empty, left, begun)
     there = _there(where)
     if there is None or state is None:
@@ -152,8 +154,8 @@ def _there(where: Publication) -> str | None:
     if where.is_url:
         return where.place if exists(where.place) else None
     with storage_errors(where.path):
-        found = checks.replaced_by(where.path)
-    return None if found is None else real_path(os.fspath(found))
+        occupant = checks.replaced_by(where.path)
+    return None if occupant is None else real_path(os.fspath(occupant))
 
 
 # --- what is replaced -------------------------------------------------------------------------------------
@@ -187,13 +189,13 @@ def _item_replacement(
     """What one item replaces in a step with these items. Raises DestinationError."""
     item = str(where.item)
     stays = tuple(name for name in items if name != item)
-    found = Replacement(where.place, there.state, one_item=True, stays=stays)
+    replaced = Replacement(where.place, there.state, one_item=True, stays=stays)
     if there.begun:
-        return replace(found, items=(item,) if overwrite else ())
+        return replace(replaced, items=(item,) if overwrite else ())
     if not committed(there.path):
         raise DestinationError(f"{shown(where.place)}: was never committed; no item is added", hint=REMOVE)
     if item not in items:
-        return found
+        return replaced
     path = os.path.join(there.path, item)
     if not overwrite:
         raise DestinationError(
@@ -201,9 +203,9 @@ def _item_replacement(
             hint="Choose another name, `dst_item=NAME`, or replace this item alone: `overwrite=True`.",
         )
     inside = f"{item}/"
-    check_one(path, {name.removeprefix(inside) for name in there.left if name.startswith(inside)})
+    check_replaceable(path, {name.removeprefix(inside) for name in there.left if name.startswith(inside)})
     leaves = len(formats.open_source(path).leaves())
-    return replace(found, items=(item,), leaves=leaves, nbytes=_size(path))
+    return replace(replaced, items=(item,), leaves=leaves, nbytes=_size(path))
 
 
 def _whole_replacement(where: Publication, there: Occupant) -> Replacement | None:
@@ -212,7 +214,7 @@ def _whole_replacement(where: Publication, there: Occupant) -> Replacement | Non
         return Replacement(where.place, there.state)
     if there.is_empty:
         return None if where.is_url else Replacement(where.place, there.state)
-    check_one(there.path, there.left)
+    check_replaceable(there.path, there.left)
     return Replacement(where.place, there.state, items=_items(there) or (), nbytes=_size(there.path))
 
 
@@ -252,17 +254,17 @@ def _writes_one_item(where: Publication) -> bool:
     return there is not None and items_of(there) is not None
 
 
-def _check_items_kept(found: Replacement | None, written: str | None) -> None:
+def _check_items_kept(replaces: Replacement | None, written: str | None) -> None:
     """Refuse to replace a step if that removes items that the run does not write. Raises DestinationError.
 
     `written`: name of the item that it writes; None where it writes a checkpoint without items.
     """
-    if found is None or found.one_item:
+    if replaces is None or replaces.one_item:
         return
-    lost = [name for name in found.items if name != written]
-    if lost and (written is not None or len(found.items) > 1):
+    lost = [name for name in replaces.items if name != written]
+    if lost and (written is not None or len(replaces.items) > 1):
         raise DestinationError(
-            f"{shown(found.path)}: has items that this run does not write "
+            f"{shown(replaces.path)}: has items that this run does not write "
             f"({few([shown(name) for name in lost], MOST_NAMES)}); it is not replaced",
             hint="Write one item of it, `dst_item=NAME`, which leaves the others as they are; or remove what "
             "nobody needs yourself.",

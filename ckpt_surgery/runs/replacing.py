@@ -17,7 +17,7 @@ from ckpt_surgery.storage.listing import (
     real_path,
 )
 from ckpt_surgery.storage.record_files import RECORD_NAME
-from ckpt_surgery.verification.record import Malformed, record_of
+from ckpt_surgery.verification.record import Malformed, load_record
 
 MOST_NAMES = 5
 """Number of files, or steps, that a message names."""
@@ -25,14 +25,14 @@ REMOVE = "Remove it yourself if nobody needs it, or choose another destination."
 """Hint where the destination is not what `overwrite` replaces."""
 
 
-def check_one(path: str, ignored: Collection[str] = ()) -> None:
+def check_replaceable(path: str, ignored: Collection[str] = ()) -> None:
     """Refuse what is not one whole checkpoint and nothing else; `path` is real, or a URL.
 
     `ignored`: relative names of what does not count. Raises DestinationError, with what it is instead.
     Reads metadata only.
     """
     try:
-        _check_one(path, ignored)
+        _check_whole_checkpoint(path, ignored)
     except (SourceError, UsageError) as error:
         told = "; ".join(problem.message for problem in error.problems)
         where = "" if told.startswith(shown(path)) else f"{shown(path)}: "
@@ -53,7 +53,7 @@ def check_step_is_new(directory: str, step: int) -> None:
         )
 
 
-def _check_one(path: str, ignored: Collection[str]) -> None:
+def _check_whole_checkpoint(path: str, ignored: Collection[str]) -> None:
     """Raise an error unless a path, whose links are resolved, is one whole checkpoint and nothing else."""
     if is_directory(path):
         _check_no_steps(path)
@@ -87,7 +87,7 @@ def _opened(path: str) -> Iterator[Source]:
     Raises SourceError where it is damaged, or of no known format, with what is there.
     """
     try:
-        found = formats.detect_format(path)
+        format = formats.detect_format(path)
     except SourceError as error:
         held = f"; in it: {few(names_in(path), MOST_NAMES)}" if is_directory(path) else ""
         raise SourceError(f"{error.problems[0].message}{held}") from error
@@ -95,19 +95,19 @@ def _opened(path: str) -> Iterator[Source]:
     if is_directory(path) and not is_item(path):
         items = [name for name in directory_names(path).directories if is_item(os.path.join(path, name))]
     for item in items if len(items) > 1 else [None]:
-        yield formats.open_source(path, found.name, item=item)
+        yield formats.open_source(path, format.name, item=item)
 
 
 def _check_nothing_else(directory: str, sources: Sequence[Source], ignored: Collection[str]) -> None:
     """Refuse a directory with files besides those of its checkpoint. Raises DestinationError."""
     names = [name for name in paths_below(directory) if name not in ignored]
-    found = formats.other_files(sources[0], directory, names)
-    others = [name for name in found if not _is_record(name, names)]
+    files = formats.other_files(sources[0], directory, names)
+    others = [name for name in files if not _is_record(name, names)]
     try:
-        record = record_of(sources[0]) if others else None
+        record = load_record(sources[0]) if others else None
     except Malformed:
         record = None
-    copied = () if record is None else [one.name for one in record.companions]
+    copied = () if record is None else [file.name for file in record.companions]
     others = [name for name in others if name not in copied]
     if others:
         raise DestinationError(

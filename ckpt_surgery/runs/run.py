@@ -22,12 +22,18 @@ from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan, Step, Transfer
 from ckpt_surgery.report.verification import NOT_VERIFIED, VerifiedRun, Verify
 from ckpt_surgery.runs.destination import check_after, check_before, open_sink, place_of
-from ckpt_surgery.runs.sidecars import Wanted, along, companions_of, copy_in, keep_in
+from ckpt_surgery.runs.sidecars import (
+    SidecarOptions,
+    beside_weights,
+    copy_sidecars,
+    find_sidecars,
+    keep_sidecars,
+)
 from ckpt_surgery.storage.listing import real_path
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.resources import release_memory
-from ckpt_surgery.verification.new_checkpoints import Product, verify_mode, verify_written
-from ckpt_surgery.verification.record import Shards, record_text, room_for_record
+from ckpt_surgery.verification.new_checkpoints import Product, parse_verify_mode, verify_written
+from ckpt_surgery.verification.record import Shards, record_length, record_text
 
 
 class RunArguments(TypedDict, total=False):
@@ -53,7 +59,7 @@ class ConvertArguments(RunArguments, ConvertOptions, total=False):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a plan is carried out, in one form: `RunArguments`, with their defaults."""
+    """`RunArguments` with their defaults filled in."""
 
     overwrite: bool = False
     resume: bool = False
@@ -66,11 +72,11 @@ class RunOptions:
 
 
 def run_options(given: RunArguments) -> RunOptions:
-    """The options of a run among these arguments. Raises UsageError for a mode that is none."""
+    """Pick the options of a run from keyword arguments. Raises UsageError for an unknown `verify`."""
     chosen: dict[str, Any] = {
         name: value for name, value in given.items() if name in RunArguments.__annotations__
     }
-    return RunOptions(**{**chosen, "verify": verify_mode(chosen.get("verify", Verify.FAST))})
+    return RunOptions(**{**chosen, "verify": parse_verify_mode(chosen.get("verify", Verify.FAST))})
 
 
 # --- the result ---------------------------------------------------------------------------------------------
@@ -78,7 +84,7 @@ def run_options(given: RunArguments) -> RunOptions:
 
 @frozen()
 class Overflowed:
-    """A leaf of the result with elements that are not finite although what they were made of is."""
+    """A leaf of the result with NaN or infinity that its sources do not have."""
 
     key: str
     """Its key."""
@@ -104,20 +110,23 @@ class Result:
     verified: VerifiedRun = NOT_VERIFIED
     """What was read back before the result was published."""
     companions: tuple[Companion, ...] = ()
-    """Config and tokenizer files that came along."""
+    """Config and tokenizer files copied beside the weights."""
     overflowed: tuple[Overflowed, ...] = ()
     """Leaves in which the recipe permitted NaN or infinity, by `allow_nonfinite` or `on_overflow='inf'`, and
     in which there are some that their sources do not have."""
 
 
-def ended(result: Result, started: float, destination: str, notices: Iterable[str]) -> Result:
-    """The result of a run that began at `started`, on the monotonic clock, and had these notices before."""
+def finish_result(result: Result, started: float, destination: str, notices: Iterable[str]) -> Result:
+    """Complete a result with its destination, its duration, and notices of the stage, which come first.
+
+    `started` is on the monotonic clock.
+    """
     seconds = time.monotonic() - started
     return replace(result, seconds=seconds, destination=destination, notices=(*notices, *result.notices))
 
 
 def overflow_notices(leaves: Iterable[Overflowed]) -> tuple[str, ...]:
-    """The sentence about permitted NaN and infinity; nothing where there are none."""
+    """Tell of NaN and infinity that the recipe permitted, in one sentence; empty where there are none."""
     leaves = tuple(leaves)
     if not leaves:
         return ()
@@ -129,7 +138,7 @@ def overflow_notices(leaves: Iterable[Overflowed]) -> tuple[str, ...]:
 
 
 def copy_notices(files: Sequence[AdoptedFile]) -> tuple[str, ...]:
-    """A sentence for each reason why files that were to be linked were copied."""
+    """Tell why files were copied instead of linked: one sentence for each reason."""
     sizes: dict[str, list[int]] = {}
     for file in files:
         if file.how is LinkMode.COPY:
@@ -142,7 +151,7 @@ def copy_notices(files: Sequence[AdoptedFile]) -> tuple[str, ...]:
 
 
 def plan_as_executed(plan: Plan, files: Sequence[AdoptedFile]) -> Plan:
-    """The plan as it was carried out: outputs whose files could not be linked count as copied."""
+    """Count outputs whose files could not be linked as copied."""
     copied = {file.source: file.size for file in files if file.how is LinkMode.COPY}
     if not copied:
         return plan
@@ -166,7 +175,7 @@ def plan_as_executed(plan: Plan, files: Sequence[AdoptedFile]) -> Plan:
 
 
 def without_checksums(plan: Plan, zarr: int) -> tuple[str, ...]:
-    """What is said after a run that wrote new arrays in version 2 of zarr, which has no checksums."""
+    """Warn of new arrays in zarr 2, which has no checksums."""
     if zarr != 2 or not any(step.transfer is Transfer.COMPUTE and step.leaf.nbytes for step in plan.steps):
         return ()
     return ("zarr 2 has no checksums: readers do not notice flipped bits in new arrays, only `verify` does",)
@@ -175,17 +184,17 @@ def without_checksums(plan: Plan, zarr: int) -> tuple[str, ...]:
 # --- the run ------------------------------------------------------------------------------------------------
 
 
-def run_here(request: Request, options: RunOptions, wanted: Wanted) -> Result:
+def run_here(request: Request, options: RunOptions, sidecars: SidecarOptions) -> Result:
     """Plan, check and carry out a request in this process."""
     started = time.monotonic()
     with signals.interruptible():
         prepared = sampled(plan_for_destination(request, options.overwrite))
         check_values(prepared.plan, prepared.sources)
-        companions = companions_of(prepared, wanted)
+        companions = find_sidecars(prepared, sidecars)
         if options.on_plan is not None:
             options.on_plan(prepared.plan)
         result, notices = _write_and_publish(prepared, place_of(request), options, companions)
-    return ended(result, started, str(request.dst), notices)
+    return finish_result(result, started, str(request.dst), notices)
 
 
 def plan_for_destination(request: Request, overwrite: bool) -> Prepared:
@@ -202,39 +211,39 @@ def _write_and_publish(
     """Returns the result, and the notices of its stage."""
     plan, means = prepared.plan, worker.Means(prepared.memory, prepared.workers, options.progress)
     with staged(stage_for(prepared, where), options.resume) as stage:
-        sink = open_sink(prepared, where, stage.work, room_for(prepared))
+        sink = open_sink(prepared, where, stage.work, record_room(prepared))
         journal = stage.journal(worker.HERE)
         written = worker.run(plan, prepared.sources, sink, means, journal)
-        ending = Ending(where, options.verify, companions, options.progress)
-        result = verify_and_publish(prepared, sink, stage, written, ending)
+        publishing = PublishOptions(where, options.verify, companions, options.progress)
+        result = verify_and_publish(prepared, sink, stage, written, publishing)
     return result, stage.notices
 
 
 # --- its end ------------------------------------------------------------------------------------------------
 
 
-def room_for(prepared: Prepared, shards: Shards | None = None) -> int:
-    """Bytes for the record that the sink of a plan is opened with; 0 where its format reserves none."""
+def record_room(prepared: Prepared, shards: Shards | None = None) -> int:
+    """Bytes that the sink reserves for the record; 0 where the format reserves none."""
     form = prepared.form
-    return room_for_record(prepared.plan, shards, form.holds_config) if form.reserves_record else 0
+    return record_length(prepared.plan, shards, form.holds_config) if form.reserves_record else 0
 
 
 @dataclass(frozen=True)
-class Ending:
-    """How a run ends: what is verified, and what is published beside the checkpoint."""
+class PublishOptions:
+    """What is verified, and what is published beside the checkpoint."""
 
     where: Publication
     verify: Verify
     companions: Sequence[Companion] = ()
     """Config and tokenizer files."""
     progress: Callable[[Progress], None] | None = None
-    """Is told what is read back."""
+    """Called with the bytes read back, from any thread."""
     shards: Shards | None = None
-    """Which machines have written it, and have read back what they wrote; None where this process has."""
+    """Shards that wrote it, and read back what they wrote; None for a run in this process."""
 
 
 def verify_and_publish(
-    prepared: Prepared, sink: Sink, stage: Stage, written: Written, ending: Ending
+    prepared: Prepared, sink: Sink, stage: Stage, written: Written, options: PublishOptions
 ) -> Result:
     """Verify what the sink wrote, then publish it.
 
@@ -244,20 +253,22 @@ def verify_and_publish(
     plan = prepared.plan
     check_unchanged(plan, prepared.sources, "Nothing was published; run again when nothing writes to it.")
     release_memory()  # reading back begins with the whole budget
-    copied = copy_in(ending.companions, stage.work) if prepared.form.holds_config else ()
+    copied = copy_sidecars(options.companions, stage.work) if prepared.form.holds_config else ()
     if isinstance(sink, KeepingSink):
-        keep_in(ending.companions, sink.record_directory)
-    recorded = partial(record_text, plan, files=written.files, shards=ending.shards, companions=copied)
+        keep_sidecars(options.companions, sink.record_directory)
+    recorded = partial(record_text, plan, files=written.files, shards=options.shards, companions=copied)
     text = recorded(written.digests)
     inside = sink.record(text)
-    product = Product(stage.product, ending.where.step_only, text)
-    found = verify_written(prepared, product, ending.verify, ending.shards is not None, ending.progress)
-    text = recorded({**written.digests, **found.digests}, structure=found.structure)
+    product = Product(stage.product, options.where.step_only, text)
+    verification = verify_written(
+        prepared, product, options.verify, options.shards is not None, options.progress
+    )
+    text = recorded({**written.digests, **verification.digests}, structure=verification.structure)
     if not inside:
         stage.put_beside(text)
     else:
         sink.record(text)
-    result = _result(prepared, written, found.run, ending.companions)
+    result = _result(prepared, written, verification.run, options.companions)
     stage.publish()
     return result
 
@@ -281,6 +292,6 @@ def _result(
         notices=notices,
         shared=tuple(file for file in written.files if file.how is LinkMode.HARDLINK),
         verified=verified,
-        companions=along(companions),
+        companions=beside_weights(companions),
         overflowed=overflowed,
     )

@@ -1,4 +1,4 @@
-"""Where the parts of a destination lie, and how they are published."""
+"""The parts of a destination: where they lie, what is checked around them, how they are published."""
 
 import os
 import re
@@ -23,7 +23,7 @@ from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory
 from ckpt_surgery.storage.paths import path_text
 from ckpt_surgery.storage.views import forget
-from ckpt_surgery.verification.record import Malformed, record_of
+from ckpt_surgery.verification.record import Malformed, load_record
 
 _STEP_PARTS = re.compile(r"\.([0-9]+)\.ckpt-surgery-parts")
 MOST_NAMES = 5
@@ -31,12 +31,12 @@ MOST_NAMES = 5
 
 
 def parts_of(where: Publication) -> LocalParts | ObjectParts:
-    """The parts of a destination, begun or not."""
+    """The parts of a destination, started or not."""
     return ObjectParts(where.place) if where.is_url else LocalParts(where.path)
 
 
 def check_format(where: Publication, format: str) -> None:
-    """Refuse to have several machines write to a store what only one can. Raises UsageError."""
+    """Refuse shards of a format that only one machine can write to a store. Raises UsageError."""
     if where.is_url and not formats.named(format).shards_in_stores:
         able = ", ".join(name for name, known in formats.formats().items() if known.shards_in_stores)
         raise UsageError(
@@ -46,15 +46,15 @@ def check_format(where: Publication, format: str) -> None:
 
 
 def parts_to_commit(dst: str) -> tuple[Publication, LocalParts | ObjectParts]:
-    """What is to be published at a path or URL, and its parts: those beside it, or of a step in it.
+    """Find the parts of a path or URL: beside it, or of a step in it.
 
     Raises UsageError where there are parts of several steps.
     """
     parts = parts_of(Publication(dst, False))
     if parts.read(HEAD) is None and is_directory(dst):
         forget()
-        found = map(_STEP_PARTS.fullmatch, directory_names(dst).directories)
-        steps = sorted(int(match[1]) for match in found if match)
+        matches = map(_STEP_PARTS.fullmatch, directory_names(dst).directories)
+        steps = sorted(int(match[1]) for match in matches if match)
         if len(steps) > 1:
             raise UsageError(
                 f"{shown(dst)}: has parts of several steps ({few(list(map(str, steps)), MOST_NAMES)})",
@@ -67,7 +67,7 @@ def parts_to_commit(dst: str) -> tuple[Publication, LocalParts | ObjectParts]:
 
 
 def check_unwritten(where: Publication, head: Head | None, overwrite: bool) -> None:
-    """Refuse a destination where something is that is not replaced. Raises DestinationError."""
+    """Refuse an occupied destination that the run does not replace. Raises DestinationError."""
     if where.is_url and head is not None:
         return  # data lies there from the beginning; a marker is refused where the parts are put together
     replaces = overwrite or where.of_items if head is None else head.replaces is not None
@@ -85,7 +85,7 @@ def check_unwritten(where: Publication, head: Head | None, overwrite: bool) -> N
 
 
 def check_not_committed(where: Publication, plan: str) -> None:
-    """Refuse to begin again what was published before, as a late shard would. Raises DestinationError."""
+    """Refuse a late shard of a plan that was published already. Raises DestinationError."""
     if any(shards.get("plan") == plan for shards in shards_at(where.place)):
         raise DestinationError(
             f"{shown(where.place)}: the shards of this plan were put together and published there",
@@ -100,7 +100,7 @@ def shards_at(place: str) -> Iterator[Mapping[str, Any]]:
         return
     for item in items_of(place) or (None,):
         try:
-            record = record_of(formats.open_source(place, item=item))
+            record = load_record(formats.open_source(place, item=item))
         except (SourceError, UsageError, Malformed):
             continue
         if record is not None and "shards" in record.document:
@@ -108,7 +108,7 @@ def shards_at(place: str) -> Iterator[Mapping[str, Any]]:
 
 
 def is_committed(where: Publication, parts: LocalParts | ObjectParts, head: Head) -> bool:
-    """Whether these parts were published by a run that ended before it could remove them."""
+    """True if a run published these parts but ended before it removed them."""
     if isinstance(parts, LocalParts):
         with storage_errors(where.path):
             return is_published(parts.directory, where.path)
@@ -116,7 +116,7 @@ def is_committed(where: Publication, parts: LocalParts | ObjectParts, head: Head
 
 
 class _PartsStage(DiskStage):
-    """The directory that the shards have written into."""
+    """Stage whose work was done by shards."""
 
     def __init__(self, where: Publication, parts: LocalParts, head: Head, one_file: bool):
         super().__init__(where.path, one_file, head.identity, head.replaces, parts.complete)
@@ -130,10 +130,10 @@ class _PartsStage(DiskStage):
 
 
 @contextmanager
-def stage_of(
+def stage_for_parts(
     where: Publication, parts: LocalParts | ObjectParts, head: Head, prepared: Prepared
 ) -> Iterator[Stage]:
-    """What the shards have written, locked, to be published; after a failure it stays among the parts.
+    """Lock what the shards wrote, to publish it; after a failure it stays among the parts.
 
     Raises DestinationError where another run publishes there, StorageError.
     """

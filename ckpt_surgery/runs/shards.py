@@ -1,4 +1,4 @@
-"""One plan that several processes carry out: the parts, the work at one of them, the publication of all."""
+"""Shards of one plan: join or start them, write one, publish all."""
 
 import contextlib
 import os
@@ -35,8 +35,8 @@ from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.runs import shard_places
 from ckpt_surgery.runs.destination import check_after, check_before, open_sink, place_of
-from ckpt_surgery.runs.run import Ending, Result, ended, room_for, verify_and_publish
-from ckpt_surgery.runs.sidecars import Wanted, companions_of
+from ckpt_surgery.runs.run import PublishOptions, Result, finish_result, record_room, verify_and_publish
+from ckpt_surgery.runs.sidecars import SidecarOptions, find_sidecars
 from ckpt_surgery.system.signals import unhindered
 from ckpt_surgery.verification.new_checkpoints import read_back
 from ckpt_surgery.verification.record import Shards
@@ -46,7 +46,7 @@ HINT = "Nothing was published. Remove the directory of parts, and run all shards
 
 @dataclass(frozen=True)
 class Job:
-    """A plan that several machines carry out, as this process sees it."""
+    """A plan that several machines execute in shards, as this process sees it."""
 
     prepared: Prepared
     where: Publication
@@ -55,7 +55,7 @@ class Job:
 
     @property
     def shards(self) -> Shards:
-        """How the record describes them."""
+        """The shards as the record describes them."""
         return Shards(self.head.count, self.head.run, digest_of(self.head.identity))
 
     def sink(self, directory: str) -> Sink:
@@ -63,8 +63,8 @@ class Job:
         return open_sink(self.prepared, self.where, directory, self.head.record_bytes)
 
 
-def joined_job(request: Request, count: int, overwrite: bool) -> Job:
-    """The parts of a destination, which are begun where nobody has begun them.
+def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
+    """Join the shards of a destination, or start them where nobody has.
 
     Raises UsageError where they are of another plan, or of another number of shards; DestinationError where
     something is at the destination that is not to be replaced; and what `prepare` raises.
@@ -73,7 +73,7 @@ def joined_job(request: Request, count: int, overwrite: bool) -> Job:
     parts = shard_places.parts_of(where)
     head = head_of(parts)
     if head is not None:
-        prepared = opened(request).replacing(head.replaces)
+        prepared = reopen_plan(request).replacing(head.replaces)
         check_head(head, parts, prepared, count)
         shard_places.check_unwritten(where, head, overwrite)
         return Job(prepared, replace(where, step_only=head.step_only), parts, head)
@@ -93,7 +93,7 @@ def joined_job(request: Request, count: int, overwrite: bool) -> Job:
         prepared.replaces,
         where.step_only,
         prepared.memory,
-        room_for(prepared, shards),
+        record_room(prepared, shards),
     )
     job = Job(prepared, where, parts, head)
     parts.begin(head, document, lambda directory: job.sink(directory).create())
@@ -104,13 +104,13 @@ def joined_job(request: Request, count: int, overwrite: bool) -> Job:
     return replace(job, head=begun)
 
 
-def job_at(
+def join_job(
     where: Publication, parts: LocalParts | ObjectParts, head: Head, options: Mapping[str, object]
 ) -> Job:
-    """The parts that others have begun, with the plan that lies there, opened with these options.
+    """Join shards that another process has started, by the plan saved among their parts.
 
-    Raises SourceError where the plan is damaged or its sources have changed. Whether it is the plan of the
-    others, who may see other files, is what `check_head` tells.
+    Raises SourceError where the plan is damaged or its sources have changed. `check_head` tells whether the
+    others see the same files.
     """
     base = os.path.dirname(where.place) if head.step_only else where.place
     given = {name: value for name, value in options.items() if value}
@@ -121,13 +121,13 @@ def job_at(
             f"{shown(f'{parts.place}/{head.plan}')} is damaged",
             hint="Remove the directory, and run all shards again.",
         )
-    prepared = opened(saved).replacing(head.replaces)
+    prepared = reopen_plan(saved).replacing(head.replaces)
     return Job(prepared, replace(where, step_only=head.step_only), parts, head)
 
 
 @contextlib.contextmanager
-def kept(job: Job) -> Iterator[None]:
-    """Context of work at parts: an error says what has become of them.
+def report_parts(job: Job) -> Iterator[None]:
+    """Add the state of the parts to errors raised inside this context.
 
     After a signal it says that they are kept, and how to go on. Raises DestinationError where another process
     has published them meanwhile.
@@ -146,8 +146,8 @@ def kept(job: Job) -> Iterator[None]:
         raise
 
 
-def opened(request: Request) -> Prepared:
-    """The plan over its sources. Raises SourceError where these have changed since shards began."""
+def reopen_plan(request: Request) -> Prepared:
+    """Plan again over the sources. Raises SourceError where these have changed since shards began."""
     try:
         return sampled(prepare(request))
     except SourcesChanged as error:
@@ -155,7 +155,10 @@ def opened(request: Request) -> Prepared:
 
 
 def check_head(head: Head, parts: LocalParts | ObjectParts, prepared: Prepared, count: int) -> None:
-    """Refuse parts that do not belong together. Raises UsageError, SourceError."""
+    """Refuse parts of another plan, version, number of shards, or state of the sources.
+
+    Raises UsageError, SourceError.
+    """
     where, (name, reason) = shown(parts.place), difference(head.identity, identity_of(prepared))
     if name not in ("", "sources"):
         raise UsageError(
@@ -177,7 +180,7 @@ def check_head(head: Head, parts: LocalParts | ObjectParts, prepared: Prepared, 
 def write_shard(
     job: Job, index: int, verify: Verify, progress: Callable[[Progress], None] | None = None
 ) -> bool:
-    """Write a shard under a name that no other attempt has. False where another attempt was faster."""
+    """Write one shard; False where another attempt was faster. Each attempt has a name of its own."""
     prepared = job.prepared
     plan, means = prepared.plan, Means(prepared.memory, prepared.workers, progress)
     tasks = shares(plan, job.head.count)[index]
@@ -200,17 +203,19 @@ def write_shard(
 # --- publication ------------------------------------------------------------------------------------------
 
 
-def publish_shards(job: Job, mode: Verify, wanted: Wanted, destination: str, started: float) -> Result:
-    """Put together and publish what all shards have written, and remove the parts.
+def publish_shards(
+    job: Job, mode: Verify, sidecars: SidecarOptions, destination: str, started: float
+) -> Result:
+    """Merge and publish what all shards wrote, and remove the parts.
 
-    `wanted`: the files that come along. `destination` is what the caller called it, `started` when the
+    `destination` is what the caller called it, `started` when the
     command began, on the monotonic clock. Raises VerificationError, SourceError, DestinationError,
     StorageError.
     """
     prepared = job.prepared
     done = [part for index in range(job.head.count) if (part := part_of(job.parts, index)) is not None]
-    companions = companions_of(prepared, wanted)
-    with shard_places.stage_of(job.where, job.parts, job.head, prepared) as stage:
+    companions = find_sidecars(prepared, sidecars)
+    with shard_places.stage_for_parts(job.where, job.parts, job.head, prepared) as stage:
         sink = job.sink(stage.work)
         try:
             written = finish_checkpoint(prepared.plan, sink, done)
@@ -219,11 +224,11 @@ def publish_shards(job: Job, mode: Verify, wanted: Wanted, destination: str, sta
             raise VerificationError(
                 *(replace(p, message=f"{unread}: {p.message}", hint=HINT) for p in error.problems)
             ) from error
-        ending = Ending(job.where, mode, companions, shards=job.shards)
-        result = verify_and_publish(prepared, sink, stage, written, ending)
+        options = PublishOptions(job.where, mode, companions, shards=job.shards)
+        result = verify_and_publish(prepared, sink, stage, written, options)
     notices = stage.notices
     try:
         job.parts.clear()
     except (StorageError, SourceError) as error:
         notices += (f"{shown(job.parts.place)} is left ({error}); remove it",)
-    return ended(result, started, destination, notices)
+    return finish_result(result, started, destination, notices)

@@ -1,4 +1,4 @@
-"""Config and tokenizer files beside a source: they are copied into a directory of safetensors."""
+"""Sidecar files: config and tokenizer files that are copied beside the weights."""
 
 import copy
 import json
@@ -24,12 +24,12 @@ from ckpt_surgery.storage.companion_names import KEPT, is_companion
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import check_link, directory_names, has_entry, is_directory, real_path
 from ckpt_surgery.storage.reading import opened
-from ckpt_surgery.verification.descriptions import place_of_record
+from ckpt_surgery.verification.descriptions import record_path
 from ckpt_surgery.verification.reading_back import range_crc
-from ckpt_surgery.verification.record import Copied
+from ckpt_surgery.verification.record import CopiedSidecar
 
 MOST_KEPT = 64 << 20
-"""Bytes of files that are kept at most; of more, none are."""
+"""Limit on the bytes of kept files; beyond it none are kept."""
 PIECE = 1 << 20
 """Bytes that are copied at once."""
 Changes = Mapping[tuple[str, ...], Any]
@@ -37,53 +37,53 @@ Changes = Mapping[tuple[str, ...], Any]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which files are to come along into a result."""
+class SidecarOptions:
+    """Which config and tokenizer files are copied beside the weights."""
 
     copied: bool | None = None
-    """What the caller says; None: they do where the destination can have them and the source has a
+    """The caller's choice; None: copied where the destination can hold them and the source has a
     `config.json`."""
     changes: Changes = field(default_factory=dict)
-    """Entries of `config.json` that the result describes differently."""
+    """New values of entries of `config.json`."""
 
 
-def companions_of(prepared: Prepared, wanted: Wanted) -> tuple[Companion, ...]:
-    """The files that come along into a result.
+def find_sidecars(prepared: Prepared, options: SidecarOptions) -> tuple[Companion, ...]:
+    """Find the config and tokenizer files to copy beside a result.
 
     They are the target's where that is a checkpoint with a `config.json`, because the result has its
-    structure, and otherwise the first source's. Raises UsageError where they are wanted and cannot come
-    along, SourceError where one of them cannot be read.
+    structure, and otherwise the first source's. Raises UsageError where they are demanded and there are
+    none or the destination cannot hold them, SourceError where file of them cannot be read.
     """
     possible = prepared.form.holds_config
-    if wanted.copied is False or (wanted.copied is None and not possible):
-        return _kept(prepared) if wanted.copied is None else ()
+    if options.copied is False or (options.copied is None and not possible):
+        return _sidecars_to_keep(prepared) if options.copied is None else ()
     if not possible:
         raise UsageError(
             "config files are copied only into directories of safetensors",
             hint='Leave out `copy_config=True`, or name a directory and write `format="safetensors"`.',
         )
-    place = _place(prepared.sources)
-    found = () if place is None else tuple(_in(place))
-    if not any(one.name == CONFIG for one in found):
-        found = _kept_beside(next(iter(prepared.sources.values()))) or found
-    config = _config(prepared, place, found, wanted.changes)
+    place = _sidecar_directory(prepared.sources)
+    files = () if place is None else tuple(_sidecars_in(place))
+    if not any(file.name == CONFIG for file in files):
+        files = _kept_sidecars(next(iter(prepared.sources.values()))) or files
+    config = _config(prepared, place, files, options.changes)
     if config is not None:
-        found = (config, *(one for one in found if one.name != CONFIG))
-    if wanted.copied and not found:
+        files = (config, *(file for file in files if file.name != CONFIG))
+    if options.copied and not files:
         raise UsageError(
             "no config or tokenizer files lie beside the source", hint="Leave out `copy_config=True`."
         )
-    return found if wanted.copied or config is not None else ()
+    return files if options.copied or config is not None else ()
 
 
 def _config(
-    prepared: Prepared, place: str | None, found: Sequence[Companion], changes: Changes
+    prepared: Prepared, place: str | None, files: Sequence[Companion], changes: Changes
 ) -> Companion | None:
-    """The config that comes along: the file where that says what the weights are, otherwise its correction.
+    """The config of the result: the source's file where it fits the weights, otherwise a corrected proof.
 
     Without a file it is the config that is recorded for the result. None where there is neither.
     """
-    file = next((one for one in found if one.name == CONFIG), None)
+    file = next((proof for proof in files if proof.name == CONFIG), None)
     noted = recorded(prepared.plan.metadata).get(RECORDED_CONFIG, {})
     try:
         given = {} if file is None else read_object(file.source)
@@ -95,9 +95,11 @@ def _config(
     document = given if is_targets or not noted else noted
     if not document:
         return file
-    corrected = _with(document, changes)
+    corrected = _changed_config(document, changes)
     proved = contradictions([step.leaf for step in prepared.plan.steps], corrected)
-    corrected = _with(corrected, {one.place: one.proved for one in proved if one.proved is not None})
+    corrected = _changed_config(
+        corrected, {proof.place: proof.proved for proof in proved if proof.proved is not None}
+    )
     if file is not None and corrected == given:
         return file
     content = f"{json.dumps(corrected, indent=2, ensure_ascii=False)}\n".encode("utf-8", "surrogatepass")
@@ -105,8 +107,8 @@ def _config(
     return Companion(CONFIG, source, len(content), content)
 
 
-def _with(document: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
-    """A copy of the config with other values of some entries."""
+def _changed_config(document: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
+    """Copy a config with some entries changed or removed."""
     changed: dict[str, Any] = copy.deepcopy(dict(document))
     for path, value in changes.items():
         holder = changed
@@ -123,8 +125,8 @@ def _directory(source: Source) -> str:
     return os.path.dirname(config_place(source.path)) or os.curdir
 
 
-def _kept(prepared: Prepared) -> tuple[Companion, ...]:
-    """The files that an Orbax checkpoint keeps for the way back: those that came with the first source."""
+def _sidecars_to_keep(prepared: Prepared) -> tuple[Companion, ...]:
+    """The first source's sidecar files, which an Orbax checkpoint keeps for a conversion back."""
     first = next(iter(prepared.sources.values()))
     if (
         prepared.destination.format != DEFAULT_FORMAT
@@ -132,24 +134,24 @@ def _kept(prepared: Prepared) -> tuple[Companion, ...]:
         or in_memory(first)
     ):
         return ()
-    found = tuple(_in(_directory(first)))
-    if not any(one.name == CONFIG for one in found):
-        found = _kept_beside(first)
-    if sum(one.size for one in found) > MOST_KEPT:
+    files = tuple(_sidecars_in(_directory(first)))
+    if not any(file.name == CONFIG for file in files):
+        files = _kept_sidecars(first)
+    if sum(file.size for file in files) > MOST_KEPT:
         return ()
-    return tuple(replace(one, name=f"{KEPT}/{one.name}") for one in found)
+    return tuple(replace(file, name=f"{KEPT}/{file.name}") for file in files)
 
 
-def _kept_beside(source: Source) -> tuple[Companion, ...]:
-    """The files that a source keeps beside its record."""
+def _kept_sidecars(source: Source) -> tuple[Companion, ...]:
+    """Sidecar files that a source keeps beside its record."""
     if in_memory(source) or not is_directory(source.path):
         return ()
-    directory = os.path.join(os.path.dirname(place_of_record(source)), KEPT)
-    return tuple(_in(directory)) if is_directory(directory) else ()
+    directory = os.path.join(os.path.dirname(record_path(source)), KEPT)
+    return tuple(_sidecars_in(directory)) if is_directory(directory) else ()
 
 
-def _place(sources: Mapping[str, Source]) -> str | None:
-    """The directory from which files come along; None where the sources have none."""
+def _sidecar_directory(sources: Mapping[str, Source]) -> str | None:
+    """The directory with the sidecar files of the target or the first source; None: there is none."""
     places = {name: _directory(source) for name, source in sources.items() if on_disk([source])}
     target = places.pop(TARGET, None)
     if target is not None and has_entry(os.path.join(target, CONFIG)):
@@ -158,8 +160,8 @@ def _place(sources: Mapping[str, Source]) -> str | None:
     return places.get(first)
 
 
-def _in(directory: str) -> Iterator[Companion]:
-    """The companions in a directory, each of which can be read. Raises SourceError."""
+def _sidecars_in(directory: str) -> Iterator[Companion]:
+    """Sidecar files in a directory, after opening each of them. Raises SourceError."""
     root = real_path(directory)
     for name in sorted(directory_names(directory).files):
         if is_companion(name):
@@ -169,54 +171,54 @@ def _in(directory: str) -> Iterator[Companion]:
                 yield Companion(name, path, file.stat.size)
 
 
-def along(companions: Sequence[Companion]) -> tuple[Companion, ...]:
-    """The files that lie beside the weights of the result: all but those that are kept for the way back."""
-    return tuple(one for one in companions if not one.name.startswith(f"{KEPT}/"))
+def beside_weights(companions: Sequence[Companion]) -> tuple[Companion, ...]:
+    """Sidecar files beside the weights: all but those kept for a conversion back."""
+    return tuple(file for file in companions if not file.name.startswith(f"{KEPT}/"))
 
 
-def keep_in(companions: Sequence[Companion], directory: Path) -> None:
-    """Keep files beside the record of a checkpoint. Raises SourceError, StorageError."""
+def keep_sidecars(companions: Sequence[Companion], directory: Path) -> None:
+    """Copy files beside the record of a checkpoint. Raises SourceError, StorageError."""
     place = directory / KEPT
     with storage_errors(place):
         shutil.rmtree(place, ignore_errors=True)
         if companions:
             place.mkdir()
     for companion in companions:
-        _copied(companion, directory / companion.name)
+        _copy(companion, directory / companion.name)
 
 
-def copy_in(companions: Sequence[Companion], directory: str) -> tuple[Copied, ...]:
-    """Copy files into a directory of a checkpoint that is being written. Raises SourceError, StorageError.
+def copy_sidecars(companions: Sequence[Companion], directory: str) -> tuple[CopiedSidecar, ...]:
+    """Copy files beside the weights of an unpublished checkpoint. Raises SourceError, StorageError.
 
-    It can be repeated, and replaces what an earlier process has copied, which may have been other files.
+    Sidecar files of an earlier attempt are removed first.
     """
     with storage_errors(Path(directory)):
         for name in os.listdir(directory):
             if is_companion(name):
                 os.unlink(os.path.join(directory, name))
-    return tuple(_copied(companion, Path(directory, companion.name)) for companion in companions)
+    return tuple(_copy(companion, Path(directory, companion.name)) for companion in companions)
 
 
-def _copied(companion: Companion, place: Path) -> Copied:
+def _copy(companion: Companion, place: Path) -> CopiedSidecar:
     if companion.content is not None:
         with storage_errors(place), open(place, "wb") as new:
             new.write(companion.content)
-        return Copied(companion.name, companion.size, bytes_crc(companion.content))
+        return CopiedSidecar(companion.name, companion.size, bytes_crc(companion.content))
     with opened(companion.source) as file, storage_errors(place), open(place, "wb") as new:
         crc = 0
         for at in range(0, file.stat.size, PIECE):
             part = file.read(at, min(PIECE, file.stat.size - at))
             crc = bytes_crc(part, crc)
             new.write(part)
-        return Copied(companion.name, file.stat.size, crc)
+        return CopiedSidecar(companion.name, file.stat.size, crc)
 
 
-def changed(directory: str, copied: Sequence[Copied]) -> list[str]:
-    """Names of the files that came along and are not what they were, or not there any more."""
-    return [one.name for one in copied if not _is_same(os.path.join(directory, one.name), one)]
+def edited_sidecars(directory: str, copied: Sequence[CopiedSidecar]) -> list[str]:
+    """Names of copied files that were edited or removed since."""
+    return [file.name for file in copied if not _is_same(os.path.join(directory, file.name), file)]
 
 
-def _is_same(path: str, copied: Copied) -> bool:
+def _is_same(path: str, copied: CopiedSidecar) -> bool:
     try:
         with opened(path) as file:
             crc = range_crc(file, 0, file.stat.size)

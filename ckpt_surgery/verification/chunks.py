@@ -1,4 +1,4 @@
-"""Whether the files and chunks of a checkpoint are whole, as far as that is known without reading values."""
+"""Check that files and chunks of a checkpoint are whole, without reading values."""
 
 import os
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Checksums of what describes a checkpoint: its leaves, its custom metadata, and its files without arrays.
+"""Checksums of what describes a checkpoint: leaves, custom metadata, and files without arrays.
 
 A flipped bit there changes no element, and may still change what an element means.
 """
@@ -24,8 +24,8 @@ ABOVE = "../"
 
 
 @dataclass(frozen=True)
-class Document:
-    """The checksum of a file that holds no elements, or of what is before the first element of one."""
+class FileChecksum:
+    """CRC-32C of a file without arrays, or of the bytes before its first element."""
 
     length: int
     """Number of bytes from the beginning of the file."""
@@ -34,36 +34,36 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Structure:
-    """The checksums."""
+class DescriptionChecksums:
+    """CRC-32C of leaf descriptions, metadata, and files without arrays."""
 
     crc: int | None = None
     """CRC-32C of the descriptions of all leaves and of the custom metadata; None where it is not known."""
-    documents: Mapping[str, Document] = field(default_factory=dict)
+    documents: Mapping[str, FileChecksum] = field(default_factory=dict)
     """Checksums of files, by their paths relative to the record's directory."""
 
 
-def structure_of(source: Source, leaves: Mapping[str, Leaf]) -> Structure:
-    """The checksums of an open checkpoint as it is now. Raises SourceError where a file cannot be read."""
+def description_checksums(source: Source, leaves: Mapping[str, Leaf]) -> DescriptionChecksums:
+    """Compute the checksums of an open checkpoint. Raises SourceError where a file cannot be read."""
     directory = _directory_of(source)
     description = _description_crc(source, leaves)
     if directory is None:
-        return Structure(description)
+        return DescriptionChecksums(description)
     begins = _first_elements(leaves)
     inside = isinstance(source, RecordedSource) and source.record_file is None
     documents = {}
     for name in _names(source, directory):
         path = _joined(directory, name)
-        found = _document(path, begins.get(real_path(path)), without_record=inside)
-        if found is not None:
-            documents[name] = found
-    return Structure(description, documents)
+        checksum = _document(path, begins.get(real_path(path)), without_record=inside)
+        if checksum is not None:
+            documents[name] = checksum
+    return DescriptionChecksums(description, documents)
 
 
-def check_structure(
-    source: Source, leaves: Mapping[str, Leaf], expected: Structure, findings: Findings
+def check_descriptions(
+    source: Source, leaves: Mapping[str, Leaf], expected: DescriptionChecksums, findings: Findings
 ) -> None:
-    """Note where the descriptions, or a file without elements, are not what they were."""
+    """Compare descriptions and files without arrays with their checksums."""
     if expected.crc is not None and _description_crc(source, leaves) != expected.crc:
         findings.add(None, None, "the descriptions of its leaves, or its metadata, have changed")
     directory = _directory_of(source)
@@ -76,21 +76,21 @@ def check_structure(
         compare_file(path, name, document.length, document.crc, findings)
 
 
-def _documents_of_step(directory: str, expected: Structure) -> Mapping[str, Document]:
-    """Checksums of files beside the item that were written anew since, with another item of the step."""
+def _documents_of_step(directory: str, expected: DescriptionChecksums) -> Mapping[str, FileChecksum]:
+    """Newer checksums of files beside the item, by the last run that wrote an item of the step."""
     place = os.path.join(os.path.dirname(directory), RECORD_NAME)
     if not any(name.startswith(ABOVE) for name in expected.documents) or not exists(place):
         return {}
     try:
         listed = read_json(place).get("documents", {}).items()
-        found = {f"{ABOVE}{name}": Document(int(length), int(crc)) for name, (length, crc) in listed}
+        newer = {f"{ABOVE}{name}": FileChecksum(int(length), int(crc)) for name, (length, crc) in listed}
     except (SourceError, AttributeError, TypeError, ValueError):
         return {}
-    return {name: document for name, document in found.items() if name in expected.documents}
+    return {name: document for name, document in newer.items() if name in expected.documents}
 
 
 def _first_elements(leaves: Mapping[str, Leaf]) -> dict[str, int]:
-    """The offset of the first element in each file, by the file's real path."""
+    """Offset of the first element in each file, by real path."""
     begins: dict[str, int] = {}
     for leaf in leaves.values():
         for chunk in () if leaf.manifest is None else leaf.manifest.chunks.values():
@@ -117,8 +117,8 @@ def _joined(directory: str, name: str) -> str:
     return os.path.join(directory, name)
 
 
-def _document(path: str, begin: int | None, without_record: bool) -> Document | None:
-    """The checksum of a file up to its first element; None where there is nothing to be summed.
+def _document(path: str, begin: int | None, without_record: bool) -> FileChecksum | None:
+    """Checksum of a file up to its first element; None where there are no such bytes.
 
     `without_record`: leave out a file that the record is inside, which changes with it.
     """
@@ -126,11 +126,11 @@ def _document(path: str, begin: int | None, without_record: bool) -> Document | 
         length = file.stat.size if begin is None else begin
         if not length or (without_record and RECORD_NAME.encode() in file.read(0, length)):
             return None
-        return Document(length, range_crc(file, 0, length))
+        return FileChecksum(length, range_crc(file, 0, length))
 
 
-def place_of_record(source: Source) -> str:
-    """The file that is for the record of an open checkpoint, where it is not inside another file."""
+def record_path(source: Source) -> str:
+    """Path for the record of an open checkpoint, where it is a file of its own."""
     if isinstance(source, RecordedSource) and source.record_file is not None:
         return source.record_file
     return record_file(source.path)
@@ -140,7 +140,7 @@ def _directory_of(source: Source) -> str | None:
     """The directory that the names of documents are relative to; None for a checkpoint that is a file."""
     if not is_directory(source.path):
         return None
-    inside, place = os.path.join(real_path(source.path), ""), real_path(place_of_record(source))
+    inside, place = os.path.join(real_path(source.path), ""), real_path(record_path(source))
     return os.path.dirname(place) if place.startswith(inside) else source.path
 
 

@@ -26,9 +26,9 @@ from ckpt_surgery.storage.failures import DAMAGED, told
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_grid
-from ckpt_surgery.verification.descriptions import Structure, place_of_record, structure_of
+from ckpt_surgery.verification.descriptions import DescriptionChecksums, description_checksums, record_path
 from ckpt_surgery.verification.reading_back import Findings, Values, compare_values, read_leaves
-from ckpt_surgery.verification.record import UNKNOWN, Record, digests_of, parsed
+from ckpt_surgery.verification.record import UNKNOWN, Record, digests_of, parse_record
 
 MOST_TOLD = 10
 """Number of flaws that an error names."""
@@ -36,8 +36,8 @@ HINT = "Nothing was published. Run again; if it happens twice, test the memory a
 OF_SHARD = "The shard counts as not done. Run it again; if it happens twice, test the memory and the disk."
 
 
-def verify_mode(text: Verify | str) -> Verify:
-    """The mode of that name. Raises UsageError."""
+def parse_verify_mode(text: Verify | str) -> Verify:
+    """Parse the name of a mode. Raises UsageError."""
     if text not in list(Verify):
         raise UsageError(f"`verify`: {shown(repr(text))} is not one of: {', '.join(Verify)}")
     return Verify(text)
@@ -45,12 +45,12 @@ def verify_mode(text: Verify | str) -> Verify:
 
 @dataclass(frozen=True)
 class Verification:
-    """What verification found where nothing is wrong."""
+    """Result of a successful verification."""
 
     run: VerifiedRun
     digests: Mapping[int, Digests]
     """Checksums of linked outputs, where their values were read, by the positions of their steps."""
-    structure: Structure
+    structure: DescriptionChecksums
     """Checksums of what describes the checkpoint; unknown where nothing was verified."""
 
 
@@ -84,11 +84,11 @@ def verify_written(
     plan, means = prepared.plan, Means(prepared.memory, prepared.workers, progress)
     if mode is Verify.NONE:
         return Verification(VerifiedRun(mode, 0, plan.costs.bytes_out), {}, UNKNOWN)
-    findings, recorded = Findings(), parsed(product.record)
+    findings, recorded = Findings(), parse_record(product.record)
     source, leaves = _reopened(prepared, product)
     _compare_leaves(plan.steps, leaves, findings)
     _raise(findings.flaws, plan)
-    arrays, known = arrays_of(leaves), known_digests(recorded, leaves, findings)
+    arrays, known = arrays_of(leaves), recorded_digests(recorded, leaves, findings)
     computed = {step.leaf.key.text for step in plan.steps if step.cut is not None}
     separate = formats.named(prepared.destination.format).separate_files
     trusted = computed if reread and separate and mode is Verify.FAST else frozenset()
@@ -97,16 +97,18 @@ def verify_written(
     # What is read anyway needs no look at its chunks.
     by_chunks = (leaf for key, leaf in arrays.items() if key in trusted or key not in computed)
     check_chunks(by_chunks, findings, means)
-    check_copies(os.path.dirname(place_of_record(source)), recorded.files, findings)
+    check_copies(os.path.dirname(record_path(source)), recorded.files, findings)
     _raise(findings.flaws, plan)
     to_compare = [(leaves[key], digests) for key, digests in known.items() if key not in trusted]
     linked = [leaf for key, leaf in arrays.items() if key not in known]
     unknown, skipped = (linked, 0) if mode is Verify.FULL else ([], sum(leaf.nbytes for leaf in linked))
-    found = read_leaves(source, to_compare, unknown, findings, means)
+    computed_now = read_leaves(source, to_compare, unknown, findings, means)
     _raise(findings.flaws, plan)
     run = VerifiedRun(mode, plan.costs.bytes_out - skipped, skipped)
     keys = {step.leaf.key.text: number for number, step in enumerate(plan.steps)}
-    return Verification(run, {keys[key]: one for key, one in found.items()}, structure_of(source, leaves))
+    return Verification(
+        run, {keys[key]: one for key, one in computed_now.items()}, description_checksums(source, leaves)
+    )
 
 
 def read_back(plan: Plan, sink: Sink, part: ShardProgress, tasks: Sequence[Task], means: Means) -> int:
@@ -139,9 +141,9 @@ def arrays_of(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:
     return {key: leaf for key, leaf in leaves.items() if leaf.spec is not None and leaf.spec.size}
 
 
-def known_digests(record: Record, leaves: Mapping[str, Leaf], findings: Findings) -> dict[str, Digests]:
-    """The checksums of the record by the texts of keys. Those that are of no leaf here are flaws."""
-    found = {}
+def recorded_digests(record: Record, leaves: Mapping[str, Leaf], findings: Findings) -> dict[str, Digests]:
+    """Checksums of the record by the texts of keys; entries without a leaf are flaws."""
+    known = {}
     for key, (grid, of_values, crcs) in record.grids.items():
         leaf = leaves.get(key)
         if leaf is None or leaf.spec is None:
@@ -153,8 +155,8 @@ def known_digests(record: Record, leaves: Mapping[str, Leaf], findings: Findings
                 key, None, f"it is {leaf.spec}, and its checksums in the record are of another shape"
             )
         elif leaf.spec.size:
-            found[key] = digests
-    return found
+            known[key] = digests
+    return known
 
 
 def _reopened(prepared: Prepared, product: Product) -> tuple[Source, Mapping[str, Leaf]]:
@@ -178,20 +180,20 @@ def _reopened(prepared: Prepared, product: Product) -> tuple[Source, Mapping[str
 
 
 def _compare_leaves(steps: Sequence[Step], leaves: Mapping[str, Leaf], findings: Findings) -> None:
-    """Note what the plan has and the checkpoint has not, the other way round, and where they differ."""
+    """Note leaves that only the plan or only the checkpoint has, and those that differ."""
     wanted = {step.leaf.key.text: step.leaf for step in steps}
     for key in wanted.keys() - leaves.keys():
         findings.add(key, None, "it is missing")
     for key in leaves.keys() - wanted.keys():
         findings.add(key, None, "it is in the checkpoint, but not in the plan")
     for key in wanted.keys() & leaves.keys():
-        one, other = wanted[key], leaves[key]
-        if _essence(one) != _essence(other):
-            findings.add(key, None, f"it is {_described(other)}, not {_described(one)}")
+        expected, stored = wanted[key], leaves[key]
+        if _essence(expected) != _essence(stored):
+            findings.add(key, None, f"it is {_described(stored)}, not {_described(expected)}")
 
 
 def _essence(leaf: Leaf) -> tuple[object, ...]:
-    """What must be the same of a leaf when it is read back. Some formats do not tell scalars from arrays."""
+    """What a leaf must keep when it is read back. Some formats do not tell scalars from arrays."""
     kind = LeafKind.ARRAY if leaf.kind is LeafKind.SCALAR else leaf.kind
     return kind, leaf.spec, leaf.prng_impl, leaf.string
 
@@ -212,7 +214,7 @@ def _described(leaf: Leaf) -> str:
 
 
 def _raise(flaws: Sequence[Flaw], plan: Plan, hint: str = HINT) -> None:
-    """Raise what the flaws are, if there are any."""
+    """Raise VerificationError for these flaws, if there are any."""
     if not flaws:
         return
     steps = {step.leaf.key.text: step for step in plan.steps}
@@ -234,11 +236,11 @@ def _check_source(step: Step, flaw: Flaw) -> None:
         return
     try:
         with opened(chunk.file) as file:
-            found = chunk_flaw(step.stored, chunk, file)
+            flawed = chunk_flaw(step.stored, chunk, file)
     except SourceError as error:
-        found = told(error)
-    if found is not None:
+        flawed = told(error)
+    if flawed is not None:
         raise SourceError(
-            f"{flaw_text(replace(flaw, what=found))} (in {shown(chunk.file)}, at byte {chunk.offset})",
+            f"{flaw_text(replace(flaw, what=flawed))} (in {shown(chunk.file)}, at byte {chunk.offset})",
             hint=DAMAGED,
         )

@@ -39,7 +39,7 @@ BATCH_BYTES, BATCH_COUNT = 16 << 20, 4096
 
 
 class Findings:
-    """What reading back has found so far. Safe to use from several threads."""
+    """Collects flaws and new checksums. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self.flaws: list[Flaw] = []
@@ -78,7 +78,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A region of an array, and the checksum that its elements must have; None: it is to be found out."""
+    """A region of an array, and the checksum that its elements must have; None: compute it."""
 
     leaf: Leaf
     region: Region
@@ -93,7 +93,7 @@ class Values:
 
 @dataclass
 class Work:
-    """All that is to be read back."""
+    """Everything to read back."""
 
     ranges: list[Range] = field(default_factory=list)
     values: list[Values] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Work:
 
 
 def add_leaf(work: Work, findings: Findings, leaf: Leaf, digests: Digests) -> None:
-    """Put what a leaf's checksums are of into the work; chunks that are not there are flaws."""
+    """Add the chunks or values of a leaf's checksums to the work; missing chunks are flaws."""
     assert leaf.spec is not None
     manifest, key = leaf.manifest, leaf.key.text
     plain = manifest is not None and manifest.stores_values
@@ -120,11 +120,11 @@ def add_leaf(work: Work, findings: Findings, leaf: Leaf, digests: Digests) -> No
                 work.ranges.append(_range(chunk, 0, chunk.length, crc, key, index))
             continue
         region = _cell(index, digests.grid, leaf.spec.shape)
-        found = stored_range(manifest, region) if manifest is not None and plain else None
-        if found is None:
+        stored = stored_range(manifest, region) if manifest is not None and plain else None
+        if stored is None:
             work.values.append(Values(leaf, region, index, crc))
         else:
-            work.ranges.append(_range(*found, crc, key, index))
+            work.ranges.append(_range(*stored, crc, key, index))
 
 
 def _range(chunk: Chunk, start: int, length: int, crc: int, key: str, index: Shape) -> Range:
@@ -140,7 +140,7 @@ def _cell(index: Shape, grid: Shape, shape: Shape) -> Region:
 
 
 def stored_range(manifest: Manifest, region: Region) -> tuple[Chunk, int, int] | None:
-    """The bytes of one chunk that are a region's elements, as offset and length in it; None: there are none.
+    """Find a region's elements in one chunk, as offset and length in bytes; None: not contiguous there.
 
     The manifest `stores_values`.
     """
@@ -161,7 +161,7 @@ def stored_range(manifest: Manifest, region: Region) -> tuple[Chunk, int, int] |
 
 
 def add_unknown(work: Work, leaf: Leaf, memory: int) -> Shape:
-    """Put all values of a leaf into the work, whose checksums are to be found; returns their grid."""
+    """Add all values of a leaf to the work, to compute their checksums; returns the grid."""
     assert leaf.spec is not None
     grid = read_block(leaf, memory)
     for region in chunk_regions(leaf.spec.shape, grid):
@@ -180,7 +180,7 @@ def read_leaves(
     findings: Findings,
     means: Means,
 ) -> dict[str, Digests]:
-    """Read leaves and compare them with their checksums; those of `unknown` are found out.
+    """Read leaves and compare them with their checksums; compute those of `unknown`.
 
     Returns the checksums of `unknown` leaves that could be read, by the texts of their keys.
     """
@@ -232,7 +232,7 @@ def _compare_ranges(batch: list[Range], findings: Findings) -> None:
 
 
 def _near(batch: list[Range]) -> Iterator[list[Range]]:
-    """Ranges that are read in one call: they lie within PIECE bytes, one after another."""
+    """Group ranges that are read in one call: within PIECE bytes, without gaps."""
     group: list[Range] = []
     for one in batch:
         if group and (one.offset + one.length - group[0].offset > PIECE or one.offset > _stop(group[-1])):
@@ -264,7 +264,7 @@ def _compare_near(file: OpenFile, group: list[Range], buffer: memoryview, findin
 
 
 def ends_early(file: OpenFile, stop: int) -> str:
-    """What is wrong with a file that has no byte before `stop`."""
+    """Describe a file that ends before byte `stop`."""
     return f"its file ends at byte {file.stat.size}, before byte {stop}"
 
 
@@ -303,9 +303,9 @@ def _elements(source: Source, one: Values) -> np.ndarray:
     return source.read(one.leaf, one.region)
 
 
-def differs(found: int, wanted: int) -> str:
-    """What is wrong where a checksum differs."""
-    return f"its checksum is {found:08x}, not {wanted:08x} as when it was written"
+def differs(crc: int, recorded: int) -> str:
+    """Describe a checksum that differs."""
+    return f"its checksum is {crc:08x}, not {recorded:08x} as when it was written"
 
 
 def compare_values(
@@ -315,7 +315,7 @@ def compare_values(
     held: Callable[[list[Values]], int],
     means: Means,
 ) -> None:
-    """Compare elements with their checksums, as `read` gives them.
+    """Compare elements, which `read` returns, with their checksums.
 
     `held`: bytes that reading a group of small regions holds at most, of the budget.
     """

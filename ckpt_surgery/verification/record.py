@@ -18,23 +18,23 @@ from ckpt_surgery.core.protocols import AdoptedFile, LinkMode, RecordedSource, S
 from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.planner.plan import Plan, Step
 from ckpt_surgery.storage.record_files import read_record, record_file
-from ckpt_surgery.verification.descriptions import Document, Structure
+from ckpt_surgery.verification.descriptions import DescriptionChecksums, FileChecksum
 
 SCHEMA = 1
 SEAL = "crc32c"
 """The member that is the checksum of all others."""
-UNKNOWN = Structure()
+UNKNOWN = DescriptionChecksums()
 NONE = "--------"
-"""What stands for a region without a checksum, in place of its eight digits."""
+"""Eight characters for a region without a checksum."""
 DIGITS = len(NONE)
 _OF_SOURCE = ("name", "path", "format", "step", "item", "fingerprint")
-ROOM_FOR_COMPANIONS = 2048
+SIDECAR_ROOM = 2048
 """Bytes for the entries of about twenty config files; a record with more lies beside the checkpoint."""
 
 
 @dataclass(frozen=True)
 class Shards:
-    """The shards by which several machines wrote a checkpoint."""
+    """Entry of the record for a checkpoint written in shards."""
 
     count: int
     run: str
@@ -44,8 +44,8 @@ class Shards:
 
 
 @dataclass(frozen=True)
-class Copied:
-    """A config or tokenizer file that was copied from beside a source."""
+class CopiedSidecar:
+    """Entry of the record for a config or tokenizer file copied beside the weights."""
 
     name: str
     """Name in the checkpoint's directory."""
@@ -56,7 +56,7 @@ class Copied:
 
 @dataclass(frozen=True)
 class Record:
-    """A record that was read."""
+    """A record as it was read."""
 
     document: Mapping[str, Any]
     """All of it, as JSON."""
@@ -66,15 +66,15 @@ class Record:
     """Grid, whether checksums are of values, and the checksums in hexadecimal, by the texts of keys."""
     files: tuple[AdoptedFile, ...]
     """Whole files that came from sources."""
-    structure: Structure
+    structure: DescriptionChecksums
     """Checksums of what describes the checkpoint. Another version of this program may describe it otherwise,
     so that of another version is empty."""
-    companions: tuple[Copied, ...] = ()
+    companions: tuple[CopiedSidecar, ...] = ()
     """Config and tokenizer files copied beside the weights. People may edit them."""
 
 
 class Malformed(Exception):
-    """A record is not what this program writes; the message says why."""
+    """Raised for a record that this program did not write; the message says why."""
 
 
 # --- writing ----------------------------------------------------------------------------------------------
@@ -84,11 +84,11 @@ def record_text(
     plan: Plan,
     digests: Mapping[int, Digests],
     files: Iterable[AdoptedFile],
-    structure: Structure = UNKNOWN,
+    structure: DescriptionChecksums = UNKNOWN,
     shards: Shards | None = None,
-    companions: Sequence[Copied] = (),
+    companions: Sequence[CopiedSidecar] = (),
 ) -> str:
-    """The record of a plan that was carried out. `digests`: checksums by the positions of steps."""
+    """Write the record of an executed plan. `digests`: checksums by the positions of steps."""
     document = {
         "schema": SCHEMA,
         "version": VERSION,
@@ -97,7 +97,7 @@ def record_text(
         "sources": [{name: getattr(source, name) for name in _OF_SOURCE} for source in plan.inputs],
         **({} if shards is None else {"shards": asdict(shards)}),
         "leaf_count": len(plan.steps),
-        "leaves": [_leaf_json(plan.steps[number].leaf, found) for number, found in digests.items()],
+        "leaves": [_leaf_json(plan.steps[number].leaf, crcs) for number, crcs in digests.items()],
         "files": [_file_json(file) for file in files],
         **({"companions": [_companion_json(one) for one in companions]} if companions else {}),
         "structure": {
@@ -108,20 +108,20 @@ def record_text(
     return _text(document)
 
 
-def room_for_record(plan: Plan, shards: Shards | None = None, companions: bool = False) -> int:
-    """Bytes that the record of a plan will have inside a JSON document, where no file is linked.
+def record_length(plan: Plan, shards: Shards | None = None, companions: bool = False) -> int:
+    """Length in bytes of a plan's record inside a JSON document, where no file is linked.
 
     `companions`: whether config files may be copied along. Which ones does not matter: a resumed run has to
     reserve the same number as the one before.
     """
     expected = ((number, expected_digests(step)) for number, step in enumerate(plan.steps))
-    digests = {number: found for number, found in expected if found is not None}
+    digests = {number: crcs for number, crcs in expected if crcs is not None}
     text = record_text(plan, digests, (), shards=shards)
-    return len(json.dumps(text)) - 2 + (ROOM_FOR_COMPANIONS if companions else 0)  # without the quotes
+    return len(json.dumps(text)) - 2 + (SIDECAR_ROOM if companions else 0)  # without the quotes
 
 
 def expected_digests(step: Step) -> Digests | None:
-    """Checksums with the regions that a step will have, and 0 for each; None where there will be none."""
+    """Digests with a step's regions and 0 for each; None where it will have none."""
     if step.stored is not None:
         return Digests(step.stored.chunk_shape, False, dict.fromkeys(step.stored.chunks, 0))
     if step.cut is None or not step.leaf.nbytes:
@@ -130,10 +130,10 @@ def expected_digests(step: Step) -> Digests | None:
     return Digests(step.cut.block, True, dict.fromkeys(_indices(counts), 0))
 
 
-def with_digests(record: Record, leaves: Mapping[str, Leaf], found: Mapping[str, Digests]) -> str:
-    """The text of a record with the checksums of more leaves, by the texts of their keys."""
-    more = [_leaf_json(leaves[key], digests) for key, digests in found.items()]
-    return _text({**record.document, "leaves": [*record.document["leaves"], *more]})
+def add_digests(record: Record, leaves: Mapping[str, Leaf], more: Mapping[str, Digests]) -> str:
+    """Add checksums of more leaves to a record; returns its text. `more` is by the texts of keys."""
+    entries = [_leaf_json(leaves[key], digests) for key, digests in more.items()]
+    return _text({**record.document, "leaves": [*record.document["leaves"], *entries]})
 
 
 def _text(document: Mapping[str, Any]) -> str:
@@ -154,7 +154,7 @@ def _hex(crc: int | None) -> str:
     return NONE if crc is None else f"{crc:08x}"
 
 
-def _companion_json(copied: Copied) -> dict[str, Any]:
+def _companion_json(copied: CopiedSidecar) -> dict[str, Any]:
     return asdict(copied) | {"crc32c": _hex(copied.crc32c)}
 
 
@@ -171,7 +171,7 @@ def _leaf_json(leaf: Leaf, digests: Digests) -> dict[str, Any]:
 
 
 def _file_json(file: AdoptedFile) -> dict[str, Any]:
-    found = {
+    entry = {
         "name": file.name,
         "source": file.source,
         "how": file.how.value,
@@ -179,7 +179,7 @@ def _file_json(file: AdoptedFile) -> dict[str, Any]:
         "mtime_ns": file.modified,
     }
     crcs = {"crc32c": file.crc32c, "sample": file.sample}
-    return found | {name: _hex(crc) for name, crc in crcs.items() if crc is not None}
+    return entry | {name: _hex(crc) for name, crc in crcs.items() if crc is not None}
 
 
 def _indices(counts: Shape) -> Iterable[Shape]:
@@ -189,19 +189,19 @@ def _indices(counts: Shape) -> Iterable[Shape]:
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def record_of(source: Source) -> Record | None:
-    """The record of an open checkpoint; None where it has none.
+def load_record(source: Source) -> Record | None:
+    """Read the record of an open checkpoint; None where it has none.
 
     Raises Malformed where it cannot be understood, SourceError where it cannot be read.
     """
     text = source.record() if isinstance(source, RecordedSource) else None
     if text is None:
         text = read_record(record_file(source.path))
-    return None if text is None else parsed(text)
+    return None if text is None else parse_record(text)
 
 
-def parsed(text: str) -> Record:
-    """A record from its text. Raises Malformed."""
+def parse_record(text: str) -> Record:
+    """Parse the text of a record. Raises Malformed."""
     try:
         document = json.loads(text)
         if document["schema"] != SCHEMA:
@@ -224,13 +224,13 @@ def _grid(entry: Mapping[str, Any]) -> tuple[Shape, bool, str]:
     return grid, of == "values", crcs
 
 
-def _structure(entry: Mapping[str, Any]) -> Structure:
+def _structure(entry: Mapping[str, Any]) -> DescriptionChecksums:
     crc = entry["crc32c"]
     documents = {
-        str(name): Document(_integer(length), int(text, 16))
+        str(name): FileChecksum(_integer(length), int(text, 16))
         for name, (length, text) in entry["documents"].items()
     }
-    return Structure(None if crc == NONE else int(crc, 16), documents)
+    return DescriptionChecksums(None if crc == NONE else int(crc, 16), documents)
 
 
 def _file(entry: Mapping[str, Any]) -> AdoptedFile:
@@ -246,8 +246,8 @@ def _file(entry: Mapping[str, Any]) -> AdoptedFile:
     )
 
 
-def _companion(entry: Mapping[str, Any]) -> Copied:
-    return Copied(str(entry["name"]), _integer(entry["size"]), int(entry["crc32c"], 16))
+def _companion(entry: Mapping[str, Any]) -> CopiedSidecar:
+    return CopiedSidecar(str(entry["name"]), _integer(entry["size"]), int(entry["crc32c"], 16))
 
 
 def _integer(value: Any) -> int:
@@ -257,15 +257,15 @@ def _integer(value: Any) -> int:
 
 
 def digests_of(grid: Shape, of_values: bool, crcs: str, shape: Shape) -> Digests | None:
-    """The checksums of an array of this shape; None where they are those of an array of another one."""
+    """Parse the checksums of an array; None where they belong to another shape."""
     if len(grid) != len(shape):
         return None
     counts = grid_counts(shape, grid)
     texts = [crcs[at : at + DIGITS] for at in range(0, len(crcs), DIGITS)]
     if len(texts) != math.prod(counts):
         return None
-    found = zip(_indices(counts), texts, strict=True)
+    entries = zip(_indices(counts), texts, strict=True)
     try:
-        return Digests(grid, of_values, {index: int(text, 16) for index, text in found if text != NONE})
+        return Digests(grid, of_values, {index: int(text, 16) for index, text in entries if text != NONE})
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""A reproducible random part of what has digests, for `verify` of checkpoints that are long to read."""
+"""Draw a reproducible random sample of the regions with digests, for `verify(sample=…)`."""
 
 import hashlib
 import math
@@ -11,7 +11,7 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.report.verification import Sample
 
-Wanted = tuple[Leaf, Digests]
+LeafDigests = tuple[Leaf, Digests]
 """A leaf, and the digests that its regions are to be compared with."""
 
 
@@ -24,7 +24,7 @@ def check_share(share: float) -> None:
         )
 
 
-def draw_sample(wanted: Sequence[Wanted], share: float, seed: int) -> tuple[list[Wanted], Sample]:
+def draw_sample(wanted: Sequence[LeafDigests], share: float, seed: int) -> tuple[list[LeafDigests], Sample]:
     """The regions to read, at least this share of all decoded bytes, and what they are of the whole.
 
     Regions are drawn at random, each with the same chance; the same checkpoint and seed give the same ones.

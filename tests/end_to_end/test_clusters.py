@@ -268,7 +268,7 @@ def test_a_worker_names_its_host_where_it_sees_other_files(tmp_path: Path, recip
     assert head is not None
     for move in (tmp_path / "in", tmp_path / ".out.ckpt-surgery-parts"):
         move.rename(tmp_path / "elsewhere")
-        failure = clusters.write_here(where, head, False, Verify.FAST, 1)
+        failure = clusters.write_on_worker(where, head, False, Verify.FAST, 1)
         (tmp_path / "elsewhere").rename(move)
         assert failure is not None
         kind, [problem, *_] = failure
@@ -277,11 +277,11 @@ def test_a_worker_names_its_host_where_it_sees_other_files(tmp_path: Path, recip
         assert str(move) in problem.message
     other = replace(head, identity={**head.identity, "plan": "of other mounts"})
     (tmp_path / ".out.ckpt-surgery-parts/head.json").write_bytes(head_bytes(other))
-    refused = clusters.write_here(where, other, False, Verify.FAST, 1)
+    refused = clusters.write_on_worker(where, other, False, Verify.FAST, 1)
     assert refused is not None
     assert refused[0].exit_code == 2
     (tmp_path / ".out.ckpt-surgery-parts/head.json").write_bytes(head_bytes(head))
-    assert clusters.write_here(where, head, False, Verify.FAST, 1) is None
+    assert clusters.write_on_worker(where, head, False, Verify.FAST, 1) is None
 
 
 def test_a_cluster_without_a_scheduler_or_without_workers(
@@ -335,7 +335,7 @@ def test_a_cluster_that_dies(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(clusters, "CONNECT_SECONDS", 2)
-    finished = clusters._finished
+    finished = clusters._finished_shards
     with scheduler() as (process, address):
         worker = multiprocessing.get_context("spawn").Process(target=_worker, args=(address,))
         worker.start()
@@ -345,7 +345,7 @@ def test_a_cluster_that_dies(
             (worker if gone == "workers" else process).kill()
             return finished(*arguments)
 
-        monkeypatch.setattr(clusters, "_finished", killing)
+        monkeypatch.setattr(clusters, "_finished_shards", killing)
         with pytest.raises(clusters.WorkersLost) as raised:
             apply_on(address, recipe, tmp_path / "in", tmp_path / "out")
         worker.kill()
@@ -364,7 +364,7 @@ def _worker(address: str) -> None:
         async with distributed.Worker(address, nthreads=1, dashboard=False) as worker:
             await worker.finished()
 
-    clusters.write_here = lambda *_: threading.Event().wait()  # type: ignore[assignment]
+    clusters.write_on_worker = lambda *_: threading.Event().wait()  # type: ignore[assignment]
     asyncio.run(main())
 
 

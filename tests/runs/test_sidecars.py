@@ -18,7 +18,7 @@ from ckpt_surgery.core.protocols import Companion
 from ckpt_surgery.formats.registry import open_source
 from ckpt_surgery.runs import run as runs
 from ckpt_surgery.runs import sidecars
-from ckpt_surgery.verification.record import ROOM_FOR_COMPANIONS, record_of
+from ckpt_surgery.verification.record import SIDECAR_ROOM, load_record
 from tests.support.command_line import run
 from tests.support.key_value import key_value
 
@@ -216,10 +216,10 @@ def test_nothing_is_there_where_copying_fails(
     src = made()
 
     def fail(files: Any, directory: str) -> Any:
-        sidecars.copy_in(files, directory)
+        sidecars.copy_sidecars(files, directory)
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr(runs, "copy_in", fail)
+    monkeypatch.setattr(runs, "copy_sidecars", fail)
     with pytest.raises(StorageError, match="the disk is full"):
         copied(src, tmp_path / "dst")
     assert not (tmp_path / "dst").exists()
@@ -250,14 +250,14 @@ def test_the_record_lies_in_the_checkpoint(shard_size: int | None, made: Made, t
     src = made()
     save_file({name: np.ones(3, np.float32) for name in "ab"}, src / "model.safetensors")
     copied(src, tmp_path / "dst", shard_size=shard_size)
-    record = record_of(open_source(str(tmp_path / "dst")))
+    record = load_record(open_source(str(tmp_path / "dst")))
     assert record is not None
     assert [(one.name, one.size) for one in record.companions] == [(n, len(c)) for n, c in FILES.items()]
     assert not (tmp_path / "dst.ckpt_surgery.json").exists()
 
 
 def test_a_record_of_very_many_files_lies_beside_the_checkpoint(made: Made, tmp_path: Path) -> None:
-    many = {f"tokenizer_{i}.json": b"{}" for i in range(ROOM_FOR_COMPANIONS // 32)}
+    many = {f"tokenizer_{i}.json": b"{}" for i in range(SIDECAR_ROOM // 32)}
     src, dst = made(files=FILES | many), tmp_path / "dst"
     copied(src, dst)
     assert (tmp_path / "dst.ckpt_surgery.json").exists()

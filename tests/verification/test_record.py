@@ -16,7 +16,7 @@ from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.formats.registry import open_source
 from ckpt_surgery.verification import record
-from ckpt_surgery.verification.record import Malformed, digests_of, parsed, record_text, room_for_record
+from ckpt_surgery.verification.record import Malformed, digests_of, parse_record, record_length, record_text
 
 ARRAYS: dict[str, np.ndarray] = {
     "a/kernel": np.ones((40, 30), np.float32),
@@ -42,7 +42,7 @@ def test_what_is_written_is_read(plan: ckpt_surgery.Plan) -> None:
     one = Digests((20, 30), True, {(0, 0): 1, (1, 0): 0xFFFFFFFF})
     other = Digests((4,), False, {(1,): 0x1234})
     digests = {numbers["a/kernel"]: one, numbers["b"]: other}
-    found = parsed(record_text(plan, digests, FILES))
+    found = parse_record(record_text(plan, digests, FILES))
     assert found.files == FILES
     assert found.leaf_count == 3
     assert found.grids["a/kernel"] == ((20, 30), True, "00000001ffffffff")
@@ -54,8 +54,8 @@ def test_what_is_written_is_read(plan: ckpt_surgery.Plan) -> None:
 def test_checksums_of_more_leaves_are_added(plan: ckpt_surgery.Plan) -> None:
     leaves = {step.leaf.key.text: step.leaf for step in plan.steps}
     number = list(leaves).index("a/kernel")
-    first = parsed(record_text(plan, {number: Digests((40, 30), True, {(0, 0): 7})}, FILES))
-    more = parsed(record.with_digests(first, leaves, {"b": Digests((7,), True, {(0,): 8})}))
+    first = parse_record(record_text(plan, {number: Digests((40, 30), True, {(0, 0): 7})}, FILES))
+    more = parse_record(record.add_digests(first, leaves, {"b": Digests((7,), True, {(0,): 8})}))
     assert more.grids == {**first.grids, "b": ((7,), True, "00000008")}
     same = first.document.keys() - {"leaves", "crc32c"}
     assert {k: more.document[k] for k in same} == {k: first.document[k] for k in same}
@@ -64,9 +64,9 @@ def test_checksums_of_more_leaves_are_added(plan: ckpt_surgery.Plan) -> None:
 
 def test_a_record_that_was_edited_is_refused(plan: ckpt_surgery.Plan) -> None:
     text = record_text(plan, {}, FILES)
-    parsed(text)
+    parse_record(text)
     with pytest.raises(Malformed, match="its checksum is not that of its text"):
-        parsed(text.replace('"leaf_count":', '"leaf_count":1', 1))
+        parse_record(text.replace('"leaf_count":', '"leaf_count":1', 1))
 
 
 @given(st.data())
@@ -92,13 +92,13 @@ def test_the_length_of_the_record_is_known_beforehand(name: str, tmp_path: Path)
     plan = ckpt_surgery.plan(recipe, tmp_path / "source.safetensors", dst=tmp_path / name, memory=1 << 20)
     expected = {n: record.expected_digests(step) for n, step in enumerate(plan.steps)}
     text = record_text(plan, {n: found for n, found in expected.items() if found is not None}, ())
-    assert room_for_record(plan) == len(json.dumps(text)) - 2
+    assert record_length(plan) == len(json.dumps(text)) - 2
     ckpt_surgery.apply(recipe, tmp_path / "source.safetensors", dst=tmp_path / name, memory=1 << 20)
     source = open_source(str(tmp_path / name))
-    found = record.record_of(source)
+    found = record.load_record(source)
     assert found is not None
     assert {key: len(grid[2]) for key, grid in found.grids.items()} == {
-        key: len(grid[2]) for key, grid in parsed(text).grids.items()
+        key: len(grid[2]) for key, grid in parse_record(text).grids.items()
     }
 
 
@@ -115,18 +115,18 @@ ENTRIES: dict[str, Any] = {
 @pytest.mark.parametrize("member", ENTRIES)
 def test_a_sealed_record_with_a_bad_member(plan: ckpt_surgery.Plan, member: str) -> None:
     document = {**json.loads(record_text(plan, {}, FILES)), "companions": []}
-    assert parsed(record._text(document)).leaf_count == 3
+    assert parse_record(record._text(document)).leaf_count == 3
     with pytest.raises(Malformed, match="damaged"):
-        parsed(record._text({**document, member: ENTRIES[member]}))
+        parse_record(record._text({**document, member: ENTRIES[member]}))
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"schema": 9}', '{"schema": 1}'])
 def test_json_that_is_no_record(text: str) -> None:
     with pytest.raises(Malformed):
-        parsed(text)
+        parse_record(text)
 
 
 @given(st.text(max_size=50))
 def test_no_text_is_an_internal_error(text: str) -> None:
     with pytest.raises(Malformed):
-        parsed(text)
+        parse_record(text)

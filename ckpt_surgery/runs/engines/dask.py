@@ -1,4 +1,4 @@
-"""Carry out a plan on a cluster of Dask: each shard is a task of it, and this process publishes the result.
+"""Run a plan on a Dask cluster: each shard is a task, and this process publishes the result.
 
 Dask decides which worker writes which shard, and gives the shards of dead workers to others. The data goes
 from the workers to the destination; only notes about shards pass the scheduler.
@@ -31,8 +31,16 @@ from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.runs import shard_places
 from ckpt_surgery.runs.destination import place_of
 from ckpt_surgery.runs.run import Result, RunOptions
-from ckpt_surgery.runs.shards import Job, check_head, job_at, joined_job, kept, publish_shards, write_shard
-from ckpt_surgery.runs.sidecars import Wanted
+from ckpt_surgery.runs.shards import (
+    Job,
+    check_head,
+    join_job,
+    join_or_start_job,
+    publish_shards,
+    report_parts,
+    write_shard,
+)
+from ckpt_surgery.runs.sidecars import SidecarOptions
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.resources import default_memory, default_workers
 
@@ -55,8 +63,8 @@ class WorkersLost(SurgeryError):
     """The cluster is gone or has no workers, or they die of a shard again and again."""
 
 
-def run_on_cluster(request: Request, options: RunOptions, wanted: Wanted) -> Result:
-    """Have a cluster write the shards of a plan, and publish the result.
+def run_on_cluster(request: Request, options: RunOptions, sidecars: SidecarOptions) -> Result:
+    """Write the shards of a plan on a cluster, and publish the result.
 
     `options.scheduler` is the address of one; None: `workers` processes of this machine are started. The
     budget is that of each machine: every thread of its workers gets a share, for which the plan is cut. What
@@ -74,13 +82,13 @@ def run_on_cluster(request: Request, options: RunOptions, wanted: Wanted) -> Res
         share = memory // most if head is None else head.memory
         count = SHARDS_PER_THREAD * threads.total() if head is None else head.count
         with _budget_of_machine(most):
-            job = joined_job(replace(request, memory=share, workers=1), count, options.overwrite)
+            job = join_or_start_job(replace(request, memory=share, workers=1), count, options.overwrite)
         if options.on_plan is not None:
             options.on_plan(job.prepared.plan)
-        with kept(job):
+        with report_parts(job):
             _write_shards(client, job, request.allow_hooks, options)
             whole = replace(job, prepared=replace(job.prepared, memory=memory, workers=workers))
-            return publish_shards(whole, options.verify, wanted, str(request.dst), started)
+            return publish_shards(whole, options.verify, sidecars, str(request.dst), started)
 
 
 @contextlib.contextmanager
@@ -102,14 +110,14 @@ def _for_machine(problem: Problem, threads: int) -> Problem:
 
 
 def _write_shards(client: Any, job: Job, allow_hooks: bool, options: RunOptions) -> None:
-    """Have every shard written that is not done, and report each one. Raises SurgeryError."""
+    """Submit the shards that are missing, and report each finished one. Raises SurgeryError."""
     sizes = [sum(task.nbytes for task in tasks) for tasks in shares(job.prepared.plan, job.head.count)]
     left = missing(job.parts, job.head)
     done = sum(sizes) - sum(sizes[index] for index in left)
-    work = functools.partial(write_here, job.where, job.head, allow_hooks, options.verify)
-    with _one_message("the cluster was lost before all shards were written"):
+    work = functools.partial(write_on_worker, job.where, job.head, allow_hooks, options.verify)
+    with _report_lost_cluster("the cluster was lost before all shards were written"):
         futures = {client.submit(work, n, pure=False, key=f"shard-{n}-{job.head.run}"): n for n in left}
-    for index, failure in _finished(client, futures):
+    for index, failure in _finished_shards(client, futures):
         if failure is not None:
             kind, problems = failure
             raise kind(*problems)
@@ -118,10 +126,10 @@ def _write_shards(client: Any, job: Job, allow_hooks: bool, options: RunOptions)
             options.progress(Progress(done, sum(sizes)))
 
 
-def write_here(
+def write_on_worker(
     where: Publication, head: Head, allow_hooks: bool, verify: Verify, index: int
 ) -> Failure | None:
-    """Write a shard of the parts at a destination, in a worker of a cluster."""
+    """Write one shard in a worker of the cluster; returns the failure, if any."""
     try:
         parts = shard_places.parts_of(where)
         if head_of(parts) != head:
@@ -132,11 +140,11 @@ def write_here(
             )
         try:
             options = {"memory": head.memory, "workers": 1, "allow_hooks": allow_hooks}
-            job = job_at(where, parts, head, options)
+            job = join_job(where, parts, head, options)
         except UsageError as error:  # the arguments were good where the plan was made
             raise SourceError(*error.problems) from error
         check_head(head, parts, job.prepared, head.count)
-        with kept(job):
+        with report_parts(job):
             write_shard(job, index, verify)
     except SurgeryError as error:
         host = socket.gethostname()
@@ -157,7 +165,9 @@ def _client(scheduler: str | None, workers: int) -> Iterator[Any]:
         importlib.import_module("dask").config.set({"distributed.logging": QUIET})  # read at the import
         distributed = importlib.import_module("distributed")
     with contextlib.ExitStack() as stack:
-        with _one_message(f"no worker can be reached through {scheduler or 'a scheduler of its own'}", REACH):
+        with _report_lost_cluster(
+            f"no worker can be reached through {scheduler or 'a scheduler of its own'}", REACH
+        ):
             if scheduler is None:
                 local = distributed.LocalCluster(
                     n_workers=workers,
@@ -175,12 +185,12 @@ def _client(scheduler: str | None, workers: int) -> Iterator[Any]:
         yield client
 
 
-def _finished(client: Any, futures: dict[Any, int]) -> Iterator[tuple[int, Failure | None]]:
-    """What became of each shard, as they are done. Raises WorkersLost where nobody is left to do them."""
+def _finished_shards(client: Any, futures: dict[Any, int]) -> Iterator[tuple[int, Failure | None]]:
+    """Yield each finished shard and its failure. Raises WorkersLost where no worker is left."""
     waiting, until = dict(futures), time.monotonic() + WORKER_SECONDS
     try:
         while waiting:
-            with _one_message("the cluster was lost before all shards were written"):
+            with _report_lost_cluster("the cluster was lost before all shards were written"):
                 done = {waiting.pop(one): one.result() for one in list(waiting) if one.done()}
                 if client.sync(client.scheduler.ncores, callback_timeout=CONNECT_SECONDS):
                     until = time.monotonic() + WORKER_SECONDS
@@ -194,8 +204,8 @@ def _finished(client: Any, futures: dict[Any, int]) -> Iterator[tuple[int, Failu
 
 
 @contextlib.contextmanager
-def _one_message(what: str, hint: str = AGAIN) -> Iterator[None]:
-    """Raise WorkersLost, with a sentence, for whatever Dask raises."""
+def _report_lost_cluster(what: str, hint: str = AGAIN) -> Iterator[None]:
+    """Raise WorkersLost, with one sentence, for any error of Dask."""
     try:
         yield
     except SurgeryError:  # a signal
