@@ -24,7 +24,7 @@ from ckpt_surgery.inputs.opening import on_disk
 from ckpt_surgery.inputs.request import Request
 from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
 from ckpt_surgery.planner.plan import Replacement
-from ckpt_surgery.runs.replacing import REMOVE, check_replaceable, check_step_is_new
+from ckpt_surgery.runs.replacing import MOST_NAMES, REMOVE, check_replaceable, check_step_is_new
 from ckpt_surgery.storage.draft import OWN
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import (
@@ -37,9 +37,6 @@ from ckpt_surgery.storage.listing import (
 )
 from ckpt_surgery.storage.reading import stat_file
 from ckpt_surgery.storage.stores import store_of
-
-MOST_NAMES = 5
-"""Number of items that a message names."""
 
 
 def place_of(request: Request) -> Publication:

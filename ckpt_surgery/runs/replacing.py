@@ -20,7 +20,7 @@ from ckpt_surgery.storage.record_files import RECORD_NAME
 from ckpt_surgery.verification.record import Malformed, load_record
 
 MOST_NAMES = 5
-"""Number of files, or steps, that a message names."""
+"""Number of files, items or steps that a message names."""
 REMOVE = "Remove it yourself if nobody needs it, or choose another destination."
 """Hint where the destination is not what `overwrite` replaces."""
 

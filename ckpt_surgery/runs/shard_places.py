@@ -19,6 +19,7 @@ from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.runs.destination import items_of
+from ckpt_surgery.runs.replacing import MOST_NAMES
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory
 from ckpt_surgery.storage.paths import path_text
@@ -26,8 +27,6 @@ from ckpt_surgery.storage.views import forget
 from ckpt_surgery.verification.record import Malformed, load_record
 
 _STEP_PARTS = re.compile(r"\.([0-9]+)\.ckpt-surgery-parts")
-MOST_NAMES = 5
-"""Number of steps that a message names."""
 
 
 def parts_of(where: Publication) -> LocalParts | ObjectParts:

@@ -214,17 +214,6 @@ def test_a_run_goes_on_with_the_shards_the_memory_and_the_number_of_an_ended_one
     assert not ckpt_surgery.diff(tmp_path / "alone", dst, values=True).different
 
 
-def test_parts_of_another_plan_are_named_and_left(tmp_path: Path, recipe: Path) -> None:
-    dst = tmp_path / "out"
-    (tmp_path / "other").mkdir()
-    begun(write_recipe(tmp_path / "other", "version: 1\n"), tmp_path / "in", dst, "20MiB", 2, [0])
-    with cluster(1) as made, pytest.raises(UsageError, match="another recipe") as raised:
-        apply_on(made.scheduler_address, recipe, tmp_path / "in", dst)
-    assert raised.value.exit_code == 2
-    assert f"{tmp_path}/.out.ckpt-surgery-parts" in str(raised.value)
-    assert (tmp_path / ".out.ckpt-surgery-parts/0.done.json").exists()
-
-
 def test_a_hint_about_memory_is_followed(tmp_path: Path) -> None:
     """Each thread has a share of the machine's budget, and the hint names the whole of it."""
     save_pytree(tmp_path / "in", {"a": np.arange(1 << 20, dtype=np.float32)[::-1].copy()})

@@ -30,7 +30,6 @@ from ckpt_surgery.core.errors import (
 )
 from ckpt_surgery.engine import worker
 from ckpt_surgery.engine.local_parts import LocalParts
-from ckpt_surgery.engine.parts import part_of
 from ckpt_surgery.engine.staging import syncing
 from ckpt_surgery.engine.tasks import Task
 from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
@@ -304,6 +303,10 @@ def test_other_plans_numbers_and_versions_are_refused(
     ckpt_surgery.plan(None, tmp_path / "in", dst=dst, out=other, link_mode="copy")
     with pytest.raises(UsageError, match="another recipe") as raised:
         shards(other, dst, [1], 4)
+    assert str(parts_of(dst)) in str(raised.value)
+    with pytest.raises(UsageError, match="another recipe") as raised:  # before a worker is asked for anything
+        ckpt_surgery.apply(None, tmp_path / "in", dst=dst, engine="dask", workers=1)
+    assert raised.value.exit_code == 2
     head = json.loads((parts_of(dst) / "head.json").read_text())
     head["identity"]["version"] = "0.0.1"
     (parts_of(dst) / "head.json").write_text(json.dumps(head))
@@ -771,12 +774,9 @@ def test_a_lost_object_of_a_part_is_found(tmp_path: Path, plan: Callable[..., Pa
     assert f"out/{COMMIT_FILE}" not in store.walk()
 
 
-def test_parts_know_what_was_written(tmp_path: Path, plan: Callable[..., Path]) -> None:
+def test_a_damaged_note_of_a_shard_is_named(tmp_path: Path, plan: Callable[..., Path]) -> None:
     dst = tmp_path / "out"
-    [one] = shards(plan(dst), dst, [0], 1)
-    part = part_of(LocalParts(dst), 0)
-    assert part is not None
-    assert len(part.done) == one.tasks
+    shards(plan(dst), dst, [0], 1)
     (parts_of(dst) / "0.done.json").write_text("{")
     with pytest.raises(SourceError, match=r"0\.done\.json is damaged"):
         sharding.commit(dst)
