@@ -52,7 +52,7 @@ def find_sidecars(prepared: Prepared, options: SidecarOptions) -> tuple[Companio
 
     They are the target's where that is a checkpoint with a `config.json`, because the result has its
     structure, and otherwise the first source's. Raises UsageError where they are demanded and there are
-    none or the destination cannot hold them, SourceError where file of them cannot be read.
+    none or the destination cannot hold them, SourceError where one of them cannot be read.
     """
     possible = prepared.form.holds_config
     if options.copied is False or (options.copied is None and not possible):
@@ -79,7 +79,7 @@ def find_sidecars(prepared: Prepared, options: SidecarOptions) -> tuple[Companio
 def _config(
     prepared: Prepared, place: str | None, files: Sequence[Companion], changes: Changes
 ) -> Companion | None:
-    """The config of the result: the source's file where it fits the weights, otherwise a corrected proof.
+    """The config of the result: the source's file where it fits the weights, otherwise a corrected one.
 
     Without a file it is the config that is recorded for the result. None where there is neither.
     """

@@ -236,11 +236,11 @@ def _check_source(step: Step, flaw: Flaw) -> None:
         return
     try:
         with opened(chunk.file) as file:
-            flawed = chunk_flaw(step.stored, chunk, file)
+            what = chunk_flaw(step.stored, chunk, file)
     except SourceError as error:
-        flawed = told(error)
-    if flawed is not None:
+        what = told(error)
+    if what is not None:
         raise SourceError(
-            f"{flaw_text(replace(flaw, what=flawed))} (in {shown(chunk.file)}, at byte {chunk.offset})",
+            f"{flaw_text(replace(flaw, what=what))} (in {shown(chunk.file)}, at byte {chunk.offset})",
             hint=DAMAGED,
         )

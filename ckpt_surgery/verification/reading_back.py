@@ -75,6 +75,11 @@ class Range:
     index: Shape
     inline: bytes | None = None
 
+    @property
+    def stop(self) -> int:
+        """Offset after the last byte."""
+        return self.offset + self.length
+
 
 @dataclass(frozen=True, slots=True)
 class Values:
@@ -101,7 +106,7 @@ class Work:
     @property
     def nbytes(self) -> int:
         """Bytes to read, stored ones where they are compared as they are."""
-        return sum(one.length for one in self.ranges) + sum(one.nbytes for one in self.values)
+        return sum(span.length for span in self.ranges) + sum(cell.nbytes for cell in self.values)
 
 
 def add_leaf(work: Work, findings: Findings, leaf: Leaf, digests: Digests) -> None:
@@ -209,18 +214,18 @@ def file_batches(
 def _held(group: list[Values]) -> int:
     """Bytes that reading a group holds at most: a region, its chunks as they are decoded and as stored."""
     largest = 0
-    for one in group:
-        manifest = one.leaf.manifest
+    for cell in group:
+        manifest = cell.leaf.manifest
         chunk = 0 if manifest is None or manifest.supports_partial_reads else manifest.chunk_nbytes
-        largest = max(largest, one.nbytes + 2 * max(one.nbytes, chunk))
+        largest = max(largest, cell.nbytes + 2 * max(cell.nbytes, chunk))
     return largest
 
 
 def _compare_ranges(batch: list[Range], findings: Findings) -> None:
     """Compare ranges of one file, or inline ones, in order."""
     if batch[0].inline is not None:
-        for one in batch:
-            _compare(one, bytes_crc(one.inline or b""), findings)
+        for span in batch:
+            _compare(span, bytes_crc(span.inline or b""), findings)
         return
     try:
         with opened(batch[0].file) as file:
@@ -234,33 +239,29 @@ def _compare_ranges(batch: list[Range], findings: Findings) -> None:
 def _near(batch: list[Range]) -> Iterator[list[Range]]:
     """Group ranges that are read in one call: within PIECE bytes, without gaps."""
     group: list[Range] = []
-    for one in batch:
-        if group and (one.offset + one.length - group[0].offset > PIECE or one.offset > _stop(group[-1])):
+    for span in batch:
+        if group and (span.stop - group[0].offset > PIECE or span.offset > group[-1].stop):
             yield group
             group = []
-        group.append(one)
+        group.append(span)
     if group:
         yield group
 
 
-def _stop(one: Range) -> int:
-    return one.offset + one.length
-
-
 def _compare_near(file: OpenFile, group: list[Range], buffer: memoryview, findings: Findings) -> None:
     first = group[0]
-    for one in group:
-        if _stop(one) > file.stat.size:
-            findings.add(one.key, one.index, ends_early(file, _stop(one)))
+    for span in group:
+        if span.stop > file.stat.size:
+            findings.add(span.key, span.index, ends_early(file, span.stop))
             return
     if len(group) == 1:
         _compare(first, range_crc(file, first.offset, first.length, buffer), findings)
         return
-    length = max(map(_stop, group)) - first.offset
+    length = max(span.stop for span in group) - first.offset
     file.read_into(first.offset, buffer[:length])
-    for one in group:
-        start = one.offset - first.offset
-        _compare(one, bytes_crc(buffer[start : start + one.length]), findings)
+    for span in group:
+        start = span.offset - first.offset
+        _compare(span, bytes_crc(buffer[start : start + span.length]), findings)
 
 
 def ends_early(file: OpenFile, stop: int) -> str:
@@ -291,16 +292,16 @@ def range_crc(file: OpenFile, offset: int, length: int, buffer: memoryview | Non
     return crc
 
 
-def _compare(one: Range, crc: int, findings: Findings) -> None:
-    if crc != one.crc:
-        findings.add(one.key, one.index, differs(crc, one.crc))
-    findings.counter.add(one.length)
+def _compare(span: Range, crc: int, findings: Findings) -> None:
+    if crc != span.crc:
+        findings.add(span.key, span.index, differs(crc, span.crc))
+    findings.counter.add(span.length)
 
 
-def _elements(source: Source, one: Values) -> np.ndarray:
-    if isinstance(source, OpaqueSource) and not is_numeric(one.leaf):
-        return source.opaque_elements(one.leaf, one.region)
-    return source.read(one.leaf, one.region)
+def _elements(source: Source, cell: Values) -> np.ndarray:
+    if isinstance(source, OpaqueSource) and not is_numeric(cell.leaf):
+        return source.opaque_elements(cell.leaf, cell.region)
+    return source.read(cell.leaf, cell.region)
 
 
 def differs(crc: int, recorded: int) -> str:
@@ -321,18 +322,18 @@ def compare_values(
     """
 
     def compare(group: list[Values]) -> None:
-        for one in group:
+        for cell in group:
             raise_if_cancelled()
             try:
-                crc = values_crc(read(one))
+                crc = values_crc(read(cell))
             except SourceError as error:
-                if is_numeric(one.leaf):  # the others may be objects that only their writer reads
-                    findings.add(one.leaf.key.text, one.index, told(error))
+                if is_numeric(cell.leaf):  # the others may be objects that only their writer reads
+                    findings.add(cell.leaf.key.text, cell.index, told(error))
                 continue
-            if one.crc is None:
-                findings.note(one.leaf.key.text, one.index, crc)
-            elif crc != one.crc:
-                findings.add(one.leaf.key.text, one.index, differs(crc, one.crc))
-            findings.counter.add(one.nbytes)
+            if cell.crc is None:
+                findings.note(cell.leaf.key.text, cell.index, crc)
+            elif crc != cell.crc:
+                findings.add(cell.leaf.key.text, cell.index, differs(crc, cell.crc))
+            findings.counter.add(cell.nbytes)
 
-    threads.run_all(compare, batches(values, lambda one: one.nbytes), held, means.memory, means.workers)
+    threads.run_all(compare, batches(values, lambda cell: cell.nbytes), held, means.memory, means.workers)
