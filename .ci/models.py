@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ckpt_surgery.inputs.models import MODELS, Layout, Model, Run
+from ckpt_surgery.inputs.models import Layout, Model, Run, known_models
 
 HEAD = """\
 # Models
@@ -35,7 +35,7 @@ Generated from the package by `make docs`; a test checks that it is current.
 def main() -> None:
     """Print the page."""
     print(HEAD)
-    sized = [model for model in MODELS if model.sizes]
+    sized = [model for model in known_models() if model.sizes]
     print("| model | layouts |\n|---|---|")
     for model in sized:
         names = ", ".join(f"`{layout.name}`" for layout in model.layouts)
@@ -43,7 +43,7 @@ def main() -> None:
     print("| [Others](#other-flax-classes) | `flax` |")
     for model in sized:
         print(_section(model), end="")
-    print(_others([model for model in MODELS if not model.sizes]), end="")
+    print(_others([model for model in known_models() if not model.sizes]), end="")
 
 
 def _others(models: Sequence[Model]) -> str:
@@ -73,7 +73,7 @@ def _section(model: Model) -> str:
 def _row(layout: Layout) -> str:
     of_sizes = f"; of {', '.join(layout.sizes)}" if layout.sizes else ""
     exact = f"but for {layout.computed}" if layout.computed else "yes"
-    proofs = ", ".join(f"`{path.removeprefix('tests/recipes/')}`" for path in layout.proofs)
+    proofs = ", ".join(f"`{name}`" for name in layout.proofs)
     return f"| `{layout.name}`{of_sizes} | {_run(layout.there)} | {_run(layout.back)} | {exact} | {proofs} |"
 
 

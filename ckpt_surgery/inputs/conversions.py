@@ -198,7 +198,7 @@ def _recorded(name: str, entry: Any, source: Source, config: PathLike | None) ->
     params = entry.get("params", {}) if isinstance(entry, Mapping) else {}
     fits = [
         (model, layout)
-        for model in models.MODELS
+        for model in models.known_models()
         for layout in model.layouts
         if layout.there.recipe == name
         and all(params.get(param, value) == value for param, value in layout.there.params.items())
@@ -223,7 +223,7 @@ def _model(path: str, source: Source, given: PathLike | None) -> Model:
         )
     model = models.model_of(str(kind.value))
     if model is None:
-        known = [one for model in models.MODELS for one in model.model_types]
+        known = [one for model in models.known_models() for one in model.model_types]
         raise UsageError(
             f"no recipe converts the model_type `{shown(str(kind.value))}`, as {kind.origin} says"
             f"{did_you_mean(str(kind.value), known)}",

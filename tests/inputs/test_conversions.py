@@ -14,7 +14,7 @@ import ckpt_surgery
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.inputs.conversions import chosen
-from ckpt_surgery.inputs.models import MODELS
+from ckpt_surgery.inputs.models import known_models
 from tests.recipes import t5_layouts
 from tests.recipes.decoder_layouts import NARROW, Decoder, hf_arrays, hf_config
 from tests.recipes.test_t5 import filled
@@ -43,7 +43,7 @@ def save_model(path: Path, kind: str, **changes: Any) -> dict[str, np.ndarray]:
 
 EACH = [
     (kind, layout.name)
-    for model in MODELS
+    for model in known_models()
     for kind in model.model_types
     for layout in model.layouts
     if kind in ("llama", "mistral", *FAMILIES) and layout.name != "flax"

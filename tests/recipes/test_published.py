@@ -13,7 +13,7 @@ import pytest
 
 from ckpt_surgery.api import applying
 from ckpt_surgery.inputs.conversions import chosen
-from ckpt_surgery.inputs.models import MODELS, Layout, Model
+from ckpt_surgery.inputs.models import Layout, Model, known_models
 from ckpt_surgery.planner.plan import Plan
 from tests.recipes.keytables import KeyTable, keytable
 from tests.recipes.published_sizes import PUBLISHED
@@ -46,7 +46,7 @@ EACH = [
         id=f"{size} {layout.name}",
         marks=() if f"{size} {layout.name}" in OFTEN else pytest.mark.slow,
     )
-    for model in MODELS
+    for model in known_models()
     for layout in model.layouts
     for size in layout.sizes or model.sizes
 ]
@@ -121,4 +121,4 @@ def params_of(plan: Plan) -> Mapping[str, object]:
 
 
 def test_every_table_is_of_a_model() -> None:
-    assert {plain(size) for model in MODELS for size in model.sizes} == set(TABLES)
+    assert {plain(size) for model in known_models() for size in model.sizes} == set(TABLES)
