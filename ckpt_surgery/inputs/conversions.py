@@ -14,8 +14,16 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.inputs import models
-from ckpt_surgery.inputs.history import ConfigFiles, configs_of, recorded
-from ckpt_surgery.inputs.layer_stacks import SCAN_LAYERS, is_mixed, is_numbered, is_scanned, layer_axes
+from ckpt_surgery.inputs.history import (
+    SCAN_LAYERS,
+    ConfigFiles,
+    configs_of,
+    is_mixed,
+    is_numbered,
+    is_scanned,
+    layer_axes,
+    recorded,
+)
 from ckpt_surgery.inputs.models import HF, Layout, Model, Run
 from ckpt_surgery.inputs.opening import opened
 from ckpt_surgery.inputs.request import SourceOptions, place

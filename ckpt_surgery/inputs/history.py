@@ -4,32 +4,33 @@ The record is one entry, `ckpt_surgery`. For each recipe that the checkpoint wen
 of the recipe and the values of its params; it also holds the config of the model that the first conversion
 read. A conversion adds to the record that it finds, so that a chain of conversions ends with one flat record;
 a later run of the same recipe replaces the entry of the earlier one.
+
+Checkpoints of MaxText have another entry, `scan_layers`, which has to say how their trees hold layers.
 """
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.history import CONFIG, RECIPES, RECORD, own_metadata
-from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.core.history import CONFIG, RECIPES, RECORD, History, Origin, PastRecipe, own_metadata
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.protocols import RecordedSource, Source
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config, read_object
 from ckpt_surgery.inputs.opening import in_memory, on_disk
 from ckpt_surgery.language.configs import Config, Configs, Layer
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.scope import CONFIGS
+from ckpt_surgery.storage.record_files import read_record, record_file
 
 if TYPE_CHECKING:
     from ckpt_surgery.language.loading import LoadedRecipe
-from datetime import UTC, datetime
-
-from ckpt_surgery.core.history import History, Origin, PastRecipe
-from ckpt_surgery.core.protocols import RecordedSource
-from ckpt_surgery.core.urls import is_url
-from ckpt_surgery.storage.record_files import read_record, record_file
 
 NO_RECORD = f"the entry `{RECORD}` of the custom metadata is not the record of a conversion; it is replaced"
 
@@ -231,3 +232,75 @@ def _written(source: Source) -> datetime | None:
     place = record_file(source.path) if own is None else own
     place = place if os.path.exists(place) else source.path
     return datetime.fromtimestamp(os.stat(place).st_mtime, UTC)
+
+
+# --- how a decoder's tree holds its layers ---------------------------------------------------------------
+
+
+SCAN_LAYERS = "scan_layers"
+"""Entry of a step's custom metadata in which MaxText says whether layers are stacked."""
+_DECODER = r"(?:(?:params/)?params/|base/)?decoder/"
+_SINGLE = re.compile(_DECODER + r"(?:\w+_)?layers[_/]\d+/.*")
+_NUMBERED = re.compile(_DECODER + r"(?:\w+_)?layers/(?:layers/)?\d+/.*")
+"""One layer, or one stack of blocks, with a component of its own for its number, as NNX has it."""
+_STACKED = re.compile(_DECODER + r"(?P<stack>(?:\w+_)?layers)/(?!\d+/).*")
+_EMBEDDING = re.compile(r"(?:(?:params/)?params/|base/)?token_embedder/embedding(?:/value)?")
+_REMAINDER = re.compile(_DECODER + r"layers_remainder/.*")
+"""Layers that no whole block is made of, beside a stack of blocks."""
+_NO_PARAMETER = re.compile(r"(?:.*/)?(?:(?:\w+_)?rngs/.*|gate/bias(?:/value)?)")
+"""State of random numbers, and the bias of gates, which is stacked along the first axis everywhere."""
+
+
+def is_scanned(keys: Iterable[str]) -> bool | None:
+    """True if layers are stacked, False if each is by itself; None where no key tells, or keys disagree."""
+    ways = set(_ways(keys))
+    return ways.pop() if len(ways) == 1 else None
+
+
+def with_scan_layers(metadata: Mapping[str, Any], keys: Collection[str], is_step: bool) -> dict[str, Any]:
+    """The custom metadata with `scan_layers` as the keys have it, in steps and where it was already.
+
+    MaxText refuses a step whose entry contradicts its config.
+    """
+    scan = is_scanned(keys) if any(map(_EMBEDDING.fullmatch, keys)) else None
+    if scan is None or not (is_step or SCAN_LAYERS in metadata):
+        return dict(metadata)
+    return {**metadata, SCAN_LAYERS: scan}
+
+
+def is_mixed(keys: Iterable[str]) -> bool:
+    """True if some layers are stacked and others are not."""
+    return len(set(_ways(keys))) == 2
+
+
+def is_numbered(keys: Iterable[str]) -> bool:
+    """True if numbers of layers are components of keys: `layers/0` in place of `layers_0`."""
+    return any(_NUMBERED.fullmatch(key) for key in keys)
+
+
+def _ways(keys: Iterable[str]) -> Iterator[bool]:
+    for key in keys:
+        if _STACKED.fullmatch(key) or _REMAINDER.fullmatch(key):
+            yield True
+        elif _SINGLE.fullmatch(key):
+            yield False
+
+
+def layer_axes(leaves: Mapping[str, Leaf]) -> tuple[int, ...]:
+    """The axes, 0 or 1, along which the stacks can have their layers.
+
+    Within a stack all arrays are equally long along that axis, which they are along others by chance only.
+    Empty where there are no stacks, or none of the two axes fits.
+    """
+    stacks: dict[str, list[tuple[int, ...]]] = {}
+    for key, leaf in leaves.items():
+        match = _STACKED.fullmatch(key)
+        if match and leaf.spec is not None and leaf.spec.ndim > 1 and not _NO_PARAMETER.fullmatch(key):
+            stacks.setdefault(match["stack"], []).append(leaf.spec.shape)
+    if not stacks:
+        return ()
+    return tuple(axis for axis in (0, 1) if all(_alike(shapes, axis) for shapes in stacks.values()))
+
+
+def _alike(shapes: Iterable[tuple[int, ...]], axis: int) -> bool:
+    return len({shape[axis] for shape in shapes}) == 1

@@ -1,18 +1,33 @@
-"""Opens what is given as a checkpoint: a path, or a pytree in memory. The one place that tells them apart."""
+"""Opens what is given as a checkpoint: a path, or a pytree in memory. The one place that tells them apart.
 
-from collections.abc import Iterable, Mapping
+Also tells whether files of sources have changed while they are read.
+"""
 
-from ckpt_surgery.core.errors import PlanError, Problem, UsageError
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from ckpt_surgery.core.errors import PlanError, Problem, SourceError, UsageError
+from ckpt_surgery.core.file_states import changes, changes_text
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import Notice, merged
+from ckpt_surgery.core.notices import Notice, few_keys, merged
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import ChosenSource, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.inputs.request import InMemory, Request
 from ckpt_surgery.live.source import FORMAT, TreeSource
 from ckpt_surgery.live.tree import is_abstract, live_tree
 from ckpt_surgery.planner.entries import not_held
+from ckpt_surgery.storage.samples import states
+
+if TYPE_CHECKING:
+    from ckpt_surgery.live.carrying_out import Restoration
+    from ckpt_surgery.planner.options import Prepared
+    from ckpt_surgery.planner.plan import Input, Plan
+
+R = TypeVar("R", "Prepared", "Restoration")
 
 TREE = "(tree)"
 """What messages and reports call a tree in memory."""
@@ -114,3 +129,49 @@ def target_leaves(source: Source) -> Mapping[str, Leaf]:
 
 
 _REPLACE = "Put an array there, of JAX or NumPy, or a `jax.ShapeDtypeStruct`; `...` asks for nothing."
+
+
+# --- their files -----------------------------------------------------------------------------------------
+
+
+def sampled(planned: R) -> R:
+    """Add samples of the sources' files to a plan, by which `check_unchanged` sees other contents.
+
+    Comes once it is clear that data will be read, or the plan saved: a plan that is only shown samples none.
+    Raises SourceError where leaves of a tree are read that have no values.
+    """
+    plan, sources = planned.plan, planned.sources
+    _check_values(plan, sources)
+    return replace(planned, plan=replace(plan, inputs=with_states(plan.inputs, sources)))
+
+
+def with_states(inputs: "Sequence[Input]", sources: Mapping[str, Source]) -> "tuple[Input, ...]":
+    """Inputs of a plan with the states of their files, where they have none. Raises SourceError."""
+    return tuple(i if i.files else replace(i, files=states(sources[i.name].files())) for i in inputs)
+
+
+def _check_values(plan: "Plan", sources: Mapping[str, Source]) -> None:
+    for name, source in sources.items():
+        lacking = without_values(source)
+        read = (one for step in plan.steps if lacking for one in reads(step.value) if one.source == name)
+        found = [one.leaf.key.text for one in read if one.leaf.key.text in lacking]
+        if found:
+            raise SourceError(
+                f"{source.path} has no values for {few_keys(found)}: only shapes and dtypes, or arrays that "
+                "were donated to a function",
+                hint="Give a tree of arrays that exist, or a checkpoint.",
+            )
+
+
+def check_unchanged(plan: "Plan", sources: Mapping[str, Source], hint: str) -> None:
+    """Raise SourceError where a source is not what it was when the plan was made. `hint`: what to do.
+
+    Times, sizes and samples must be the same. Nothing of that tells whether a file was rewritten between its
+    samples with its old time.
+    """
+    for before in plan.inputs:
+        source = sources[before.name]
+        found = changes(before.files, states(source.files()), times=True) if before.files else ()
+        if found or source.fingerprint() != before.fingerprint:
+            what = f": {changes_text(found)}" if found else ""
+            raise SourceError(f"{shown(before.path)} changed while it was read{what}", hint=hint)

@@ -4,57 +4,59 @@ Reads metadata only, and creates nothing.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
-from ckpt_surgery.core.file_states import changes, changes_text
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.errors import PlanError, UsageError
 from ckpt_surgery.core.history import NO_RECIPE
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.protocols import ChosenSource, Source
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.protocols import DataFile, Linkable, LinkMode, ModelSource, Source
+from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.formats.shared.orbax_layout import is_item
-from ckpt_surgery.graph.nodes import reads
-from ckpt_surgery.inputs.destination import destination, form_of, resolved
-from ckpt_surgery.inputs.history import ConfigFiles, configs_of, noted
-from ckpt_surgery.inputs.layer_stacks import with_scan_layers
+from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
+from ckpt_surgery.inputs.history import ConfigFiles, configs_of, noted, with_scan_layers
 from ckpt_surgery.inputs.model_configs import config_warnings
-from ckpt_surgery.inputs.opening import in_memory, opened, opened_sources, target_leaves, without_values
+from ckpt_surgery.inputs.opening import (
+    in_memory,
+    on_disk,
+    opened,
+    opened_sources,
+    target_leaves,
+    with_states,
+    without_values,
+)
 from ckpt_surgery.inputs.recipes import read_recipe
 from ckpt_surgery.inputs.request import InMemory, Request
 from ckpt_surgery.inputs.saved_plans import as_saved, check_same_files, load_hooks
 from ckpt_surgery.inputs.warnings import (
     chosen_items,
-    dequantized,
     destination_warnings,
-    disguised_bfloat16,
-    filled_chunks,
-    repeated_sources,
-    unread_weights,
+    dropped_items,
+    plan_warnings,
 )
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
-from ckpt_surgery.language.models import InputPolicy, TargetPolicy, reads_uint16_as_bfloat16
+from ckpt_surgery.language.models import InputPolicy, OutputPolicy, TargetPolicy, reads_uint16_as_bfloat16
 from ckpt_surgery.planner.decisions import Watch
 from ckpt_surgery.planner.listings import is_listing, listed_leaves, read_listing
-from ckpt_surgery.planner.options import DEFAULT_FORMAT, DEFAULT_ITEM, DestinationOptions, Prepared
-from ckpt_surgery.planner.plan import DroppedItem, Input, Plan
+from ckpt_surgery.planner.options import DEFAULT_FORMAT, DestinationOptions, Prepared, ResultForm
+from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.resharding import without_shardings
 from ckpt_surgery.planner.shares import check_sources_used, target_share
 from ckpt_surgery.planner.target import TARGET, Target, as_bfloat16, listed_target
 from ckpt_surgery.planner.transfers import Destination
-from ckpt_surgery.storage.draft import OWN
-from ckpt_surgery.storage.listing import directory_names, real_path, walk
-from ckpt_surgery.storage.samples import states
+from ckpt_surgery.storage.linking import ReplacedFiles, linkable_into
+from ckpt_surgery.storage.listing import data_file, is_file, real_path
+from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.system.resources import default_memory, default_workers
-from ckpt_surgery.verification.descriptions import record_path
 
 
 def with_recipe(request: Request) -> Request:
@@ -149,27 +151,14 @@ def planned(
 
     Raises PlanError, SourceError or UsageError.
     """
-    loaded, sources = inputs.loaded, inputs.sources
-    plan = make_plan(
-        loaded,
-        inputs.listings,
-        inputs.target,
-        inputs.described,
-        metadata,
-        destination,
-        memory,
-        workers,
-        watch,
-    )
-    check_sources_used(plan, loaded, inputs.listings, inputs.target)
+    loaded, sources, listings, target = inputs.loaded, inputs.sources, inputs.listings, inputs.target
+    described = inputs.described
+    plan = make_plan(loaded, listings, target, described, metadata, destination, memory, workers, watch)
+    check_sources_used(plan, loaded, listings, target)
     warnings = (
-        *target_share(plan, loaded, inputs.target),
+        *target_share(plan, loaded, target),
         *plan.warnings,
-        *repeated_sources(sources, [one for one in plan.inputs if one.name != TARGET]),
-        *filled_chunks(plan),
-        *dequantized(plan, sources),
-        *disguised_bfloat16(plan, sources),
-        *unread_weights(sources[name] for name in inputs.listings),
+        *plan_warnings(plan, sources),
     )
     return replace(plan, warnings=warnings)
 
@@ -289,96 +278,123 @@ def described(sources: Mapping[str, Source]) -> list[Input]:
     ]
 
 
-def sampled(prepared: Prepared) -> Prepared:
-    """The same with samples of the sources' files, by which `check_unchanged` sees other contents.
+# --- destination -----------------------------------------------------------------------------------------
 
-    Taken once it is clear that data will be read, or the plan saved: a plan that is only shown costs none.
+
+def resolved(request: Request, output: OutputPolicy | None) -> DestinationOptions:
+    """The destination that is asked for; `output` is the recipe's part about it, if it has one.
+
+    The format is the request's, or else the recipe's, or else the one that the destination is named for, or
+    else Orbax. Raises UsageError where the destination is named for a format that cannot be written.
     """
-    plan = prepared.plan
-    inputs = with_states(plan.inputs, prepared.sources)
-    return replace(prepared, plan=replace(plan, inputs=inputs))
+    if request.dst is not None and request.format is None:
+        destination_names.check_name(request.dst)
+    policy = output or OutputPolicy()
+    options = DestinationOptions(
+        path=request.dst,
+        format=request.format or policy.format or "",
+        step=request.dst_step,
+        item=request.dst_item,
+        zarr=policy.zarr,
+        structure_file=policy.structure_file,
+        shard_size=request.shard_size,
+        link_mode=request.link_mode or LinkMode.AUTO,
+    )
+    said = destination_names.format_for(options.name)
+    return replace(options, format=options.format or said or DEFAULT_FORMAT)
 
 
-def with_states(inputs: Sequence[Input], sources: Mapping[str, Source]) -> tuple[Input, ...]:
-    """Inputs of a plan with the states of their files, where they have none. Raises SourceError."""
-    return tuple(i if i.files else replace(i, files=states(sources[i.name].files())) for i in inputs)
+def destination(
+    options: DestinationOptions, metadata: Mapping[str, Any], sources: Sequence[Source]
+) -> Destination:
+    """What a plan has to know about a destination. Opens no sink.
 
-
-def check_values(plan: Plan, sources: Mapping[str, Source]) -> None:
-    """Raise SourceError where leaves of a tree are read that have no value: before anything is read."""
-    for name, source in sources.items():
-        lacking = without_values(source)
-        read = (one for step in plan.steps if lacking for one in reads(step.value) if one.source == name)
-        found = [one.leaf.key.text for one in read if one.leaf.key.text in lacking]
-        if found:
-            raise SourceError(
-                f"{source.path} has no values for {few_keys(found)}: only shapes and dtypes, or arrays that "
-                "were donated to a function",
-                hint="Give a tree of arrays that exist, or a checkpoint.",
-            )
-
-
-def check_unchanged(plan: Plan, sources: Mapping[str, Source], hint: str) -> None:
-    """Raise SourceError where a source is not what it was when the plan was made. `hint`: what to do.
-
-    Times, sizes and samples must be the same. Nothing of that tells whether a file was rewritten between its
-    samples with its old time.
+    Without a path, it is assumed to be on the file system of the first of `sources`. Raises UsageError where
+    the format cannot follow the options, or cannot be written at the path.
     """
-    for before in plan.inputs:
-        source = sources[before.name]
-        found = changes(before.files, states(source.files()), times=True) if before.files else ()
-        if found or source.fingerprint() != before.fingerprint:
-            what = f": {changes_text(found)}" if found else ""
-            raise SourceError(f"{shown(before.path)} changed while it was read{what}", hint=hint)
+    chosen, given = formats.named(options.format), sink_options(options, metadata, sources)
+    encoder = formats.encoder(options.format, given)
+    if options.path is not None:
+        place = options.path if urls.is_url(options.path) else Path(options.path)
+        formats.check_destination(options.format, place, given)
+    spooled = not chosen.stores and options.path is not None and urls.is_url(options.path)
+    links = options.link_mode is not LinkMode.COPY and chosen.links and not spooled
+    linkable = _linkable(options, sources, given.replaced) if links else None
+    return Destination(
+        encoder=encoder,
+        wholly_stored=wholly_stored,
+        data_file=data_file,
+        format=options.format,
+        holds_empty=chosen.holds_empty,
+        linkable=linkable,
+        served=options.path is not None and urls.is_url(options.path),
+        restorable_by=partial(formats.restorable_by, options.format, structure_file=options.structure_file),
+        flat=chosen.flat,
+        holds_shardings=chosen.holds_shardings,
+    )
 
 
-# --- warnings ---------------------------------------------------------------------------------------------
+def sink_options(
+    options: DestinationOptions, metadata: Mapping[str, Any], sources: Sequence[Source]
+) -> formats.SinkOptions:
+    return formats.SinkOptions(
+        metadata=metadata,
+        step=options.step,
+        item=options.item,
+        link_mode=options.link_mode,
+        replaced=_replaced_files(sources),
+        zarr=options.zarr,
+        structure_file=options.structure_file,
+        shard_size=options.shard_size,
+        file_name=options.name if form_of(options).one_file else None,
+        model_files=partial(_model_files, sources),
+    )
 
 
-# --- items that are not carried over ------------------------------------------------------------------------
+def _model_files(sources: Sequence[Source]) -> Mapping[str, bytes]:
+    """The files of the first model that the sources hold. Raises SourceError or UsageError."""
+    found = (source.model_files() for source in sources if isinstance(source, ModelSource))
+    return next((files for files in found if files), {})
 
 
-JSON_FILES = frozenset({"metadata", "metrics"})
-"""Names of the files in which Orbax stores the items of its JSON handlers."""
+def form_of(options: DestinationOptions) -> ResultForm:
+    """What the format makes of a destination."""
+    chosen = formats.named(options.format)
+    one_file = chosen.is_file(options.name)
+    holds_config = chosen.holds_config and not one_file
+    return ResultForm(one_file, chosen.stores, chosen.sparse, holds_config, chosen.reserves_record)
 
 
-def dropped_items(sources: Mapping[str, Source], options: DestinationOptions) -> tuple[DroppedItem, ...]:
-    """All items of the steps that are read, but those that are sources themselves. Reads names and sizes."""
-    read = {_item_directory(source) for source in sources.values() if source.item is not None}
-    if options.step is None and options.item is None:
-        why = "DST has no items"
-    else:
-        why = f"only the item {options.item or DEFAULT_ITEM} is written"
-    seen: set[str] = set()
-    found = []
-    for name, source in sources.items():
-        for directory in _other_items(source) if name != TARGET else ():
-            if directory not in read and directory not in seen:
-                seen.add(directory)
-                nbytes = sum(stat.size for stat in walk(directory, directory).values())
-                found.append(
-                    DroppedItem(name, os.path.basename(directory), _kind_of_item(directory), nbytes, why)
-                )
-    return tuple(found)
+# --- what can be linked -------------------------------------------------------------------------------------
 
 
-def _item_directory(source: Source) -> str:
-    """Real path, or URL, of the item that a source reads."""
-    return real_path(os.path.dirname(record_path(source)))
+def _linkable(
+    options: DestinationOptions, sources: Sequence[Source], replaced: ReplacedFiles
+) -> Callable[[DataFile], Linkable] | None:
+    """Which whole files can be taken over; None: none."""
+    if options.path is not None and urls.is_url(options.path):
+        store = store_of(options.path)[0]
+        return lambda file: Linkable.YES if store.copies(file.path, file.size) else Linkable.NO
+    parent = _parent(options.path, sources)
+    return None if parent is None else linkable_into(parent, options.link_mode, replaced)
 
 
-def _other_items(source: Source) -> Iterator[str]:
-    """The directories of all items of the step that a source is an item of."""
-    if source.item is None or not isinstance(source, ChosenSource):
-        return
-    step = os.path.dirname(_item_directory(source))
-    yield from (os.path.join(step, name) for name in source.choices().items if name != OWN.rstrip("/"))
+def _parent(path: str | None, sources: Sequence[Source]) -> Path | None:
+    """The directory that a destination will be in, as far as it is known; None where there is none."""
+    places = [] if path is None else [Path(path).absolute().parent]
+    for source in on_disk(sources):
+        if urls.is_url(source.path):
+            continue
+        own = Path(source.path).absolute()
+        places += [own if own.is_dir() else own.parent]
+    return next((place for place in places if place.exists()), None)
 
 
-def _kind_of_item(directory: str) -> str:
-    """What an item holds: `arrays`, `json` or `other`."""
-    if is_item(directory):
-        return "arrays"
-    names = directory_names(directory)
-    is_json = not names.directories and bool(JSON_FILES.intersection(names.files))
-    return "json" if is_json else "other"
+def _replaced_files(sources: Sequence[Source]) -> ReplacedFiles:
+    """The files of the sources that their writers replace and never rewrite."""
+    found = {}
+    for source in on_disk(sources):
+        replaces, path = formats.named(source.format).replaces_files, real_path(source.path)
+        # The arrays of a T5X checkpoint that is given as its file lie beside it.
+        found[os.path.dirname(path) if replaces and is_file(path) else path] = replaces
+    return ReplacedFiles(found)

@@ -1,4 +1,4 @@
-"""Warnings about sources, destinations and plans that are correct and may still surprise."""
+"""Warnings about sources, destinations and plans that are correct and may still surprise; items left out."""
 
 import os
 from collections import Counter
@@ -15,20 +15,39 @@ from ckpt_surgery.core.protocols import ChosenSource, ConvertingSource, Source, 
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats.shared.orbax_layout import is_item
 from ckpt_surgery.formats.shared.steps import holds_no_model
 from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.live.source import FORMAT as TREE
 from ckpt_surgery.live.source import TreeSource
-from ckpt_surgery.storage.listing import is_directory, names_in, real_path
+from ckpt_surgery.storage.draft import OWN
+from ckpt_surgery.storage.listing import directory_names, is_directory, names_in, real_path, walk
 
 if TYPE_CHECKING:
     from ckpt_surgery.planner.options import DestinationOptions
-    from ckpt_surgery.planner.plan import Input, Plan
+    from ckpt_surgery.planner.plan import DroppedItem, Input, Plan
 
 MOST_NAMES = 5
 """Number of entries of custom metadata that a warning names."""
 MOST_PATTERNS = 3
 """Number of patterns of keys that a warning lists."""
+
+
+def plan_warnings(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:
+    """Collect the warnings about a plan that hold for any destination.
+
+    Raises SourceError for leaves that cannot be read, PlanError for integers that would be misread.
+    """
+    from ckpt_surgery.planner.target import TARGET  # imports planning
+
+    inputs = [one for one in plan.inputs if one.name != TARGET]
+    return (
+        *repeated_sources(sources, inputs),
+        *filled_chunks(plan),
+        *dequantized(plan, sources),
+        *disguised_bfloat16(plan, sources),
+        *unread_weights(sources[one.name] for one in inputs),
+    )
 
 
 def filled_chunks(plan: "Plan") -> tuple[str, ...]:
@@ -231,3 +250,58 @@ def destination_warnings(options: "DestinationOptions", first: Source) -> Iterat
     named = destination_names.promised(options.name)
     if named not in (None, format):
         yield f"{options.path} will be {format}, though its name says {named}"
+
+
+# --- items that are not carried over ------------------------------------------------------------------------
+
+
+JSON_FILES = frozenset({"metadata", "metrics"})
+"""Names of the files in which Orbax stores the items of its JSON handlers."""
+
+
+def dropped_items(sources: Mapping[str, Source], options: "DestinationOptions") -> "tuple[DroppedItem, ...]":
+    """All items of the steps that are read, but those that are sources themselves. Reads names and sizes."""
+    from ckpt_surgery.planner.options import DEFAULT_ITEM  # imports planning
+    from ckpt_surgery.planner.plan import DroppedItem
+    from ckpt_surgery.planner.target import TARGET
+
+    read = {_item_directory(source) for source in sources.values() if source.item is not None}
+    if options.step is None and options.item is None:
+        why = "DST has no items"
+    else:
+        why = f"only the item {options.item or DEFAULT_ITEM} is written"
+    seen: set[str] = set()
+    found = []
+    for name, source in sources.items():
+        for directory in _other_items(source) if name != TARGET else ():
+            if directory not in read and directory not in seen:
+                seen.add(directory)
+                nbytes = sum(stat.size for stat in walk(directory, directory).values())
+                found.append(
+                    DroppedItem(name, os.path.basename(directory), _kind_of_item(directory), nbytes, why)
+                )
+    return tuple(found)
+
+
+def _item_directory(source: Source) -> str:
+    """Real path, or URL, of the item that a source reads."""
+    from ckpt_surgery.verification.descriptions import record_path  # imports planning
+
+    return real_path(os.path.dirname(record_path(source)))
+
+
+def _other_items(source: Source) -> Iterator[str]:
+    """The directories of all items of the step that a source is an item of."""
+    if source.item is None or not isinstance(source, ChosenSource):
+        return
+    step = os.path.dirname(_item_directory(source))
+    yield from (os.path.join(step, name) for name in source.choices().items if name != OWN.rstrip("/"))
+
+
+def _kind_of_item(directory: str) -> str:
+    """What an item holds: `arrays`, `json` or `other`."""
+    if is_item(directory):
+        return "arrays"
+    names = directory_names(directory)
+    is_json = not names.directories and bool(JSON_FILES.intersection(names.files))
+    return "json" if is_json else "other"

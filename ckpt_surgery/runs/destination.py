@@ -19,8 +19,8 @@ from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.orbax_layout import committed, is_checkpoint, is_item, steps_in
-from ckpt_surgery.inputs.destination import sink_options
 from ckpt_surgery.inputs.opening import on_disk
+from ckpt_surgery.inputs.preparing import sink_options
 from ckpt_surgery.inputs.request import Request
 from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
 from ckpt_surgery.planner.plan import Replacement

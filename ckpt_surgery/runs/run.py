@@ -16,7 +16,8 @@ from ckpt_surgery.engine import worker
 from ckpt_surgery.engine.staging.life import Stage, staged
 from ckpt_surgery.engine.staging.stages import Publication, stage_for
 from ckpt_surgery.engine.tracking import Written
-from ckpt_surgery.inputs.preparing import check_unchanged, check_values, prepare, sampled
+from ckpt_surgery.inputs.opening import check_unchanged, sampled
+from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import ConvertOptions, PlanOptions, Request
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan, Step, Transfer
@@ -189,7 +190,6 @@ def run_here(request: Request, options: RunOptions, sidecars: SidecarOptions) ->
     started = time.monotonic()
     with signals.interruptible():
         prepared = sampled(plan_for_destination(request, options.overwrite))
-        check_values(prepared.plan, prepared.sources)
         companions = find_sidecars(prepared, sidecars)
         if options.on_plan is not None:
             options.on_plan(prepared.plan)

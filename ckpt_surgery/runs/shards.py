@@ -27,7 +27,8 @@ from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.staging.leftovers import difference
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.engine.worker import Means, Share, finish_checkpoint, work
-from ckpt_surgery.inputs.preparing import check_unchanged, check_values, prepare, sampled
+from ckpt_surgery.inputs.opening import check_unchanged, sampled
+from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import Request, requested
 from ckpt_surgery.inputs.saved_plans import SourcesChanged, document_of, saved_request
 from ckpt_surgery.planner.identity import digest_of, identity_of
@@ -81,7 +82,6 @@ def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
     replaces = check_before(where, request.inputs, request.beside, overwrite)
     prepared = sampled(check_after(where, replaces, prepare(request), overwrite))
     shard_places.check_format(where, prepared.destination.format)
-    check_values(prepared.plan, prepared.sources)
     document = document_of(prepared, request) if request.pinned is None else request.pinned.text
     identity = identity_of(prepared)
     shard_places.check_not_committed(where, digest_of(identity))

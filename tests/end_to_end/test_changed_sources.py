@@ -193,7 +193,7 @@ def test_a_plan_that_is_only_looked_at_takes_no_samples(
     """They are read where data will be, or where the plan is saved."""
     save_pytree(tmp_path / "in", ARRAYS)
     asked: list[str] = []
-    monkeypatch.setattr("ckpt_surgery.inputs.preparing.states", lambda files: asked.extend(files) or {})
+    monkeypatch.setattr("ckpt_surgery.inputs.opening.states", lambda files: asked.extend(files) or {})
     ckpt_surgery.plan(DOUBLED, tmp_path / "in", dst=tmp_path / "out")
     assert asked == []
     ckpt_surgery.plan(DOUBLED, tmp_path / "in", dst=tmp_path / "out", out=tmp_path / "plan.json")

@@ -12,10 +12,8 @@ from ckpt_surgery.core.errors import StorageError, UsageError
 from ckpt_surgery.core.protocols import DataFile, Linkable, LinkMode
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.inputs.destination import destination, form_of, resolved
-from ckpt_surgery.inputs.preparing import prepare
+from ckpt_surgery.inputs.preparing import destination, form_of, prepare, resolved
 from ckpt_surgery.inputs.request import Request
-from ckpt_surgery.language.models import OutputPolicy
 from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.runs.destination import open_sink, publication
 from ckpt_surgery.storage import linking
@@ -25,27 +23,8 @@ from tests.support.key_value import key_value
 from tests.support.writing import leaf_of, write_all
 
 
-def options(
-    dst: str | Path | None = None, output: OutputPolicy | None = None, **given: Any
-) -> DestinationOptions:
-    return resolved(Request(None, dst=None if dst is None else str(dst), **given), output)
-
-
-@pytest.mark.parametrize(
-    ("dst", "output", "given", "format"),
-    [
-        (None, None, {}, "orbax"),
-        ("x", None, {}, "orbax"),
-        ("x.npz", None, {}, "npz"),
-        ("x.npz", OutputPolicy(format="zarr"), {}, "zarr"),  # the recipe before the name
-        ("x.npz", OutputPolicy(format="zarr"), {"format": "flax"}, "flax"),  # the request before all
-        ("x.pt", None, {"format": "orbax"}, "orbax"),
-    ],
-)
-def test_the_format_is_the_first_that_is_named(
-    dst: str | None, output: OutputPolicy | None, given: dict[str, Any], format: str
-) -> None:
-    assert options(dst, output, **given).format == format
+def options(dst: str | Path | None = None, **given: Any) -> DestinationOptions:
+    return resolved(Request(None, dst=None if dst is None else str(dst), **given), None)
 
 
 def test_a_name_of_what_cannot_be_written_is_refused() -> None:

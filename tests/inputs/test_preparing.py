@@ -31,22 +31,22 @@ def recipe(tmp_path: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("dst", "format", "output", "expected"),
+    ("dst", "given", "output", "format"),
     [
         (None, None, "", "orbax"),  # nothing is said
+        ("out", None, "", "orbax"),
         ("out.npz", None, "", "npz"),  # the name
-        ("out.npz", None, "output: {format: zarr}", "zarr"),  # the recipe wins over the name
-        ("out.npz", "msgpack", "output: {format: zarr}", "msgpack"),  # the caller wins over both
+        ("out.npz", None, "output: {format: zarr}", "zarr"),  # the recipe before the name
+        ("out.npz", "flax", "output: {format: zarr}", "flax"),  # the caller before all
+        ("out.pt", "orbax", "", "orbax"),
     ],
 )
-def test_who_decides_on_the_format(
-    dst: str | None, format: str | None, output: str, expected: str, model: str, tmp_path: Path
+def test_the_format_is_the_first_that_is_named(
+    dst: str | None, given: str | None, output: str, format: str, model: str, tmp_path: Path
 ) -> None:
-    names = {"msgpack": "flax"}
-    path = recipe(tmp_path, output)
     where = None if dst is None else str(tmp_path / dst)
-    request = Request(path, (model,), where, format=names.get(format or "", format))
-    assert prepare(request).destination.format == names.get(expected, expected)
+    request = Request(recipe(tmp_path, output), (model,), where, format=given)
+    assert prepare(request).destination.format == format
 
 
 def test_options_reach_the_destination(model: str) -> None:
