@@ -27,11 +27,6 @@ def options(dst: str | Path | None = None, **given: Any) -> DestinationOptions:
     return resolved(Request(None, dst=None if dst is None else str(dst), **given), None)
 
 
-def test_a_name_of_what_cannot_be_written_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"x\.pt: its name says torch, which cannot be written"):
-        options("x.pt")
-
-
 def test_files_and_directories() -> None:
     assert form_of(options("x.safetensors")).one_file
     assert not form_of(options("x", format="safetensors")).one_file

@@ -87,12 +87,6 @@ def test_a_checkpoint_that_is_given_twice_is_a_warning(model: str, tmp_path: Pat
     ]
 
 
-def test_a_name_that_promises_another_format_is_a_warning(model: str, tmp_path: Path) -> None:
-    out = str(tmp_path / "out.npz")
-    plan = prepare(Request(None, (model,), out, format="safetensors")).plan
-    assert f"{out} will be safetensors, though its name says npz" in plan.warnings
-
-
 def test_the_destination_is_looked_at_before_the_sources(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(DestinationError, match="exists already"):

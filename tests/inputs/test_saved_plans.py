@@ -484,20 +484,6 @@ def test_a_step_that_was_the_latest_is_still_meant(tmp_path: Path) -> None:
     np.testing.assert_array_equal(values_of(tmp_path / "out")["w"], [1, 1, 1])
 
 
-def test_another_version_of_the_tool_is_refused(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    applying.plan(None, model, out=tmp_path / "plan.json")
-    assert json.loads((tmp_path / "plan.json").read_text())["saved"]["version"] == ckpt_surgery.__version__
-    monkeypatch.setattr(plan_document, "VERSION", "99.0")
-    with pytest.raises(UsageError) as caught:
-        applying.apply(tmp_path / "plan.json", dst=tmp_path / "out")
-    assert str(caught.value) == (
-        f"{tmp_path}/plan.json was saved by version {ckpt_surgery.__version__} of the tool; this is 99.0\n"
-        "  Make the plan again with this version, or carry it out with that one."
-    )
-
-
 # --- what no `plan --out` wrote -------------------------------------------------------------------
 
 TWICE_TURNED = """version: 1
@@ -530,6 +516,7 @@ WRONG: list[tuple[str, object, str]] = [
     ("saved.overwrite", True, "saved: Object contains unknown field `overwrite`"),
     ("saved.version", 3, "saved.version: Expected `str | null`, got `int`"),
     ("saved.version", None, "was saved by version unknown of the tool"),
+    ("saved.version", "99.0", "was saved by version 99.0 of the tool; this is"),
     ("saved.inputs", [], "saved.inputs: Expected `array` of length >= 1"),
     ("saved.inputs", DELETE, "saved: Object missing required field `inputs`"),
     ("sources.source.files", {}, "source changed since the plan was made: `model.safetensors` (new)"),
