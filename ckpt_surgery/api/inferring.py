@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Unpack, get_args
 
 from ckpt_surgery.core.arguments import CheckpointLike, PathLike, Size, bytes_of
 from ckpt_surgery.core.documents import JSON_SCHEMA
@@ -28,7 +28,7 @@ from ckpt_surgery.inputs.output_files import (
     write_document,
 )
 from ckpt_surgery.inputs.preparing import prepare
-from ckpt_surgery.inputs.request import checkpoint_or_tree, requested
+from ckpt_surgery.inputs.request import SourceOptions, checkpoint_or_tree, requested
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.storage.views import forget
@@ -129,16 +129,14 @@ def infer(
     """
     forget()
     if values not in get_args(Values):
-        known = get_args(Values)
-        raise UsageError(
-            f"`values` is {values!r}{did_you_mean(values, known)}", hint="It can be: auto, ignore."
-        )
-    check_written([out], src, target, step=step, item=item, src_format=src_format)
+        guess = did_you_mean(values, get_args(Values))
+        raise UsageError(f"`values` is {values!r}{guess}", hint="It can be: auto, ignore.")
+    which: SourceOptions = {"step": step, "item": item, "src_format": src_format}
+    check_written([out], src, target, **which)
     if out is not None:
         check_kept(out, overwrite)
     budget = bytes_of("memory", memory) or default_memory()
-    one = _within(budget, _opened(src, step, item, src_format))
-    other = _within(budget, _listed_or_opened(target))
+    one, other = _opened(src, budget, **which), _listed_or_opened(target, budget)
     result = _inferred(one, other, values == "auto", progress)
     if out is not None:
         check_kept(out, overwrite)  # it took a while: somebody may have made the file
@@ -150,10 +148,7 @@ def check_written(
     documents: Sequence[PathLike | None],
     src: CheckpointLike,
     target: CheckpointLike,
-    *,
-    step: int | None = None,
-    item: str | None = None,
-    src_format: str | None = None,
+    **which: Unpack[SourceOptions],
 ) -> None:
     """Refuse documents that would be written over one another, or over or into what `infer` reads.
 
@@ -161,7 +156,8 @@ def check_written(
     """
     read = []
     if isinstance(src, str | os.PathLike):
-        read.append(CheckpointPath(os.fspath(src), src_format, step, item))
+        format, step, item = which.get("src_format"), which.get("step"), which.get("item")
+        read.append(CheckpointPath(os.fspath(src), format, step, item))
     if isinstance(target, str | os.PathLike):
         read.append(CheckpointPath(os.fspath(target)))
     checkpoints = [one for one in read if not is_listing(one.path)]
@@ -176,27 +172,21 @@ class _Opened:
     """What `plan` takes for it."""
     path: str
     side: Side
-    options: Mapping[str, object] = field(default_factory=dict)
+    options: SourceOptions = field(default_factory=lambda: SourceOptions())
     """Options of `plan` with which it is opened."""
 
 
-def _opened(given: CheckpointLike, step: int | None, item: str | None, format: str | None = None) -> _Opened:
-    known = checkpoint_or_tree(given)
-    source = opened(known, format, step, item) if isinstance(known, str) else opened(known)
+def _opened(given: CheckpointLike, memory: int, **which: Unpack[SourceOptions]) -> _Opened:
+    source = opened(checkpoint_or_tree(given), **which)
     read = None if without_values(source) else source.read
-    options = {"step": step, "item": item, "src_format": format}
-    return _Opened(given, source.path, Side(source.leaves(), {}, read), options)
+    return _Opened(given, source.path, Side(source.leaves(), {}, read, memory=memory), which)
 
 
-def _within(memory: int, known: _Opened) -> _Opened:
-    return replace(known, side=replace(known.side, memory=memory))
-
-
-def _listed_or_opened(given: CheckpointLike) -> _Opened:
+def _listed_or_opened(given: CheckpointLike, memory: int) -> _Opened:
     if isinstance(given, str | os.PathLike) and is_listing(os.fspath(given)):
         path = os.fspath(given)
         return _Opened(given, path, Side(read_listing(path)))
-    return _opened(given, None, None)
+    return _opened(given, memory)
 
 
 def _inferred(

@@ -110,7 +110,7 @@ def inspect(
     """
     forget()
     _check_view(depth, sort)
-    source = opened(checkpoint_or_tree(path), format, step, item)
+    source = opened(checkpoint_or_tree(path), step=step, item=item, src_format=format)
     listed = source.leaves()
     leaves = _sorted(selected(listed, match, under), sort)
     bare = without_values(source)
@@ -252,7 +252,7 @@ def _path_of_item(given: CheckpointLike, step: int | None, item: str) -> str | N
 def _opened(given: CheckpointLike, step: int | None, item: str | None) -> Source:
     """A checkpoint with this step and item, or a tree, which has neither."""
     found = checkpoint_or_tree(given)
-    return opened(found, None, step, item) if isinstance(found, str) else opened(found)
+    return opened(found, step=step, item=item) if isinstance(found, str) else opened(found)
 
 
 def _holds(format: str) -> Holds:

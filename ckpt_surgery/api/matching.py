@@ -39,7 +39,7 @@ def recipe_of_selection(
             f"`{name}` and a layout do not go together: the recipe for {shown(to)} chooses its leaves",
             hint=f"Leave out `{name}=…`, or convert to the layout first.",
         )
-    source = opened(place(src), which.get("src_format"), which.get("step"), which.get("item"))
+    source = opened(place(src), **which)
     selected(source.leaves(), match, under)
     return selection_of(match, under)
 

@@ -81,7 +81,7 @@ def chosen(
             code=Code.WRONG_VALUE,
         )
     path, given = place(src), assignments_of(set)
-    source = opened(path, which.get("src_format"), which.get("step"), which.get("item"))
+    source = opened(path, **which)
     if to == HF:
         return _to_hf(path, source, given, config)
     model = _model(path, source, config)

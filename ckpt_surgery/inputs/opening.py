@@ -35,9 +35,10 @@ TREE = "(tree)"
 
 def opened(
     given: str | InMemory,
-    format: str | None = None,
+    *,
     step: int | None = None,
     item: str | None = None,
+    src_format: str | None = None,
     called: str = TREE,
 ) -> Source:
     """Open a checkpoint, or list a tree, which messages name `called`.
@@ -46,11 +47,10 @@ def opened(
     format, and for one with two leaves of the same name.
     """
     if isinstance(given, str):
-        return formats.open_source(given, format, step, item)
-    chosen = {"step": step, "item": item, "format": format}
-    for name, value in chosen.items():
+        return formats.open_source(given, src_format, step, item)
+    for name, value in {"step": step, "item": item, "format": src_format}.items():
         if value is not None:
-            raise UsageError(f"{called} is a tree in memory: it has no {name}, and `{name}` is {value!r}")
+            raise UsageError(f"{called} is a tree in memory: it has no {name}, and {value!r} is given")
     return TreeSource(live_tree(given.tree), called)
 
 
@@ -62,7 +62,7 @@ def opened_sources(request: Request) -> list[Source]:
     steps = [request.step] * len(request.sources) if request.last is None else last_steps(request)
     given = request.sources * len(steps) if request.last is not None else request.sources
     return [
-        opened(source, request.src_format, step, request.item)
+        opened(source, step=step, item=request.item, src_format=request.src_format)
         for source, step in zip(given, steps, strict=True)
     ]
 
@@ -79,7 +79,7 @@ def last_steps(request: Request) -> list[int]:
         raise UsageError(
             f"`last={count}`: {wrong}", hint="Name one directory of steps, or leave out `last=N`."
         )
-    source = opened(request.sources[0], request.src_format, None, request.item)
+    source = opened(request.sources[0], item=request.item, src_format=request.src_format)
     steps = source.choices().steps if isinstance(source, ChosenSource) else ()
     if len(steps) < count:
         has = (

@@ -33,7 +33,7 @@ from ckpt_surgery.inputs.opening import (
     without_values,
 )
 from ckpt_surgery.inputs.recipes import read_recipe
-from ckpt_surgery.inputs.request import InMemory, Request
+from ckpt_surgery.inputs.request import InMemory, Request, SourceOptions
 from ckpt_surgery.inputs.saved_plans import as_saved, check_same_files, load_hooks
 from ckpt_surgery.inputs.warnings import (
     chosen_items,
@@ -180,7 +180,11 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
     if pinned is None:
         given = opened_sources(request)
     else:
-        given = [opened(i.path, i.format, i.step, i.item) for i in pinned.inputs if i.name != TARGET]
+        given = [
+            opened(i.path, step=i.step, item=i.item, src_format=i.format)
+            for i in pinned.inputs
+            if i.name != TARGET
+        ]
     sources = dict(zip(loaded.recipe.source_names(len(given)), given, strict=True))
     configs = ConfigFiles(dict(sources), request.config, None if pinned is None else pinned.saved.configs)
     loaded = replace(loaded, configs=configs_of(configs))
@@ -263,8 +267,10 @@ def _target(
     if request.target is None:
         return None
     given, pinned = request.target, None if request.pinned is None else request.pinned.inputs[-1]
-    format, step, item = (None, None, None) if pinned is None else (pinned.format, pinned.step, pinned.item)
-    sources[TARGET] = source = opened(given, format, step, item, called="(target)")
+    which: SourceOptions = {}
+    if pinned is not None:
+        which = {"step": pinned.step, "item": pinned.item, "src_format": pinned.format}
+    sources[TARGET] = source = opened(given, **which, called="(target)")
     target = Target(target_leaves(source), policy, without_values(source))
     is_stored = isinstance(given, str)
     return as_bfloat16(target) if is_stored and reads_uint16_as_bfloat16(loaded.recipe) else target

@@ -306,3 +306,8 @@ def test_a_draft_without_a_free_leaf_stops_by_a_rule_of_its_own() -> None:
     assert not found.problems
     with pytest.raises(ckpt_surgery.SurgeryError, match=r"it's \{new\} is not decided"):
         ckpt_surgery.plan(found.recipe, source)
+
+
+def test_a_tree_has_no_step() -> None:
+    with pytest.raises(SurgeryError, match="is a tree in memory: it has no step, and 3 is given"):
+        ckpt_surgery.infer(nested(SOURCE), nested(TARGET), step=3)

@@ -29,9 +29,11 @@ def test_paths_and_trees(model: str) -> None:
     assert list(tree.leaves()) == ["a", "l/0", "l/1", "s"]
 
 
-@pytest.mark.parametrize("option", [{"step": 3}, {"item": "x"}, {"format": "npz"}])
+@pytest.mark.parametrize("option", [{"step": 3}, {"item": "x"}, {"src_format": "npz"}])
 def test_a_tree_has_neither_steps_nor_items(option: Any) -> None:
-    with pytest.raises(UsageError, match=f"a tree in memory: it has no {next(iter(option))}"):
+    with pytest.raises(
+        UsageError, match=f"a tree in memory: it has no {next(iter(option)).removeprefix('src_')}"
+    ):
         opened(InMemory(TREE), **option)
 
 
