@@ -12,7 +12,7 @@ from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, R
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs import output_files
-from ckpt_surgery.inputs.opening import sampled
+from ckpt_surgery.inputs.opening import with_samples
 from ckpt_surgery.inputs.preparing import prepare, with_recipe
 from ckpt_surgery.inputs.request import PlanOptions, Request, SourceOptions, is_plan_file, requested, takes
 from ckpt_surgery.inputs.saved_plans import document_of, saved_request
@@ -36,7 +36,7 @@ interruptible = signals.interruptible
 
 LOCAL = "local"
 ENGINES = (LOCAL, "dask")
-"""What carries out a plan."""
+"""Values of `engine`."""
 
 
 @takes(PlanOptions)
@@ -61,11 +61,11 @@ def plan(
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found;
     DestinationError or StorageError where nothing could be published at `dst`.
     """
-    return planned(requested(recipe, sources, dst, options), overwrite, out)
+    return plan_request(requested(recipe, sources, dst, options), overwrite, out)
 
 
-def planned(request: Request, overwrite: bool, out: PathLike | None = None) -> Plan:
-    """What `plan` does with the request that its arguments are. `overwrite`, `out`: see `plan`."""
+def plan_request(request: Request, overwrite: bool, out: PathLike | None = None) -> Plan:
+    """Plan a request, and save the plan in `out`. `overwrite`, `out`: see `plan`."""
     if out is not None:
         if request.has_trees:
             raise UsageError(
@@ -77,7 +77,7 @@ def planned(request: Request, overwrite: bool, out: PathLike | None = None) -> P
         output_files.check_kept(out, overwrite, output_files.is_saved_document)
     prepared = prepare(request) if request.dst is None else plan_for_destination(request, overwrite)
     if out is not None:
-        prepared = sampled(prepared)
+        prepared = with_samples(prepared)
         output_files.write_document(out, document_of(prepared, request))
     return prepared.plan
 
@@ -128,7 +128,7 @@ def run_request(request: Request, options: RunOptions, changes: Changes | None =
 
 
 def on_cluster(engine: str, scheduler: str | None) -> bool:
-    """Whether a plan is to be carried out on a cluster. Raises UsageError."""
+    """True if the engine is a cluster. Raises UsageError for an unknown engine."""
     if engine not in ENGINES:
         raise UsageError(f"`engine`: {shown(repr(engine))} is not one of: {', '.join(ENGINES)}")
     if engine == LOCAL and scheduler is not None:
@@ -175,6 +175,6 @@ def convert(
     if to is not None:
         from ckpt_surgery.inputs import conversions  # imports what only layouts need
 
-        choice = conversions.chosen(src, to, set, config=config, **which)
+        choice = conversions.choose_conversion(src, to, set, config=config, **which)
         recipe, given = choice.recipe, choice.set
     return apply(recipe, src, dst=dst, set=given, config=config, **options)

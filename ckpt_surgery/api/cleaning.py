@@ -16,7 +16,7 @@ from ckpt_surgery.engine.staging.cleaning import (
     list_remainders,
     remove_remainders,
 )
-from ckpt_surgery.inputs.request import place
+from ckpt_surgery.inputs.request import checked_path
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import absolute, path_text
 from ckpt_surgery.system.signals import interruptible
@@ -44,7 +44,7 @@ def clean(path: PathLike, *, remove: bool = False) -> Cleaned:
     made. A checkpoint that a run moved aside before it died is put back. Raises UsageError for a URL, and
     StorageError where something cannot be listed or removed.
     """
-    given = place(path)
+    given = checked_path(path)
     if is_url(given):
         raise UsageError(
             f"{shown(given)}: only paths are cleaned",

@@ -19,7 +19,7 @@ from ckpt_surgery.inference.headers import header
 from ckpt_surgery.inference.proving import structure_problems, value_problems
 from ckpt_surgery.inference.reading import fingerprints_of
 from ckpt_surgery.inference.sides import Side
-from ckpt_surgery.inputs.opening import opened, without_values
+from ckpt_surgery.inputs.opening import open_input, without_values
 from ckpt_surgery.inputs.output_files import (
     CheckpointPath,
     Named,
@@ -36,16 +36,16 @@ from ckpt_surgery.system.resources import default_memory
 
 Values = Literal["auto", "ignore"]
 WRONG = "the values disagree: "
-"""What begins the reason for leaves whose proof failed."""
+"""Prefix of the reason for leaves whose proof failed."""
 UNBOUNDED = 1 << 60
 """Bytes of memory with which no plan has to be cut."""
 MOST_ROUNDS = 3
-"""How often a draft is made anew without what its proof refuted."""
+"""Maximum number of drafts, each without what the proof of the one before refuted."""
 
 
 @dataclass(frozen=True)
 class Inferred:
-    """What `infer` found."""
+    """Result of `infer`."""
 
     source: str
     """Path of the source."""
@@ -61,7 +61,7 @@ class Inferred:
     draft: Draft
     """The recipe, with the evidence for each of its rules."""
     findings: Findings
-    """What is known of each leaf."""
+    """Findings about each leaf."""
     problems: tuple[str, ...] = ()
     """Why the draft does not do what was found, which is a mistake of this program."""
 
@@ -72,7 +72,7 @@ class Inferred:
 
     @property
     def needs_target(self) -> bool:
-        """Whether the recipe takes values from the target, and has to be given it."""
+        """True if the recipe takes values from the target, and has to be given it."""
         return bool(self.findings.from_target)
 
     @property
@@ -82,7 +82,7 @@ class Inferred:
 
     @property
     def decided(self) -> bool:
-        """Whether the recipe makes all of the target; its plan is checked, and values where they decide."""
+        """True if the recipe makes all of the target; its plan is checked, and values where they decide."""
         return not self.findings.undecided and not self.problems
 
     def document(self) -> dict[str, Any]:
@@ -136,8 +136,8 @@ def infer(
     if out is not None:
         check_kept(out, overwrite)
     budget = bytes_of("memory", memory) or default_memory()
-    one, other = _opened(src, budget, **which), _listed_or_opened(target, budget)
-    result = _inferred(one, other, values == "auto", progress)
+    one, other = _open_side(src, budget, **which), _open_target(target, budget)
+    result = _infer_sides(one, other, values == "auto", progress)
     if out is not None:
         check_kept(out, overwrite)  # it took a while: somebody may have made the file
         write_document(out, result.recipe.encode())
@@ -165,33 +165,33 @@ def check_written(
 
 
 @dataclass(frozen=True, eq=False)
-class _Opened:
+class _OpenSide:
     """A checkpoint, a tree or a listing."""
 
     given: object
-    """What `plan` takes for it."""
+    """Argument of `plan` for it."""
     path: str
     side: Side
     options: SourceOptions = field(default_factory=lambda: SourceOptions())
     """Options of `plan` with which it is opened."""
 
 
-def _opened(given: CheckpointLike, memory: int, **which: Unpack[SourceOptions]) -> _Opened:
-    source = opened(checkpoint_or_tree(given), **which)
+def _open_side(given: CheckpointLike, memory: int, **which: Unpack[SourceOptions]) -> _OpenSide:
+    source = open_input(checkpoint_or_tree(given), **which)
     read = None if without_values(source) else source.read
-    return _Opened(given, source.path, Side(source.leaves(), {}, read, memory=memory), which)
+    return _OpenSide(given, source.path, Side(source.leaves(), {}, read, memory=memory), which)
 
 
-def _listed_or_opened(given: CheckpointLike, memory: int) -> _Opened:
+def _open_target(given: CheckpointLike, memory: int) -> _OpenSide:
     if isinstance(given, str | os.PathLike) and is_listing(os.fspath(given)):
         path = os.fspath(given)
-        return _Opened(given, path, Side(read_listing(path)))
-    return _opened(given, memory)
+        return _OpenSide(given, path, Side(read_listing(path)))
+    return _open_side(given, memory)
 
 
-def _inferred(
-    source: _Opened,
-    target: _Opened,
+def _infer_sides(
+    source: _OpenSide,
+    target: _OpenSide,
     compare: bool,
     progress: Callable[[Progress], None] | None,
 ) -> Inferred:
@@ -203,10 +203,10 @@ def _inferred(
     known = found(one, other)
     for _ in range(MOST_ROUNDS):
         draft = drafted(known.findings, header(source.path, target.path, known))
-        problems, wrong = _proved(known, draft, source, target, other, progress)
+        problems, wrong = _check_draft(known, draft, source, target, other, progress)
         if not wrong:
             break
-        known = _without(known, wrong)
+        known = _without_refuted(known, wrong)
     else:
         problems = [*problems, *(f"`{key}`: {why}" for key, why in wrong.items())]
     leaves = len(one.leaves), len(other.leaves)
@@ -227,19 +227,19 @@ def _read(one: Side, other: Side, progress: Callable[[Progress], None] | None) -
     return replace(one, fingerprints=mine), replace(other, fingerprints=theirs)
 
 
-def _proved(
+def _check_draft(
     known: Found,
     draft: Draft,
-    source: _Opened,
-    target: _Opened,
+    source: _OpenSide,
+    target: _OpenSide,
     wanted: Side,
     progress: Callable[[Progress], None] | None,
 ) -> tuple[list[str], Mapping[str, str]]:
-    """What the draft's plan does wrong, and the leaves whose values it does not make, with the reason."""
+    """Plan the draft; returns its problems, and the leaves whose values it does not make, with the reason."""
     if not known.findings.formations and not known.findings.from_target:
         return [], {}  # nothing is decided, so that there is nothing to plan
     try:
-        prepared = _planned(known.findings, draft, source, target)
+        prepared = _plan_decided(known.findings, draft, source, target)
     except SurgeryError as error:
         return [f"the draft cannot be planned: {one.message}" for one in error.problems], {}
     problems = structure_problems(prepared.plan, known.findings, wanted.leaves)
@@ -251,8 +251,8 @@ def _proved(
     return [], dict(value_problems(prepared.plan, known.findings, given, wanted, count))
 
 
-def _planned(findings: Findings, draft: Draft, source: _Opened, target: _Opened) -> Prepared:
-    """The plan of what is decided: candidates of what is not are left out."""
+def _plan_decided(findings: Findings, draft: Draft, source: _OpenSide, target: _OpenSide) -> Prepared:
+    """Plan the decided part of a draft, without candidates for the rest."""
     document = dict(draft.document)
     if findings.undecided:
         document["unmatched"] = "drop"
@@ -265,8 +265,8 @@ def _planned(findings: Findings, draft: Draft, source: _Opened, target: _Opened)
     return prepare(requested(document, (source.given,), None, options))
 
 
-def _without(known: Found, wrong: Mapping[str, str]) -> Found:
-    """The findings without formations that were refuted."""
+def _without_refuted(known: Found, wrong: Mapping[str, str]) -> Found:
+    """Remove refuted formations from the findings."""
     findings = known.findings
     kept = tuple(one for one in findings.formations if one.target not in wrong)
     refuted = [

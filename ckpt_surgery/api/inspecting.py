@@ -1,4 +1,4 @@
-"""What is in a checkpoint, and how two differ: `inspect` and `diff`."""
+"""List the contents of a checkpoint, and compare two: `inspect` and `diff`."""
 
 import math
 import os
@@ -17,9 +17,9 @@ from ckpt_surgery.core.protocols import Choices, ChosenSource, ConvertingSource,
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.inputs.history import history_of
-from ckpt_surgery.inputs.opening import in_memory, opened, without_values
+from ckpt_surgery.inputs.opening import in_memory, open_input, without_values
 from ckpt_surgery.inputs.request import checkpoint_or_tree
-from ckpt_surgery.inputs.warnings import about_source, chosen_items, kept_as_integers
+from ckpt_surgery.inputs.warnings import about_source, chosen_item_notes, kept_as_integers
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.leaves import Statistics, Unread
@@ -36,7 +36,7 @@ SortBy = Literal["size", "name"]
 
 @dataclass(frozen=True)
 class Inspection:
-    """What `inspect` found."""
+    """Result of `inspect`."""
 
     path: str
     """Path as the caller gave it."""
@@ -61,7 +61,7 @@ class Inspection:
     depth: int | None = None
     """Number of components of the longest keys of subtrees; None: any."""
     sort: SortBy | None = None
-    """What the leaves are sorted by; None: they are in the checkpoint's order."""
+    """Sort order of the leaves; None: the checkpoint's own."""
     stored_types: Mapping[str, StoredType] = field(default_factory=dict)
     """Types of the format's own that arrays are stored in, by key text, where there are such."""
     warnings: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ def inspect(
     stats: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Inspection:
-    """What is in a checkpoint, or in a pytree. No array is read but a few numbers without axes.
+    """List the contents of a checkpoint or a pytree. No array is read but a few numbers without axes.
 
     `step` and `item` choose from a checkpoint that holds several (default: the latest step, the only item
     with arrays); `format` is what it is read as (default: what its content says). `match` is a regular
@@ -110,7 +110,7 @@ def inspect(
     """
     forget()
     _check_view(depth, sort)
-    source = opened(checkpoint_or_tree(path), step=step, item=item, src_format=format)
+    source = open_input(checkpoint_or_tree(path), step=step, item=item, src_format=format)
     listed = source.leaves()
     leaves = _sorted(selected(listed, match, under), sort)
     bare = without_values(source)
@@ -129,7 +129,7 @@ def inspect(
         depth,
         sort,
         _stored_types(source, leaves),
-        (*about_source(source), *(chosen_items([source]) if item is None else ())),
+        (*about_source(source), *(chosen_item_notes([source]) if item is None else ())),
         None if in_memory(source) else history_of(source),
     )
 
@@ -173,7 +173,7 @@ def diff(
     memory: Size | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Difference:
-    """How two checkpoints or pytrees differ: keys, containers, shapes and dtypes; with `values`, values too.
+    """Compare two checkpoints or pytrees: keys, containers, shapes and dtypes; with `values`, values too.
 
     `step` and `item` choose from checkpoints that hold several. `match` is a regular expression for whole
     keys, as in recipes: only these leaves are compared. Values of A and B count as the same where
@@ -185,10 +185,10 @@ def diff(
     """
     forget()
     budget, tolerance = bytes_of("memory", memory), _tolerance(values, rtol, atol)
-    one, other = _both_opened(a, b, step, item)
+    one, other = _open_both(a, b, step, item)
     left, right = (matching(source.leaves(), match) for source in (one, other))
     check_matched(match, len(left) + len(right), {**one.leaves(), **other.leaves()})
-    difference = diff_trees(left, right, _holds(one.format), _holds(other.format))
+    difference = diff_trees(left, right, _structure_of(one.format), _structure_of(other.format))
     if values:
         bare = without_values(one) | without_values(other)
         found = value_differences(
@@ -216,14 +216,14 @@ def _tolerance(values: bool, rtol: float, atol: float) -> Tolerance:
     return Tolerance(rtol, atol)
 
 
-def _both_opened(
+def _open_both(
     a: CheckpointLike, b: CheckpointLike, step: int | None, item: str | None
 ) -> tuple[Source, Source]:
-    """Both checkpoints. Raises UsageError that says how to name an item which only one of them has."""
+    """Open both checkpoints. Raises UsageError that says how to name an item which only one of them has."""
     opened_sides: list[Source] = []
     for given, other in ((a, b), (b, a)):
         try:
-            opened_sides.append(_opened(given, step, item))
+            opened_sides.append(_open_side(given, step, item))
         except UsageError as error:
             if item is None:
                 raise
@@ -241,7 +241,7 @@ def _path_of_item(given: CheckpointLike, step: int | None, item: str) -> str | N
     """The path of an item of a checkpoint; None where it cannot be opened."""
     path = checkpoint_or_tree(given)
     try:
-        source = _opened(given, step, item)
+        source = _open_side(given, step, item)
     except SurgeryError:
         return None  # neither side has the item, which the error about the first says
     if not isinstance(path, str):
@@ -249,13 +249,13 @@ def _path_of_item(given: CheckpointLike, step: int | None, item: str) -> str | N
     return os.path.join(path, *([] if source.step is None else [str(source.step)]), item)
 
 
-def _opened(given: CheckpointLike, step: int | None, item: str | None) -> Source:
-    """A checkpoint with this step and item, or a tree, which has neither."""
+def _open_side(given: CheckpointLike, step: int | None, item: str | None) -> Source:
+    """Open a checkpoint with this step and item, or a tree, which has neither."""
     found = checkpoint_or_tree(given)
-    return opened(found, step=step, item=item) if isinstance(found, str) else opened(found)
+    return open_input(found, step=step, item=item) if isinstance(found, str) else open_input(found)
 
 
-def _holds(format: str) -> Holds:
-    """Which parts of a tree's structure a format can express; all of them, if no format has that name."""
+def _structure_of(format: str) -> Holds:
+    """Parts of a tree's structure that a format can express; all of them, if no format has that name."""
     known = formats.formats().get(format)
     return Holds(format) if known is None else Holds(format, known.holds_empty, known.holds_lists)

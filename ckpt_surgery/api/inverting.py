@@ -36,14 +36,14 @@ MOST_LINES = 20
 
 @dataclass(frozen=True)
 class Inverse:
-    """What undoes a recipe on one checkpoint, as far as it can be undone."""
+    """Result of `invert`: the recipe that undoes another one on one checkpoint, as far as possible."""
 
     recipe: str
     """The recipe, as YAML. Its source is what the inverted recipe makes."""
     irreversible: tuple[Irreversible, ...]
     """Leaves of the source that do not come back: the `key` of each, and `why`."""
     problems: tuple[str, ...]
-    """What the recipe does otherwise than it should, one sentence each: a mistake of `invert`."""
+    """Deviations of the recipe from the checkpoint, one sentence each: mistakes of `invert`."""
     sampled: tuple[str, ...]
     """Keys of leaves that are too large to be compared whole: random regions of them were. Empty with
     `check=False`."""
@@ -104,7 +104,7 @@ def _inverse(prepared: Prepared, check: bool) -> Inverse:
     if not inversion.findings.formations:
         return Inverse(_draft(plan, inversion), inversion.irreversible, (), ())
     try:
-        back = _planned_back(_draft(plan, inversion), plan, prepared.memory, prepared.workers)
+        back = _plan_back(_draft(plan, inversion), plan, prepared.memory, prepared.workers)
     except SurgeryError as error:
         told = tuple(f"the draft is refused: {problem.message}" for problem in error.problems)
         return Inverse(_draft(plan, inversion), inversion.irreversible, told, ())
@@ -162,7 +162,7 @@ def _header(plan: Plan, inversion: Inversion) -> list[str]:
 
 
 class _AnyArrays(Encoder):
-    """What holds leaves of every kind, and takes no stored bytes."""
+    """Encoder that accepts every kind of leaf and adopts no stored bytes."""
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         return []
@@ -171,8 +171,8 @@ class _AnyArrays(Encoder):
         return False
 
 
-def _planned_back(text: str, plan: Plan, memory: int, workers: int) -> Plan:
-    """The plan of the draft for what `plan` makes. Raises SurgeryError."""
+def _plan_back(text: str, plan: Plan, memory: int, workers: int) -> Plan:
+    """Plan the draft over the result of `plan`. Raises SurgeryError."""
     made: Mapping[str, Leaf] = {one.leaf.key.text: one.leaf for one in plan.steps}
     loaded = read_recipe(text)
     return make_plan(loaded, {"source": made}, None, [], {}, arrays_in_memory(_AnyArrays()), memory, workers)

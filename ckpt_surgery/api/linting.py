@@ -12,14 +12,14 @@ from ckpt_surgery.language.forgotten_mirrors import forgotten_mirrors
 
 @dataclass(frozen=True)
 class CheckedRecipe:
-    """What checking a recipe without a checkpoint finds."""
+    """Problems and warnings of a recipe that was checked without a checkpoint."""
 
     path: str
     """Its path, as the caller gave it."""
     problems: tuple[Problem, ...] = ()
     """Why it cannot be used."""
     warnings: tuple[Problem, ...] = ()
-    """What may be forgotten in a recipe without problems."""
+    """Rules that may be missing from a recipe without problems."""
 
 
 def lint(recipes: PathLike | Iterable[PathLike]) -> list[tuple[str, tuple[Problem, ...]]]:

@@ -8,8 +8,8 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import SEPARATOR, text_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import did_you_mean, shown
-from ckpt_surgery.inputs.opening import opened
-from ckpt_surgery.inputs.request import SourceOptions, place
+from ckpt_surgery.inputs.opening import open_input
+from ckpt_surgery.inputs.request import SourceOptions, checked_path
 from ckpt_surgery.language.one_liners import selection_of
 from ckpt_surgery.language.patterns import Watch, compile_pattern
 from ckpt_surgery.language.scope import ExpressionError
@@ -39,7 +39,7 @@ def recipe_of_selection(
             f"`{name}` and a layout do not go together: the recipe for {shown(to)} chooses its leaves",
             hint=f"Leave out `{name}=…`, or convert to the layout first.",
         )
-    source = opened(place(src), **which)
+    source = open_input(checked_path(src), **which)
     selected(source.leaves(), match, under)
     return selection_of(match, under)
 

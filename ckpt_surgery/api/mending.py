@@ -60,7 +60,7 @@ class Mended:
     before: str
     after: str
     problems: tuple[Problem, ...]
-    """What is still wrong."""
+    """Problems that are left."""
 
     @property
     def diff(self) -> list[str]:
@@ -142,7 +142,7 @@ def _remedied(text: str, problems: Sequence[Problem], path: str) -> tuple[str, S
 
 
 def _is_mended(problem: Problem, before: Sequence[Problem], after: Sequence[Problem]) -> bool:
-    """Whether a problem is gone, and nothing new has come by that."""
+    """True if a problem is gone, and the remedy brought no new one."""
     left, new = Counter(map(_identity, before)), Counter(map(_identity, after))
     if new[_identity(problem)] >= left[_identity(problem)]:
         return False
@@ -156,7 +156,7 @@ def _is_mended(problem: Problem, before: Sequence[Problem], after: Sequence[Prob
 
 
 def _is_brought(new: Problem, mended: Problem) -> bool:
-    """Whether a new problem is that the field which is now known does not go with others of its mapping."""
+    """True if a new problem is that the mended field does not go with others of its mapping."""
     if new.place is None or mended.place is None:
         return True
     mapping = _mapping(mended.place.path)
@@ -207,7 +207,7 @@ def _changed_lines(problem: Problem, line: str, start: int, width: int) -> Itera
 
 
 def _is_only(word: str, guess: str, known: Sequence[str]) -> bool:
-    """Whether a misspelt name is like this known one, and like no other."""
+    """True if a misspelt name is like this known one, and like no other."""
     if len(word) < SHORTEST or _likeness(word, guess) < CLOSE:
         return False
     others = [_likeness(word, name) for name in known if name != guess]

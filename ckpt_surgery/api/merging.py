@@ -15,7 +15,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.config_files import CONFIG, read_config
-from ckpt_surgery.inputs.request import ConvertOptions, Request, place, requested, takes
+from ckpt_surgery.inputs.request import ConvertOptions, Request, checked_path, requested, takes
 from ckpt_surgery.merging import recipes
 from ckpt_surgery.merging.checks import LORA, Finding, ignored
 from ckpt_surgery.merging.configs import config_changes
@@ -68,7 +68,7 @@ def plan_merge(
 
     With `dst`, everything is refused that `merge` would refuse there. Raises what `merge` raises.
     """
-    return applying.planned(_requested(config, dst, seed, options)[0], overwrite)
+    return applying.plan_request(_requested(config, dst, seed, options)[0], overwrite)
 
 
 def merge_recipe(config: PathLike, *, seed: int = 0) -> MigratedRecipe:
@@ -99,7 +99,7 @@ def _requested(
 
 def _format(dst: PathLike | None) -> str | None:
     """The format of the result; None where the destination's name says something of it."""
-    name = "" if dst is None else os.path.basename(urls.absolute(place(dst)))
+    name = "" if dst is None else os.path.basename(urls.absolute(checked_path(dst)))
     return FORMAT if destination_names.promised(name) is None else None
 
 
@@ -133,7 +133,7 @@ def _place(model: str, directory: Path) -> str | None:
 
 
 def _missing(loaded: LoadedConfig, places: Mapping[str, str | None]) -> Iterator[Finding]:
-    """The models that are not there, at each place where one stands."""
+    """Find models missing from disk, with every place in the configuration that mentions them."""
     standing = [
         ((*part.path, "model"), part.model) for slice in slices_of(loaded.config) for part in slice.parts
     ]

@@ -41,7 +41,7 @@ def from_orbax_transforms(
 
 
 def _original(given: CheckpointLike) -> Original:
-    """What is known of a checkpoint or of a tree."""
+    """Describe the checkpoint or tree that transforms are applied to."""
     if isinstance(given, str | os.PathLike):
         return original_of_leaves(formats.open_source(os.fspath(given)).leaves())
     return original_of_tree(given)

@@ -19,8 +19,8 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.inputs.opening import check_unchanged, sampled
-from ckpt_surgery.inputs.preparing import loaded_recipe, open_inputs, planned
+from ckpt_surgery.inputs.opening import check_unchanged, with_samples
+from ckpt_surgery.inputs.preparing import loaded_recipe, open_inputs, plan_inputs
 from ckpt_surgery.inputs.request import InMemory, Request, checkpoint_or_tree, requested
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
@@ -161,10 +161,10 @@ def _prepare(request: Request, shardings: Any) -> Restoration:
         places = dict(resolved_shardings(tree, shardings))
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
-    plan = planned(inputs, arrays_in_memory(LiveEncoder(tree), staged=True), {}, memory, workers)
+    plan = plan_inputs(inputs, arrays_in_memory(LiveEncoder(tree), staged=True), {}, memory, workers)
     if tree is None and shardings is not None:
         places = _planned_shardings(plan, shardings)
-    return sampled(Restoration(plan, inputs.sources, tree, places, memory, workers))
+    return with_samples(Restoration(plan, inputs.sources, tree, places, memory, workers))
 
 
 def _planned_shardings(plan: Plan, shardings: Any) -> dict[str, Any]:

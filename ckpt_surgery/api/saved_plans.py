@@ -10,7 +10,7 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.inputs.opening import with_states
-from ckpt_surgery.inputs.preparing import described
+from ckpt_surgery.inputs.preparing import describe_inputs
 from ckpt_surgery.planner.document import SAVED, RequestForm, not_saved, read_plan_file
 from ckpt_surgery.planner.document_reading import shown_plan
 from ckpt_surgery.planner.plan import Input, Plan
@@ -22,9 +22,9 @@ class ShownPlan:
     """A saved plan, read without its sources."""
 
     plan: Plan
-    """What will be done; it cannot be carried out, since it holds neither values nor stored bytes."""
+    """The plan to look at; it cannot be run, since it holds neither values nor stored bytes."""
     request: RequestForm
-    """What was asked for, and the budget that it was made with."""
+    """The pinned request, with the budget that the plan was made with."""
     misfits: Mapping[str, str | None]
     """For each source by its name, why it no longer fits the plan, as a clause; None where it fits."""
 
@@ -52,7 +52,7 @@ def _misfit(before: Input) -> str | None:
     """Why a source no longer fits; None where it does."""
     try:
         sources = {before.name: formats.open_source(before.path, before.format, before.step, before.item)}
-        now = with_states(described(sources), sources)[0]
+        now = with_states(describe_inputs(sources), sources)[0]
     except SurgeryError as error:
         return f"cannot be opened: {error.problems[0].message}"
     found = changes(before.files, now.files, times=False)

@@ -21,7 +21,7 @@ from ckpt_surgery.engine.parts import (
 from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.staging.objects import roll_forward
 from ckpt_surgery.engine.staging.stages import Publication
-from ckpt_surgery.inputs.request import PlanOptions, place, requested, takes
+from ckpt_surgery.inputs.request import PlanOptions, checked_path, requested, takes
 from ckpt_surgery.inputs.saved_plans import saved_request
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.report.shards import ShardResult
@@ -135,7 +135,7 @@ def commit(
     VerificationError where what was written is not whole; DestinationError where something else is at `dst`,
     or another process publishes there; UsageError where there is nothing to publish. The parts stay then.
     """
-    started, url_or_path, mode = time.monotonic(), place(dst), parse_verify_mode(verify)
+    started, url_or_path, mode = time.monotonic(), checked_path(dst), parse_verify_mode(verify)
     with signals.interruptible():
         where, parts = shard_places.parts_to_commit(url_or_path)
         rolled = roll_forward(where.place) if where.is_url else ()

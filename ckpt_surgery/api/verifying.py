@@ -1,4 +1,4 @@
-"""Whether a checkpoint is still what was written: `verify`."""
+"""Check that a checkpoint is still what was written: `verify`."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from ckpt_surgery.core.protocols import AdoptedFile, Source
 from ckpt_surgery.core.text import bytes_text, few, shown
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.inputs.request import place as at
+from ckpt_surgery.inputs.request import checked_path as at
 from ckpt_surgery.report.verification import Depth, Flaw, Sample, Verified
 from ckpt_surgery.runs.sidecars import edited_sidecars
 from ckpt_surgery.storage.failures import told
@@ -50,7 +50,7 @@ def verify(
     workers: int | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Verified:
-    """Whether a checkpoint is whole and, where it has a record of ckpt-surgery, what was written.
+    """Check that a checkpoint is whole and, where it has a record of ckpt-surgery, what was written.
 
     `mode`: `values` reads everything that has checksums in the record, or everything where there is no
     record; `fast` checks structure, sizes, and files that are shared with a source; `full` reads all values,
@@ -126,9 +126,9 @@ class _Run:
             unread,
             tuple(findings.flaws),
             (
-                *_times_told(retimed, unread, len(found)),
+                *_times_notice(retimed, unread, len(found)),
                 *self._notices(record, {} if findings.flaws else found),
-                *_sample_told(sample),
+                *_sample_notice(sample),
             ),
             sample,
         )
@@ -174,8 +174,8 @@ class _Run:
         return (*told, f"digests of {len(found)} more leaves were recorded")
 
 
-def _sample_told(sample: Sample | None) -> tuple[str, ...]:
-    """What a sample does not prove."""
+def _sample_notice(sample: Sample | None) -> tuple[str, ...]:
+    """Say what a sample does not prove."""
     if sample is None or sample.regions_read == sample.regions:
         return ()
     left = sample.regions - sample.regions_read
@@ -185,7 +185,7 @@ def _sample_told(sample: Sample | None) -> tuple[str, ...]:
     )
 
 
-def _times_told(retimed: Sequence[AdoptedFile], unread: int, recorded: int) -> tuple[str, ...]:
+def _times_notice(retimed: Sequence[AdoptedFile], unread: int, recorded: int) -> tuple[str, ...]:
     """A notice of files whose time alone has changed, while values have no digests from before that."""
     if not retimed or not (unread or recorded):
         return ()

@@ -1,4 +1,4 @@
-"""What users can choose from: recipes that come with the package, and names of formats.
+"""Recipes that come with the package, and names of formats: the choices that commands list.
 
 The list of recipes is shown without importing anything else of the library.
 """

@@ -1,4 +1,4 @@
-"""Which packaged recipe converts a checkpoint to a layout: what `convert --to` asks."""
+"""Choose the packaged recipe that converts a checkpoint to a layout, for `convert --to`."""
 
 import os
 import re
@@ -18,15 +18,15 @@ from ckpt_surgery.inputs.history import (
     SCAN_LAYERS,
     ConfigFiles,
     configs_of,
+    history_entry,
     is_mixed,
     is_numbered,
     is_scanned,
     layer_axes,
-    recorded,
 )
 from ckpt_surgery.inputs.models import HF, Layout, Model, Run
-from ckpt_surgery.inputs.opening import opened
-from ckpt_surgery.inputs.request import SourceOptions, place
+from ckpt_surgery.inputs.opening import open_input
+from ckpt_surgery.inputs.request import SourceOptions, checked_path
 from ckpt_surgery.language.configs import Config
 
 SCAN = "scan"
@@ -36,7 +36,7 @@ BY_NAME = "`ckpt-surgery recipes` lists the recipes, for `apply @NAME SRC DST`."
 
 @dataclass(frozen=True)
 class Choice:
-    """The recipe that was chosen."""
+    """A chosen recipe, with its params."""
 
     model: Model
     layout: Layout
@@ -46,17 +46,17 @@ class Choice:
     set: tuple[str, ...]
     """Values of its params, `NAME=VALUE`: those of the layout, then the caller's."""
     recorded: bool = False
-    """Whether the record of the conversion before says the rest of the params."""
+    """True if the history of the conversion before says the rest of the params."""
 
     @property
     def purpose(self) -> str:
-        """What is converted: `Llama to maxtext`."""
+        """The conversion in words: `Llama to maxtext`."""
         there = self.recipe == self.layout.there.recipe
         direction = f"to {self.layout.name}" if there else f"from {self.layout.name} to {HF}"
         return f"{self.model.title} {direction}"
 
 
-def chosen(
+def choose_conversion(
     src: PathLike,
     to: str,
     set: Assignments = (),
@@ -64,9 +64,9 @@ def chosen(
     config: PathLike | None = None,
     **which: Unpack[SourceOptions],
 ) -> Choice:
-    """The packaged recipe that converts the checkpoint `src` to the layout `to`, and its params.
+    """Choose the packaged recipe that converts the checkpoint `src` to the layout `to`, and its params.
 
-    Of a model of Hugging Face, `model_type` in the config says which. To `hf`, it is the record that the
+    Of a model of Hugging Face, `model_type` in the config says which. To `hf`, it is the history that the
     conversion from there left; without one, the config beside `src` and its keys. `set` gives values to other
     params. `step`, `item`, `src_format` and `config` are those of `plan`.
 
@@ -80,36 +80,36 @@ def chosen(
             hint=f"There are {', '.join(known)}.",
             code=Code.WRONG_VALUE,
         )
-    path, given = place(src), assignments_of(set)
-    source = opened(path, **which)
+    path, given = checked_path(src), assignments_of(set)
+    source = open_input(path, **which)
     if to == HF:
-        return _to_hf(path, source, given, config)
-    model = _model(path, source, config)
+        return _choose_to_hf(path, source, given, config)
+    model = _model_of(path, source, config)
     layout = model.layout(to)
     if layout is None:
         raise UsageError(
             f"no recipe converts {model.title} to the layout {to}",
             hint=f"It has {', '.join([one.name for one in model.layouts])}.",
         )
-    if not _holds(source, model.key):
+    if not _has_key(source, model.key):
         raise UsageError(
             f"{shown(path)} does not have the names of Hugging Face: no key matches `{model.key}`",
             hint=f"Layouts are converted from there and to there: convert it to the layout {HF} first.",
         )
-    return Choice(model, layout, layout.there.recipe, _set(layout.there, given))
+    return Choice(model, layout, layout.there.recipe, _joined_params(layout.there, given))
 
 
-def _to_hf(path: str, source: Source, given: tuple[str, ...], config: PathLike | None) -> Choice:
-    record = recorded(source.metadata).get(RECIPES, {})
+def _choose_to_hf(path: str, source: Source, given: tuple[str, ...], config: PathLike | None) -> Choice:
+    record = history_entry(source.metadata).get(RECIPES, {})
     for name in reversed(list(record)):
-        found = _recorded(name, record[name], source, config)
+        found = _recorded_conversion(name, record[name], source, config)
         if found is not None:
             return Choice(*found, found[1].back.recipe, given, recorded=True)
-    model = _model(path, source, config)
+    model = _model_of(path, source, config)
     layout = _layout_of(path, source, model, dict(text.split("=", 1) for text in given if "=" in text))
     named = {text.partition("=")[0] for text in given}
-    params = {**layout.back.params, **_of_tree(path, source, layout, named)}
-    return Choice(model, layout, layout.back.recipe, _set(Run(layout.back.recipe, params), given))
+    params = {**layout.back.params, **_params_of_tree(path, source, layout, named)}
+    return Choice(model, layout, layout.back.recipe, _joined_params(Run(layout.back.recipe, params), given))
 
 
 def _layout_of(path: str, source: Source, model: Model, given: Mapping[str, str]) -> Layout:
@@ -117,10 +117,10 @@ def _layout_of(path: str, source: Source, model: Model, given: Mapping[str, str]
     named = model.layout(given.get("layout", ""))
     if named is not None:
         return named
-    layout = next((one for one in model.layouts if _holds(source, one.key)), None)
+    layout = next((one for one in model.layouts if _has_key(source, one.key)), None)
     if layout is not None:
-        return _under_one_root(path, source, model, layout)
-    if _holds(source, model.key):
+        return _maxtext_or_jax(path, source, model, layout)
+    if _has_key(source, model.key):
         raise UsageError(
             f"{shown(path)} has the names of Hugging Face already: a key matches `{model.key}`",
             hint=f"Other layouts of {model.title} are {', '.join(one.name for one in model.layouts)}.",
@@ -132,8 +132,8 @@ def _layout_of(path: str, source: Source, model: Model, given: Mapping[str, str]
     )
 
 
-def _under_one_root(path: str, source: Source, model: Model, layout: Layout) -> Layout:
-    """MaxText's layout where the tree is MaxText's and has one `params/` instead of two.
+def _maxtext_or_jax(path: str, source: Source, model: Model, layout: Layout) -> Layout:
+    """Decide between the layouts jax and maxtext for a tree with one `params/`, where MaxText has two.
 
     Raises UsageError where it can be either and the values would not be the same.
     """
@@ -154,29 +154,29 @@ def _under_one_root(path: str, source: Source, model: Model, layout: Layout) -> 
     )
 
 
-def _of_tree(path: str, source: Source, layout: Layout, named: Collection[str]) -> dict[str, str]:
-    """The params that follow from how the tree holds its layers, without the `named` ones and the defaults.
+def _params_of_tree(path: str, source: Source, layout: Layout, named: Collection[str]) -> dict[str, str]:
+    """Derive params from how the tree holds its layers, without the `named` ones and the defaults.
 
     Raises UsageError where the tree can be read in two ways.
     """
     if not layout.axis:
         return {}
     leaves, found = source.leaves(), {}
-    if SCAN not in named and not _scanned(path, source):
+    if SCAN not in named and not _has_stacks(path, source):
         found[SCAN] = "false"
-    if layout.axis not in named and (axis := _axis(path, leaves, layout)) != layout.usual_axis:
+    if layout.axis not in named and (axis := _layer_axis(path, leaves, layout)) != layout.usual_axis:
         found[layout.axis] = str(axis)
     if (
         layout.block is not None
         and layout.block[0] not in named
-        and _holds(source, f".*/{layout.block[1]}/.*")
+        and _has_key(source, f".*/{layout.block[1]}/.*")
     ):
         found[layout.block[0]] = layout.block[1]
     return found
 
 
-def _scanned(path: str, source: Source) -> bool:
-    """Whether layers are stacked, by the keys, else by the step's metadata."""
+def _has_stacks(path: str, source: Source) -> bool:
+    """True if layers are stacked, by the keys, else by the step's metadata."""
     leaves = source.leaves()
     if is_mixed(leaves):
         raise UsageError(
@@ -188,8 +188,8 @@ def _scanned(path: str, source: Source) -> bool:
     return source.metadata.get(SCAN_LAYERS) is not False if scan is None else scan
 
 
-def _axis(path: str, leaves: Mapping[str, Leaf], layout: Layout) -> int:
-    """The axis of stacked layers, by the shapes. MaxText's own where several fit."""
+def _layer_axis(path: str, leaves: Mapping[str, Leaf], layout: Layout) -> int:
+    """Axis of stacked layers, by the shapes. MaxText's own where several fit."""
     axes = layer_axes(leaves)
     if len(axes) > 1 and layout.name != "maxtext":
         raise UsageError(
@@ -201,7 +201,9 @@ def _axis(path: str, leaves: Mapping[str, Leaf], layout: Layout) -> int:
     return axes[0] if len(axes) == 1 else layout.usual_axis
 
 
-def _recorded(name: str, entry: Any, source: Source, config: PathLike | None) -> tuple[Model, Layout] | None:
+def _recorded_conversion(
+    name: str, entry: Any, source: Source, config: PathLike | None
+) -> tuple[Model, Layout] | None:
     """The model and the layout that a recorded conversion was for; None for other recipes."""
     params = entry.get("params", {}) if isinstance(entry, Mapping) else {}
     fits = [
@@ -211,18 +213,18 @@ def _recorded(name: str, entry: Any, source: Source, config: PathLike | None) ->
         if layout.there.recipe == name
         and all(params.get(param, value) == value for param, value in layout.there.params.items())
     ]
-    kind = _config(source, config).found("model_type")
+    kind = _config_of(source, config).found("model_type")
     of_kind = [one for one in fits if kind is not None and kind.value in one[0].model_types]
     return next(iter(of_kind or fits), None)
 
 
-def _config(source: Source, given: PathLike | None) -> Config:
+def _config_of(source: Source, given: PathLike | None) -> Config:
     return configs_of(ConfigFiles({"source": source}, None if given is None else os.fspath(given))).first
 
 
-def _model(path: str, source: Source, given: PathLike | None) -> Model:
+def _model_of(path: str, source: Source, given: PathLike | None) -> Model:
     """The model that the config describes. Raises UsageError."""
-    config = _config(source, given)
+    config = _config_of(source, given)
     kind = config.found("model_type")
     if kind is None:
         raise UsageError(
@@ -240,13 +242,13 @@ def _model(path: str, source: Source, given: PathLike | None) -> Model:
     return model
 
 
-def _holds(source: Source, key: str) -> bool:
+def _has_key(source: Source, key: str) -> bool:
     pattern = re.compile(key)
     return any(pattern.fullmatch(text) for text in source.leaves())
 
 
-def _set(run: Run, given: tuple[str, ...]) -> tuple[str, ...]:
-    """The params of a run, and the caller's. Raises UsageError where these contradict."""
+def _joined_params(run: Run, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Add the caller's params to those of a run. Raises UsageError where they contradict."""
     for text in given:
         name, _, value = text.partition("=")
         if run.params.get(name, value) != value:

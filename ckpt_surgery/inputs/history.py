@@ -1,8 +1,8 @@
-"""The record that a conversion leaves in the custom metadata of its destination, and the configs of sources.
+"""The history of conversions in custom metadata, and the configs of sources.
 
-The record is one entry, `ckpt_surgery`. For each recipe that the checkpoint went through, it holds the digest
+The history is one entry, `ckpt_surgery`. For each recipe that the checkpoint went through, it holds the digest
 of the recipe and the values of its params; it also holds the config of the model that the first conversion
-read. A conversion adds to the record that it finds, so that a chain of conversions ends with one flat record;
+read. A conversion adds to the history that it finds, so that a chain of conversions ends with one flat entry;
 a later run of the same recipe replaces the entry of the earlier one.
 
 Checkpoints of MaxText have another entry, `scan_layers`, which has to say how their trees hold layers.
@@ -32,7 +32,7 @@ from ckpt_surgery.storage.record_files import read_record, record_file
 if TYPE_CHECKING:
     from ckpt_surgery.language.loading import LoadedRecipe
 
-NO_RECORD = f"the entry `{RECORD}` of the custom metadata is not the record of a conversion; it is replaced"
+NO_HISTORY = f"the entry `{RECORD}` of the custom metadata is not the record of a conversion; it is replaced"
 
 
 # --- reading ----------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ class ConfigFiles:
 
 
 def configs_of(files: ConfigFiles) -> Configs:
-    """The configs of sources by name; each is read when it is first used.
+    """Configs of sources by name; each is read when it is first used.
 
     Raises StorageError for one that may not be read, before a recipe can take it for missing.
     """
@@ -83,30 +83,30 @@ def configs_of(files: ConfigFiles) -> Configs:
     first = next(iter(files.sources), None)
     return Configs(
         {
-            name: _config(CONFIG if name == first else f"{CONFIGS}[{name!r}]", name, files)
+            name: _config_of(CONFIG if name == first else f"{CONFIGS}[{name!r}]", name, files)
             for name in files.sources
         }
     )
 
 
-def _config(called: str, name: str, files: ConfigFiles) -> Config:
+def _config_of(called: str, name: str, files: ConfigFiles) -> Config:
     source, given = files.sources[name], files.given(name)
     if given is not None:
-        return Config(called, f"{shown(given)} does not exist", lambda: list(_layers(name, files)))
+        return Config(called, f"{shown(given)} does not exist", lambda: list(_config_layers(name, files)))
     if in_memory(source):
         return Config(called, f"{source.path} is in memory, where no config is beside it", list)
     absent = f"there is no {os.path.basename(config_place(source.path))} beside {shown(source.path)}"
-    return Config(called, absent, lambda: list(_layers(name, files)))
+    return Config(called, absent, lambda: list(_config_layers(name, files)))
 
 
-def _layers(name: str, files: ConfigFiles) -> Iterator[Layer]:
-    """The mappings that make up a source's config, by decreasing precedence.
+def _config_layers(name: str, files: ConfigFiles) -> Iterator[Layer]:
+    """Yield the mappings that make up a source's config, by decreasing precedence.
 
     They are the config that is given, or the file beside the checkpoint or, without one, the recorded config
     and the custom metadata; and in all cases the record of earlier conversions.
     """
     metadata = files.sources[name].metadata
-    record = recorded(metadata)
+    record = history_entry(metadata)
     found = files.of(name)
     if found is None:
         yield Layer("the recorded config", record.get(CONFIG, {}))
@@ -119,15 +119,17 @@ def _layers(name: str, files: ConfigFiles) -> Iterator[Layer]:
 # --- writing ----------------------------------------------------------------------------------------------
 
 
-def noted(files: ConfigFiles, loaded: "LoadedRecipe | None", format: str) -> tuple[dict[str, Any], list[str]]:
-    """The custom metadata of the destination, which is the first source's with the record, and warnings.
+def metadata_with_history(
+    files: ConfigFiles, loaded: "LoadedRecipe | None", format: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Make the destination's custom metadata: the first source's, with the history. Returns warnings, too.
 
     `loaded` is None where there is no recipe and every leaf is kept; `format` is the destination's.
     """
     name, source = next(iter(files.sources.items()))
     if not formats.named(format).holds_metadata:
         return dict(source.metadata), []
-    record, warnings = _record(name, files, loaded)
+    record, warnings = _extended_history(name, files, loaded)
     users = own_metadata(source.metadata)
     whole = {**formats.named(format).metadata_entries, **users, RECORD: record} if record else users
     most = formats.named(format).metadata_bytes
@@ -139,10 +141,12 @@ def noted(files: ConfigFiles, loaded: "LoadedRecipe | None", format: str) -> tup
     return whole, warnings
 
 
-def _record(name: str, files: ConfigFiles, loaded: "LoadedRecipe | None") -> tuple[dict[str, Any], list[str]]:
+def _extended_history(
+    name: str, files: ConfigFiles, loaded: "LoadedRecipe | None"
+) -> tuple[dict[str, Any], list[str]]:
     metadata = files.sources[name].metadata
-    before = recorded(metadata)
-    warnings = [NO_RECORD] if RECORD in metadata and not before else []
+    before = history_entry(metadata)
+    warnings = [NO_HISTORY] if RECORD in metadata and not before else []
     recipes = dict(before.get(RECIPES, {}))
     if loaded is not None:
         # Some readers refuse names in JSON that are not Unicode, as those of files may be.
@@ -161,8 +165,8 @@ def _record(name: str, files: ConfigFiles, loaded: "LoadedRecipe | None") -> tup
     return {name: part for name, part in parts.items() if part}, warnings
 
 
-def recorded(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry in custom metadata, parsed where it is JSON text; malformed parts are left out."""
+def history_entry(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the history from custom metadata, parsed where it is JSON text; malformed parts are left out."""
     record = metadata.get(RECORD)
     if isinstance(record, str):
         try:
@@ -174,11 +178,11 @@ def recorded(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def history_of(source: Source) -> History | None:
-    """How an open checkpoint was made; None where neither its metadata nor a record says so.
+    """Tell how an open checkpoint was made; None where neither its metadata nor a record says so.
 
     What is malformed is left out: `verify` says what is wrong with a record.
     """
-    entry, document = recorded(source.metadata), _document(source)
+    entry, document = history_entry(source.metadata), _record_document(source)
     recipes = [_recipe(name, one) for name, one in entry.get(RECIPES, {}).items() if isinstance(one, dict)]
     last = document.get("recipe")
     if isinstance(last, dict) and not any(one.sha256 == last.get("sha256") for one in recipes):
@@ -192,13 +196,13 @@ def history_of(source: Source) -> History | None:
         tuple(recipes),
         tuple(_origin(one) for one in sources if isinstance(one, dict)) if isinstance(sources, list) else (),
         version if isinstance(version, str) else None,
-        _written(source) if document else None,
+        _time_of_record(source) if document else None,
         tuple(entry.get(CONFIG, {})),
     )
 
 
-def _document(source: Source) -> dict[str, Any]:
-    """The record of a checkpoint; empty where it has none, or none that can be read."""
+def _record_document(source: Source) -> dict[str, Any]:
+    """Read the record of a checkpoint; empty where it has none, or none that can be read."""
     try:
         text = source.record() if isinstance(source, RecordedSource) else None
         text = read_record(record_file(source.path)) if text is None else text
@@ -224,8 +228,8 @@ def _origin(entry: Mapping[str, Any]) -> Origin:
     )
 
 
-def _written(source: Source) -> datetime | None:
-    """The time of the file that the record is in; None in a bucket."""
+def _time_of_record(source: Source) -> datetime | None:
+    """Modification time of the file that holds the record; None in a bucket."""
     if is_url(source.path):
         return None
     own = source.record_file if isinstance(source, RecordedSource) else None
@@ -253,12 +257,12 @@ _NO_PARAMETER = re.compile(r"(?:.*/)?(?:(?:\w+_)?rngs/.*|gate/bias(?:/value)?)")
 
 def is_scanned(keys: Iterable[str]) -> bool | None:
     """True if layers are stacked, False if each is by itself; None where no key tells, or keys disagree."""
-    ways = set(_ways(keys))
+    ways = set(_forms_of_layers(keys))
     return ways.pop() if len(ways) == 1 else None
 
 
 def with_scan_layers(metadata: Mapping[str, Any], keys: Collection[str], is_step: bool) -> dict[str, Any]:
-    """The custom metadata with `scan_layers` as the keys have it, in steps and where it was already.
+    """Set `scan_layers` in custom metadata to what the keys have, in steps and where it was already.
 
     MaxText refuses a step whose entry contradicts its config.
     """
@@ -270,15 +274,15 @@ def with_scan_layers(metadata: Mapping[str, Any], keys: Collection[str], is_step
 
 def is_mixed(keys: Iterable[str]) -> bool:
     """True if some layers are stacked and others are not."""
-    return len(set(_ways(keys))) == 2
+    return len(set(_forms_of_layers(keys))) == 2
 
 
 def is_numbered(keys: Iterable[str]) -> bool:
-    """True if numbers of layers are components of keys: `layers/0` in place of `layers_0`."""
+    """True if numbers of layers are components of keys: `layers/0` instead of `layers_0`."""
     return any(_NUMBERED.fullmatch(key) for key in keys)
 
 
-def _ways(keys: Iterable[str]) -> Iterator[bool]:
+def _forms_of_layers(keys: Iterable[str]) -> Iterator[bool]:
     for key in keys:
         if _STACKED.fullmatch(key) or _REMAINDER.fullmatch(key):
             yield True
@@ -287,7 +291,7 @@ def _ways(keys: Iterable[str]) -> Iterator[bool]:
 
 
 def layer_axes(leaves: Mapping[str, Leaf]) -> tuple[int, ...]:
-    """The axes, 0 or 1, along which the stacks can have their layers.
+    """Axes, 0 or 1, along which the stacks can have their layers.
 
     Within a stack all arrays are equally long along that axis, which they are along others by chance only.
     Empty where there are no stacks, or none of the two axes fits.
@@ -299,8 +303,8 @@ def layer_axes(leaves: Mapping[str, Leaf]) -> tuple[int, ...]:
             stacks.setdefault(match["stack"], []).append(leaf.spec.shape)
     if not stacks:
         return ()
-    return tuple(axis for axis in (0, 1) if all(_alike(shapes, axis) for shapes in stacks.values()))
+    return tuple(axis for axis in (0, 1) if all(_equally_long(shapes, axis) for shapes in stacks.values()))
 
 
-def _alike(shapes: Iterable[tuple[int, ...]], axis: int) -> bool:
+def _equally_long(shapes: Iterable[tuple[int, ...]], axis: int) -> bool:
     return len({shape[axis] for shape in shapes}) == 1

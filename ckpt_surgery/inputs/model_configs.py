@@ -1,4 +1,4 @@
-"""Entries of a model's `config.json` that the weights of a result contradict, and their true values."""
+"""Find entries of a model's `config.json` that the weights of a result contradict, and their true values."""
 
 import re
 from collections import defaultdict
@@ -8,7 +8,7 @@ from typing import Any
 
 from ckpt_surgery.core.history import CONFIG
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.inputs.history import recorded
+from ckpt_surgery.inputs.history import history_entry
 from ckpt_surgery.merging.configs import DTYPES, INNER, LAYERS, PER_LAYER
 from ckpt_surgery.planner.plan import Plan
 
@@ -37,7 +37,7 @@ class Contradiction:
     proved: Any
     """Value that the weights prove, REMOVED for none; None where they only prove that the entry is wrong."""
     why: str
-    """What the weights have instead, and which of them says so."""
+    """The weights' own value in words, with the key that proves it."""
 
     @property
     def sentence(self) -> str:
@@ -50,7 +50,7 @@ class Contradiction:
 
 
 def contradictions(leaves: Sequence[Leaf], config: Mapping[str, Any]) -> list[Contradiction]:
-    """The entries of a config that contradict weights with the names of Hugging Face.
+    """Find the entries of a config that contradict weights with the names of Hugging Face.
 
     Numbers of rows, widths, layers and the dtype are proved by the weights; other names than those that are
     known here prove nothing.
@@ -159,6 +159,6 @@ def _of_head(config: Mapping[str, Any], arrays: Mapping[str, Leaf]) -> Iterator[
 
 
 def config_warnings(plan: Plan) -> list[str]:
-    """Warnings about entries of the recorded config that the weights of the result contradict."""
-    leaves, noted = [step.leaf for step in plan.steps], recorded(plan.metadata).get(CONFIG)
+    """Warn about entries of the recorded config that the weights of the result contradict."""
+    leaves, noted = [step.leaf for step in plan.steps], history_entry(plan.metadata).get(CONFIG)
     return [one.sentence for one in contradictions(leaves, noted)] if noted else []

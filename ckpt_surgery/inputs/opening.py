@@ -1,7 +1,4 @@
-"""Opens what is given as a checkpoint: a path, or a pytree in memory. The one place that tells them apart.
-
-Also tells whether files of sources have changed while they are read.
-"""
+"""Open inputs: checkpoints at a path, or pytrees in memory. Notice files that change while they are read."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -30,10 +27,10 @@ if TYPE_CHECKING:
 R = TypeVar("R", "Prepared", "Restoration")
 
 TREE = "(tree)"
-"""What messages and reports call a tree in memory."""
+"""Name of a tree in memory, in messages and reports."""
 
 
-def opened(
+def open_input(
     given: str | InMemory,
     *,
     step: int | None = None,
@@ -54,21 +51,21 @@ def opened(
     return TreeSource(live_tree(given.tree), called)
 
 
-def opened_sources(request: Request) -> list[Source]:
+def open_sources(request: Request) -> list[Source]:
     """Open the sources of a request; where it asks for the last steps of a run, one source per step.
 
-    Raises what `opened` raises, and UsageError where there are no such steps.
+    Raises what `open_input` raises, and UsageError where there are no such steps.
     """
     steps = [request.step] * len(request.sources) if request.last is None else last_steps(request)
     given = request.sources * len(steps) if request.last is not None else request.sources
     return [
-        opened(source, step=step, item=request.item, src_format=request.src_format)
+        open_input(source, step=step, item=request.item, src_format=request.src_format)
         for source, step in zip(given, steps, strict=True)
     ]
 
 
 def last_steps(request: Request) -> list[int]:
-    """The latest finished steps of the one source of a request, ascending, as many as it asks for."""
+    """Find the latest finished steps of the one source of a request, ascending, as many as it asks for."""
     count = request.last or 0
     wrong = "the number of steps is at least 1" if count < 1 else None
     if len(request.sources) != 1:
@@ -79,7 +76,7 @@ def last_steps(request: Request) -> list[int]:
         raise UsageError(
             f"`last={count}`: {wrong}", hint="Name one directory of steps, or leave out `last=N`."
         )
-    source = opened(request.sources[0], item=request.item, src_format=request.src_format)
+    source = open_input(request.sources[0], item=request.item, src_format=request.src_format)
     steps = source.choices().steps if isinstance(source, ChosenSource) else ()
     if len(steps) < count:
         has = (
@@ -92,24 +89,24 @@ def last_steps(request: Request) -> list[int]:
 
 
 def in_memory(source: Source) -> bool:
-    """Whether a source is a tree in memory: it has neither a path nor files."""
+    """True if a source is a tree in memory: it has neither a path nor files."""
     return source.format == FORMAT
 
 
 def on_disk(sources: Iterable[Source]) -> list[Source]:
-    """The sources that are checkpoints with a path."""
+    """Select the sources that are checkpoints with a path."""
     return [source for source in sources if not in_memory(source)]
 
 
 def without_values(source: Source) -> frozenset[str]:
-    """Texts of the keys of a source's leaves that have shape and dtype alone."""
+    """Keys of a source's leaves that have shape and dtype alone, no values."""
     if not isinstance(source, TreeSource):
         return frozenset()
     return frozenset(text for text, value in source.tree.values.items() if is_abstract(value))
 
 
 def target_leaves(source: Source) -> Mapping[str, Leaf]:
-    """The leaves of a target that the result has to have, by key: all but the placeholders `...` of a tree.
+    """Leaves of a target that the result must have, by key: all but the placeholders `...` of a tree.
 
     Raises PlanError for objects that no array can replace.
     """
@@ -134,7 +131,7 @@ _REPLACE = "Put an array there, of JAX or NumPy, or a `jax.ShapeDtypeStruct`; `.
 # --- their files -----------------------------------------------------------------------------------------
 
 
-def sampled(planned: R) -> R:
+def with_samples(planned: R) -> R:
     """Add samples of the sources' files to a plan, by which `check_unchanged` sees other contents.
 
     Comes once it is clear that data will be read, or the plan saved: a plan that is only shown samples none.
@@ -146,7 +143,7 @@ def sampled(planned: R) -> R:
 
 
 def with_states(inputs: "Sequence[Input]", sources: Mapping[str, Source]) -> "tuple[Input, ...]":
-    """Inputs of a plan with the states of their files, where they have none. Raises SourceError."""
+    """Add the states of their files to inputs of a plan that have none. Raises SourceError."""
     return tuple(i if i.files else replace(i, files=states(sources[i.name].files())) for i in inputs)
 
 

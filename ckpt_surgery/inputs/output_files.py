@@ -52,7 +52,7 @@ class CheckpointPath:
 
 @dataclass(frozen=True)
 class Named:
-    """What a command reads and writes, but for its documents."""
+    """Everything a command reads and writes except its documents."""
 
     checkpoints: Sequence[CheckpointPath]
     files: Sequence[str] = ()
@@ -121,7 +121,7 @@ def _paths(named: Named) -> Iterator[str]:
 
 
 def _beside(file: Path, checkpoint: str) -> bool:
-    """Whether a file would be beside a checkpoint's files, in a directory that is not the checkpoint."""
+    """True if a file would be beside a checkpoint's files, in a directory that is not the checkpoint."""
     if urls.is_url(checkpoint):
         return False
     return not is_directory(checkpoint) and real_path(str(file.parent)) == real_path(
@@ -141,7 +141,7 @@ def _files(checkpoint: CheckpointPath) -> list[str]:
 
 
 def named_in(request: Request) -> Named:
-    """What a plan reads and writes, also where the plan was saved before.
+    """Collect the paths that a plan reads and writes, also those of a saved plan.
 
     Raises UsageError for a saved plan that cannot be carried out.
     """
@@ -173,12 +173,12 @@ def _saved_plan(path: str) -> "PlanFile | None":
 
 
 def is_saved_document(head: bytes) -> bool:
-    """Whether a file that begins so is a JSON document of a command, as saved plans are."""
+    """True if a file that begins so is a JSON document of a command, as saved plans are."""
     return re.match(rb'\s*\{\s*"schema":', head) is not None
 
 
 def is_page(head: bytes) -> bool:
-    """Whether a file that begins so is the page of a report."""
+    """True if a file that begins so is the page of a report."""
     return PAGE_TITLE in head
 
 

@@ -1,4 +1,4 @@
-"""From a request to a plan: the recipe is read, the sources are opened, and their leaves are listed.
+"""From a request to a plan: read the recipe, open the sources, list their leaves, and plan.
 
 Reads metadata only, and creates nothing.
 """
@@ -21,13 +21,13 @@ from ckpt_surgery.core.protocols import DataFile, Linkable, LinkMode, ModelSourc
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
-from ckpt_surgery.inputs.history import ConfigFiles, configs_of, noted, with_scan_layers
+from ckpt_surgery.inputs.history import ConfigFiles, configs_of, metadata_with_history, with_scan_layers
 from ckpt_surgery.inputs.model_configs import config_warnings
 from ckpt_surgery.inputs.opening import (
     in_memory,
     on_disk,
-    opened,
-    opened_sources,
+    open_input,
+    open_sources,
     target_leaves,
     with_states,
     without_values,
@@ -36,7 +36,7 @@ from ckpt_surgery.inputs.recipes import read_recipe
 from ckpt_surgery.inputs.request import InMemory, Request, SourceOptions
 from ckpt_surgery.inputs.saved_plans import as_saved, check_same_files, load_hooks
 from ckpt_surgery.inputs.warnings import (
-    chosen_items,
+    chosen_item_notes,
     destination_warnings,
     dropped_items,
     plan_warnings,
@@ -60,7 +60,7 @@ from ckpt_surgery.system.resources import default_memory, default_workers
 
 
 def with_recipe(request: Request) -> Request:
-    """The request with its recipe read; unchanged where it has none, or one that was read before.
+    """Read the recipe of a request; unchanged where it has none, or one that was read before.
 
     Raises RecipeError.
     """
@@ -71,40 +71,41 @@ def with_recipe(request: Request) -> Request:
 
 @memory_errors("make the plan")
 def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
-    """The plan that is asked for, with the open sources that it is made from. `watch`: see `decide`.
+    """Make the plan of a request, with the open sources that it is made from. `watch`: see `decide`.
 
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found.
     """
     loaded = loaded_recipe(request)
     if request.unshard:
         loaded = replace(loaded, recipe=without_shardings(loaded.recipe))
-    options = resolved(request, loaded.recipe.output)
+    options = resolve_destination(request, loaded.recipe.output)
     inputs = open_inputs(request, loaded)
-    inputs = replace(inputs, listings=_spelled_for(options.format, inputs))
+    inputs = replace(inputs, listings=_respelled_listings(options.format, inputs))
     loaded, sources = inputs.loaded, inputs.sources
     if options.step is not None and options.item is None:
         options = replace(options, item=inputs.first.item)
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
     recipe = None if request.recipe is None else loaded
-    metadata, notes = noted(inputs.configs, recipe, options.format)
-    place = destination(options, metadata, list(sources.values()))
+    metadata, notes = metadata_with_history(inputs.configs, recipe, options.format)
+    destination = describe_destination(options, metadata, list(sources.values()))
     if (pinned := request.pinned) is not None:
         linked, cut_for = pinned.saved.linked, pinned.saved.request.memory
-        place = replace(place, may_link=lambda number: linked[number : number + 1] == "1")
-    plan = planned(inputs, place, metadata, memory if pinned is None else cut_for, workers, watch)
+        destination = replace(destination, may_link=lambda number: linked[number : number + 1] == "1")
+    budget = memory if pinned is None else cut_for
+    plan = plan_inputs(inputs, destination, metadata, budget, workers, watch)
     warnings = (
         *request.notes,
         *plan.warnings,
         *notes,
-        *(chosen_items(sources.values()) if request.item is None else ()),
+        *(chosen_item_notes(sources.values()) if request.item is None else ()),
         *destination_warnings(options, inputs.first),
     )
     if options.format == DEFAULT_FORMAT:
         keys = [step.leaf.key.text for step in plan.steps]
         metadata = with_scan_layers(metadata, keys, options.step is not None)
     hooks = loaded.hooks if isinstance(loaded.hooks, HookFile) else None
-    form = form_of(options)
+    form = result_form(options)
     if request.made_from is None and form.holds_config:  # a merge changes the entries itself
         warnings = (*warnings, *config_warnings(replace(plan, metadata=metadata)))
     items = dropped_items(sources, options)
@@ -118,7 +119,7 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a plan is made from: the recipe, and the open sources with their leaves."""
+    """The recipe and the open sources with their leaves, from which a plan is made."""
 
     loaded: LoadedRecipe
     """The recipe, with the configs of the sources and with its hooks, where these may run."""
@@ -139,7 +140,7 @@ class Inputs:
         return self.sources[next(iter(self.listings))]
 
 
-def planned(
+def plan_inputs(
     inputs: Inputs,
     destination: Destination,
     metadata: Mapping[str, Any],
@@ -147,7 +148,7 @@ def planned(
     workers: int,
     watch: Watch = lambda run: None,
 ) -> Plan:
-    """The plan for open inputs, with the warnings that hold for any destination. `watch`: see `decide`.
+    """Plan for open inputs, with the warnings that hold for any destination. `watch`: see `decide`.
 
     Raises PlanError, SourceError or UsageError.
     """
@@ -178,10 +179,10 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
         loaded = replace(loaded, recipe=loaded.recipe.model_copy(update={"input": policy}))
     _check_target_is_named(request, loaded)
     if pinned is None:
-        given = opened_sources(request)
+        given = open_sources(request)
     else:
         given = [
-            opened(i.path, step=i.step, item=i.item, src_format=i.format)
+            open_input(i.path, step=i.step, item=i.item, src_format=i.format)
             for i in pinned.inputs
             if i.name != TARGET
         ]
@@ -189,9 +190,9 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
     configs = ConfigFiles(dict(sources), request.config, None if pinned is None else pinned.saved.configs)
     loaded = replace(loaded, configs=configs_of(configs))
     listings = {name: source.leaves() for name, source in sources.items()}
-    listing = _listing(request)
-    target = _target(request, listing, loaded, sources)
-    inputs = described(sources)
+    listing = _target_listing(request)
+    target = _open_target(request, listing, loaded, sources)
+    inputs = describe_inputs(sources)
     if pinned is not None:
         inputs = list(with_states(inputs, sources))
         check_same_files(pinned, inputs)
@@ -212,8 +213,8 @@ def _check_target_is_named(request: Request, loaded: LoadedRecipe) -> None:
             )
 
 
-def _spelled_for(format: str, inputs: Inputs) -> Mapping[str, Mapping[str, Leaf]]:
-    """The listings, with the states of optimizers spelled as readers of the destination's format expect."""
+def _respelled_listings(format: str, inputs: Inputs) -> Mapping[str, Mapping[str, Leaf]]:
+    """Spell the states of optimizers in the listings as readers of the destination's format expect."""
     spelled: dict[str, Mapping[str, Leaf]] = {}
     if not formats.named(format).holds_empty:
         return inputs.listings
@@ -227,7 +228,7 @@ def _spelled_for(format: str, inputs: Inputs) -> Mapping[str, Mapping[str, Leaf]
 
 
 def loaded_recipe(request: Request) -> LoadedRecipe:
-    """The recipe of a request, read where it was not read before. Raises RecipeError."""
+    """Read the recipe of a request where it was not read before. Raises RecipeError."""
     if request.recipe is None:
         return parse_recipe("version: 1\n", NO_RECIPE, request.set)
     recipe: LoadedRecipe = with_recipe(request).recipe
@@ -235,7 +236,7 @@ def loaded_recipe(request: Request) -> LoadedRecipe:
 
 
 def _with_hooks(loaded: LoadedRecipe) -> LoadedRecipe:
-    """The recipe with its hooks loaded, if it has any. Runs their file."""
+    """Load the hooks of a recipe, if it has any. Runs their file."""
     if loaded.recipe.hooks is None or loaded.hooks is not None:
         return loaded
     try:
@@ -245,8 +246,8 @@ def _with_hooks(loaded: LoadedRecipe) -> LoadedRecipe:
         raise PlanError(*(replace(p, place=place) for p in error.problems)) from error
 
 
-def _listing(request: Request) -> Mapping[str, Leaf] | None:
-    """The leaves of a target that is a listing; None where it is anything else."""
+def _target_listing(request: Request) -> Mapping[str, Leaf] | None:
+    """Read the leaves of a target that is a listing; None where it is anything else."""
     if request.pinned is not None:
         listing = request.pinned.saved.target
         return None if listing is None else listed_leaves(request.pinned.path, listing)
@@ -254,13 +255,13 @@ def _listing(request: Request) -> Mapping[str, Leaf] | None:
     return read_listing(given) if isinstance(given, str) and is_listing(given) else None
 
 
-def _target(
+def _open_target(
     request: Request,
     listing: Mapping[str, Leaf] | None,
     loaded: LoadedRecipe,
     sources: dict[str, Source],
 ) -> Target | None:
-    """The target's structure. What has values is added to `sources`, so that they can be read."""
+    """Open the target. One that has values is added to `sources`, so that they can be read."""
     policy = loaded.recipe.target or TargetPolicy()
     if listing is not None:
         return listed_target(listing, policy)
@@ -270,14 +271,14 @@ def _target(
     which: SourceOptions = {}
     if pinned is not None:
         which = {"step": pinned.step, "item": pinned.item, "src_format": pinned.format}
-    sources[TARGET] = source = opened(given, **which, called="(target)")
+    sources[TARGET] = source = open_input(given, **which, called="(target)")
     target = Target(target_leaves(source), policy, without_values(source))
     is_stored = isinstance(given, str)
     return as_bfloat16(target) if is_stored and reads_uint16_as_bfloat16(loaded.recipe) else target
 
 
-def described(sources: Mapping[str, Source]) -> list[Input]:
-    """The sources as they are now, for the plan. Samples no file."""
+def describe_inputs(sources: Mapping[str, Source]) -> list[Input]:
+    """Describe the sources as they are now, for the plan. Samples no file."""
     return [
         Input(name, s.path, s.format, len(s.leaves()), s.fingerprint(), s.step, s.item)
         for name, s in sources.items()
@@ -287,8 +288,8 @@ def described(sources: Mapping[str, Source]) -> list[Input]:
 # --- destination -----------------------------------------------------------------------------------------
 
 
-def resolved(request: Request, output: OutputPolicy | None) -> DestinationOptions:
-    """The destination that is asked for; `output` is the recipe's part about it, if it has one.
+def resolve_destination(request: Request, output: OutputPolicy | None) -> DestinationOptions:
+    """Decide format and options of the destination; `output` is the recipe's part about it, if it has one.
 
     The format is the request's, or else the recipe's, or else the one that the destination is named for, or
     else Orbax. Raises UsageError where the destination is named for a format that cannot be written.
@@ -310,10 +311,10 @@ def resolved(request: Request, output: OutputPolicy | None) -> DestinationOption
     return replace(options, format=options.format or said or DEFAULT_FORMAT)
 
 
-def destination(
+def describe_destination(
     options: DestinationOptions, metadata: Mapping[str, Any], sources: Sequence[Source]
 ) -> Destination:
-    """What a plan has to know about a destination. Opens no sink.
+    """Describe a destination to planning: its encoder, and what can be linked into it. Opens no sink.
 
     Without a path, it is assumed to be on the file system of the first of `sources`. Raises UsageError where
     the format cannot follow the options, or cannot be written at the path.
@@ -325,7 +326,7 @@ def destination(
         formats.check_destination(options.format, place, given)
     spooled = not chosen.stores and options.path is not None and urls.is_url(options.path)
     links = options.link_mode is not LinkMode.COPY and chosen.links and not spooled
-    linkable = _linkable(options, sources, given.replaced) if links else None
+    linkable = _linking_rule(options, sources, given.replaced) if links else None
     return Destination(
         encoder=encoder,
         wholly_stored=wholly_stored,
@@ -352,7 +353,7 @@ def sink_options(
         zarr=options.zarr,
         structure_file=options.structure_file,
         shard_size=options.shard_size,
-        file_name=options.name if form_of(options).one_file else None,
+        file_name=options.name if result_form(options).one_file else None,
         model_files=partial(_model_files, sources),
     )
 
@@ -363,8 +364,8 @@ def _model_files(sources: Sequence[Source]) -> Mapping[str, bytes]:
     return next((files for files in found if files), {})
 
 
-def form_of(options: DestinationOptions) -> ResultForm:
-    """What the format makes of a destination."""
+def result_form(options: DestinationOptions) -> ResultForm:
+    """Form of the result in this format: one file or a directory, stored in a bucket or uploaded."""
     chosen = formats.named(options.format)
     one_file = chosen.is_file(options.name)
     holds_config = chosen.holds_config and not one_file
@@ -374,19 +375,19 @@ def form_of(options: DestinationOptions) -> ResultForm:
 # --- what can be linked -------------------------------------------------------------------------------------
 
 
-def _linkable(
+def _linking_rule(
     options: DestinationOptions, sources: Sequence[Source], replaced: ReplacedFiles
 ) -> Callable[[DataFile], Linkable] | None:
-    """Which whole files can be taken over; None: none."""
+    """Rule by which whole files can be linked into the destination; None: none can."""
     if options.path is not None and urls.is_url(options.path):
         store = store_of(options.path)[0]
         return lambda file: Linkable.YES if store.copies(file.path, file.size) else Linkable.NO
-    parent = _parent(options.path, sources)
+    parent = _destination_directory(options.path, sources)
     return None if parent is None else linkable_into(parent, options.link_mode, replaced)
 
 
-def _parent(path: str | None, sources: Sequence[Source]) -> Path | None:
-    """The directory that a destination will be in, as far as it is known; None where there is none."""
+def _destination_directory(path: str | None, sources: Sequence[Source]) -> Path | None:
+    """Directory that the destination will be in, as far as it is known; None where there is none."""
     places = [] if path is None else [Path(path).absolute().parent]
     for source in on_disk(sources):
         if urls.is_url(source.path):
@@ -397,7 +398,7 @@ def _parent(path: str | None, sources: Sequence[Source]) -> Path | None:
 
 
 def _replaced_files(sources: Sequence[Source]) -> ReplacedFiles:
-    """The files of the sources that their writers replace and never rewrite."""
+    """Files of the sources that their writers replace and never rewrite."""
     found = {}
     for source in on_disk(sources):
         replaces, path = formats.named(source.format).replaces_files, real_path(source.path)

@@ -1,4 +1,4 @@
-"""What `plan`, `apply` and `convert` are asked for: their options, and the request that these become.
+"""Options of `plan`, `apply` and `convert`, and the request that these become.
 
 An option is described here and nowhere else: signatures and docstrings of the functions list what
 `ConvertOptions` and `PlanOptions` say, and the options of the command line have the same names.
@@ -48,7 +48,7 @@ class InMemory:
 
 
 class SourceOptions(TypedDict, total=False):
-    """Which checkpoint of a path is read: see `ConvertOptions`."""
+    """Choice of the checkpoint that is read at a path: see `ConvertOptions`."""
 
     step: int | None
     item: str | None
@@ -133,7 +133,7 @@ ARGUMENTS = frozenset(
 
 @dataclass(frozen=True)
 class Request:
-    """What a plan is asked for, in one form however the caller wrote it.
+    """Request for a plan, in one form however the caller wrote it.
 
     `PlanOptions` describes the fields that have the names of options.
     """
@@ -188,7 +188,7 @@ class Request:
 
     @property
     def has_trees(self) -> bool:
-        """Whether a source or the target is a tree in memory."""
+        """True if a source or the target is a tree in memory."""
         return any(isinstance(given, InMemory) for given in (*self.sources, self.target))
 
 
@@ -198,7 +198,7 @@ def requested(
     dst: PathLike | None,
     options: PlanOptions | ConvertOptions,
 ) -> Request:
-    """The request that these arguments make, but for how it is run. Raises UsageError for invalid values."""
+    """Make a request of arguments, without how it is run. Raises UsageError for invalid values."""
     forget()
     given: dict[str, Any] = {
         name: value
@@ -215,8 +215,8 @@ def requested(
     request = Request(
         recipe,
         tuple(map(checkpoint_or_tree, sources)),
-        None if dst is None else place(dst),
-        **{name: _FORMS[name](value) if name in _FORMS else value for name, value in given.items()},
+        None if dst is None else checked_path(dst),
+        **{name: _PARSERS[name](value) if name in _PARSERS else value for name, value in given.items()},
     )
     _check_no_recipe(request.sources)
     if request.set and hasattr(recipe, "param_values"):
@@ -240,11 +240,11 @@ def _check_no_recipe(sources: Iterable[str | InMemory]) -> None:
 
 def checkpoint_or_tree(given: Any) -> str | InMemory:
     """The path or URL of a checkpoint; everything that is neither is a tree. Raises UsageError."""
-    return place(given) if isinstance(given, str | os.PathLike) else InMemory(given)
+    return checked_path(given) if isinstance(given, str | os.PathLike) else InMemory(given)
 
 
-def place(given: PathLike) -> str:
-    """What a caller gave as a path or a URL, as the rest uses it. Raises UsageError: see `urls.checked`."""
+def checked_path(given: PathLike) -> str:
+    """Text of a path or URL that a caller gave. Raises UsageError: see `urls.checked`."""
     text = os.fspath(given)
     if not isinstance(given, str) and _COLLAPSED.match(text):
         raise UsageError(
@@ -255,7 +255,7 @@ def place(given: PathLike) -> str:
 
 
 _COLLAPSED = re.compile(r"(s3|gs|file):/(?!/)")
-"""What `pathlib` makes of a URL."""
+"""A URL after `pathlib` has taken it for a path."""
 
 
 def _link_mode(mode: str) -> LinkMode:
@@ -270,7 +270,7 @@ def _uint16(value: str) -> str:
     return value
 
 
-_FORMS: Mapping[str, Callable[[Any], Any]] = {
+_PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "shard_size": functools.partial(bytes_of, "shard_size"),
     "memory": functools.partial(bytes_of, "memory"),
     "link_mode": _link_mode,
@@ -279,11 +279,11 @@ _FORMS: Mapping[str, Callable[[Any], Any]] = {
     "target": checkpoint_or_tree,
     "set": assignments_of,
 }
-"""Functions that bring values of options into the form in which a request has them."""
+"""How the value of each option is parsed."""
 
 
 def is_plan_file(recipe: Any) -> bool:
-    """Whether a path has the name of a saved plan. A recipe may be called so too: only reading it tells."""
+    """True if a path has the name of a saved plan. A recipe may be called so too: only reading it tells."""
     if isinstance(recipe, str) and is_text(recipe):
         return False
     return isinstance(recipe, str | os.PathLike) and Path(recipe).suffix == ".json"

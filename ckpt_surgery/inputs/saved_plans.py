@@ -53,7 +53,7 @@ class SourcesChanged(PlanError):
 
 
 def document_of(prepared: Prepared, request: Request) -> bytes:
-    """The text of the file that a plan is saved in. `request` is what it was made from, its recipe loaded.
+    """Write the text of a saved plan. `request` is the plan's, with its recipe loaded.
 
     Raises UsageError where something in it cannot be written.
     """
@@ -95,7 +95,7 @@ def document_of(prepared: Prepared, request: Request) -> bytes:
 
 
 def _request_form(prepared: Prepared, request: Request) -> RequestForm:
-    """The request, with what was decided about what it left open."""
+    """Pin the request: what it left open is as it was decided."""
     options = prepared.destination
     given = {name: getattr(request, name) for name in RequestForm.__struct_fields__}
     decided = {
@@ -120,7 +120,7 @@ def _recipe_form(loaded: LoadedRecipe) -> RecipeForm:
 
 
 def saved_request(request: Request, text: bytes | None = None) -> Request | None:
-    """The request that planned a saved plan, with all that is fixed; None where the file is something else.
+    """Read the request of a saved plan, with everything pinned; None where the file is something else.
 
     `request` names the plan, and says what it leaves open; `text` is that of its file, where it is at hand.
     Raises UsageError where the request has options that the plan decided already, where the file is a plan of
@@ -208,7 +208,7 @@ def load_hooks(pinned: PlanFile, allowed: bool) -> HookFile | None:
 
 
 def as_saved(prepared: Prepared, pinned: PlanFile) -> Prepared:
-    """The plan that was made again, once it is clear that it is the one that was saved.
+    """Check that a plan that was made again is the one that was saved.
 
     Raises PlanError where it is another one, or where one of its tasks needs more than the budget, UsageError
     where it copies what is to be linked.
@@ -233,7 +233,7 @@ def as_saved(prepared: Prepared, pinned: PlanFile) -> Prepared:
 
 
 def _difference(plan: Plan, pinned: PlanFile) -> str:
-    """The first leaves that differ from those of the saved plan, in words."""
+    """Name the first leaves that differ from those of the saved plan."""
     before = {one["key"]: one for one in pinned.document["leaves"]}
     now = {one["key"]: one for one in map(step_json, plan.steps)}
     about = ("components", "fate", "sources", "shape", "dtype")

@@ -51,7 +51,7 @@ def plan_warnings(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...
 
 
 def filled_chunks(plan: "Plan") -> tuple[str, ...]:
-    """A warning that counts the chunks which are read and not stored, so that they have the fill value.
+    """Count the chunks that are read and not stored, so that they have the fill value.
 
     It is one sentence, or none where no chunk is missing. Chunks of formats that leave out chunks of the fill
     value as a rule (`Format.sparse`) do not count.
@@ -60,12 +60,12 @@ def filled_chunks(plan: "Plan") -> tuple[str, ...]:
     lacking: dict[tuple[str, str], int] = {}
     for step in plan.steps:
         for read in reads(step.value):
-            if read.source in dense and (count := _lacking(read.leaf)):
+            if read.source in dense and (count := _missing_chunks(read.leaf)):
                 lacking[read.source, read.leaf.key.printed] = count
     if not lacking:
         return ()
     several = len(plan.inputs) > 1
-    patterns = [f.key for f in fold([ShownKey(_name(*one, several)) for one in lacking])]
+    patterns = [f.key for f in fold([ShownKey(_named_key(*one, several)) for one in lacking])]
     listed = ", ".join(f"`{pattern}`" for pattern in patterns[:MOST_PATTERNS])
     more = f" and {len(patterns) - MOST_PATTERNS} more" if len(patterns) > MOST_PATTERNS else ""
     count = sum(lacking.values())
@@ -74,12 +74,12 @@ def filled_chunks(plan: "Plan") -> tuple[str, ...]:
 
 
 def dequantized(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:
-    """A warning that counts the leaves which are read as another type than that in which they are stored.
+    """Count the leaves that are read as another type than that in which they are stored.
 
     It is one sentence, or none where there are no such leaves. Raises SourceError, with their keys, where the
     plan reads leaves that are stored in types which cannot be read.
     """
-    found = list(_converted(plan, sources))
+    found = list(_converted_leaves(plan, sources))
     unread: dict[str, list[str]] = {}
     for leaf, stored in found:
         if not stored.readable:
@@ -104,7 +104,7 @@ def _unread(type: str, keys: Sequence[str]) -> Problem:
     )
 
 
-def _converted(plan: "Plan", sources: Mapping[str, Source]) -> Iterator[tuple[Leaf, StoredType]]:
+def _converted_leaves(plan: "Plan", sources: Mapping[str, Source]) -> Iterator[tuple[Leaf, StoredType]]:
     """Each leaf that is read and stored as a type of its format's own, once."""
     seen: set[tuple[str, str]] = set()
     converting = {name: one for name, one in sources.items() if isinstance(one, ConvertingSource)}
@@ -118,13 +118,13 @@ def _converted(plan: "Plan", sources: Mapping[str, Source]) -> Iterator[tuple[Le
 
 
 def disguised_bfloat16(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:
-    """A warning that counts the leaves of uint16 that are most likely bfloat16, and are read as integers.
+    """Count the leaves of uint16 that are most likely bfloat16, and are read as integers.
 
     Raises PlanError where such integers become floating-point numbers: they would be wrong.
     """
     from ckpt_surgery.planner.disguised import converted, used_as_integers  # imports planning
 
-    suspects = {name: suspects_in(source) for name, source in sources.items()}
+    suspects = {name: disguised_leaves(source) for name, source in sources.items()}
     if not any(suspects.values()):
         return ()
     wrong = converted(plan, suspects)
@@ -134,14 +134,14 @@ def disguised_bfloat16(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str
             "bfloat16 as uint16, and the numbers would be wrong",
             hint="Read them as bfloat16: `uint16=\"bfloat16\"`, or `bitcast(x, 'bfloat16')` in the rule.",
         )
-    return disguised(used_as_integers(plan, suspects))
+    return disguised_warning(used_as_integers(plan, suspects))
 
 
-def _name(source: str, key: str, several: bool) -> str:
+def _named_key(source: str, key: str, several: bool) -> str:
     return f"{source}:{key}" if several else key
 
 
-def _lacking(leaf: Leaf) -> int:
+def _missing_chunks(leaf: Leaf) -> int:
     """Number of chunks of an array that are not stored."""
     manifest = leaf.manifest
     if manifest is None or manifest.complete:
@@ -173,18 +173,18 @@ def _unread_files(source: Source) -> list[str]:
 
 
 def unread_weights(sources: Iterable[Source]) -> tuple[str, ...]:
-    """A warning for each source whose directory holds weights that do not belong to it."""
+    """Warn of each source whose directory holds weights that do not belong to it."""
     unread = ((source.path, _unread_files(source)) for source in sources)
     return tuple(f"not read, as they are not part of {path}: {few(names)}" for path, names in unread if names)
 
 
 def about_source(source: Source) -> tuple[str, ...]:
-    """The warnings about a source that hold whatever is done with it."""
-    return (*unread_weights([source]), *disguised(len(suspects_in(source))))
+    """Collect the warnings about a source that hold whatever is done with it."""
+    return (*unread_weights([source]), *disguised_warning(len(disguised_leaves(source))))
 
 
-def chosen_items(sources: Iterable[Source]) -> tuple[str, ...]:
-    """A note for each source of which an item was taken because it holds the model, and others do not."""
+def chosen_item_notes(sources: Iterable[Source]) -> tuple[str, ...]:
+    """Note each source of which an item was chosen because it holds the model, and others do not."""
     others = {
         source: [name for name in source.choices().items if holds_no_model(name)]
         for source in sources
@@ -199,8 +199,8 @@ def chosen_items(sources: Iterable[Source]) -> tuple[str, ...]:
 
 
 def kept_as_integers(sources: Iterable[Source]) -> tuple[str, ...]:
-    """A warning for each source with arrays of uint16 that are most likely bfloat16, for a comparison."""
-    counts = {source.path: len(suspects_in(source)) for source in sources}
+    """Warn, in a comparison, of each source with arrays of uint16 that are most likely bfloat16."""
+    counts = {source.path: len(disguised_leaves(source)) for source in sources}
     return tuple(
         f"{shown(path)}: {count:,} {'leaf' if count == 1 else 'leaves'} of uint16 compared as integers: T5X "
         "kept bfloat16 so; write it anew with `input: {uint16: bfloat16}` to compare what it means"
@@ -209,21 +209,21 @@ def kept_as_integers(sources: Iterable[Source]) -> tuple[str, ...]:
     )
 
 
-def disguised(count: int) -> tuple[str, ...]:
-    """A warning that `count` leaves of uint16 are most likely bfloat16; none for 0."""
+def disguised_warning(count: int) -> tuple[str, ...]:
+    """Warn that `count` leaves of uint16 are most likely bfloat16; no warning for 0."""
     if not count:
         return ()
     leaves, them = ("1 leaf is", "it") if count == 1 else (f"{count:,} leaves are", "them")
     return (f"{leaves} uint16: T5X kept bfloat16 so; `input: {{uint16: bfloat16}}` reads {them} back",)
 
 
-def suspects_in(source: Source) -> Set[str]:
-    """Texts of the keys of a source's arrays of uint16 that are most likely bfloat16."""
+def disguised_leaves(source: Source) -> Set[str]:
+    """Keys of a source's arrays of uint16 that are most likely bfloat16."""
     return source.disguised_bfloat16() if isinstance(source, UntypedSource) else frozenset()
 
 
 def repeated_sources(sources: Mapping[str, Source], inputs: "Sequence[Input]") -> Iterator[str]:
-    """A warning for each checkpoint that is given under two names: most often by mistake."""
+    """Warn of each checkpoint that is given under two names: most often by mistake."""
     alike: dict[str, list[str]] = {}
     for source in inputs:
         alike.setdefault(source.fingerprint, []).append(source.name)
@@ -241,7 +241,7 @@ def _files_of(source: Source) -> frozenset[str]:
 
 
 def destination_warnings(options: "DestinationOptions", first: Source) -> Iterator[str]:
-    """Warnings of custom metadata that the format cannot hold, and of a name that promises another format."""
+    """Warn of custom metadata that the format cannot hold, and of a name that promises another format."""
     format = options.format
     if first.metadata and not formats.named(format).holds_metadata:
         names = ", ".join(f"`{name}`" for name in sorted(map(str, first.metadata))[:MOST_NAMES])
@@ -260,7 +260,7 @@ JSON_FILES = frozenset({"metadata", "metrics"})
 
 
 def dropped_items(sources: Mapping[str, Source], options: "DestinationOptions") -> "tuple[DroppedItem, ...]":
-    """All items of the steps that are read, but those that are sources themselves. Reads names and sizes."""
+    """List the items of the steps that are read except the sources themselves. Reads names and sizes."""
     from ckpt_surgery.planner.options import DEFAULT_ITEM  # imports planning
     from ckpt_surgery.planner.plan import DroppedItem
     from ckpt_surgery.planner.target import TARGET
@@ -299,7 +299,7 @@ def _other_items(source: Source) -> Iterator[str]:
 
 
 def _kind_of_item(directory: str) -> str:
-    """What an item holds: `arrays`, `json` or `other`."""
+    """Kind of an item: `arrays`, `json` or `other`."""
     if is_item(directory):
         return "arrays"
     names = directory_names(directory)

@@ -98,9 +98,9 @@ class SavedPlan(_Form, frozen=True):
     linked: Annotated[str, Meta(pattern="^[01]*$")]
     """For each output, `1` where its files may be linked. All others are never linked."""
     digest: Sha256
-    """Digest of the plan: see `resuming.plan_digest`."""
+    """Digest of the plan: see `identity.plan_digest`."""
     looks: dict[str, Any]
-    """What `plan plan.json` has to know of leaves besides the document: see `document_reading`."""
+    """Descriptions of leaves that `plan plan.json` shows besides the document: see `document_reading`."""
     sha256: str = ""
     """Digest of the document (`seal`), by which a file that was damaged or changed is recognized."""
 

@@ -1,4 +1,4 @@
-"""What a run does, in a form by which a later run recognizes that it can go on with it."""
+"""Identity of a run: decides whether `--resume` may continue it."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ LONGEST_TEXT = 1 << 15
 
 
 def identity_of(prepared: Prepared) -> Mapping[str, str]:
-    """The parts that have to be equal for a run to go on with what another one has written.
+    """Parts that have to be equal for a run to go on with what another one has written.
 
     They are the version of the program, a digest (SHA-256, hexadecimal) of the plan, and the states of its
     sources' files: times, sizes and samples.
@@ -77,7 +77,7 @@ def plan_digest(prepared: Prepared) -> str:
 
 
 def _leaf(step: Step) -> list[Any]:
-    """How an output is described and stored."""
+    """Description of an output, and the grid it is stored in."""
     one, cut = step.leaf, step.cut
     grid = "stored" if step.stored is not None else cut and [cut.chunks, cut.block, cut.pieces]
     about = [one.kind, str(one.spec), one.sharding, one.prng_impl, one.string, one.empty]
@@ -85,7 +85,7 @@ def _leaf(step: Step) -> list[Any]:
 
 
 def _form(step: Step) -> list[Any]:
-    """How an output is stored, and divided into tasks."""
+    """Storage of an output, and its division into tasks."""
     grid = None if step.cut is None else [step.cut.chunks, step.cut.block]
     return [step.leaf.key.text, str(step.leaf.spec), step.transfer, grid]
 

@@ -16,7 +16,7 @@ from ckpt_surgery.engine import worker
 from ckpt_surgery.engine.staging.life import Stage, staged
 from ckpt_surgery.engine.staging.stages import Publication, stage_for
 from ckpt_surgery.engine.tracking import Written
-from ckpt_surgery.inputs.opening import check_unchanged, sampled
+from ckpt_surgery.inputs.opening import check_unchanged, with_samples
 from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import ConvertOptions, PlanOptions, Request
 from ckpt_surgery.planner.options import Prepared
@@ -189,7 +189,7 @@ def run_here(request: Request, options: RunOptions, sidecars: SidecarOptions) ->
     """Plan, check and carry out a request in this process."""
     started = time.monotonic()
     with signals.interruptible():
-        prepared = sampled(plan_for_destination(request, options.overwrite))
+        prepared = with_samples(plan_for_destination(request, options.overwrite))
         companions = find_sidecars(prepared, sidecars)
         if options.on_plan is not None:
             options.on_plan(prepared.plan)

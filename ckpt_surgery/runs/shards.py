@@ -27,7 +27,7 @@ from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.staging.leftovers import difference
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.engine.worker import Means, Share, finish_checkpoint, work
-from ckpt_surgery.inputs.opening import check_unchanged, sampled
+from ckpt_surgery.inputs.opening import check_unchanged, with_samples
 from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import Request, requested
 from ckpt_surgery.inputs.saved_plans import SourcesChanged, document_of, saved_request
@@ -80,7 +80,7 @@ def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
         return Job(prepared, replace(where, step_only=head.step_only), parts, head)
     shard_places.check_unwritten(where, None, overwrite)
     replaces = check_before(where, request.inputs, request.beside, overwrite)
-    prepared = sampled(check_after(where, replaces, prepare(request), overwrite))
+    prepared = with_samples(check_after(where, replaces, prepare(request), overwrite))
     shard_places.check_format(where, prepared.destination.format)
     document = document_of(prepared, request) if request.pinned is None else request.pinned.text
     identity = identity_of(prepared)
@@ -149,7 +149,7 @@ def report_parts(job: Job) -> Iterator[None]:
 def reopen_plan(request: Request) -> Prepared:
     """Plan again over the sources. Raises SourceError where these have changed since shards began."""
     try:
-        return sampled(prepare(request))
+        return with_samples(prepare(request))
     except SourcesChanged as error:
         raise SourceError(*error.problems) from error
 

@@ -15,7 +15,7 @@ from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.history import CONFIG as RECORDED_CONFIG
 from ckpt_surgery.core.protocols import Companion, Source
 from ckpt_surgery.formats.shared.config_files import CONFIG, config_place, read_object
-from ckpt_surgery.inputs.history import recorded
+from ckpt_surgery.inputs.history import history_entry
 from ckpt_surgery.inputs.model_configs import REMOVED, contradictions
 from ckpt_surgery.inputs.opening import in_memory, on_disk
 from ckpt_surgery.planner.options import DEFAULT_FORMAT, Prepared
@@ -84,7 +84,7 @@ def _config(
     Without a file it is the config that is recorded for the result. None where there is neither.
     """
     file = next((proof for proof in files if proof.name == CONFIG), None)
-    noted = recorded(prepared.plan.metadata).get(RECORDED_CONFIG, {})
+    noted = history_entry(prepared.plan.metadata).get(RECORDED_CONFIG, {})
     try:
         given = {} if file is None else read_object(file.source)
     except SourceError:

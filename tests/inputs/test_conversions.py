@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 import ckpt_surgery
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.inputs.conversions import chosen
+from ckpt_surgery.inputs.conversions import choose_conversion
 from ckpt_surgery.inputs.models import known_models
 from tests.recipes import t5_layouts
 from tests.recipes.decoder_layouts import NARROW, Decoder, hf_arrays, hf_config
@@ -61,7 +61,7 @@ def test_there_and_back_by_the_record(tmp_path: Path, kind: str, to: str) -> Non
     arrays = save_model(tmp_path / "hf", kind)
     there = ckpt_surgery.convert(tmp_path / "hf", tmp_path / "tree", to=to)
     assert there.plan.warnings == ()
-    choice = chosen(tmp_path / "tree", "hf")
+    choice = choose_conversion(tmp_path / "tree", "hf")
     assert choice.recorded
     assert (kind in choice.model.model_types, choice.layout.name, choice.set) == (True, to, ())
     ckpt_surgery.convert(tmp_path / "tree", tmp_path / "back", to="hf")
@@ -80,7 +80,7 @@ def test_flax_has_the_config_beside_it(tmp_path: Path) -> None:
     flax = tmp_path / "hf" / "flax_model.msgpack"
     # The Flax class has no head_dim of its own, which the tiny model has.
     ckpt_surgery.convert(tmp_path / "hf" / "model.safetensors", flax, to="flax", set=["strict=false"])
-    choice = chosen(flax, "hf")
+    choice = choose_conversion(flax, "hf")
     assert (choice.purpose, choice.recipe) == ("Llama from flax to hf", "@flax-to-hf")
     ckpt_surgery.convert(flax, tmp_path / "back", to="hf")
     assert_same(load_file(tmp_path / "back" / "model.safetensors"), arrays)
@@ -94,7 +94,7 @@ def test_back_without_a_record_the_keys_tell_the_layout(tmp_path: Path, to: str)
     bare.mkdir()
     np.savez(bare / "tree.npz", **np.load(tmp_path / "tree.npz"))
     (bare / "config.json").write_text((tmp_path / "hf" / "config.json").read_text())
-    choice = chosen(bare / "tree.npz", "hf")
+    choice = choose_conversion(bare / "tree.npz", "hf")
     assert (choice.purpose, choice.recipe) == (f"Qwen2 from {to} to hf", "@jax-to-hf-qwen2")
     assert choice.set == (f"layout={to}",)
     ckpt_surgery.convert(bare / "tree.npz", tmp_path / "back", to="hf")
@@ -106,7 +106,7 @@ def test_t5_to_hugging_face_and_back(tmp_path: Path) -> None:
     state = filled(t5_layouts.inference_state(t5_layouts.t5(t5_layouts.Size(), "1.1", "shared")))
     np.savez(tmp_path / "state.npz", **state)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
-    assert chosen(tmp_path / "state.npz", "hf").recipe == "@t5x-hf-t5"
+    assert choose_conversion(tmp_path / "state.npz", "hf").recipe == "@t5x-hf-t5"
     ckpt_surgery.convert(tmp_path / "state.npz", tmp_path / "hf", to="hf")
     ckpt_surgery.convert(tmp_path / "hf", tmp_path / "again.npz", to="t5x")
     again = dict(np.load(tmp_path / "again.npz"))
@@ -116,7 +116,7 @@ def test_t5_to_hugging_face_and_back(tmp_path: Path) -> None:
 
 def test_params_beside_the_layout(tmp_path: Path) -> None:
     save_model(tmp_path / "hf", "llama")
-    choice = chosen(tmp_path / "hf", "maxtext", {"scan": False})
+    choice = choose_conversion(tmp_path / "hf", "maxtext", {"scan": False})
     assert (choice.purpose, choice.recipe) == ("Llama to maxtext", "@hf-llama3-to-jax")
     assert choice.set == ("layout=maxtext", "scan=false")
     result = ckpt_surgery.convert(
@@ -125,7 +125,7 @@ def test_params_beside_the_layout(tmp_path: Path) -> None:
     keys = [step.leaf.key.text for step in result.plan.steps]
     assert "params/params/decoder/layers_1/mlp/wo/kernel" in keys
     with pytest.raises(UsageError, match="`layout=jax` contradicts the layout, which has layout=maxtext"):
-        chosen(tmp_path / "hf", "maxtext", ["layout=jax"])
+        choose_conversion(tmp_path / "hf", "maxtext", ["layout=jax"])
 
 
 WRONG = [
@@ -184,7 +184,7 @@ def test_a_config_of_an_earlier_conversion_and_no_names_of_hugging_face(tmp_path
     save_model(tmp_path / "hf", "llama")
     ckpt_surgery.convert(tmp_path / "hf", tmp_path / "tree", to="jax")
     with pytest.raises(UsageError, match="does not have the names of Hugging Face") as caught:
-        chosen(tmp_path / "tree", "tunix")
+        choose_conversion(tmp_path / "tree", "tunix")
     assert "convert it to the layout hf first" in str(caught.value.problems[0].hint)
 
 

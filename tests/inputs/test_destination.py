@@ -12,7 +12,7 @@ from ckpt_surgery.core.errors import StorageError, UsageError
 from ckpt_surgery.core.protocols import DataFile, Linkable, LinkMode
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.inputs.preparing import destination, form_of, prepare, resolved
+from ckpt_surgery.inputs.preparing import describe_destination, prepare, resolve_destination, result_form
 from ckpt_surgery.inputs.request import Request
 from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.runs.destination import open_sink, publication
@@ -24,12 +24,12 @@ from tests.support.writing import leaf_of, write_all
 
 
 def options(dst: str | Path | None = None, **given: Any) -> DestinationOptions:
-    return resolved(Request(None, dst=None if dst is None else str(dst), **given), None)
+    return resolve_destination(Request(None, dst=None if dst is None else str(dst), **given), None)
 
 
 def test_files_and_directories() -> None:
-    assert form_of(options("x.safetensors")).one_file
-    assert not form_of(options("x", format="safetensors")).one_file
+    assert result_form(options("x.safetensors")).one_file
+    assert not result_form(options("x", format="safetensors")).one_file
 
 
 def test_what_one_rename_publishes(tmp_path: Path) -> None:
@@ -45,12 +45,12 @@ def source(path: Path, format: str = "safetensors") -> Any:
 
 
 def test_a_plan_learns_what_the_format_can_do(tmp_path: Path) -> None:
-    found = destination(options(tmp_path / "x"), {}, [source(tmp_path)])
+    found = describe_destination(options(tmp_path / "x"), {}, [source(tmp_path)])
     assert (found.format, found.holds_empty, found.flat) == ("orbax", True, False)
     assert found.linkable is not None
-    flat = destination(options(tmp_path / "x.npz"), {}, [source(tmp_path)])
+    flat = describe_destination(options(tmp_path / "x.npz"), {}, [source(tmp_path)])
     assert (flat.format, flat.holds_empty, flat.flat, flat.linkable) == ("npz", False, True, None)
-    copied = destination(options(tmp_path / "x", link_mode=LinkMode.COPY), {}, [source(tmp_path)])
+    copied = describe_destination(options(tmp_path / "x", link_mode=LinkMode.COPY), {}, [source(tmp_path)])
     assert copied.linkable is None
 
 
@@ -66,7 +66,7 @@ def file_at(path: Path, mode: int = 0o644) -> DataFile:
 
 def linkable(mode: str, tmp_path: Path, *sources: Any, dst: Path | None = None) -> Any:
     given = options(dst or tmp_path / "out", link_mode=LinkMode(mode))
-    return destination(given, {}, sources).linkable
+    return describe_destination(given, {}, sources).linkable
 
 
 @pytest.mark.parametrize("reflinks", [False, None, True])
@@ -140,18 +140,18 @@ def test_without_a_path_the_first_source_says_where(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(linking, "can_reflink", lambda file, directory: asked.append(directory))
     for first in (tmp_path / "in", tmp_path / "in" / "x.npz"):
         file = file_at(tmp_path / "in" / "x.npz")
-        found = destination(options(), {}, [source(tmp_path / "gone" / "x"), source(first)])
+        found = describe_destination(options(), {}, [source(tmp_path / "gone" / "x"), source(first)])
         assert found.linkable is not None
         assert found.linkable(file) is Linkable.IF_NEVER_REWRITTEN
     assert asked == [tmp_path / "in"] * 2
-    assert destination(options(), {}, [source(tmp_path / "gone" / "x")]).linkable is None
+    assert describe_destination(options(), {}, [source(tmp_path / "gone" / "x")]).linkable is None
 
 
 def test_a_path_where_the_format_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="backslash"):
-        destination(options(tmp_path / "a\\b"), {}, [])
+        describe_destination(options(tmp_path / "a\\b"), {}, [])
     with pytest.raises(UsageError, match="names the step 5 already"):
-        destination(options(tmp_path / "5", dst_step=5), {}, [])
+        describe_destination(options(tmp_path / "5", dst_step=5), {}, [])
 
 
 def test_a_step_of_a_directory_that_exists_is_written_without_its_number(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_step_of_a_directory_that_exists_is_written_without_its_number(tmp_pat
 
 
 def test_the_encoder_is_the_formats_own() -> None:
-    found = destination(options(format="safetensors"), {}, [])
+    found = describe_destination(options(format="safetensors"), {}, [])
     leaf = leaf_of("x", np.ones((2, 4)))
     assert found.encoder.unsupported([leaf]) == []
     assert found.encoder.grid(leaf, (1, 3)) == (1, 3)
@@ -178,5 +178,5 @@ def test_what_is_uploaded_takes_over_no_objects(
     orbax = replace(formats.named("orbax"), stores=stores)
     monkeypatch.setattr(formats, "named", lambda name: orbax)
     with key_value(tmp_path / "bucket") as bucket:
-        linkable = destination(options(f"{bucket}/out"), {}, []).linkable
+        linkable = describe_destination(options(f"{bucket}/out"), {}, []).linkable
     assert (linkable is not None) == stores

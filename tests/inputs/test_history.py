@@ -17,7 +17,7 @@ import ckpt_surgery
 from ckpt_surgery.api import applying
 from ckpt_surgery.cli.render_plan import plan_lines
 from ckpt_surgery.core.errors import PlanError, SourceError
-from ckpt_surgery.inputs.history import NO_RECORD, recorded
+from ckpt_surgery.inputs.history import NO_HISTORY, history_entry
 from ckpt_surgery.planner.plan_json import plan_json
 
 ARRAYS = {"w": np.arange(12, dtype=np.float32).reshape(3, 4), "b": np.ones(4, ml_dtypes.bfloat16)}
@@ -112,7 +112,7 @@ def test_a_chain_of_conversions_does_not_nest(model: Path, recipe: Recipe, tmp_p
     applying.apply(recipe("forward"), model, dst=tmp_path / "a", set=["rope=interleaved"])
     applying.apply(recipe("other"), tmp_path / "a", dst=tmp_path / "b")
     applying.apply(recipe("back"), tmp_path / "b", dst=tmp_path / "elsewhere" / "c.safetensors")
-    record = recorded(metadata_of(tmp_path / "elsewhere" / "c.safetensors"))
+    record = history_entry(metadata_of(tmp_path / "elsewhere" / "c.safetensors"))
     before = entry("forward", heads=2, rope="interleaved") | entry("other", n=3)
     assert record == {"recipes": before | entry("back", heads=2, rope="interleaved"), "config": MODEL}
     applying.apply(recipe("forward"), tmp_path / "elsewhere" / "c.safetensors", dst=tmp_path / "d")
@@ -185,7 +185,7 @@ def test_a_record_that_is_none(damaged: str, recipe: Recipe, tmp_path: Path) -> 
     save_file(ARRAYS, tmp_path / "x.safetensors", {"ckpt_surgery": damaged})
     plan = applying.plan(recipe("same"), tmp_path / "x.safetensors")
     assert plan.metadata == {"ckpt_surgery": {"recipes": entry("same")}}
-    assert plan.warnings == (NO_RECORD,)
+    assert plan.warnings == (NO_HISTORY,)
 
 
 def test_a_recipe_refuses_what_it_is_not_for(model: Path, recipe: Recipe) -> None:

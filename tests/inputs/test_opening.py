@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.inputs.opening import in_memory, on_disk, opened, without_values
+from ckpt_surgery.inputs.opening import in_memory, on_disk, open_input, without_values
 from ckpt_surgery.inputs.request import InMemory
 
 TREE = {"a": np.arange(3), "l": [np.ones(2, np.float32), None], "s": "text"}
@@ -23,7 +23,7 @@ def model(tmp_path: Path) -> str:
 
 
 def test_paths_and_trees(model: str) -> None:
-    file, tree = opened(model), opened(InMemory(TREE))
+    file, tree = open_input(model), open_input(InMemory(TREE))
     assert (file.format, tree.format, tree.path) == ("safetensors", "tree", "(tree)")
     assert (in_memory(file), in_memory(tree), on_disk([file, tree])) == (False, True, [file])
     assert list(tree.leaves()) == ["a", "l/0", "l/1", "s"]
@@ -34,13 +34,13 @@ def test_a_tree_has_neither_steps_nor_items(option: Any) -> None:
     with pytest.raises(
         UsageError, match=f"a tree in memory: it has no {next(iter(option)).removeprefix('src_')}"
     ):
-        opened(InMemory(TREE), **option)
+        open_input(InMemory(TREE), **option)
 
 
 def test_shapes_alone_are_no_values(model: str) -> None:
     mixed = {"a": jax.ShapeDtypeStruct((2,), np.float32), "b": np.zeros(2)}
-    assert without_values(opened(InMemory(mixed))) == {"a"}
-    assert without_values(opened(model)) == frozenset()
+    assert without_values(open_input(InMemory(mixed))) == {"a"}
+    assert without_values(open_input(model)) == frozenset()
 
 
 def test_inspect_lists_a_tree() -> None:

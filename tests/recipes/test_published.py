@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.api import applying
-from ckpt_surgery.inputs.conversions import chosen
+from ckpt_surgery.inputs.conversions import choose_conversion
 from ckpt_surgery.inputs.models import Layout, Model, known_models
 from ckpt_surgery.planner.plan import Plan
 from tests.recipes.keytables import KeyTable, keytable
@@ -100,7 +100,7 @@ def test_there_and_back(model: Model, size: str, layout: Layout, tmp_path: Path)
     sees = [name for name in table.tensors if name.startswith(("vision_", "multi_modal"))]
     sees = sees if layout.name != "flax" else []
     given = ["vision=drop"] if sees else []
-    choice = chosen(tmp_path / "hf", layout.name, given)
+    choice = choose_conversion(tmp_path / "hf", layout.name, given)
     assert (choice.model, choice.layout) == (model, layout)
     there = applying.plan(choice.recipe, tmp_path / "hf", set=choice.set)
     # Rows of Gemma 3's embedding for the tokens of images have no place in MaxText's.

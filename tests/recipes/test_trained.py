@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.inputs.conversions import chosen
+from ckpt_surgery.inputs.conversions import choose_conversion
 from tests.recipes.decoder_layouts import Arrays
 from tests.recipes.trained import (
     TREES,
@@ -197,9 +197,9 @@ def test_axes_that_the_shapes_do_not_tell(hf: Path, tmp_path: Path) -> None:
     }
     source = as_npz(tmp_path / "run", tree, hf)
     with pytest.raises(UsageError, match="along axis 0 or 1") as caught:
-        chosen(source, "hf")
+        choose_conversion(source, "hf")
     assert '`set={"layer_axis": 0}` or `set={"layer_axis": 1}`' in str(caught.value)
-    assert chosen(source, "hf", ["layer_axis=1"]).set == ("layout=jax", "layer_axis=1")
+    assert choose_conversion(source, "hf", ["layer_axis=1"]).set == ("layout=jax", "layer_axis=1")
 
 
 # --- what is written ----------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ def _recipe(
     from ckpt_surgery.inputs import conversions
     from ckpt_surgery.inputs.recipes import read_recipe
 
-    choice = conversions.chosen(src, to, set, **which)
+    choice = conversions.choose_conversion(src, to, set, **which)
     params = "".join(f" --set {text}" for text in choice.set)
     rest = ", the rest as recorded" if choice.recorded else ""
     terminal.show([Text(f"{choice.purpose}: {choice.recipe}{params}{rest}")])
