@@ -13,7 +13,8 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.opening import with_samples
-from ckpt_surgery.inputs.preparing import prepare, with_recipe
+from ckpt_surgery.inputs.preparing import prepare
+from ckpt_surgery.inputs.recipes import with_recipe
 from ckpt_surgery.inputs.request import PlanOptions, Request, SourceOptions, is_plan_file, requested, takes
 from ckpt_surgery.inputs.saved_plans import document_of, saved_request
 from ckpt_surgery.language.loading import LoadedRecipe

@@ -133,7 +133,7 @@ def _layout_of(path: str, source: Source, model: Model, given: Mapping[str, str]
 
 
 def _maxtext_or_jax(path: str, source: Source, model: Model, layout: Layout) -> Layout:
-    """Decide between the layouts jax and maxtext for a tree with one `params/`, where MaxText has two.
+    """Decide between the layouts `jax` and `maxtext` for a tree with one `params/`, where MaxText has two.
 
     Raises UsageError where it can be either and the values would not be the same.
     """

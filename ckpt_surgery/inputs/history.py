@@ -1,9 +1,9 @@
 """The history of conversions in custom metadata, and the configs of sources.
 
-The history is one entry, `ckpt_surgery`. For each recipe that the checkpoint went through, it holds the digest
-of the recipe and the values of its params; it also holds the config of the model that the first conversion
-read. A conversion adds to the history that it finds, so that a chain of conversions ends with one flat entry;
-a later run of the same recipe replaces the entry of the earlier one.
+The history is one entry, `ckpt_surgery`. For each recipe that the checkpoint went through, it holds the
+digest of the recipe and the values of its params; it also holds the config of the model that the first
+conversion read. A conversion adds to the history that it finds, so that a chain of conversions ends with one
+flat entry; a later run of the same recipe replaces the entry of the earlier one.
 
 Checkpoints of MaxText have another entry, `scan_layers`, which has to say how their trees hold layers.
 """

@@ -12,7 +12,6 @@ from typing import Any
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import PlanError, UsageError
-from ckpt_surgery.core.history import NO_RECIPE
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
@@ -32,7 +31,7 @@ from ckpt_surgery.inputs.opening import (
     with_states,
     without_values,
 )
-from ckpt_surgery.inputs.recipes import read_recipe
+from ckpt_surgery.inputs.recipes import loaded_recipe
 from ckpt_surgery.inputs.request import InMemory, Request, SourceOptions
 from ckpt_surgery.inputs.saved_plans import as_saved, check_same_files, load_hooks
 from ckpt_surgery.inputs.warnings import (
@@ -42,7 +41,7 @@ from ckpt_surgery.inputs.warnings import (
     plan_warnings,
 )
 from ckpt_surgery.language.hooks import HookFile
-from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
+from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import InputPolicy, OutputPolicy, TargetPolicy, reads_uint16_as_bfloat16
 from ckpt_surgery.planner.decisions import Watch
 from ckpt_surgery.planner.listings import is_listing, listed_leaves, read_listing
@@ -57,16 +56,6 @@ from ckpt_surgery.storage.linking import ReplacedFiles, linkable_into
 from ckpt_surgery.storage.listing import data_file, is_file, real_path
 from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.system.resources import default_memory, default_workers
-
-
-def with_recipe(request: Request) -> Request:
-    """Read the recipe of a request; unchanged where it has none, or one that was read before.
-
-    Raises RecipeError.
-    """
-    if request.recipe is None or isinstance(request.recipe, LoadedRecipe):
-        return request
-    return replace(request, recipe=read_recipe(request.recipe, request.set), set=())
 
 
 @memory_errors("make the plan")
@@ -181,11 +170,7 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
     if pinned is None:
         given = open_sources(request)
     else:
-        given = [
-            open_input(i.path, step=i.step, item=i.item, src_format=i.format)
-            for i in pinned.inputs
-            if i.name != TARGET
-        ]
+        given = [open_input(i.path, **_options_of(i)) for i in pinned.inputs if i.name != TARGET]
     sources = dict(zip(loaded.recipe.source_names(len(given)), given, strict=True))
     configs = ConfigFiles(dict(sources), request.config, None if pinned is None else pinned.saved.configs)
     loaded = replace(loaded, configs=configs_of(configs))
@@ -227,14 +212,6 @@ def _respelled_listings(format: str, inputs: Inputs) -> Mapping[str, Mapping[str
     return spelled
 
 
-def loaded_recipe(request: Request) -> LoadedRecipe:
-    """Read the recipe of a request where it was not read before. Raises RecipeError."""
-    if request.recipe is None:
-        return parse_recipe("version: 1\n", NO_RECIPE, request.set)
-    recipe: LoadedRecipe = with_recipe(request).recipe
-    return recipe
-
-
 def _with_hooks(loaded: LoadedRecipe) -> LoadedRecipe:
     """Load the hooks of a recipe, if it has any. Runs their file."""
     if loaded.recipe.hooks is None or loaded.hooks is not None:
@@ -268,13 +245,15 @@ def _open_target(
     if request.target is None:
         return None
     given, pinned = request.target, None if request.pinned is None else request.pinned.inputs[-1]
-    which: SourceOptions = {}
-    if pinned is not None:
-        which = {"step": pinned.step, "item": pinned.item, "src_format": pinned.format}
+    which = SourceOptions() if pinned is None else _options_of(pinned)
     sources[TARGET] = source = open_input(given, **which, called="(target)")
     target = Target(target_leaves(source), policy, without_values(source))
     is_stored = isinstance(given, str)
     return as_bfloat16(target) if is_stored and reads_uint16_as_bfloat16(loaded.recipe) else target
+
+
+def _options_of(pinned: Input) -> SourceOptions:
+    return {"step": pinned.step, "item": pinned.item, "src_format": pinned.format}
 
 
 def describe_inputs(sources: Mapping[str, Source]) -> list[Input]:

@@ -2,9 +2,12 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ckpt_surgery.core.arguments import Assignments, RecipeLike, assignments_of
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.history import NO_RECIPE
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.inputs.choices import readable_formats, writable_formats
@@ -17,6 +20,9 @@ from ckpt_surgery.language.written import IN_MEMORY, is_text, text_of
 from ckpt_surgery.language.yaml_document import DocumentPath
 from ckpt_surgery.language.yaml_text import yaml_text
 from ckpt_surgery.migration.recipes import MigratedRecipe
+
+if TYPE_CHECKING:
+    from ckpt_surgery.inputs.request import Request
 
 
 def read_recipe(recipe: RecipeLike | MigratedRecipe, set: Assignments = ()) -> LoadedRecipe:
@@ -43,6 +49,24 @@ def read_recipe(recipe: RecipeLike | MigratedRecipe, set: Assignments = ()) -> L
             f"a recipe cannot be of type {kind}", hint="Give a path, `@name`, a text or a mapping."
         )
     return load_recipe(os.fspath(recipe), given, format_findings)
+
+
+def with_recipe(request: "Request") -> "Request":
+    """Read the recipe of a request; unchanged where it has none, or one that was read before.
+
+    Raises RecipeError.
+    """
+    if request.recipe is None or isinstance(request.recipe, LoadedRecipe):
+        return request
+    return replace(request, recipe=read_recipe(request.recipe, request.set), set=())
+
+
+def loaded_recipe(request: "Request") -> LoadedRecipe:
+    """Read the recipe of a request where it was not read before. Raises RecipeError."""
+    if request.recipe is None:
+        return parse_recipe("version: 1\n", NO_RECIPE, request.set)
+    recipe: LoadedRecipe = with_recipe(request).recipe
+    return recipe
 
 
 def recipe_of_rules(rules: Iterable[str]) -> str:
