@@ -5,12 +5,14 @@ Bytes (storage, formats) and meaning (the others) meet in the engine and above i
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 
 import pytest
+
+import ckpt_surgery
 
 PACKAGE = Path(__file__).parent.parent / "ckpt_surgery"
 
@@ -49,6 +51,9 @@ LOCKS = "engine/staging/locks.py"
 WITHOUT_RUNS = {"inferring", "inverting", "explaining", "inspecting", "linting"}
 """Modules of `api` that write no checkpoint: they must not even be able to reach a lock."""
 
+SHORT_CALLS = {"inputs", "runs", "api", "engine"}
+"""Wings whose functions take few arguments, the public ones apart."""
+MOST_PARAMETERS = 6
 LONGEST_FILE = 400
 MOST_MODULES = 30
 """Modules in one folder, `__init__` not counted."""
@@ -259,6 +264,27 @@ def test_unfinished_folders_only_shrink() -> None:
     assert {folder: counts[folder] for folder in told} == told, "fewer now: put the number down, or remove it"
 
 
+def long_calls(texts: Mapping[str, str], public: Container[str]) -> list[str]:
+    """Functions with more parameters than they may have; `self` and `cls` do not count."""
+    return [
+        f"{file}: {node.name} has {count} parameters"
+        for file, text in texts.items()
+        if wing_of(file) in SHORT_CALLS
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef) and node.name not in public
+        if (count := parameters(node.args)) > MOST_PARAMETERS
+    ]
+
+
+def parameters(arguments: ast.arguments) -> int:
+    named = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    return sum(argument.arg not in ("self", "cls") for argument in named)
+
+
+def test_functions_take_few_arguments() -> None:
+    assert long_calls(TEXTS, ckpt_surgery.__all__) == []
+
+
 # --- 4: circles -------------------------------------------------------------------------------------------
 
 
@@ -436,10 +462,12 @@ def test_what_breaks_the_rules_is_found() -> None:
         "core/long.py": "\n" * (LONGEST_FILE + 1),
         **{f"graph/m{number}.py": "" for number in range(MOST_MODULES + 1)},
         "engine/worker.py": "from ckpt_surgery.engine.staging import local",
+        "runs/run.py": "def run(a, b, c, d, e, *, f, g): ...\ndef apply(a, b, c, d, e, f, g): ...",
         "engine/staging/local.py": "def f():\n    from ckpt_surgery.engine.worker import run",
     }
     assert loose(texts) == ["lost.py"]
     assert too_long(texts) == [f"core/long.py has {LONGEST_FILE + 1} lines"]
     assert crowded(texts) == [f"graph has {MOST_MODULES + 1} modules"]
+    assert long_calls(texts, {"apply"}) == ["runs/run.py: run has 7 parameters"]
     assert circles(imports_between(texts), 1) == []
     assert circles(imports_between(texts), 2) == [frozenset({"engine", "engine/staging"})]
