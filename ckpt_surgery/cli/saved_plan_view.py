@@ -8,6 +8,7 @@ from click.core import ParameterSource
 
 from ckpt_surgery.cli.console import open_terminal
 from ckpt_surgery.cli.reports import Report
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.text import bytes_text, shown
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _lines(found: "ShownPlan") -> Iterator["Text"]:
 
     request = found.request
     made = f"{bytes_text(request.memory)} of memory, {request.workers} threads"
-    where = "no destination" if request.dst is None else shown(request.dst)
+    where = "no destination" if request.dst is None else shown(urls.near(request.dst))
     yield Text(f"saved for {where} ({request.format}; {made})")
     fitting = [shown(name) for name, why in found.misfits.items() if why is None]
     if fitting:
