@@ -20,6 +20,7 @@ from ckpt_surgery.inputs.saved_plans import document_of, saved_request
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.runs.destination import place_of
 from ckpt_surgery.runs.run import (
     ApplyArguments,
     ConvertArguments,
@@ -76,7 +77,10 @@ def plan_request(request: Request, overwrite: bool, out: PathLike | None = None)
         request = with_recipe(request)
         output_files.check_documents([out], output_files.named_in(request))
         output_files.check_kept(out, overwrite, output_files.is_saved_document)
-    prepared = prepare(request) if request.dst is None else plan_for_destination(request, overwrite)
+    if request.dst is None:
+        prepared = prepare(request)
+    else:
+        prepared = plan_for_destination(request, place_of(request), overwrite)
     if out is not None:
         prepared = with_samples(prepared)
         output_files.write_document(out, document_of(prepared, request))

@@ -189,17 +189,17 @@ def run_here(request: Request, options: RunOptions, sidecars: SidecarOptions) ->
     """Plan, check and carry out a request in this process."""
     started = time.monotonic()
     with signals.interruptible():
-        prepared = with_samples(plan_for_destination(request, options.overwrite))
+        where = place_of(request)
+        prepared = with_samples(plan_for_destination(request, where, options.overwrite))
         companions = find_sidecars(prepared, sidecars)
         if options.on_plan is not None:
             options.on_plan(prepared.plan)
-        result, notices = _write_and_publish(prepared, place_of(request), options, companions)
+        result, notices = _write_and_publish(prepared, where, options, companions)
     return finish_result(result, started, str(request.dst), notices)
 
 
-def plan_for_destination(request: Request, overwrite: bool) -> Prepared:
-    """The plan of a request whose result can be published at its destination."""
-    where = place_of(request)
+def plan_for_destination(request: Request, where: Publication, overwrite: bool) -> Prepared:
+    """Plan a request whose result can be published at `where`."""
     replaces = check_before(where, request.inputs, request.beside, overwrite)
     return check_after(where, replaces, prepare(request), overwrite)
 
