@@ -19,8 +19,9 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import DataFile, Linkable, LinkMode, ModelSource, Source
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats.orbax.decoder_layers import with_scan_layers
 from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
-from ckpt_surgery.inputs.history import ConfigFiles, configs_of, metadata_with_history, with_scan_layers
+from ckpt_surgery.inputs.history import ConfigFiles, configs_of, metadata_with_history
 from ckpt_surgery.inputs.model_configs import config_warnings
 from ckpt_surgery.inputs.opening import (
     in_memory,
