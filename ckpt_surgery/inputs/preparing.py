@@ -4,7 +4,7 @@ Reads metadata only, and creates nothing.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.protocols import DataFile, Linkable, LinkMode, ModelSource, Source
+from ckpt_surgery.core.protocols import LinkMode, ModelSource, Source
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.orbax.decoder_layers import with_scan_layers
@@ -53,9 +53,8 @@ from ckpt_surgery.planner.resharding import without_shardings
 from ckpt_surgery.planner.shares import check_sources_used, target_share
 from ckpt_surgery.planner.target import TARGET, Target, as_bfloat16, listed_target
 from ckpt_surgery.planner.transfers import Destination
-from ckpt_surgery.storage.linking import ReplacedFiles, linkable_into
+from ckpt_surgery.storage.linking import ReplacedFiles, linking_rule
 from ckpt_surgery.storage.listing import data_file, is_file, real_path
-from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.system.resources import default_memory, default_workers
 
 
@@ -306,7 +305,8 @@ def describe_destination(
         formats.check_destination(options.format, place, given)
     spooled = not chosen.stores and options.path is not None and urls.is_url(options.path)
     links = options.link_mode is not LinkMode.COPY and chosen.links and not spooled
-    linkable = _linking_rule(options, sources, given.replaced) if links else None
+    beside = [source.path for source in on_disk(sources)]
+    linkable = linking_rule(options.path, options.link_mode, beside, given.replaced) if links else None
     return Destination(
         encoder=encoder,
         wholly_stored=wholly_stored,
@@ -350,31 +350,6 @@ def result_form(options: DestinationOptions) -> ResultForm:
     one_file = chosen.is_file(options.name)
     holds_config = chosen.holds_config and not one_file
     return ResultForm(one_file, chosen.stores, chosen.sparse, holds_config, chosen.reserves_record)
-
-
-# --- what can be linked -------------------------------------------------------------------------------------
-
-
-def _linking_rule(
-    options: DestinationOptions, sources: Sequence[Source], replaced: ReplacedFiles
-) -> Callable[[DataFile], Linkable] | None:
-    """Rule by which whole files can be linked into the destination; None: none can."""
-    if options.path is not None and urls.is_url(options.path):
-        store = store_of(options.path)[0]
-        return lambda file: Linkable.YES if store.copies(file.path, file.size) else Linkable.NO
-    parent = _destination_directory(options.path, sources)
-    return None if parent is None else linkable_into(parent, options.link_mode, replaced)
-
-
-def _destination_directory(path: str | None, sources: Sequence[Source]) -> Path | None:
-    """Directory that the destination will be in, as far as it is known; None where there is none."""
-    places = [] if path is None else [Path(path).absolute().parent]
-    for source in on_disk(sources):
-        if urls.is_url(source.path):
-            continue
-        own = Path(source.path).absolute()
-        places += [own if own.is_dir() else own.parent]
-    return next((place for place in places if place.exists()), None)
 
 
 def _replaced_files(sources: Sequence[Source]) -> ReplacedFiles:

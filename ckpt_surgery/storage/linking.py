@@ -7,16 +7,18 @@ with two names: a program that rewrites the source in place changes the new chec
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.core.protocols import DataFile, Linkable, LinkMode
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.storage import system_calls
 from ckpt_surgery.storage.listing import domain_of
 from ckpt_surgery.storage.paths import path_text
+from ckpt_surgery.storage.stores import store_of
 
 FICLONE = 0x40049409
 """Linux's request to share a whole file's blocks, from <linux/fs.h>: see ioctl_ficlonerange(2)."""
@@ -104,7 +106,28 @@ def _ficlone(source: Path, destination: Path) -> None:
             raise
 
 
-def linkable_into(directory: Path, mode: LinkMode, replaced: ReplacedFiles) -> Callable[[DataFile], Linkable]:
+def linking_rule(
+    destination: str | None, mode: LinkMode, sources: Iterable[str], replaced: ReplacedFiles
+) -> Callable[[DataFile], Linkable] | None:
+    """Rule by which whole files can be linked into a destination; None: none can.
+
+    Without a destination, it is assumed to be on the file system of the first of `sources`, paths and URLs.
+    """
+    if destination is not None and is_url(destination):
+        store = store_of(destination)[0]
+        return lambda file: Linkable.YES if store.copies(file.path, file.size) else Linkable.NO
+    parents = [] if destination is None else [Path(destination).absolute().parent]
+    for path in sources:
+        if not is_url(path):
+            own = Path(path).absolute()
+            parents.append(own if own.is_dir() else own.parent)
+    directory = next((parent for parent in parents if parent.exists()), None)
+    return None if directory is None else _linkable_into(directory, mode, replaced)
+
+
+def _linkable_into(
+    directory: Path, mode: LinkMode, replaced: ReplacedFiles
+) -> Callable[[DataFile], Linkable]:
     """Which files can be linked into a directory. The function raises StorageError where only reflinks may be
     used, and cannot."""
     domain = domain_of(os.stat(directory))
