@@ -1,5 +1,12 @@
-"""How a checkpoint was made: by which recipes, from what, when."""
+"""How a checkpoint was made: by which recipes, from what, when.
 
+In custom metadata it is one entry, `ckpt_surgery`. For each recipe that the checkpoint went through, it holds
+the digest of the recipe and the values of its params; it also holds the config of the model that the first
+conversion read. A conversion adds to the history that it finds, so that a chain of conversions ends with one
+flat entry; a later run of the same recipe replaces the entry of the earlier one.
+"""
+
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -63,3 +70,27 @@ class History:
 def own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """The user's own custom metadata: all but the entry of this tool."""
     return {name: value for name, value in metadata.items() if name != RECORD}
+
+
+def history_entry(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the history from custom metadata, parsed where it is JSON text; malformed parts are left out."""
+    record = metadata.get(RECORD)
+    if isinstance(record, str):
+        try:
+            record = json.loads(record)
+        except (ValueError, RecursionError):
+            return {}
+    kept = record if isinstance(record, dict) else {}
+    return {name: kept[name] for name in (RECIPES, CONFIG) if isinstance(kept.get(name), dict)}
+
+
+def extended_history(
+    before: Mapping[str, Any], recipe: PastRecipe | None, config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Add a recipe to a history, in place of an earlier entry of its name, and set the model's config."""
+    recipes = dict(before.get(RECIPES, {}))
+    if recipe is not None:
+        recipes.pop(recipe.name, None)
+        recipes[recipe.name] = {"sha256": recipe.sha256, "params": dict(recipe.params)}
+    parts = {RECIPES: recipes, CONFIG: config}
+    return {name: part for name, part in parts.items() if part}

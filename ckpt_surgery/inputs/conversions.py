@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from ckpt_surgery.core.arguments import Assignments, PathLike, assignments_of
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.history import RECIPES
+from ckpt_surgery.core.history import RECIPES, history_entry
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source
@@ -21,9 +21,8 @@ from ckpt_surgery.formats.orbax.decoder_layers import (
     layer_axes,
 )
 from ckpt_surgery.inputs import models
-from ckpt_surgery.inputs.history import ConfigFiles, configs_of, history_entry
 from ckpt_surgery.inputs.models import HF, Layout, Model, Run
-from ckpt_surgery.inputs.opening import open_input
+from ckpt_surgery.inputs.opening import ConfigFiles, configs_of, open_input
 from ckpt_surgery.inputs.request import SourceOptions, checked_path
 from ckpt_surgery.language.configs import Config
 

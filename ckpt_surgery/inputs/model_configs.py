@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ckpt_surgery.core.history import CONFIG
+from ckpt_surgery.core.history import CONFIG, history_entry
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.inputs.history import history_entry
 from ckpt_surgery.merging.configs import DTYPES, INNER, LAYERS, PER_LAYER
 from ckpt_surgery.planner.plan import Plan
 

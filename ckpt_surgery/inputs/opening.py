@@ -1,19 +1,24 @@
-"""Open inputs: checkpoints at a path, or pytrees in memory. Notice files that change while they are read."""
+"""Open inputs: checkpoints at a path, or pytrees in memory, and the configs of models beside them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ckpt_surgery.core.errors import PlanError, Problem, SourceError, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
+from ckpt_surgery.core.history import CONFIG, RECORD, history_entry, own_metadata
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys, merged
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import ChosenSource, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config, read_object
 from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.inputs.request import InMemory, Request
+from ckpt_surgery.language.configs import Config, Configs, Layer
+from ckpt_surgery.language.scope import CONFIGS
 from ckpt_surgery.live.source import FORMAT, TreeSource
 from ckpt_surgery.live.tree import is_abstract, live_tree
 from ckpt_surgery.planner.entries import not_held
@@ -172,3 +177,98 @@ def check_unchanged(plan: "Plan", sources: Mapping[str, Source], hint: str) -> N
         if found or source.fingerprint() != before.fingerprint:
             what = f": {changes_text(found)}" if found else ""
             raise SourceError(f"{shown(before.path)} changed while it was read{what}", hint=hint)
+
+
+# --- their configs ----------------------------------------------------------------------------------------
+
+ConfigFile = tuple[str, Mapping[str, Any]]
+"""Name and content of a config."""
+
+
+class ConfigFiles:
+    """The config files of sources, each of which is read when it is first asked for."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        given: str | None = None,
+        known: Mapping[str, ConfigFile | None] | None = None,
+    ):
+        """`given`: path of the JSON file that is the config of the first source, in place of one beside it.
+        `known`: files by source that are not read any more; None where there is none."""
+        self.sources = sources
+        self.read: dict[str, ConfigFile | None] = dict(known or {})
+        """The files that were asked for, by source; None where there is none."""
+        self._given = given
+
+    def given(self, name: str) -> str | None:
+        """Path of the file that the caller gave for a source."""
+        return self._given if name == next(iter(self.sources)) else None
+
+    def of(self, name: str) -> ConfigFile | None:
+        """The config file of a source; None where there is none. Raises SourceError."""
+        if name not in self.read:
+            given, source = self.given(name), self.sources[name]
+            if given is not None:
+                self.read[name] = os.path.basename(given), read_object(given)
+            else:
+                self.read[name] = None if in_memory(source) else read_config(source.path)
+        return self.read[name]
+
+    def recorded(self, name: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+        """Config of the model that the history of a result gets; a warning where it cannot be read.
+
+        Without a file it is the one that the source's history has. Raises SourceError for a file that the
+        caller gave.
+        """
+        before: Mapping[str, Any] = history_entry(self.sources[name].metadata).get(CONFIG, {})
+        try:
+            found = self.of(name)
+        except SourceError as error:
+            if self.given(name) is not None:
+                raise
+            return before, (f"the config is not recorded: {error.problems[0].message}",)
+        return (before if found is None else found[1]), ()
+
+
+def configs_of(files: ConfigFiles) -> Configs:
+    """Configs of sources by name; each is read when it is first used.
+
+    Raises StorageError for one that may not be read, before a recipe can take it for missing.
+    """
+    for source in on_disk(source for name, source in files.sources.items() if name not in files.read):
+        check_access(source.path)
+    first = next(iter(files.sources), None)
+    return Configs(
+        {
+            name: _config_of(CONFIG if name == first else f"{CONFIGS}[{name!r}]", name, files)
+            for name in files.sources
+        }
+    )
+
+
+def _config_of(called: str, name: str, files: ConfigFiles) -> Config:
+    source, given = files.sources[name], files.given(name)
+    if given is not None:
+        return Config(called, f"{shown(given)} does not exist", lambda: list(_config_layers(name, files)))
+    if in_memory(source):
+        return Config(called, f"{source.path} is in memory, where no config is beside it", list)
+    absent = f"there is no {os.path.basename(config_place(source.path))} beside {shown(source.path)}"
+    return Config(called, absent, lambda: list(_config_layers(name, files)))
+
+
+def _config_layers(name: str, files: ConfigFiles) -> Iterator[Layer]:
+    """Yield the mappings that make up a source's config, by decreasing precedence.
+
+    They are the config that is given, or the file beside the checkpoint or, without one, the recorded config
+    and the custom metadata; and in all cases the record of earlier conversions.
+    """
+    metadata = files.sources[name].metadata
+    record = history_entry(metadata)
+    found = files.of(name)
+    if found is None:
+        yield Layer("the recorded config", record.get(CONFIG, {}))
+        yield Layer("the custom metadata", own_metadata(metadata), of_model=False)
+    else:
+        yield Layer(*found)
+    yield Layer("the record of the conversion", {RECORD: record} if record else {}, of_model=False)

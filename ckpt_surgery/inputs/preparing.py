@@ -3,6 +3,7 @@
 Reads metadata only, and creates nothing.
 """
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,18 +13,21 @@ from typing import Any
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import PlanError, UsageError
+from ckpt_surgery.core.history import RECORD, PastRecipe, extended_history, history_entry, own_metadata
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import LinkMode, ModelSource, Source
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.orbax.decoder_layers import with_scan_layers
 from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
-from ckpt_surgery.inputs.history import ConfigFiles, configs_of, metadata_with_history
 from ckpt_surgery.inputs.model_configs import config_warnings
 from ckpt_surgery.inputs.opening import (
+    ConfigFiles,
+    configs_of,
     in_memory,
     on_disk,
     open_input,
@@ -44,6 +48,7 @@ from ckpt_surgery.inputs.warnings import (
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import InputPolicy, OutputPolicy, TargetPolicy, reads_uint16_as_bfloat16
+from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.planner.decisions import Watch
 from ckpt_surgery.planner.listings import is_listing, listed_leaves, read_listing
 from ckpt_surgery.planner.options import DEFAULT_FORMAT, DestinationOptions, Prepared, ResultForm
@@ -56,6 +61,8 @@ from ckpt_surgery.planner.transfers import Destination
 from ckpt_surgery.storage.linking import ReplacedFiles, linking_rule
 from ckpt_surgery.storage.listing import data_file, is_file, real_path
 from ckpt_surgery.system.resources import default_memory, default_workers
+
+NO_HISTORY = f"the entry `{RECORD}` of the custom metadata is not the record of a conversion; it is replaced"
 
 
 @memory_errors("make the plan")
@@ -76,7 +83,7 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
     recipe = None if request.recipe is None else loaded
-    metadata, notes = metadata_with_history(inputs.configs, recipe, options.format)
+    metadata, notes = _metadata_with_history(inputs.configs, recipe, options.format)
     destination = describe_destination(options, metadata, list(sources.values()))
     if (pinned := request.pinned) is not None:
         linked, cut_for = pinned.saved.linked, pinned.saved.request.memory
@@ -288,6 +295,36 @@ def resolve_destination(request: Request, output: OutputPolicy | None) -> Destin
     )
     said = destination_names.format_for(options.name)
     return replace(options, format=options.format or said or DEFAULT_FORMAT)
+
+
+def _metadata_with_history(
+    configs: ConfigFiles, loaded: LoadedRecipe | None, format: str
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Make the destination's custom metadata: the first source's, with the history. Returns warnings, too.
+
+    `loaded` is None where there is no recipe and every leaf is kept; `format` is the destination's.
+    """
+    name, source = next(iter(configs.sources.items()))
+    if not formats.named(format).holds_metadata:
+        return dict(source.metadata), ()
+    before, users = history_entry(source.metadata), own_metadata(source.metadata)
+    config, warnings = configs.recorded(name)
+    recipe = None
+    if loaded is not None:
+        # Some readers refuse names in JSON that are not Unicode, as those of files may be.
+        called = loaded.path if loaded.path.startswith(PREFIX) else os.path.basename(loaded.path)
+        recipe = PastRecipe(shown(called), loaded.sha256, loaded.params)
+    history = extended_history(before, recipe, config)
+    if RECORD in source.metadata and not before:
+        warnings = (NO_HISTORY, *warnings)
+    whole = {**formats.named(format).metadata_entries, **users, RECORD: history} if history else users
+    most = formats.named(format).metadata_bytes
+    if history and most is not None and len(json.dumps(whole)) > most:
+        return users, (
+            *warnings,
+            f"{format} has no room for recipe, params and config: they are not recorded",
+        )
+    return whole, warnings
 
 
 def describe_destination(

@@ -13,9 +13,9 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.history import CONFIG as RECORDED_CONFIG
+from ckpt_surgery.core.history import history_entry
 from ckpt_surgery.core.protocols import Companion, Source
 from ckpt_surgery.formats.shared.config_files import CONFIG, config_place, read_object
-from ckpt_surgery.inputs.history import history_entry
 from ckpt_surgery.inputs.model_configs import REMOVED, contradictions
 from ckpt_surgery.inputs.opening import in_memory, on_disk
 from ckpt_surgery.planner.options import DEFAULT_FORMAT, Prepared

@@ -128,8 +128,10 @@ def linking_rule(
 def _linkable_into(
     directory: Path, mode: LinkMode, replaced: ReplacedFiles
 ) -> Callable[[DataFile], Linkable]:
-    """Which files can be linked into a directory. The function raises StorageError where only reflinks may be
-    used, and cannot."""
+    """Rule by which files can be linked into a directory.
+
+    It raises StorageError where only reflinks may be used, and cannot.
+    """
     domain = domain_of(os.stat(directory))
     probed: list[bool | None] = []
 
