@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.api.sharding import apply_shard, commit
     from ckpt_surgery.api.verifying import verify
     from ckpt_surgery.core.errors import SurgeryError
-    from ckpt_surgery.inputs.recipes import read_recipe
+    from ckpt_surgery.inputs.request import read_recipe
     from ckpt_surgery.language.recipe_schema import schema
     from ckpt_surgery.migration.recipes import MigratedRecipe
     from ckpt_surgery.migration.t5x_maps import from_t5x_assignment_map
@@ -87,7 +87,7 @@ _MODULES = {
     "merge_recipe": "api.merging",
     "plan": "api.applying",
     "plan_merge": "api.merging",
-    "read_recipe": "inputs.recipes",
+    "read_recipe": "inputs.request",
     "restore": "api.restoring",
     "schema": "language.recipe_schema",
     "verify": "api.verifying",

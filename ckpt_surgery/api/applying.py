@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from ckpt_surgery.api.matching import recipe_of_selection
-from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike
+from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike, takes
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.opening import with_samples
+from ckpt_surgery.inputs.options import PlanOptions, SourceOptions
 from ckpt_surgery.inputs.preparing import prepare
-from ckpt_surgery.inputs.recipes import with_recipe
-from ckpt_surgery.inputs.request import PlanOptions, Request, SourceOptions, is_plan_file, requested, takes
+from ckpt_surgery.inputs.request import Request, is_plan_file, requested, with_recipe
 from ckpt_surgery.inputs.saved_plans import document_of, saved_request
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.migration.recipes import MigratedRecipe
@@ -41,7 +41,7 @@ ENGINES = (LOCAL, "dask")
 """Values of `engine`."""
 
 
-@takes(PlanOptions)
+@takes(PlanOptions, Request)
 def plan(
     recipe: RecipeLike | LoadedRecipe | MigratedRecipe | None,
     *sources: CheckpointLike,
@@ -87,7 +87,7 @@ def plan_request(request: Request, overwrite: bool, out: PathLike | None = None)
     return prepared.plan
 
 
-@takes(ApplyArguments, RunOptions)
+@takes(ApplyArguments, Request, RunOptions)
 def apply(
     recipe: RecipeLike | LoadedRecipe | MigratedRecipe | None,
     *sources: CheckpointLike,
@@ -141,7 +141,7 @@ def on_cluster(engine: str, scheduler: str | None) -> bool:
     return engine != LOCAL
 
 
-@takes(ConvertArguments, RunOptions)
+@takes(ConvertArguments, Request, RunOptions)
 def convert(
     src: PathLike,
     dst: PathLike,

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Unpack
 
-from ckpt_surgery.core.arguments import CheckpointLike, RecipeLike
+from ckpt_surgery.core.arguments import CheckpointLike, RecipeLike, takes
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import SEPARATOR, text_of
 from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.inputs.options import PlanOptions
 from ckpt_surgery.inputs.preparing import prepare
-from ckpt_surgery.inputs.request import PlanOptions, requested, takes
+from ckpt_surgery.inputs.request import Request, requested
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.passes import PassRun
@@ -19,7 +20,7 @@ from ckpt_surgery.planner.tracing import Outcome, attempts, last_pass, stages
 from ckpt_surgery.report.explanation import UNMATCHED, Explanation, Line, Made, Used, made, rules_of
 
 
-@takes(PlanOptions)
+@takes(PlanOptions, Request)
 def explain(
     recipe: RecipeLike | LoadedRecipe | MigratedRecipe | None,
     *sources: CheckpointLike,

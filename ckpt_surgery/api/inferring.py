@@ -20,6 +20,7 @@ from ckpt_surgery.inference.proving import structure_problems, value_problems
 from ckpt_surgery.inference.reading import fingerprints_of
 from ckpt_surgery.inference.sides import Side
 from ckpt_surgery.inputs.opening import open_input, without_values
+from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.output_files import (
     CheckpointPath,
     Named,
@@ -28,7 +29,7 @@ from ckpt_surgery.inputs.output_files import (
     write_document,
 )
 from ckpt_surgery.inputs.preparing import prepare
-from ckpt_surgery.inputs.request import SourceOptions, checkpoint_or_tree, requested
+from ckpt_surgery.inputs.request import checkpoint_or_tree, requested
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.storage.views import forget

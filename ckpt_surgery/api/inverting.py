@@ -19,8 +19,7 @@ from ckpt_surgery.inference.inverting import Inversion, Irreversible, inverted
 from ckpt_surgery.inference.trials import Trial, comes_back, structure_problems, tried
 from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.preparing import prepare
-from ckpt_surgery.inputs.recipes import read_recipe, with_recipe
-from ckpt_surgery.inputs.request import requested
+from ckpt_surgery.inputs.request import read_recipe, requested, with_recipe
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.yaml_text import SCHEMA
 from ckpt_surgery.migration.recipes import MigratedRecipe

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
-from ckpt_surgery.inputs.recipes import read_recipe
+from ckpt_surgery.inputs.request import read_recipe
 from ckpt_surgery.language.forgotten_mirrors import forgotten_mirrors
 
 

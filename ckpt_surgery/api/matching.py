@@ -9,7 +9,8 @@ from ckpt_surgery.core.keys import SEPARATOR, text_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.inputs.opening import open_input
-from ckpt_surgery.inputs.request import SourceOptions, checked_path
+from ckpt_surgery.inputs.options import SourceOptions
+from ckpt_surgery.inputs.request import checked_path
 from ckpt_surgery.language.one_liners import selection_of
 from ckpt_surgery.language.patterns import Watch, compile_pattern
 from ckpt_surgery.language.scope import ExpressionError

@@ -16,7 +16,7 @@ from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs import output_files
-from ckpt_surgery.inputs.recipes import format_findings
+from ckpt_surgery.inputs.request import format_findings
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.vocabulary import function_names

@@ -8,14 +8,15 @@ from typing import Any, Unpack
 
 from ckpt_surgery.api import applying
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.arguments import PathLike, takes
 from ckpt_surgery.core.errors import RecipeError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.config_files import CONFIG, read_config
-from ckpt_surgery.inputs.request import ConvertOptions, Request, checked_path, requested, takes
+from ckpt_surgery.inputs.options import ConvertOptions
+from ckpt_surgery.inputs.request import Request, checked_path, requested
 from ckpt_surgery.merging import recipes
 from ckpt_surgery.merging.checks import LORA, Finding, ignored
 from ckpt_surgery.merging.configs import config_changes
@@ -31,7 +32,7 @@ FORMAT = "safetensors"
 """Format of the result, where neither the caller nor the destination's name says one."""
 
 
-@takes(ConvertArguments, RunOptions)
+@takes(ConvertArguments, Request, RunOptions)
 def merge(
     config: PathLike,
     dst: PathLike,
@@ -55,7 +56,7 @@ def merge(
     return applying.run_request(request, run_options(options), changes)
 
 
-@takes(ConvertOptions)
+@takes(ConvertOptions, Request)
 def plan_merge(
     config: PathLike,
     dst: PathLike | None = None,

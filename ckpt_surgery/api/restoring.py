@@ -21,8 +21,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.inputs.opening import check_unchanged, with_samples
 from ckpt_surgery.inputs.preparing import open_inputs, plan_inputs
-from ckpt_surgery.inputs.recipes import loaded_recipe
-from ckpt_surgery.inputs.request import InMemory, Request, checkpoint_or_tree, requested
+from ckpt_surgery.inputs.request import InMemory, Request, checkpoint_or_tree, loaded_recipe, requested
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.written import is_text

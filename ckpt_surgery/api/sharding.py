@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Unpack
 
-from ckpt_surgery.core.arguments import PathLike, Size
+from ckpt_surgery.core.arguments import PathLike, Size, takes
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import shown
@@ -21,7 +21,8 @@ from ckpt_surgery.engine.parts import (
 from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.staging.objects import roll_forward
 from ckpt_surgery.engine.staging.stages import Publication
-from ckpt_surgery.inputs.request import PlanOptions, checked_path, requested, takes
+from ckpt_surgery.inputs.options import PlanOptions
+from ckpt_surgery.inputs.request import Request, checked_path, requested
 from ckpt_surgery.inputs.saved_plans import saved_request
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.report.shards import ShardResult
@@ -43,7 +44,7 @@ from ckpt_surgery.verification.new_checkpoints import parse_verify_mode
 MOST_SHARDS = 65536
 
 
-@takes(PlanOptions)
+@takes(PlanOptions, Request)
 def apply_shard(
     plan: PathLike,
     *,

@@ -197,7 +197,7 @@ def as_options(hint: str) -> str:
 
 
 def _option(argument: str, value: str) -> str:
-    from ckpt_surgery.inputs.request import ARGUMENTS  # imports NumPy; few hints name an argument
+    from ckpt_surgery.inputs.options import ARGUMENTS  # imports NumPy; few hints name an argument
 
     if argument not in ARGUMENTS:
         return f"{argument}={value}"

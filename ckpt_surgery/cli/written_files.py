@@ -9,7 +9,7 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 
 if TYPE_CHECKING:
-    from ckpt_surgery.inputs.request import ConvertOptions, PlanOptions
+    from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
 
 
 def check_json_name(document: str | None) -> None:

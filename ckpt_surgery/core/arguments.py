@@ -1,16 +1,23 @@
-"""Arguments that can be written in several ways: paths, sizes in bytes, and values of a recipe's params."""
+"""Arguments of public functions: paths, sizes, values of params, and options that a TypedDict declares."""
 
+import functools
+import inspect
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from math import isfinite
-from typing import Any
+from typing import Annotated, Any, ParamSpec, TypeVar, get_origin, get_type_hints
 
 from ckpt_surgery.core.errors import Problem, UsageError
+from ckpt_surgery.core.text import did_you_mean, shown
 
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)(b?)\s*", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 PathLike = str | os.PathLike[str]
 CheckpointLike = PathLike | Any
@@ -76,3 +83,42 @@ def _text(name: str, value: Any) -> str:
         wanted = "text, a finite number, true or false, or a list of those"
         raise UsageError(f"the param `{name}` should be {wanted}, not {value!r:.60}")
     return json.dumps(value, ensure_ascii=False)
+
+
+def takes(options: type, *defaults: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Declare that the keyword arguments of a function are the fields of `options`, a TypedDict.
+
+    The signature then lists them, with the defaults of the fields of these dataclasses; the docstring lists
+    those that are described; and an argument of another name raises a TypeError that names it.
+    """
+    default_of = {field.name: field.default for kind in defaults for field in fields(kind)}
+    listed = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default_of[name], annotation=hint)
+        for name, hint in get_type_hints(options).items()
+    ]
+    texts = {
+        name: hint.__metadata__[0]
+        for name, hint in get_type_hints(options, include_extras=True).items()
+        if get_origin(hint) is Annotated
+    }
+    described = "\n".join(f"    {name}: {text}" for name, text in texts.items())
+
+    def declared(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        names = [parameter.name for parameter in (*own, *listed)]
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **given: P.kwargs) -> R:
+            for name in given:
+                if name not in names:
+                    guess = did_you_mean(name, names)
+                    raise TypeError(f"{function.__name__}() has no option `{shown(name)}`{guess}")
+            return function(*args, **given)
+
+        spelled_out = signature.replace(parameters=[*own, *listed])
+        checked.__signature__ = spelled_out  # type: ignore[attr-defined]
+        checked.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nOptions:\n{described}\n"
+        return checked
+
+    return declared

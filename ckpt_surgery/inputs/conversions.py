@@ -23,7 +23,8 @@ from ckpt_surgery.formats.orbax.decoder_layers import (
 from ckpt_surgery.inputs import models
 from ckpt_surgery.inputs.models import HF, Layout, Model, Run
 from ckpt_surgery.inputs.opening import ConfigFiles, configs_of, open_input
-from ckpt_surgery.inputs.request import SourceOptions, checked_path
+from ckpt_surgery.inputs.options import SourceOptions
+from ckpt_surgery.inputs.request import checked_path
 from ckpt_surgery.language.configs import Config
 
 SCAN = "scan"

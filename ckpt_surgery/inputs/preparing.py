@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.errors import PlanError, UsageError
+from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.history import RECORD, PastRecipe, extended_history, history_entry, own_metadata
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
@@ -36,8 +36,8 @@ from ckpt_surgery.inputs.opening import (
     with_states,
     without_values,
 )
-from ckpt_surgery.inputs.recipes import loaded_recipe
-from ckpt_surgery.inputs.request import InMemory, Request, SourceOptions
+from ckpt_surgery.inputs.options import SourceOptions
+from ckpt_surgery.inputs.request import InMemory, Request, loaded_recipe, with_hooks
 from ckpt_surgery.inputs.saved_plans import as_saved, check_same_files, load_hooks
 from ckpt_surgery.inputs.warnings import (
     chosen_item_notes,
@@ -169,7 +169,7 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
     if pinned is not None:
         loaded = replace(loaded, hooks=load_hooks(pinned, request.allow_hooks))
     elif request.allow_hooks:
-        loaded = _with_hooks(loaded)
+        loaded = with_hooks(loaded)
     if request.uint16 is not None:
         policy = InputPolicy.model_construct(uint16=request.uint16)
         loaded = replace(loaded, recipe=loaded.recipe.model_copy(update={"input": policy}))
@@ -217,17 +217,6 @@ def _respelled_listings(format: str, inputs: Inputs) -> Mapping[str, Mapping[str
             leaves = {(True, False): as_state_dict, (False, True): as_containers}.get(lists, dict)(leaves)
         spelled[name] = leaves
     return spelled
-
-
-def _with_hooks(loaded: LoadedRecipe) -> LoadedRecipe:
-    """Load the hooks of a recipe, if it has any. Runs their file."""
-    if loaded.recipe.hooks is None or loaded.hooks is not None:
-        return loaded
-    try:
-        return replace(loaded, hooks=HookFile(loaded.directory / loaded.recipe.hooks))
-    except PlanError as error:
-        place = loaded.place(("hooks",))
-        raise PlanError(*(replace(p, place=place) for p in error.problems)) from error
 
 
 def _target_listing(request: Request) -> Mapping[str, Leaf] | None:

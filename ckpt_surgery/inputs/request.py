@@ -1,43 +1,35 @@
-"""Options of `plan`, `apply` and `convert`, and the request that these become.
+"""A request for a plan, in one form however the caller wrote it, and the recipe that it names.
 
-An option is described here and nowhere else: signatures and docstrings of the functions list what
-`ConvertOptions` and `PlanOptions` say, and the options of the command line have the same names.
+What reads recipes is imported where one is read: looking at checkpoints starts without pydantic and PyYAML.
 """
 
 import functools
-import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    ParamSpec,
-    TypedDict,
-    TypeVar,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Any
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.arguments import Assignments, PathLike, RecipeLike, Size, assignments_of, bytes_of
-from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.arguments import Assignments, PathLike, RecipeLike, assignments_of, bytes_of
+from ckpt_surgery.core.errors import PlanError, UsageError
+from ckpt_surgery.core.history import NO_RECIPE
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import did_you_mean, shown
-from ckpt_surgery.language.written import IN_MEMORY, is_text
+from ckpt_surgery.inputs.choices import readable_formats, writable_formats
+from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
+from ckpt_surgery.language.written import IN_MEMORY, is_text, text_of
+from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.storage.views import forget
 
 if TYPE_CHECKING:
+    from ckpt_surgery.language.findings import Finding
     from ckpt_surgery.language.loading import LoadedRecipe
-    from ckpt_surgery.migration.recipes import MigratedRecipe
+    from ckpt_surgery.language.models import Recipe
+    from ckpt_surgery.language.yaml_document import DocumentPath
     from ckpt_surgery.planner.document import PlanFile
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,90 +37,6 @@ class InMemory:
     """A pytree that is given in place of a checkpoint."""
 
     tree: Any
-
-
-class SourceOptions(TypedDict, total=False):
-    """Choice of the checkpoint that is read at a path: see `ConvertOptions`."""
-
-    step: int | None
-    item: str | None
-    src_format: str | None
-
-
-class ConvertOptions(TypedDict, total=False):
-    """Options of `convert`, which `plan` and `apply` take too. None stands for the default."""
-
-    step: Annotated[int | None, "Step to read from a source that holds several; default: the latest."]
-    item: Annotated[str | None, "Item to read from a composite source; default: the only one with arrays."]
-    src_format: Annotated[str | None, "Format of the sources; default: what the content of each says."]
-    uint16: Annotated[
-        Literal["keep", "bfloat16"] | None,
-        "How arrays of uint16 are read: `bfloat16` takes their bits as bfloat16, which old versions of T5X "
-        "stored so; default: the recipe's `input`, else `keep`.",
-    ]
-    format: Annotated[
-        str | None, "Format of the destination; default: the recipe's, else what its name says, else orbax."
-    ]
-    dst_step: Annotated[
-        int | None, "Number of the step that the destination, a CheckpointManager directory, gets."
-    ]
-    dst_item: Annotated[
-        str | None,
-        "Name of the item inside that step. A step that exists keeps its other items. Default: that of the "
-        "source's item, else `default`.",
-    ]
-    shard_size: Annotated[
-        Size | None, "Bytes of arrays per file at most, or a text such as `5GB`; default: one file."
-    ]
-    unshard: Annotated[
-        bool | None,
-        "Whether no sharding of any array is recorded, so that Orbax restores the result on any devices; "
-        "default: no.",
-    ]
-    memory: Annotated[
-        Size | None,
-        "Memory budget in bytes, or a text such as `2GiB`; default: 2 GiB, or a quarter of what is free.",
-    ]
-    workers: Annotated[int | None, "Number of threads; default: one per core, and one more."]
-    link_mode: Annotated[
-        LinkMode | str | None,
-        "How stored bytes that need no change get into the destination. `auto`: reflinks where the file "
-        "system can, else hard links to files that nothing rewrites in place (of formats whose writers "
-        "replace files, in a Hugging Face cache, without write permission), else copies. `reflink`: reflinks "
-        "or an error. `hardlink`: hard links to all files, if nothing will rewrite the sources. `copy`: no "
-        "links. Default: `auto`.",
-    ]
-
-
-class PlanOptions(ConvertOptions, total=False):
-    """Options of `plan` and `apply`: those of `convert`, and what only a recipe makes use of."""
-
-    target: Annotated[
-        PathLike | Any | None,
-        "Checkpoint, listing or pytree whose structure the result must have; default: none.",
-    ]
-    set: Annotated[
-        Assignments | None, "Values of the recipe's params: a mapping from names, or texts `NAME=VALUE`."
-    ]
-    config: Annotated[
-        PathLike | None,
-        "JSON file that describes the model of the first source; default: the config.json beside it, else "
-        "what the conversion before recorded.",
-    ]
-    last: Annotated[
-        int | None,
-        "Number of the latest finished steps of the one source that are read, each as a source of its own, "
-        "in ascending order; default: one step, as `step` says.",
-    ]
-    allow_hooks: Annotated[
-        bool | None, "Whether the recipe's hooks, Python code of its author, may run; default: no."
-    ]
-
-
-ARGUMENTS = frozenset(
-    {*PlanOptions.__annotations__, "overwrite", "resume", "verify", "values", "copy_config", "under", "out"}
-)
-"""Arguments that hints name, as in `step=10`; at the command line they are options."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +105,7 @@ def requested(
     sources: tuple[Any, ...],
     dst: PathLike | None,
     options: PlanOptions | ConvertOptions,
-) -> Request:
+) -> "Request":
     """Make a request of arguments, without how it is run. Raises UsageError for invalid values."""
     forget()
     given: dict[str, Any] = {
@@ -289,41 +197,115 @@ def is_plan_file(recipe: Any) -> bool:
     return isinstance(recipe, str | os.PathLike) and Path(recipe).suffix == ".json"
 
 
-def takes(options: type, runs: type = Request) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Declare that the keyword arguments of a function are the fields of `options`, a TypedDict.
+# --- its recipe -------------------------------------------------------------------------------------------
 
-    The signature then lists them, with the defaults of the fields of `Request` and `runs`, a dataclass; the
-    docstring lists those that are described; and an argument of another name raises a TypeError that names
-    it.
+
+def read_recipe(recipe: RecipeLike | MigratedRecipe, set: Assignments = ()) -> "LoadedRecipe":
+    """A recipe, read and checked once, for any number of calls of `plan`, `apply` and `restore`.
+
+    `recipe` is a path, or `@name` for one that comes with the package, or the text of a recipe, or its
+    document as a mapping, or a `MigratedRecipe`; messages call the last three `(recipe)`, and name lines of
+    a text alone. `set` gives values to its params. Raises RecipeError with all problems of the recipe,
+    UsageError where it cannot be read or `set` does not fit.
     """
-    defaults = {field.name: field.default for field in (*fields(Request), *fields(runs))}
-    listed = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=hint)
-        for name, hint in get_type_hints(options).items()
-    ]
-    texts = {
-        name: hint.__metadata__[0]
-        for name, hint in get_type_hints(options, include_extras=True).items()
-        if get_origin(hint) is Annotated
-    }
-    described = "\n".join(f"    {name}: {text}" for name, text in texts.items())
+    from ckpt_surgery.language.loading import load_recipe, parse_recipe
 
-    def declared(function: Callable[P, R]) -> Callable[P, R]:
-        signature = inspect.signature(function)
-        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        names = [parameter.name for parameter in (*own, *listed)]
+    given = assignments_of(set)
+    if isinstance(recipe, MigratedRecipe):
+        from ckpt_surgery.language.hook_functions import HookFunctions
 
-        @functools.wraps(function)
-        def checked(*args: P.args, **given: P.kwargs) -> R:
-            for name in given:
-                if name not in names:
-                    guess = did_you_mean(name, names)
-                    raise TypeError(f"{function.__name__}() has no option `{shown(name)}`{guess}")
-            return function(*args, **given)
+        hooks = HookFunctions(recipe.hooks) if recipe.hooks else None
+        text = text_of(recipe.document)
+        rules: dict[DocumentPath, str] = {("rules", n): name for n, name in recipe.rules.items()}
+        return parse_recipe(text, IN_MEMORY, given, format_findings, hooks, rules)
+    if isinstance(recipe, Mapping):
+        return parse_recipe(text_of(recipe), IN_MEMORY, given, format_findings, rules={})
+    if isinstance(recipe, str) and is_text(recipe):
+        return parse_recipe(recipe, IN_MEMORY, given, format_findings)
+    if not isinstance(recipe, str | os.PathLike):
+        kind = type(recipe).__name__
+        raise UsageError(
+            f"a recipe cannot be of type {kind}", hint="Give a path, `@name`, a text or a mapping."
+        )
+    return load_recipe(os.fspath(recipe), given, format_findings)
 
-        spelled_out = signature.replace(parameters=[*own, *listed])
-        checked.__signature__ = spelled_out  # type: ignore[attr-defined]
-        checked.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nOptions:\n{described}\n"
-        return checked
 
-    return declared
+def with_recipe(request: "Request") -> "Request":
+    """Read the recipe of a request; unchanged where it has none, or one that was read before.
+
+    Raises RecipeError.
+    """
+    from ckpt_surgery.language.loading import LoadedRecipe
+
+    if request.recipe is None or isinstance(request.recipe, LoadedRecipe):
+        return request
+    return replace(request, recipe=read_recipe(request.recipe, request.set), set=())
+
+
+def loaded_recipe(request: "Request") -> "LoadedRecipe":
+    """Read the recipe of a request where it was not read before. Raises RecipeError."""
+    from ckpt_surgery.language.loading import parse_recipe
+
+    if request.recipe is None:
+        return parse_recipe("version: 1\n", NO_RECIPE, request.set)
+    recipe: LoadedRecipe = with_recipe(request).recipe
+    return recipe
+
+
+def format_findings(recipe: "Recipe") -> "Iterator[Finding]":
+    """The problem of a recipe that names a format which cannot be written, or not in the way it says."""
+    from ckpt_surgery.language.findings import Finding
+
+    output = recipe.output
+    if output is None or output.format is None:
+        return
+    name, writable = output.format, writable_formats()
+    if name not in writable:
+        guess = did_you_mean(name, writable)
+        wrong = "can be read but not written" if name in readable_formats() else f"is not known{guess}"
+        hint = f"Formats to write: {', '.join(writable)}."
+        message = f"the format `{name}` {wrong}"
+        yield Finding(("output", "format"), message, hint=hint, code=Code.WRONG_VALUE)
+    elif output.structure_file and not _has_structure_file(name):
+        message = f"{name} checkpoints have no structure file"
+        yield Finding(("output", "structure_file"), message, hint="Leave it out.")
+
+
+def _has_structure_file(format: str) -> bool:
+    from ckpt_surgery.formats.registry import formats  # imports every format's detection
+
+    return formats()[format].structure_file
+
+
+def with_hooks(loaded: "LoadedRecipe") -> "LoadedRecipe":
+    """Load the hooks of a recipe, if it has any. Runs their file."""
+    from ckpt_surgery.language.hooks import HookFile
+
+    if loaded.recipe.hooks is None or loaded.hooks is not None:
+        return loaded
+    try:
+        return replace(loaded, hooks=HookFile(loaded.directory / loaded.recipe.hooks))
+    except PlanError as error:
+        place = loaded.place(("hooks",))
+        raise PlanError(*(replace(p, place=place) for p in error.problems)) from error
+
+
+def recipe_of_rules(rules: Iterable[str]) -> str:
+    """The text of the recipe that rules of the command line are, such as `s|REGEX|TEMPLATE|`.
+
+    Raises UsageError for a text that is not a rule.
+    """
+    from ckpt_surgery.language.one_liners import document_of
+    from ckpt_surgery.language.yaml_text import yaml_text
+
+    return yaml_text(document_of(tuple(rules)))
+
+
+def rule_inside_keys(rules: Iterable[str], number: int) -> str | None:
+    """The rule that does inside keys what the rule of this number in `recipe_of_rules` does to whole keys.
+
+    None where there is no such rule.
+    """
+    from ckpt_surgery.language.one_liners import in_order, inside_keys
+
+    return inside_keys(in_order(tuple(rules))[number])

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.language.yaml_text import yaml_text
 
 NO_RULES: Mapping[int, str] = MappingProxyType({})
 NO_HOOKS: Mapping[str, Callable[..., Any]] = MappingProxyType({})
@@ -62,6 +61,8 @@ class MigratedRecipe:
                 hint="Write them as expressions or as a file of hooks, or give the recipe itself to "
                 "`ckpt_surgery.restore` or `ckpt_surgery.apply`.",
             )
+        from ckpt_surgery.language.yaml_text import yaml_text  # imports PyYAML
+
         return yaml_text(self.document)
 
     def __eq__(self, other: object) -> bool:

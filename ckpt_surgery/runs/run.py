@@ -17,8 +17,9 @@ from ckpt_surgery.engine.staging.life import Stage, staged
 from ckpt_surgery.engine.staging.stages import Publication, stage_for
 from ckpt_surgery.engine.tracking import Written
 from ckpt_surgery.inputs.opening import check_unchanged, with_samples
+from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
 from ckpt_surgery.inputs.preparing import prepare
-from ckpt_surgery.inputs.request import ConvertOptions, PlanOptions, Request
+from ckpt_surgery.inputs.request import Request
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan, Step, Transfer
 from ckpt_surgery.report.verification import NOT_VERIFIED, VerifiedRun, Verify

@@ -23,7 +23,7 @@ from ckpt_surgery.cli.console import (
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.cli.render import warning_lines
 from ckpt_surgery.core.errors import Problem
-from ckpt_surgery.inputs.request import ARGUMENTS
+from ckpt_surgery.inputs.options import ARGUMENTS
 
 PACKAGE = Path(ckpt_surgery.__file__).parent
 

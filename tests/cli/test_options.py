@@ -22,7 +22,7 @@ from ckpt_surgery.cli.options import (
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.cli.written_files import check_document_beside, check_documents
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.inputs.request import ConvertOptions, PlanOptions
+from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
 
 
 def values(arguments: list[str], *decorators: Any) -> dict[str, Any]:

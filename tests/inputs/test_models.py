@@ -9,7 +9,7 @@ import pytest
 
 from ckpt_surgery.inputs import models
 from ckpt_surgery.inputs.models import Layout, Model, known_models
-from ckpt_surgery.inputs.recipes import read_recipe
+from ckpt_surgery.inputs.request import read_recipe
 from ckpt_surgery.language.packaged import packaged_recipes
 
 ROOT = Path(__file__).parents[2]

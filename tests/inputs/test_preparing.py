@@ -13,8 +13,7 @@ from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.inputs import recipes
 from ckpt_surgery.inputs.preparing import prepare
-from ckpt_surgery.inputs.recipes import read_recipe
-from ckpt_surgery.inputs.request import Request
+from ckpt_surgery.inputs.request import Request, read_recipe
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from ckpt_surgery.api.linting import lint
 from ckpt_surgery.core.errors import RecipeError, UsageError
-from ckpt_surgery.inputs.recipes import read_recipe
+from ckpt_surgery.inputs.request import read_recipe
 
 
 def recipe(tmp_path: Path, text: str) -> Path:

@@ -11,8 +11,8 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.protocols import LinkMode
-from ckpt_surgery.inputs.recipes import read_recipe
-from ckpt_surgery.inputs.request import ConvertOptions, PlanOptions, Request, is_plan_file, requested
+from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
+from ckpt_surgery.inputs.request import Request, is_plan_file, read_recipe, requested
 from ckpt_surgery.runs import run as run_options
 
 FUNCTIONS: dict[Callable[..., Any], type] = {

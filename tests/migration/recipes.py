@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpt_surgery.api import applying
-from ckpt_surgery.inputs.recipes import read_recipe
+from ckpt_surgery.inputs.request import read_recipe
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from tests.oracle.trees import Tree, restore, save

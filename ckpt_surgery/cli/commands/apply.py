@@ -27,7 +27,7 @@ from ckpt_surgery.core.text import shown
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ckpt_surgery.inputs.request import PlanOptions
+    from ckpt_surgery.inputs.options import PlanOptions
 
 
 EXAMPLES = {

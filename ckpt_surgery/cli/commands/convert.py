@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any, Unpack
 
-    from ckpt_surgery.inputs.request import ConvertOptions
+    from ckpt_surgery.inputs.options import ConvertOptions
 
 
 EXAMPLES = {
@@ -129,7 +129,7 @@ def _recipe(
     from rich.text import Text
 
     from ckpt_surgery.inputs import conversions
-    from ckpt_surgery.inputs.recipes import read_recipe
+    from ckpt_surgery.inputs.request import read_recipe
 
     choice = conversions.choose_conversion(src, to, set, **which)
     params = "".join(f" --set {text}" for text in choice.set)

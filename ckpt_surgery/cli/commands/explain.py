@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ckpt_surgery.cli.console import Terminal
-    from ckpt_surgery.inputs.request import PlanOptions
+    from ckpt_surgery.inputs.options import PlanOptions
 
 EXAMPLES = {
     "explain recipe.yaml old params/new/kernel": "Where a leaf comes from, or what dropped it.",

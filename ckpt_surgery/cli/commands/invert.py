@@ -22,7 +22,7 @@ from ckpt_surgery.core.errors import VerificationError
 
 if TYPE_CHECKING:
     from ckpt_surgery import Inverse
-    from ckpt_surgery.inputs.request import PlanOptions
+    from ckpt_surgery.inputs.options import PlanOptions
 
 EXAMPLES = {
     "invert recipe.yaml old": "The recipe that turns the result back into old, on standard output.",

@@ -15,7 +15,7 @@ from ckpt_surgery.cli.written_files import check_documents, check_kept
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ckpt_surgery.inputs.request import ConvertOptions
+    from ckpt_surgery.inputs.options import ConvertOptions
 
 EXAMPLES = {
     "merge merge.yaml merged": "Merge models as the file says, into a directory of safetensors.",

@@ -28,7 +28,7 @@ from ckpt_surgery.core.errors import UsageError
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ckpt_surgery.inputs.request import PlanOptions
+    from ckpt_surgery.inputs.options import PlanOptions
 
 
 PRINTED = (ReportFormat.TEXT, ReportFormat.GITHUB)

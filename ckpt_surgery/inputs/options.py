@@ -1,0 +1,94 @@
+"""Options of `plan`, `apply` and `convert`.
+
+An option is described here and nowhere else: signatures and docstrings of the functions list what
+`ConvertOptions` and `PlanOptions` say, and the options of the command line have the same names.
+"""
+
+from typing import Annotated, Any, Literal, TypedDict
+
+from ckpt_surgery.core.arguments import Assignments, PathLike, Size
+from ckpt_surgery.core.protocols import LinkMode
+
+
+class SourceOptions(TypedDict, total=False):
+    """Choice of the checkpoint that is read at a path: see `ConvertOptions`."""
+
+    step: int | None
+    item: str | None
+    src_format: str | None
+
+
+class ConvertOptions(TypedDict, total=False):
+    """Options of `convert`, which `plan` and `apply` take too. None stands for the default."""
+
+    step: Annotated[int | None, "Step to read from a source that holds several; default: the latest."]
+    item: Annotated[str | None, "Item to read from a composite source; default: the only one with arrays."]
+    src_format: Annotated[str | None, "Format of the sources; default: what the content of each says."]
+    uint16: Annotated[
+        Literal["keep", "bfloat16"] | None,
+        "How arrays of uint16 are read: `bfloat16` takes their bits as bfloat16, which old versions of T5X "
+        "stored so; default: the recipe's `input`, else `keep`.",
+    ]
+    format: Annotated[
+        str | None, "Format of the destination; default: the recipe's, else what its name says, else orbax."
+    ]
+    dst_step: Annotated[
+        int | None, "Number of the step that the destination, a CheckpointManager directory, gets."
+    ]
+    dst_item: Annotated[
+        str | None,
+        "Name of the item inside that step. A step that exists keeps its other items. Default: that of the "
+        "source's item, else `default`.",
+    ]
+    shard_size: Annotated[
+        Size | None, "Bytes of arrays per file at most, or a text such as `5GB`; default: one file."
+    ]
+    unshard: Annotated[
+        bool | None,
+        "Whether no sharding of any array is recorded, so that Orbax restores the result on any devices; "
+        "default: no.",
+    ]
+    memory: Annotated[
+        Size | None,
+        "Memory budget in bytes, or a text such as `2GiB`; default: 2 GiB, or a quarter of what is free.",
+    ]
+    workers: Annotated[int | None, "Number of threads; default: one per core, and one more."]
+    link_mode: Annotated[
+        LinkMode | str | None,
+        "How stored bytes that need no change get into the destination. `auto`: reflinks where the file "
+        "system can, else hard links to files that nothing rewrites in place (of formats whose writers "
+        "replace files, in a Hugging Face cache, without write permission), else copies. `reflink`: reflinks "
+        "or an error. `hardlink`: hard links to all files, if nothing will rewrite the sources. `copy`: no "
+        "links. Default: `auto`.",
+    ]
+
+
+class PlanOptions(ConvertOptions, total=False):
+    """Options of `plan` and `apply`: those of `convert`, and what only a recipe makes use of."""
+
+    target: Annotated[
+        PathLike | Any | None,
+        "Checkpoint, listing or pytree whose structure the result must have; default: none.",
+    ]
+    set: Annotated[
+        Assignments | None, "Values of the recipe's params: a mapping from names, or texts `NAME=VALUE`."
+    ]
+    config: Annotated[
+        PathLike | None,
+        "JSON file that describes the model of the first source; default: the config.json beside it, else "
+        "what the conversion before recorded.",
+    ]
+    last: Annotated[
+        int | None,
+        "Number of the latest finished steps of the one source that are read, each as a source of its own, "
+        "in ascending order; default: one step, as `step` says.",
+    ]
+    allow_hooks: Annotated[
+        bool | None, "Whether the recipe's hooks, Python code of its author, may run; default: no."
+    ]
+
+
+ARGUMENTS = frozenset(
+    {*PlanOptions.__annotations__, "overwrite", "resume", "verify", "values", "copy_config", "under", "out"}
+)
+"""Arguments that hints name, as in `step=10`; at the command line they are options."""
