@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.inputs import recipes
+from ckpt_surgery.inputs import request
 from tests.fuzz.fuzzing import damaged, damages, edited, edits, fuzz
 from tests.support.directories import names
 
@@ -83,7 +83,7 @@ def test_a_damaged_recipe_of_the_package(file: Path, tmp_path: Path) -> None:
     def check(changes: object) -> None:
         recipe.write_bytes(damaged(whole, changes))
         try:
-            recipes.read_recipe(recipe)
+            request.read_recipe(recipe)
         except (RecipeError, UsageError) as error:
             assert str(error)
 

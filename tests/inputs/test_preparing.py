@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, UsageError
 from ckpt_surgery.core.protocols import LinkMode
-from ckpt_surgery.inputs import recipes
+from ckpt_surgery.inputs import request
 from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import Request, read_recipe
 
@@ -69,7 +69,7 @@ def test_a_recipe_that_has_been_read_is_not_read_again(
 ) -> None:
     path = recipe(tmp_path, "params: {n: 1}\nrules: [{match: a, value: x * n}]\n")
     loaded = read_recipe(path, ["n=3"])
-    monkeypatch.setattr(recipes, "read_recipe", None)
+    monkeypatch.setattr(request, "read_recipe", None)
     Path(path).unlink()
     plan = prepare(Request(loaded, (model,))).plan
     assert (plan.recipe, [param.value for param in plan.params]) == (path, [3])

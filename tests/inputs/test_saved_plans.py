@@ -24,8 +24,8 @@ from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.engine.tasks import make_tasks, outputs_of
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.inputs import preparing, recipes, saved_plans
-from ckpt_surgery.inputs.request import requested
+from ckpt_surgery.inputs import preparing, saved_plans
+from ckpt_surgery.inputs.request import recipe_of_rules, requested
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner import document as plan_document
 from ckpt_surgery.planner.cutting import WRITE_BUFFER
@@ -184,7 +184,7 @@ def save_halves(tmp_path: Path) -> Path:
     [
         (None, "version: 1\nrules: [{match: b, value: x * 2}]\n", {}),
         (None, DATA, {}),
-        (None, recipes.recipe_of_rules(["s|a/(.*)|d/\\1|", "drop:b"]), {}),
+        (None, recipe_of_rules(["s|a/(.*)|d/\\1|", "drop:b"]), {}),
         (None, MIXED, {"set": ["some=['1', '2']", "name=x: [y"], "memory": "8MiB", "workers": 1}),
         (None, MIXED, {"set": {"n": 4, "ratio": 1}, "format": "safetensors", "shard_size": "4KB"}),
         (None, MigratedRecipe(DATA, rules={0: "transform `b`"}), {}),
