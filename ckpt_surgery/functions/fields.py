@@ -154,3 +154,26 @@ def _is_named(dtype: np.dtype[Any]) -> bool:
         return dtype_named(dtype.name) == dtype
     except FunctionError:
         return False
+
+
+def fields_text(function: "Function") -> str:
+    """The fields of a function as text, without those that are `external`: equal for equal fields alone.
+
+    Raises FunctionError for a value that fields do not hold.
+    """
+    names = (field.name for field in dataclasses.fields(function))  # type: ignore[arg-type]
+    try:
+        return ", ".join(f"{n}={_text_of(getattr(function, n))}" for n in names if n not in function.external)
+    except Mismatch as error:
+        raise FunctionError(f"`{function.kind}` cannot be saved in a plan: it holds {error}") from None
+
+
+def _text_of(value: Any) -> str:
+    """Text that only equal values have. Raises Mismatch, with the value as its message, where there is none."""
+    if type(value) is tuple:
+        return f"({''.join(f'{_text_of(item)}, ' for item in value)})"
+    if isinstance(value, float) and math.isnan(value):
+        return f"{math.copysign(1, value)} nan"
+    if value is None or value is ... or isinstance(value, bool | int | float | str | np.dtype):
+        return repr(value)
+    raise Mismatch(abridged(value))

@@ -9,7 +9,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.version import VERSION
-from ckpt_surgery.graph.node_json import nodes_json
+from ckpt_surgery.graph.digests import value_digests
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.planner.document import known_kinds
 from ckpt_surgery.planner.options import Prepared
@@ -70,7 +70,7 @@ def plan_digest(prepared: Prepared) -> str:
     return digest_of(
         {
             "leaves": [_leaf(step) for step in plan.steps],
-            "values": nodes_json([step.value for step in plan.steps], known_kinds(prepared.hooks)),
+            "values": value_digests([step.value for step in plan.steps], known_kinds(prepared.hooks)),
             "metadata": json.dumps(plan.metadata, default=repr),
         }
     )
@@ -92,7 +92,7 @@ def _form(step: Step) -> list[Any]:
 
 def _values(steps: Sequence[Step], hooks: HookFile | None) -> Any:
     try:
-        return nodes_json([step.value for step in steps], known_kinds(hooks))
+        return value_digests([step.value for step in steps], known_kinds(hooks))
     except FunctionError:
         # A function of an extension that cannot be written down: no other run is known to do the same.
         return secrets.token_hex()

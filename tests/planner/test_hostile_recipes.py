@@ -12,7 +12,7 @@ from ckpt_surgery.core.errors import DataError, PlanError, RecipeError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.functions.registry import kinds
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.graph.node_json import nodes_json
+from ckpt_surgery.graph.digests import value_digests
 from ckpt_surgery.planner import limits
 from ckpt_surgery.planner.plan import Plan
 from tests.support.hostile import LEAVES, hostile_recipe
@@ -31,7 +31,7 @@ def evaluated(plan: Plan) -> None:
     for step in plan.steps:
         if step.leaf.spec is None or step.leaf.spec.nbytes > SMALL or step.cut is None:
             continue
-        nodes_json([step.value], kinds())
+        value_digests([step.value], kinds())
         if step.cut.working_set > 64 * SMALL:
             continue
         try:
