@@ -1,14 +1,13 @@
-"""Fields of functions: their conversion to the annotated types, and their JSON in digests of plans.
+"""Fields of functions: their conversion to the annotated types, and their text in digests of plans.
 
 Fields hold None, bools, integers of any size, floats, text, dtypes, `...`, and tuples of those.
 """
 
 import dataclasses
-import functools
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -97,63 +96,7 @@ def wanted(annotation: Any) -> str:
     return _WANTED.get(annotation, str(annotation))
 
 
-# --- JSON -------------------------------------------------------------------------------------------------
-
-_JSON_INTEGERS = range(-(2**63), 2**63)
-"""Integers that every reader of JSON takes. All others are written as text."""
-
-
-def fields_json(function: "Function") -> dict[str, Any]:
-    """The fields of a function as JSON, by name, without those that are `external`.
-
-    Lists stand for tuples, and names for dtypes. Values that JSON lacks are objects with one member:
-    `{"float": "nan"}`, `{"int": "123…"}`, `{"ellipsis": true}`. Raises FunctionError for any other value.
-    """
-    names = _hints(type(function))  # type: ignore[arg-type]
-    try:
-        return {name: value_json(getattr(function, name)) for name in names}
-    except Mismatch as error:
-        raise FunctionError(f"`{function.kind}` cannot be saved in a plan: it holds {error}") from None
-
-
-@functools.cache
-def _hints(cls: type["Function"]) -> Mapping[str, Any]:
-    """The annotated types of all fields that are saved, by name."""
-    hints = typing.get_type_hints(cls)
-    names = (f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
-    return {name: hints[name] for name in names if name not in cls.external}
-
-
-def value_json(value: Any) -> Any:
-    """A value as JSON. Raises Mismatch, with the value as its message, if JSON cannot hold it."""
-    if value is None or isinstance(value, bool | str):
-        return value
-    if type(value) is int:
-        return value if value in _JSON_INTEGERS else {"int": str(value)}
-    if type(value) is float:
-        return value if math.isfinite(value) else {"float": _not_finite(value)}
-    if type(value) is tuple:
-        return [value_json(item) for item in value]
-    if value is ...:
-        return {"ellipsis": True}
-    if isinstance(value, np.dtype) and _is_named(value):
-        return value.name
-    raise Mismatch(abridged(value))
-
-
-def _not_finite(value: float) -> str:
-    sign = "-" if math.copysign(1, value) < 0 else ""
-    return f"{sign}nan" if math.isnan(value) else f"{sign}inf"
-
-
-def _is_named(dtype: np.dtype[Any]) -> bool:
-    """Whether the name stands for this very dtype: byte-swapped types share their names with others."""
-    from ckpt_surgery.core.dtypes import dtype_named
-
-    try:
-        return dtype_named(dtype.name) == dtype
-    except FunctionError:
-        return False
+# --- digests ----------------------------------------------------------------------------------------------
 
 
 def fields_text(function: "Function") -> str:
@@ -169,7 +112,7 @@ def fields_text(function: "Function") -> str:
 
 
 def _text_of(value: Any) -> str:
-    """Text that only equal values have. Raises Mismatch, with the value as its message, where there is none."""
+    """Text that only equal values have. Raises Mismatch, with the value as its message, for any other."""
     if type(value) is tuple:
         return f"({''.join(f'{_text_of(item)}, ' for item in value)})"
     if isinstance(value, float) and math.isnan(value):

@@ -22,10 +22,10 @@ from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.fields import value_json
 from ckpt_surgery.functions.registry import kinds
 from ckpt_surgery.language.hooks import HookCall, HookFile
 from ckpt_surgery.language.other_documents import REPORT, SAVE
+from ckpt_surgery.planner.document_reading import param_json
 from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.plan_json import plan_json
 
@@ -140,7 +140,7 @@ def plan_file(plan: Plan, saved: SavedPlan) -> bytes:
     """The text of a plan's file, with absolute paths of inputs, the states of their files, and the seal."""
     document = plan_json(plan)
     for param in document["params"].values():
-        param["value"] = value_json(param["value"])
+        param["value"] = param_json(param["value"])
     inputs = [replace(i, path=urls.absolute(i.path), fingerprint="") for i in plan.inputs]
     document["sources"] = {one.name: msgspec.to_builtins(one) for one in inputs}
     document[SAVED] = msgspec.to_builtins(saved)

@@ -5,6 +5,7 @@ look. A look is `[description, descriptions of its sources, rule, effects, how, 
 alike have one description. A description is `[kind, shape, dtype, PRNG or kind of empty node]`.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -80,6 +81,17 @@ def _description(leaf: Leaf) -> tuple[Any, ...]:
     return leaf.kind, shape, dtype, leaf.prng_impl or leaf.empty
 
 
+def param_json(value: Any) -> Any:
+    """The value of a param as JSON; what JSON lacks as an object: `{"float": "nan"}`, `{"int": "123…"}`."""
+    if isinstance(value, tuple):
+        return list(map(param_json, value))
+    if type(value) is int and not -(2**63) <= value < 2**63:  # which not every reader of JSON takes
+        return {"int": str(value)}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    return value
+
+
 # --- reading ----------------------------------------------------------------------------------------------
 
 
@@ -123,7 +135,7 @@ def _param(name: str, value: Any, origin: str, entry: str | None, note: str | No
 
 
 def _value(document: Any) -> Any:
-    """The value of a param, as `value_json` wrote it."""
+    """The value of a param, as `param_json` wrote it."""
     match document:
         case list():
             return tuple(map(_value, document))

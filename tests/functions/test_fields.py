@@ -15,10 +15,8 @@ from ckpt_surgery.core.dtypes import ELEMENT_TYPES, dtype_named
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import Full, Zeros
-from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.fields import fields_text
 from ckpt_surgery.functions.indexing import Index
-from ckpt_surgery.functions.layout import Pad
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.registry import kinds
 from ckpt_surgery.language.hooks import HookCall
