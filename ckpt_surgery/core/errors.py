@@ -4,8 +4,9 @@ The function that finds a problem says in one sentence what is wrong. The caller
 line and the key adds them. Nothing here prints.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from ckpt_surgery.core.problem_codes import Code
 
@@ -98,6 +99,21 @@ class UsageError(SurgeryError):
 
 class MissingLibraryError(UsageError, ImportError):
     """A library that the call needs is not installed. The hint is the command that installs it."""
+
+
+class KeyNotFound(UsageError, KeyError):
+    """A checkpoint, or a subtree of one, has no leaf and no subtree with the key that was asked for."""
+
+    @classmethod
+    def among(cls, key: str, known: Iterable[str], where: str = "") -> Self:
+        """Name the key, and the nearest of the known ones. `where`, as in "in `params`", follows the key."""
+        from ckpt_surgery.core.text import did_you_mean, shown  # programs that only catch errors need neither
+
+        place = f" {where}" if where else ""
+        return cls(f"no leaf and no subtree `{shown(key)}`{place}{did_you_mean(key, known)}")
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)  # that of KeyError is the repr of the message
 
 
 class RecipeError(SurgeryError):

@@ -1,9 +1,21 @@
 """Problems as text: where, the line with a caret, what is wrong, what to do. And exit codes."""
 
+import pickle
+
 import pytest
 
 from ckpt_surgery.core import errors
-from ckpt_surgery.core.errors import WINDOW, FunctionError, Place, PlanError, Problem, SurgeryError
+from ckpt_surgery.core.errors import (
+    WINDOW,
+    FunctionError,
+    KeyNotFound,
+    Place,
+    PlanError,
+    Problem,
+    SurgeryError,
+    UsageError,
+    add_sentence,
+)
 from ckpt_surgery.core.problem_codes import Code
 
 
@@ -72,6 +84,7 @@ def test_exit_codes_are_those_of_the_documentation() -> None:
         "FunctionError": 2,
         "UsageError": 2,
         "MissingLibraryError": 2,
+        "KeyNotFound": 2,
         "RecipeError": 2,
         "PlanError": 2,
         "SourceError": 1,
@@ -87,3 +100,24 @@ def test_exit_codes_are_those_of_the_documentation() -> None:
 def test_an_interruption_knows_its_signal() -> None:
     error = errors.Interrupted(15, "it was stopped")
     assert (error.signal_number, str(error)) == (15, "it was stopped")
+
+
+def test_a_missing_key_is_a_wrong_argument_and_a_key_error_with_the_nearest_key() -> None:
+    error = KeyNotFound.among("params/kernl\x1b", ["params/kernel", "step"], "in `run`")
+    assert isinstance(error, UsageError)
+    assert isinstance(error, KeyError)
+    assert [problem.code for problem in error.problems] == [Code.USAGE]
+    text = r"no leaf and no subtree `params/kernl\x1b` in `run`; did you mean `params/kernel`?"
+    assert (str(error), error.problems[0].message) == (text, text)
+
+
+def test_a_missing_key_that_resembles_none_is_named_alone() -> None:
+    assert str(KeyNotFound.among("x", ["params/kernel"])) == "no leaf and no subtree `x`"
+
+
+def test_a_missing_key_takes_further_sentences_and_is_pickled() -> None:
+    error = KeyNotFound("no `x`", hint="Look.")
+    add_sentence(error, "and more")
+    for one in (error, pickle.loads(pickle.dumps(error))):
+        assert str(one) == "no `x`\n  Look.\n\nand more"
+        assert [problem.hint for problem in one.problems] == ["Look.", None]
