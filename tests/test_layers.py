@@ -26,7 +26,7 @@ BELOW: dict[str, set[str]] = {
     "language": {"core", "functions", "graph"},
     "planner": {"core", "functions", "graph", "language"},
     "engine": {"core", "storage", "system", "graph", "planner"},
-    "live": {"core", "system", "graph", "language", "planner"},
+    "live": {"core", "system", "functions", "graph", "language", "planner"},
     "report": {"core", "planner"},
     "verification": {"core", "storage", "system", "formats", "planner", "engine", "report"},
     "inference": {"core", "functions", "graph", "language", "planner"},
@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "inputs": ALL_BELOW - {"engine", "report", "inference"},
     "runs": ALL_BELOW - {"language", "live", "inference", "merging", "migration"} | {"inputs"},
     "api": ALL_BELOW - {"functions", "graph"} | {"inputs", "runs"},
-    "face": {"core", "language", "planner", "report", "migration", "inputs", "runs", "api"},
+    "face": {"core", "language", "live", "planner", "report", "migration", "inputs", "runs", "api"},
     "cli": {"core", "report", "inputs", "api", "face"},
 }
 """What each wing may import besides itself."""

@@ -172,7 +172,7 @@ class Cast(Function):
         """The error for a number that the dtype does not hold. `where`: how many there are, and its place."""
         clamps = not np.isnan(number).any() and kind(self.dtype) != "c"
         advice = "; on_overflow='saturate' clamps" if clamps else ""
-        return DataError(f"cast to {self.dtype.name}: {_no_value(number, where, self.dtype)}{advice}")
+        return DataError(f"cast to {self.dtype.name}: {overflow_reason(number, where, self.dtype)}{advice}")
 
 
 @dataclass(frozen=True)
@@ -196,11 +196,11 @@ class Rounded(Cast):
                 hint += f", or cast(…, '{self.dtype.name}', on_overflow='saturate') to clamp it"
             hint += "."
         return DataError(
-            f"the result is {self.dtype.name}: {_no_value(number, where, self.dtype)}", hint=hint
+            f"the result is {self.dtype.name}: {overflow_reason(number, where, self.dtype)}", hint=hint
         )
 
 
-def _no_value(number: np.ndarray, where: str, dtype: DType) -> str:
+def overflow_reason(number: np.ndarray, where: str, dtype: DType) -> str:
     """The reason why `dtype` does not hold a number."""
     if np.isnan(number).any():
         return f"the dtype has no NaN ({where}); replace it first (`where`)"
