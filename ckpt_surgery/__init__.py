@@ -16,6 +16,7 @@ __all__ = [
     "Explanation",
     "Inferred",
     "Inverse",
+    "LazyArray",
     "MigratedRecipe",
     "Plan",
     "Result",
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.core.errors import SurgeryError
     from ckpt_surgery.inputs.request import read_recipe
     from ckpt_surgery.language.recipe_schema import schema
+    from ckpt_surgery.live.lazy_arrays import LazyArray
     from ckpt_surgery.migration.recipes import MigratedRecipe
     from ckpt_surgery.migration.t5x_maps import from_t5x_assignment_map
     from ckpt_surgery.planner.plan import Plan
@@ -67,6 +69,7 @@ _MODULES = {
     "Explanation": "report.explanation",
     "Inferred": "api.inferring",
     "Inverse": "api.inverting",
+    "LazyArray": "live.lazy_arrays",
     "MigratedRecipe": "migration.recipes",
     "Plan": "planner.plan",
     "Result": "runs.run",

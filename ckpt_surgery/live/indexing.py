@@ -1,0 +1,167 @@
+"""Indices in NumPy's form: the regions that one touches, and the rest of it for the block that was read."""
+
+import itertools
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+
+GAP_BYTES = 2**15
+"""Elements that lie at most this many bytes apart in an uncompressed array are read together."""
+RUN_BYTES = 2**24
+"""Most bytes of a region that is read for some of its elements only."""
+
+Picked = range | np.ndarray
+"""Ascending indices along one axis, each once."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index, divided into what is read and what NumPy does with the block that was read."""
+
+    picked: tuple[Picked, ...]
+    """Indices that are needed along each axis of the array."""
+    rest: tuple[Any, ...]
+    """Index into the block that has just these elements."""
+
+
+def parse_index(index: Any, shape: Shape) -> Index:
+    """Divide an index into an array of this shape.
+
+    It consists of integers, slices, `...`, None, and at most one array of integers or booleans, which has one
+    axis if it is of booleans. Raises IndexError for everything else, and for indices out of bounds.
+    """
+    entries = index if isinstance(index, tuple) else (index,)
+    named = sum(entry is not None and entry is not ... for entry in entries)
+    if named > len(shape):
+        raise IndexError(f"too many indices: the array has {len(shape)} axes, but {named} are indexed")
+    if sum(entry is ... for entry in entries) > 1:
+        raise IndexError("an index can have only a single ellipsis ('...')")
+    if not any(entry is ... for entry in entries):
+        entries = (*entries, ...)
+    picked: list[Picked] = []
+    rest: list[Any] = []
+    arrays = 0
+    for entry in entries:
+        if entry is None:
+            rest.append(None)
+        elif entry is ...:
+            skipped = len(shape) - named
+            picked += [range(n) for n in shape[len(picked) : len(picked) + skipped]]
+            rest.append(...)
+        else:
+            axis = len(picked)
+            parse = _parser_of(entry)
+            arrays += parse is _parse_array
+            if arrays > 1:
+                raise IndexError("only one axis can have an array as its index; index the result once more")
+            indices, remaining = parse(entry, axis, shape[axis])
+            picked.append(indices)
+            rest.append(remaining)
+    return Index(tuple(picked), tuple(rest))
+
+
+def _parser_of(entry: Any) -> Callable[[Any, int, int], tuple[Picked, Any]]:
+    if isinstance(entry, slice):
+        return _parse_slice
+    if isinstance(entry, bool | np.bool_ | str | bytes):
+        raise IndexError(f"an index is an integer, a slice, `...`, None or an array of integers: {entry!r}")
+    if getattr(entry, "ndim", 0) == 0 and hasattr(entry, "__index__"):
+        return _parse_integer
+    return _parse_array
+
+
+def _parse_integer(entry: Any, axis: int, length: int) -> tuple[Picked, Any]:
+    number = operator.index(entry)
+    if not -length <= number < length:
+        raise IndexError(f"index {number} is out of bounds for axis {axis} with size {length}")
+    start = number % length
+    return range(start, start + 1), 0
+
+
+def _parse_slice(entry: slice, axis: int, length: int) -> tuple[Picked, Any]:
+    indices = range(length)[entry]
+    if indices.step < 0:
+        return indices[::-1], slice(None, None, -1)
+    return indices, slice(None)
+
+
+def _parse_array(entry: Any, axis: int, length: int) -> tuple[Picked, Any]:
+    array = np.asarray(entry)
+    if array.size == 0 and not hasattr(entry, "dtype"):
+        array = array.astype(np.intp)
+    if array.dtype == np.bool_:
+        if array.shape != (length,):
+            raise IndexError(f"boolean index of shape {list(array.shape)} for axis {axis} with size {length}")
+        array = np.flatnonzero(array)
+    if array.dtype.kind not in "iu" or not array.ndim:
+        raise IndexError(f"an index is an integer, a slice, `...`, None or an array of integers: {entry!r}")
+    outside = array[(array < -length) | (array >= length)]
+    if outside.size:
+        raise IndexError(f"index {outside[0]} is out of bounds for axis {axis} with size {length}")
+    wanted = array.astype(np.intp) % max(length, 1)
+    unique, inverse = np.unique(wanted, return_inverse=True)
+    return unique, inverse.reshape(array.shape)
+
+
+# --- regions ----------------------------------------------------------------------------------------------
+
+
+def read_picked(
+    picked: Sequence[Picked], spec: ArraySpec, unit: Shape | None, read: Callable[[Region], np.ndarray]
+) -> np.ndarray:
+    """Read the elements with these indices along each axis, as one block.
+
+    `unit`: shape of the chunks that are read as a whole; None where bytes can be read in any ranges. No
+    other chunks are read, and of bytes only gaps up to `GAP_BYTES`.
+    """
+    if not all(map(len, picked)):
+        return np.empty(tuple(map(len, picked)), spec.dtype)
+    strides = [math.prod(spec.shape[axis + 1 :]) * spec.dtype.itemsize for axis in range(spec.ndim)]
+    runs = [
+        list(_runs(indices, None if unit is None else unit[axis], strides[axis]))
+        for axis, indices in enumerate(picked)
+    ]
+    if all(len(parts) == 1 for parts in runs):
+        return _read_runs([parts[0][1] for parts in runs], read)
+    block: np.ndarray = np.empty(tuple(map(len, picked)), spec.dtype)
+    for parts in itertools.product(*runs):
+        block[tuple(place for place, _ in parts)] = _read_runs([indices for _, indices in parts], read)
+    return block
+
+
+def _read_runs(runs: Sequence[Picked], read: Callable[[Region], np.ndarray]) -> np.ndarray:
+    """Elements with these indices, read as one region."""
+    starts = tuple(int(run[0]) for run in runs)
+    region = Region(starts, tuple(int(run[-1]) + 1 for run in runs))
+    block = read(region)
+    for axis, (run, start) in enumerate(zip(runs, starts, strict=True)):
+        if len(run) < region.shape[axis]:
+            within = slice(None, None, run.step) if isinstance(run, range) else run - start
+            block = block[(slice(None),) * axis + (within,)]
+    return block
+
+
+def _runs(indices: Picked, unit: int | None, stride: int) -> Iterator[tuple[slice, Picked]]:
+    """Divide indices along an axis into those that are read together, each with its place in the result.
+
+    `stride`: bytes from one index to the next.
+    """
+    if isinstance(indices, range) and indices.step == 1:
+        yield slice(0, len(indices)), indices
+        return
+    numbers = np.asarray(indices) // (unit or 1)
+    apart = 1 if unit else max(1, GAP_BYTES // stride)
+    most = max(1, RUN_BYTES // (stride * (unit or 1)))
+    ends = [*(np.flatnonzero(np.diff(numbers) > apart) + 1).tolist(), len(numbers)]
+    start = 0
+    for end in ends:
+        while start < end:
+            stop = int(np.searchsorted(numbers[start:end], numbers[start] + most)) + start
+            yield slice(start, stop), indices[start:stop]
+            start = stop

@@ -1,0 +1,350 @@
+"""Arrays that are read when their elements are asked for: a slice reads no more than it touches."""
+
+import asyncio
+import functools
+import inspect
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.dtypes import DTYPES, DType
+from ckpt_surgery.core.errors import DataError, FunctionError, UsageError
+from ckpt_surgery.core.text import bytes_text, shown
+from ckpt_surgery.functions.dtypes import Bitcast, Cast, overflow_reason
+from ckpt_surgery.live.indexing import parse_index, read_picked
+
+MOST_THREADS = 32
+"""Number of reads by `get_async` that run side by side."""
+
+
+class LazyArray(ABC):
+    """An array that is read when its elements are asked for; nothing is kept between two reads.
+
+    A subclass says how a region is read. Safe to use from several threads.
+    """
+
+    __array_priority__ = 1000  # `numpy_array + lazy` is a TypeError, as `lazy + numpy_array` is
+
+    def __init__(
+        self,
+        spec: ArraySpec,
+        *,
+        key: str = "",
+        chunks: Shape | None = None,
+        sharding: str | None = None,
+        prng_impl: str | None = None,
+    ):
+        self._spec = spec
+        self._key, self._chunks, self._sharding, self._prng_impl = key, chunks, sharding, prng_impl
+
+    @staticmethod
+    def of(
+        shape: Shape, dtype: Any, get_fn: Callable[[], Any | Awaitable[Any]], *, key: str = ""
+    ) -> "LazyArray":
+        """Make a lazy array of a function that returns the whole array, or is a coroutine function.
+
+        It is called at each read. What it returns is cast to `dtype`, as `astype` casts; the read raises
+        DataError if it has another shape.
+        """
+        return _Given(ArraySpec(tuple(shape), dtype_of(dtype)), get_fn, key)
+
+    @abstractmethod
+    def _read(self, region: Region) -> np.ndarray:
+        """Elements of one region, which is not empty. Read-only if another object uses the same memory."""
+
+    @property
+    def key(self) -> str:
+        """Text of its key in the checkpoint; empty if it is in none."""
+        return self._key
+
+    @property
+    def shape(self) -> Shape:
+        """Length of each axis."""
+        return self._spec.shape
+
+    @property
+    def dtype(self) -> DType:
+        """One of NumPy's dtypes, or of ml_dtypes'."""
+        return self._spec.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self._spec.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._spec.size
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes in memory, once it is read."""
+        return self._spec.nbytes
+
+    @property
+    def chunks(self) -> Shape | None:
+        """Shape of the chunks that it is stored in; None if it is not stored on a grid of chunks."""
+        return self._chunks
+
+    @property
+    def sharding(self) -> str | None:
+        """Sharding that it was saved with, in Orbax's JSON text; None if none was recorded."""
+        return self._sharding
+
+    @property
+    def prng_impl(self) -> str | None:
+        """Implementation of the random keys whose raw data this is; None for other arrays."""
+        return self._prng_impl
+
+    @property
+    def _unit(self) -> Shape | None:
+        """Shape of the blocks that are read as a whole; None if any range of bytes can be read."""
+        return self._chunks
+
+    def __repr__(self) -> str:
+        name = f" {shown(repr(self.key))}" if self.key else ""
+        lengths = ",".join(map(str, self.shape))
+        return f"<LazyArray{name} {self.dtype.name}[{lengths}] {bytes_text(self.nbytes)}>"
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        """Read the elements that an index of NumPy's picks out, into memory of the caller's own.
+
+        One axis may have an array of integers or booleans. Only the chunks that the index touches are read.
+        Raises IndexError before anything is read, SurgeryError as reading does.
+        """
+        parsed = parse_index(index, self.shape)
+        block = read_picked(parsed.picked, self._spec, self._unit, self._read)
+        return _own(block[parsed.rest])
+
+    def get(self) -> np.ndarray:
+        """Read the whole array, into memory of the caller's own."""
+        return self[...]
+
+    async def get_async(self) -> np.ndarray:
+        """Read the whole array in a thread; reads that are gathered run side by side."""
+        return await asyncio.get_running_loop().run_in_executor(_threads(), self.get)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        if not self.shape:
+            raise TypeError("iteration over an array without axes")
+        return (self[i] for i in range(len(self)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("reading a lazy array always makes a copy: `copy=False` is not possible")
+        if dtype is None or np.dtype(dtype) == self.dtype:
+            return self.get()
+        if np.dtype(dtype).name in DTYPES:
+            return self.astype(dtype).get()
+        return self.get().astype(dtype)
+
+    def __jax_array__(self) -> Any:
+        import jax
+
+        return jax.numpy.asarray(self.get())
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ValueError(f"{self!r} has {self.size:,} elements, and only one element is true or false")
+        return bool(self._element())
+
+    def __int__(self) -> int:
+        return int(self._element())
+
+    def __float__(self) -> float:
+        return float(self._element())
+
+    def __index__(self) -> int:
+        if self.dtype.name == "bool" or not isinstance(element := self._element(), int):
+            raise TypeError(f"{self!r} is not an integer, and cannot be an index")
+        return element
+
+    def _element(self) -> Any:
+        """Its only element, as a number of Python. Raises TypeError, before it is read, if it has others."""
+        if self.size != 1:
+            raise TypeError(f"{self!r} has {self.size:,} elements, and only one element is a number")
+        return self.get().item()
+
+    def _refuse(self, *others: Any) -> Any:
+        raise TypeError(f"{self!r} has to be read before it can be computed with: `.get()`")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __matmul__ = __rmatmul__ = _refuse
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
+    __divmod__ = __rdivmod__ = __pow__ = __rpow__ = __lshift__ = __rlshift__ = _refuse
+    __rshift__ = __rrshift__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse
+    __neg__ = __pos__ = __abs__ = __invert__ = _refuse
+
+    # --- other dtypes -------------------------------------------------------------------------------------
+
+    def astype(self, dtype: Any) -> "LazyArray":
+        """Lazy array of the same shape, whose values are converted when they are read.
+
+        Values are converted as `cast` does in recipes: floats are rounded once, and a value out of the range
+        of `dtype` is a DataError, with the key. Raises UsageError for a dtype that has no such conversion.
+        """
+        wanted = dtype_of(dtype)
+        return self if wanted == self.dtype else _Converted(self, _CheckedCast(wanted, key=self.key))
+
+    def view(self, dtype: Any) -> "LazyArray":
+        """Lazy array of the same shape, whose bytes are interpreted as a dtype of the same width.
+
+        Raises UsageError for a dtype of another width.
+        """
+        wanted = dtype_of(dtype)
+        if wanted.itemsize != self.dtype.itemsize:
+            raise UsageError(
+                f"{self!r} has elements of {self.dtype.itemsize} bytes, and those of {wanted.name} have "
+                f"{wanted.itemsize}",
+                hint="Read it first: `.get().view(dtype)` changes the last axis, too.",
+            )
+        return self if wanted == self.dtype else _Converted(self, Bitcast(wanted))
+
+    # --- copies -------------------------------------------------------------------------------------------
+
+    def __copy__(self) -> "LazyArray":
+        return self
+
+    def __deepcopy__(self, memo: Any) -> "LazyArray":
+        return self
+
+    @functools.cached_property
+    def _token(self) -> str:
+        return uuid.uuid4().hex
+
+    def __dask_tokenize__(self) -> str:
+        return self._token
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise UsageError(
+            f"{self!r} cannot be pickled: it is read from an open checkpoint",
+            hint="Pickle the checkpoint, which opens again, or the elements: `.get()`.",
+        )
+
+
+class _Given(LazyArray):
+    """Lazy array of a function that returns all of it."""
+
+    def __init__(self, spec: ArraySpec, get_fn: Callable[[], Any | Awaitable[Any]], key: str):
+        super().__init__(spec, key=key)
+        self._get_fn = get_fn
+
+    def _read(self, region: Region) -> np.ndarray:
+        value = self._get_fn()
+        index: Any = (*region.slices, ...)  # which gives an array where there are no axes, too
+        part: np.ndarray = self._checked(wait_for(value) if inspect.isawaitable(value) else value)[index]
+        return part
+
+    async def get_async(self) -> np.ndarray:
+        """Await the function if it is a coroutine function, in the loop of the caller."""
+        if not inspect.iscoroutinefunction(self._get_fn):
+            return await super().get_async()
+        return _own(self._checked(await self._get_fn()))
+
+    def _checked(self, value: Any) -> np.ndarray:
+        """What the function returned, read-only, with the dtype of this array. Raises DataError."""
+        array = np.asarray(value)
+        if array.shape != self.shape:
+            raise DataError(
+                f"{self!r} was made with the shape {list(self.shape)}, and its function returned "
+                f"{list(array.shape)}",
+                hint="Make it with the shape that the function returns.",
+            )
+        whole = Region.whole(array.shape)
+        cast = _CheckedCast(self.dtype, key=self.key)
+        converted = cast.apply(whole, [ArraySpec(array.shape, array.dtype)], [array])[...]
+        converted.flags.writeable = False  # the function may keep it
+        return converted
+
+
+class _Converted(LazyArray):
+    """Lazy array whose elements are those of another one, each converted by itself."""
+
+    def __init__(self, array: LazyArray, function: Cast | Bitcast):
+        try:
+            spec = function.infer([ArraySpec(array.shape, array.dtype)])
+        except FunctionError as error:
+            raise UsageError(f"{array!r}: {error.problems[0].message}", hint=error.problems[0].hint) from None
+        super().__init__(
+            spec, key=array.key, chunks=array.chunks, sharding=array.sharding, prng_impl=array.prng_impl
+        )
+        self._array, self._function = array, function
+
+    @property
+    def _unit(self) -> Shape | None:
+        return self._array._unit
+
+    def _read(self, region: Region) -> np.ndarray:
+        return self._converted(self._array._read(region), region)
+
+    async def get_async(self) -> np.ndarray:
+        """Read the other array, and convert it."""
+        return _own(self._converted(await self._array.get_async(), Region.whole(self.shape)))
+
+    def _converted(self, block: np.ndarray, region: Region) -> np.ndarray:
+        return self._function.apply(region, [ArraySpec(self._array.shape, self._array.dtype)], [block])
+
+
+@dataclass(frozen=True)
+class _CheckedCast(Cast):
+    """Cast of the array with this key, outside of any recipe."""
+
+    key: str = ""
+
+    def out_of_range(self, number: np.ndarray, where: str) -> DataError:
+        named = f"`{shown(self.key)}` as {self.dtype.name}" if self.key else f"as {self.dtype.name}"
+        return DataError(f"{named}: {overflow_reason(number, where, self.dtype)}")
+
+
+def dtype_of(dtype: Any) -> DType:
+    """The dtype that a caller means: a name such as `bfloat16`, a class, a dtype. Raises UsageError."""
+    if isinstance(dtype, str) and dtype in DTYPES:
+        return DTYPES[dtype]
+    try:
+        found: DType = np.dtype(dtype).newbyteorder("=")
+    except TypeError:
+        raise UsageError(
+            f"not a dtype: {dtype!r}", hint="Types are written in full, such as float32 and bfloat16."
+        ) from None
+    return found
+
+
+def wait_for(awaitable: Awaitable[Any]) -> Any:
+    """Run an awaitable to its end, in a loop of its own, and return its result."""
+
+    async def result() -> Any:
+        return await awaitable
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(result())
+    with ThreadPoolExecutor(1) as thread:  # this thread's loop cannot run while it waits here
+        return thread.submit(_run, result()).result()
+
+
+def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(coroutine)
+
+
+def _own(block: np.ndarray) -> np.ndarray:
+    """The block itself, or a copy if it is read-only: the caller may change what it was given."""
+    return block if block.flags.writeable else block.copy()
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="ckpt-surgery-read")
