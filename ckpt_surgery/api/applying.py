@@ -12,6 +12,7 @@ from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, R
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs import output_files
+from ckpt_surgery.inputs.matching import recipe_of_selection
 from ckpt_surgery.inputs.opening import with_samples
 from ckpt_surgery.inputs.options import PlanOptions, SourceOptions
 from ckpt_surgery.inputs.preparing import prepare

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from ckpt_surgery.api.matching import check_matched, matching, selected
 from ckpt_surgery.core.arguments import CheckpointLike, Size, bytes_of
 from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.history import History
@@ -17,6 +16,7 @@ from ckpt_surgery.core.protocols import Choices, ChosenSource, ConvertingSource,
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.inputs.history import history_of
+from ckpt_surgery.inputs.matching import check_matched, matching, selected
 from ckpt_surgery.inputs.opening import in_memory, open_input, without_values
 from ckpt_surgery.inputs.request import checkpoint_or_tree
 from ckpt_surgery.inputs.warnings import about_source, chosen_item_notes, kept_as_integers

@@ -87,7 +87,7 @@ def command(
     `apply` would take it too.
     """
     from ckpt_surgery.api import applying
-    from ckpt_surgery.api.matching import recipe_of_selection
+    from ckpt_surgery.inputs.matching import recipe_of_selection
 
     terminal = open_terminal(ctx.find_root().obj, json_to)
     which = {name: options.get(name) for name in ("step", "item", "src_format")}

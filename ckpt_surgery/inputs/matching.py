@@ -10,7 +10,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.inputs.opening import open_input
 from ckpt_surgery.inputs.options import SourceOptions
-from ckpt_surgery.inputs.request import checked_path
+from ckpt_surgery.inputs.request import path_of_source
 from ckpt_surgery.language.one_liners import selection_of
 from ckpt_surgery.language.patterns import Watch, compile_pattern
 from ckpt_surgery.language.scope import ExpressionError
@@ -40,7 +40,7 @@ def recipe_of_selection(
             f"`{name}` and a layout do not go together: the recipe for {shown(to)} chooses its leaves",
             hint=f"Leave out `{name}=…`, or convert to the layout first.",
         )
-    source = open_input(checked_path(src), **which)
+    source = open_input(path_of_source(src), **which)
     selected(source.leaves(), match, under)
     return selection_of(match, under)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ckpt_surgery.api.matching import below, check_matched, matching
 from ckpt_surgery.core.errors import RecipeError, UsageError
+from ckpt_surgery.inputs.matching import below, check_matched, matching
 from tests.support.leaves import array_leaf
 
 LEAVES = {key: array_leaf(key) for key in ("params", "params/a/w", "params/ab/w", "step")}
