@@ -13,6 +13,7 @@ from ckpt_surgery.core.version import VERSION
 
 __version__ = VERSION
 __all__ = [
+    "Checkpoint",
     "Explanation",
     "Inferred",
     "Inverse",
@@ -20,7 +21,9 @@ __all__ = [
     "MigratedRecipe",
     "Plan",
     "Result",
+    "Statistics",
     "SurgeryError",
+    "Unread",
     "apply",
     "apply_shard",
     "commit",
@@ -35,6 +38,7 @@ __all__ = [
     "lint",
     "merge",
     "merge_recipe",
+    "open",
     "plan",
     "plan_merge",
     "read_recipe",
@@ -52,10 +56,12 @@ if TYPE_CHECKING:
     from ckpt_surgery.api.linting import lint
     from ckpt_surgery.api.merging import merge, merge_recipe, plan_merge
     from ckpt_surgery.api.migrating import from_orbax_transforms
+    from ckpt_surgery.api.opening import open
     from ckpt_surgery.api.restoring import restore
     from ckpt_surgery.api.sharding import apply_shard, commit
     from ckpt_surgery.api.verifying import verify
     from ckpt_surgery.core.errors import SurgeryError
+    from ckpt_surgery.inputs.checkpoints import Checkpoint
     from ckpt_surgery.inputs.request import read_recipe
     from ckpt_surgery.language.recipe_schema import schema
     from ckpt_surgery.live.lazy_arrays import LazyArray
@@ -63,9 +69,11 @@ if TYPE_CHECKING:
     from ckpt_surgery.migration.t5x_maps import from_t5x_assignment_map
     from ckpt_surgery.planner.plan import Plan
     from ckpt_surgery.report.explanation import Explanation
+    from ckpt_surgery.report.leaves import Statistics, Unread
     from ckpt_surgery.runs.run import Result
 
 _MODULES = {
+    "Checkpoint": "inputs.checkpoints",
     "Explanation": "report.explanation",
     "Inferred": "api.inferring",
     "Inverse": "api.inverting",
@@ -73,7 +81,9 @@ _MODULES = {
     "MigratedRecipe": "migration.recipes",
     "Plan": "planner.plan",
     "Result": "runs.run",
+    "Statistics": "report.leaves",
     "SurgeryError": "core.errors",
+    "Unread": "report.leaves",
     "apply": "api.applying",
     "apply_shard": "api.sharding",
     "commit": "api.sharding",
@@ -88,6 +98,7 @@ _MODULES = {
     "lint": "api.linting",
     "merge": "api.merging",
     "merge_recipe": "api.merging",
+    "open": "api.opening",
     "plan": "api.applying",
     "plan_merge": "api.merging",
     "read_recipe": "inputs.request",

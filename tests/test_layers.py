@@ -26,7 +26,7 @@ BELOW: dict[str, set[str]] = {
     "language": {"core", "functions", "graph"},
     "planner": {"core", "functions", "graph", "language"},
     "engine": {"core", "storage", "system", "graph", "planner"},
-    "live": {"core", "system", "functions", "graph", "language", "planner"},
+    "live": {"core", "system", "functions", "graph", "language", "planner", "report"},
     "report": {"core", "planner"},
     "verification": {"core", "storage", "system", "formats", "planner", "engine", "report"},
     "inference": {"core", "functions", "graph", "language", "planner"},
@@ -36,7 +36,7 @@ BELOW: dict[str, set[str]] = {
 ALL_BELOW = set(BELOW)
 MAY_IMPORT = {
     **BELOW,
-    "inputs": ALL_BELOW - {"engine", "report", "inference"},
+    "inputs": ALL_BELOW - {"engine", "inference"},
     "runs": ALL_BELOW - {"language", "live", "inference", "merging", "migration"} | {"inputs"},
     "api": ALL_BELOW - {"functions", "graph"} | {"inputs", "runs"},
     "face": {"core", "language", "live", "planner", "report", "migration", "inputs", "runs", "api"},

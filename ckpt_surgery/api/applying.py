@@ -7,7 +7,6 @@ are `SurgeryError`s, whose `exit_code` is the command's.
 from collections.abc import Sequence
 from typing import Unpack
 
-from ckpt_surgery.api.matching import recipe_of_selection
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike, takes
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown

@@ -19,7 +19,7 @@ from ckpt_surgery.inference.headers import header
 from ckpt_surgery.inference.proving import structure_problems, value_problems
 from ckpt_surgery.inference.reading import fingerprints_of
 from ckpt_surgery.inference.sides import Side
-from ckpt_surgery.inputs.opening import open_input, without_values
+from ckpt_surgery.inputs.opening import choice_at, open_input, without_values
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.output_files import (
     CheckpointPath,
@@ -156,11 +156,12 @@ def check_written(
     Raises UsageError or StorageError.
     """
     read = []
-    if isinstance(src, str | os.PathLike):
-        format, step, item = which.get("src_format"), which.get("step"), which.get("item")
-        read.append(CheckpointPath(os.fspath(src), format, step, item))
-    if isinstance(target, str | os.PathLike):
-        read.append(CheckpointPath(os.fspath(target)))
+    source, other = checkpoint_or_tree(src), checkpoint_or_tree(target)
+    if isinstance(source, str):
+        choice = choice_at(source, which.get("step"), which.get("item"), which.get("src_format"))
+        read.append(CheckpointPath(source, *choice))
+    if isinstance(other, str):
+        read.append(CheckpointPath(other, *choice_at(other, None, None, None)))
     checkpoints = [one for one in read if not is_listing(one.path)]
     check_documents(documents, Named(checkpoints, [one.path for one in read]))
 

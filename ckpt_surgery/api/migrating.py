@@ -1,10 +1,10 @@
 """Recipes made from transforms whose functions are applied to what a tree or a checkpoint holds."""
 
-import os
 from typing import Any
 
 from ckpt_surgery.core.arguments import CheckpointLike
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.inputs.opening import open_input
+from ckpt_surgery.inputs.request import InMemory, checkpoint_or_tree
 from ckpt_surgery.migration import orbax_transforms
 from ckpt_surgery.migration.originals import Original, original_of_leaves, original_of_tree
 from ckpt_surgery.migration.recipes import MigratedRecipe
@@ -42,6 +42,7 @@ def from_orbax_transforms(
 
 def _original(given: CheckpointLike) -> Original:
     """Describe the checkpoint or tree that transforms are applied to."""
-    if isinstance(given, str | os.PathLike):
-        return original_of_leaves(formats.open_source(os.fspath(given)).leaves())
-    return original_of_tree(given)
+    checkpoint = checkpoint_or_tree(given)
+    if isinstance(checkpoint, InMemory):
+        return original_of_tree(checkpoint.tree)
+    return original_of_leaves(open_input(checkpoint).leaves())

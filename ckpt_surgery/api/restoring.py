@@ -21,7 +21,14 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.inputs.opening import check_unchanged, with_samples
 from ckpt_surgery.inputs.preparing import open_inputs, plan_inputs
-from ckpt_surgery.inputs.request import InMemory, Request, checkpoint_or_tree, loaded_recipe, requested
+from ckpt_surgery.inputs.request import (
+    InMemory,
+    OpenCheckpoint,
+    Request,
+    checkpoint_or_tree,
+    loaded_recipe,
+    requested,
+)
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.written import is_text
@@ -140,6 +147,9 @@ def _is_checkpoint(path: str) -> bool:
 
 
 def _with_target(request: Request, target: Any) -> Request:
+    if isinstance(target, OpenCheckpoint):
+        target = target.as_source()
+        target = target.tree if isinstance(target, InMemory) else target
     if isinstance(target, str | os.PathLike):
         raise UsageError(
             f"the target is the path {shown(os.fspath(target))}: `restore` makes arrays for a tree in memory",

@@ -14,7 +14,8 @@ from ckpt_surgery.core.protocols import AdoptedFile, Source
 from ckpt_surgery.core.text import bytes_text, few, shown
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.inputs.request import checked_path as at
+from ckpt_surgery.inputs.opening import choice_at
+from ckpt_surgery.inputs.request import path_of_source
 from ckpt_surgery.report.verification import Depth, Flaw, Sample, Verified
 from ckpt_surgery.runs.sidecars import edited_sidecars
 from ckpt_surgery.storage.failures import told
@@ -73,7 +74,8 @@ def verify(
                 hint="Leave out one of them.",
             )
     forget()
-    place, depth = at(path), Depth(mode)
+    place, depth = path_of_source(path), Depth(mode)
+    src_format, step, item = choice_at(place, step, item, src_format)
     means = Means(bytes_of("memory", memory) or default_memory(), workers or default_workers(), progress)
     chosen = src_format or (formats.detect_format(place).name if exists(place) else None)
     with signals.interruptible():

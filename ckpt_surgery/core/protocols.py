@@ -142,6 +142,14 @@ class UntypedSource(Protocol):
 
 
 @runtime_checkable
+class CachingSource(Protocol):
+    """A source that keeps decoded chunks, for regions that share one."""
+
+    cache_bytes: int
+    """Most bytes that it keeps. Has no effect once something was read."""
+
+
+@runtime_checkable
 class RecordedSource(Protocol):
     """A source of a format that has a place for the record of how a checkpoint was made."""
 

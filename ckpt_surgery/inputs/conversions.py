@@ -24,7 +24,7 @@ from ckpt_surgery.inputs import models
 from ckpt_surgery.inputs.models import HF, Layout, Model, Run
 from ckpt_surgery.inputs.opening import ConfigFiles, configs_of, open_input
 from ckpt_surgery.inputs.options import SourceOptions
-from ckpt_surgery.inputs.request import checked_path
+from ckpt_surgery.inputs.request import path_of_source
 from ckpt_surgery.language.configs import Config
 
 SCAN = "scan"
@@ -78,7 +78,7 @@ def choose_conversion(
             hint=f"There are {', '.join(known)}.",
             code=Code.WRONG_VALUE,
         )
-    path, given = checked_path(src), assignments_of(set)
+    path, given = path_of_source(src), assignments_of(set)
     source = open_input(path, **which)
     if to == HF:
         return _choose_to_hf(path, source, given, config)

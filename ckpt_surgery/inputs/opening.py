@@ -16,13 +16,13 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config, read_object
 from ckpt_surgery.graph.nodes import reads
-from ckpt_surgery.inputs.request import InMemory, Request
+from ckpt_surgery.inputs.request import InMemory, OpenedPath, Request
 from ckpt_surgery.language.configs import Config, Configs, Layer
 from ckpt_surgery.language.scope import CONFIGS
 from ckpt_surgery.live.source import FORMAT, TreeSource
 from ckpt_surgery.live.tree import is_abstract, live_tree
 from ckpt_surgery.planner.entries import not_held
-from ckpt_surgery.storage.samples import states
+from ckpt_surgery.storage.samples import states, states_by_path
 
 if TYPE_CHECKING:
     from ckpt_surgery.live.carrying_out import Restoration
@@ -45,15 +45,54 @@ def open_input(
 ) -> Source:
     """Open a checkpoint, or list a tree, which messages name `called`.
 
-    Raises SourceError for a checkpoint that cannot be opened, UsageError for a tree with a step, an item or a
-    format, and for one with two leaves of the same name.
+    Raises SourceError for a checkpoint that cannot be opened, or that has changed since a program opened it,
+    UsageError for a tree with a step, an item or a format, and for one with two leaves of the same name.
     """
+    if isinstance(given, OpenedPath):
+        return _reopened(given, choice_at(given, step, item, src_format))
     if isinstance(given, str):
         return formats.open_source(given, src_format, step, item)
     for name, value in {"step": step, "item": item, "format": src_format}.items():
         if value is not None:
             raise UsageError(f"{called} is a tree in memory: it has no {name}, and {value!r} is given")
     return TreeSource(live_tree(given.tree), called)
+
+
+def choice_at(
+    path: str, step: int | None, item: str | None, src_format: str | None
+) -> tuple[str | None, int | None, str | None]:
+    """Format, step and item to open a path with: those of the program that has it open.
+
+    Raises UsageError if others are given.
+    """
+    if not isinstance(path, OpenedPath):
+        return src_format, step, item
+    options = {"step": (step, path.step), "item": (item, path.item), "format": (src_format, path.src_format)}
+    for name, (given, chosen) in options.items():
+        if given not in (None, chosen):
+            raise UsageError(
+                f"{shown(path)} is open with the {name} {chosen!r}, and {given!r} is given",
+                hint="Leave it out, or give the path.",
+            )
+    return path.src_format, path.step, path.item
+
+
+def _reopened(given: OpenedPath, choice: tuple[str | None, int | None, str | None]) -> Source:
+    """Open a checkpoint again. Raises SourceError if it has changed since a program opened it."""
+    source = formats.open_source(str(given), *choice)
+    if source.fingerprint() != given.fingerprint:
+        now = states_by_path(source.files())
+        raise changed_since_opening(given, changes(given.files, now, times=True) if given.files else ())
+    return source
+
+
+def changed_since_opening(path: str, found: Sequence[tuple[str, str]]) -> SourceError:
+    """Error for files that changed since a program opened a checkpoint. `found`: see `changes`."""
+    what = f": {changes_text(found)}" if found else ""
+    return SourceError(
+        f"{shown(path)} has changed since it was opened{what}",
+        hint="Open it again once nothing writes to it.",
+    )
 
 
 def open_sources(request: Request) -> list[Source]:

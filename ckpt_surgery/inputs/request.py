@@ -6,6 +6,7 @@ What reads recipes is imported where one is read: looking at checkpoints starts 
 import functools
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import Assignments, PathLike, RecipeLike, assignments_of, bytes_of
 from ckpt_surgery.core.errors import PlanError, UsageError
+from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.core.history import NO_RECIPE
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import LinkMode
@@ -37,6 +39,31 @@ class InMemory:
     """A pytree that is given in place of a checkpoint."""
 
     tree: Any
+
+
+class OpenedPath(str):
+    """Path of a checkpoint that a program has open, with what it chose there.
+
+    It stands wherever a path stands; whoever opens it gets the same step and item, or an error if the files
+    are others by now.
+    """
+
+    step: int | None
+    item: str | None
+    src_format: str
+    uint16: str
+    """How arrays of uint16 are read, `keep` or `bfloat16`."""
+    fingerprint: str
+    files: Mapping[str, FileState]
+    """Size and time of each file, by path; empty if they are not known."""
+
+
+class OpenCheckpoint(ABC):
+    """A checkpoint that a program has open, and gives where a path is taken."""
+
+    @abstractmethod
+    def as_source(self) -> OpenedPath | InMemory:
+        """Path with the choices of the program, or the tree that it is. Raises UsageError for a part."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +140,11 @@ def requested(
         for name, value in options.items()
         if value is not None and name in PlanOptions.__annotations__
     }
+    if isinstance(recipe, OpenCheckpoint):
+        raise UsageError(
+            f"{recipe!r} is a checkpoint, and stands where a recipe is read",
+            hint="The recipe comes before the checkpoints; without one, give None.",
+        )
     if isinstance(recipe, os.PathLike):
         recipe = os.fspath(recipe)
     if isinstance(recipe, str) and not is_text(recipe) and urls.is_url(recipe):
@@ -126,6 +158,7 @@ def requested(
         None if dst is None else checked_path(dst),
         **{name: _PARSERS[name](value) if name in _PARSERS else value for name, value in given.items()},
     )
+    request = replace(request, uint16=_uint16_of(request))
     _check_no_recipe(request.sources)
     if request.set and hasattr(recipe, "param_values"):
         name = shown(request.recipe.path)
@@ -146,9 +179,36 @@ def _check_no_recipe(sources: Iterable[str | InMemory]) -> None:
             )
 
 
+def _uint16_of(request: Request) -> str | None:
+    """How the sources of a request are read: as it says, or as the program that has them open reads them.
+
+    Raises UsageError if these are different.
+    """
+    opened = [source.uint16 if isinstance(source, OpenedPath) else None for source in request.sources]
+    if "bfloat16" not in opened or request.uint16 == "bfloat16":
+        return request.uint16
+    if request.uint16 is not None or {*opened} != {"bfloat16"}:
+        [path] = [s for s, how in zip(request.sources, opened, strict=True) if how == "bfloat16"][:1]
+        raise UsageError(
+            f'{shown(str(path))} was opened with `uint16="bfloat16"`, and the others are read as they are',
+            hint='Give `uint16="bfloat16"` for all of them, or open it without.',
+        )
+    return "bfloat16"
+
+
 def checkpoint_or_tree(given: Any) -> str | InMemory:
     """The path or URL of a checkpoint; everything that is neither is a tree. Raises UsageError."""
+    if isinstance(given, OpenCheckpoint):
+        return given.as_source()
     return checked_path(given) if isinstance(given, str | os.PathLike) else InMemory(given)
+
+
+def path_of_source(given: Any) -> str:
+    """Path or URL of a checkpoint where no tree is taken. Raises UsageError."""
+    path = given.as_source() if isinstance(given, OpenCheckpoint) else checked_path(given)
+    if isinstance(path, InMemory):
+        raise UsageError("a tree in memory is given where the path of a checkpoint is needed")
+    return path
 
 
 def checked_path(given: PathLike) -> str:
@@ -172,7 +232,8 @@ def _link_mode(mode: str) -> LinkMode:
     return LinkMode(mode)
 
 
-def _uint16(value: str) -> str:
+def checked_uint16(value: str) -> str:
+    """The option `uint16`. Raises UsageError for a value that it cannot have."""
     if value not in (known := ("keep", "bfloat16")):
         raise UsageError(f"`uint16`: {shown(repr(value))} is not one of: {', '.join(known)}")
     return value
@@ -182,7 +243,7 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "shard_size": functools.partial(bytes_of, "shard_size"),
     "memory": functools.partial(bytes_of, "memory"),
     "link_mode": _link_mode,
-    "uint16": _uint16,
+    "uint16": checked_uint16,
     "config": os.fspath,
     "target": checkpoint_or_tree,
     "set": assignments_of,

@@ -20,7 +20,7 @@ from ckpt_surgery.live.moving import Move, direct_move, take_over
 from ckpt_surgery.live.results import Discarded, result_of
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.staging_memory import let_memory_be_reused
-from ckpt_surgery.live.tree import LiveTree
+from ckpt_surgery.live.tree import LiveTree, plain_value
 from ckpt_surgery.planner.cutting import Cut, finer
 from ckpt_surgery.planner.plan import Plan, Step, at_step
 from ckpt_surgery.system.resources import release_memory
@@ -28,8 +28,6 @@ from ckpt_surgery.system.resources import release_memory
 BLOCK = 16 << 20
 """Most bytes of a block while it is computed, where smaller blocks do not read more in all: it stays near the
 caches, and every thread gets work."""
-_EMPTY: Mapping[str, Callable[[], Any]] = {"Dict": dict, "List": list, "Tuple": tuple}
-"""Makes an empty node of each kind where there is no target; a node of any other kind is None."""
 
 
 @frozen(eq=False)
@@ -133,10 +131,7 @@ def _divide(restoration: Restoration) -> tuple[dict[str, Any], list[tuple[Step, 
 
 def _plain(leaf: Leaf, like: Any) -> Any:
     """A text, or an empty node as the target has it."""
-    if leaf.kind is LeafKind.STRING:
-        return leaf.string
-    make = _EMPTY.get(leaf.empty or "")
-    return like if like is not None or make is None else make()
+    return like if like is not None and leaf.kind is not LeafKind.STRING else plain_value(leaf)
 
 
 def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -> Move | None:

@@ -14,10 +14,15 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.dtypes import DTYPES, DType
-from ckpt_surgery.core.errors import DataError, FunctionError, UsageError
+from ckpt_surgery.core.errors import DataError, FunctionError, SourceError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, overflow_reason
 from ckpt_surgery.live.indexing import parse_index, read_picked
+from ckpt_surgery.report.leaves import Statistics
+from ckpt_surgery.system.resources import default_memory
 
 MOST_THREADS = 32
 """Number of reads by `get_async` that run side by side."""
@@ -213,6 +218,35 @@ class LazyArray(ABC):
             )
         return self if wanted == self.dtype else _Converted(self, Bitcast(wanted))
 
+    # --- values -------------------------------------------------------------------------------------------
+
+    def statistics(self) -> Statistics:
+        """Read the array in parts, and describe its values.
+
+        Raises SourceError where it cannot be read, UsageError for an array that is not of numbers.
+        """
+        from ckpt_surgery.report.values import statistics
+
+        source, leaf = self._as_source()
+        found = statistics(source, default_memory(), [leaf])[leaf.key.text]
+        if isinstance(found, Statistics):
+            return found
+        raise (SourceError if found.damaged else UsageError)(f"{self!r} has no statistics: {found.why}")
+
+    def _as_source(self) -> tuple[Source, Leaf]:
+        """A source that has this array as a leaf."""
+        from ckpt_surgery.live.source import TreeSource
+        from ckpt_surgery.live.tree import LiveTree
+
+        leaf = Leaf(Key.parse(self.key), self._kind, self._spec, prng_impl=self.prng_impl)
+        tree = LiveTree({self.key: leaf}, {self.key: self}, (), None, lambda tree: tree)
+        return TreeSource(tree, repr(self)), leaf
+
+    @property
+    def _kind(self) -> LeafKind:
+        """What it is as a leaf of a tree."""
+        return LeafKind.ARRAY if self.prng_impl is None else LeafKind.PRNG_KEY
+
     # --- copies -------------------------------------------------------------------------------------------
 
     def __copy__(self) -> "LazyArray":
@@ -278,9 +312,7 @@ class _Converted(LazyArray):
             spec = function.infer([ArraySpec(array.shape, array.dtype)])
         except FunctionError as error:
             raise UsageError(f"{array!r}: {error.problems[0].message}", hint=error.problems[0].hint) from None
-        super().__init__(
-            spec, key=array.key, chunks=array.chunks, sharding=array.sharding, prng_impl=array.prng_impl
-        )
+        super().__init__(spec, key=array.key, chunks=array.chunks, sharding=array.sharding)
         self._array, self._function = array, function
 
     @property

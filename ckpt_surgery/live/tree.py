@@ -14,6 +14,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.shardings import Spec, named_sharding, single_device_sharding
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.modules import with_states
 from ckpt_surgery.live.paths import is_flat_key, key_of
 
@@ -165,6 +166,17 @@ def _with_lists(node: Any, lists: set[int]) -> Any:
     return [inner[name] for name in sorted(inner, key=int)] if id(node) in lists else inner
 
 
+_EMPTY: Mapping[str, Callable[[], Any]] = {"Dict": dict, "List": list, "Tuple": tuple}
+"""Makes an empty node of each kind; one of any other kind is None."""
+
+
+def plain_value(leaf: Leaf) -> Any:
+    """Value of a leaf without elements: a text, or an empty node."""
+    if leaf.kind is LeafKind.STRING:
+        return leaf.string
+    return _EMPTY.get(leaf.empty or "", lambda: None)()
+
+
 # --- leaves -----------------------------------------------------------------------------------------------
 
 
@@ -180,6 +192,9 @@ def _leaf(key: Key, value: Any) -> Leaf | None:
     """Leaf for an object; None for a function. Raises UsageError for a value that jax traces."""
     import jax
 
+    if isinstance(value, LazyArray):
+        spec = ArraySpec(value.shape, value.dtype)
+        return Leaf(key, value._kind, spec, sharding=value.sharding, prng_impl=value.prng_impl)
     if isinstance(value, jax.Array | jax.ShapeDtypeStruct):
         if isinstance(value, jax.core.Tracer):
             raise UsageError(

@@ -104,7 +104,7 @@ class OrbaxSource:
         self.item = location.item
         self.record_file = os.path.join(location.directory, RECORD_NAME)
         self._location = location
-        self._cache_bytes = cache_bytes
+        self.cache_bytes = cache_bytes
         self._begun = begin_store(location.directory, self._walked())  # continues while the tree is read
         self._tree = read_tree(location.directory)
         self.metadata: Mapping[str, Any] = {**self._metadata_of_step(), **self._tree.metadata}
@@ -175,7 +175,7 @@ class OrbaxSource:
     @cached_property
     def _reader(self) -> ArrayReader:
         return ArrayReader(
-            self._location.directory, self._stored, self._store.chunk_files, cache_bytes=self._cache_bytes
+            self._location.directory, self._stored, self._store.chunk_files, cache_bytes=self.cache_bytes
         )
 
     def _stored(self, text: str) -> StoredArray:

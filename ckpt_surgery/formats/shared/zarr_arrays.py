@@ -56,7 +56,8 @@ class ArrayReader:
         """Arrays by the text of their keys."""
         self._listed = listed or {}
         """Size and time of files when they were listed, by path."""
-        self._cache_bytes = cache_bytes
+        self.cache_bytes = cache_bytes
+        """Most bytes of decoded chunks that are kept; a change has no effect after the first read."""
         self._handles = Handles(self._opened, OPEN_ARRAYS)
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
@@ -112,7 +113,7 @@ class ArrayReader:
 
         return ts.Context(
             {
-                "cache_pool": {"total_bytes_limit": self._cache_bytes},
+                "cache_pool": {"total_bytes_limit": self.cache_bytes},
                 "cache_pool#index": {"total_bytes_limit": INDEX_CACHE_BYTES},
             }
         )
@@ -158,6 +159,15 @@ class ZarrArraysSource(RawArraysSource):
         self._arrays = arrays
         """Zarr arrays by the text of their keys; other arrays are contiguous."""
         self._reader = ArrayReader(directory, arrays.__getitem__, files)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Most bytes of decoded chunks that are kept. A change has no effect after the first read."""
+        return self._reader.cache_bytes
+
+    @cache_bytes.setter
+    def cache_bytes(self, nbytes: int) -> None:
+        self._reader.cache_bytes = nbytes
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""

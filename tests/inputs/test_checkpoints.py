@@ -1,0 +1,580 @@
+"""Open checkpoints: the mapping, its values, what reading them reads, and files that change meanwhile."""
+
+import asyncio
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import dask.array
+import flax.serialization
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+import safetensors.numpy
+import zarr
+
+import ckpt_surgery
+from ckpt_surgery import Checkpoint, LazyArray, Statistics, Unread
+from ckpt_surgery.core.errors import KeyNotFound, SourceError, UsageError
+from tests.support import checkpoints
+from tests.support.json_files import edit_json
+
+TREE = {
+    "params": {
+        "layer0": {"kernel": np.arange(12, dtype=np.float32).reshape(4, 3), "bias": np.ones(3, np.float32)},
+        "layer1": {"kernel": np.full((4, 3), 2, ml_dtypes.bfloat16)},
+    },
+    "step": np.array(7, np.int32),
+}
+FLAT = {
+    "params/layer0/bias": TREE["params"]["layer0"]["bias"],  # type: ignore[index]
+    "params/layer0/kernel": TREE["params"]["layer0"]["kernel"],  # type: ignore[index]
+    "params/layer1/kernel": TREE["params"]["layer1"]["kernel"],  # type: ignore[index]
+    "step": TREE["step"],
+}
+WIDE = {key: array.astype(np.float32) if "layer1" in key else array for key, array in FLAT.items()}  # type: ignore[attr-defined]
+
+
+def save_orbax(path: Path) -> Mapping[str, Any]:
+    with checkpoints.quiet():
+        ocp.PyTreeCheckpointer().save(path, TREE)
+    return FLAT
+
+
+def save_orbax_zarr(path: Path) -> Mapping[str, Any]:
+    with checkpoints.quiet():
+        ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=False)).save(path, TREE)
+    return FLAT
+
+
+def save_safetensors(path: Path) -> Mapping[str, Any]:
+    safetensors.numpy.save_file(FLAT, path)  # type: ignore[arg-type]
+    return FLAT
+
+
+def save_msgpack(path: Path) -> Mapping[str, Any]:
+    path.write_bytes(flax.serialization.msgpack_serialize(TREE))
+    return FLAT
+
+
+def save_npz(path: Path) -> Mapping[str, Any]:
+    np.savez_compressed(path, **WIDE)
+    return WIDE
+
+
+def save_zarr(path: Path) -> Mapping[str, Any]:
+    group = zarr.open_group(path, mode="w")
+    for key, array in WIDE.items():
+        group.create_array(key, data=np.asarray(array))
+    return WIDE
+
+
+FORMATS: dict[str, Callable[[Path], Mapping[str, Any]]] = {
+    "orbax": save_orbax,
+    "orbax without ocdbt": save_orbax_zarr,
+    "a.safetensors": save_safetensors,
+    "a.msgpack": save_msgpack,
+    "a.npz": save_npz,
+    "a.zarr": save_zarr,
+}
+
+
+@pytest.fixture(params=FORMATS)
+def saved(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Mapping[str, Any]]:
+    """A checkpoint that a format's own library wrote, and its values by key."""
+    path = tmp_path / request.param
+    return path, FORMATS[request.param](path)
+
+
+@pytest.fixture
+def orbax(tmp_path: Path) -> Path:
+    save_orbax(tmp_path / "orbax")
+    return tmp_path / "orbax"
+
+
+# --- the mapping ------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_a_mapping_of_lazy_arrays(saved: tuple[Path, Mapping[str, Any]]) -> None:
+    path, expected = saved
+    opened = ckpt_surgery.open(path)
+    assert {*opened} == {*expected}
+    assert [*opened] == [leaf.key.text for leaf in ckpt_surgery.inspect(path).leaves]
+    assert len(opened) == 4
+    for key, lazy in opened.items():
+        assert isinstance(lazy, LazyArray)
+        assert (lazy.key, lazy.shape, lazy.dtype) == (key, expected[key].shape, expected[key].dtype)
+        np.testing.assert_array_equal(lazy.get(), expected[key], strict=True)
+    kernel = opened["params/layer0/kernel"]
+    np.testing.assert_array_equal(kernel[1:3, ::-1], expected["params/layer0/kernel"][1:3, ::-1], strict=True)
+    np.testing.assert_array_equal(kernel[[3, 0]], expected["params/layer0/kernel"][[3, 0]], strict=True)
+    np.testing.assert_array_equal(kernel.astype("bfloat16").get(), kernel.get().astype(ml_dtypes.bfloat16))
+    assert kernel is opened["params/layer0/kernel"]
+    assert int(opened["step"]) == 7
+
+
+def test_the_key_of_a_subtree_gives_a_view(saved: tuple[Path, Mapping[str, Any]]) -> None:
+    path, _ = saved
+    opened = ckpt_surgery.open(path)
+    view = opened["params/layer0"]
+    assert isinstance(view, Checkpoint)
+    assert {*view} == {"bias", "kernel"}
+    assert (view.path, view.format, view.nbytes, view.parameters) == (opened.path, opened.format, 60, 15)
+    lazy = opened["params"]["layer0"]["kernel"]
+    assert lazy is view["kernel"] is opened["params/layer0/kernel"]
+    assert lazy.key == "params/layer0/kernel"
+    for key in ("params", "params/layer0", "params/layer0/bias", "step"):
+        assert key in opened
+    for key in ("param", "params/", "layer0", "kernel", 3, None):
+        assert key not in opened
+        assert opened.get(key) is None  # type: ignore[call-overload]
+
+
+def test_a_missing_key_is_named_with_the_nearest(orbax: Path) -> None:
+    opened = ckpt_surgery.open(orbax)
+    with pytest.raises(KeyNotFound, match="`params/layer0/kernal`; did you mean `params/layer0/kernel`"):
+        opened["params/layer0/kernal"]
+    with pytest.raises(KeyError, match="`layr0` in `params`; did you mean `layer0`"):
+        opened["params"]["layr0"]
+    with pytest.raises(UsageError):
+        opened[0]  # type: ignore[index]
+
+
+def test_what_a_checkpoint_says_of_itself(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with checkpoints.quiet(), ocp.CheckpointManager(run, item_names=("state", "note")) as manager:
+        for step in (2, 5):
+            state, note = ocp.args.StandardSave(TREE), ocp.args.JsonSave({"a": 1})
+            manager.save(step, args=ocp.args.Composite(state=state, note=note))
+        manager.wait_until_finished()
+    shutil.copytree(run / "5", run / "9")
+    (run / "9" / "commit_success.txt").unlink(missing_ok=True)
+    edit_json(run / "9" / "_CHECKPOINT_METADATA", lambda about: about.update(commit_timestamp_nsecs=None))
+    opened = ckpt_surgery.open(run)
+    assert (opened.path, opened.format, opened.step, opened.item) == (str(run), "orbax", 5, "state")
+    assert (opened.steps, opened.unfinished, opened.item_names) == ((2, 5), (9,), ("note", "state"))
+    assert (opened.nbytes, opened.parameters) == (48 + 12 + 24 + 4, 12 + 3 + 12)
+    assert dict(opened.metadata) == dict(ckpt_surgery.inspect(run).metadata)
+    assert ckpt_surgery.open(run, step=2, item="state").step == 2
+    with pytest.raises(UsageError):
+        ckpt_surgery.open(run, step=3)
+    assert ckpt_surgery.open(orbax_alone(tmp_path)).steps == ()
+
+
+def orbax_alone(tmp_path: Path) -> Path:
+    save_orbax(tmp_path / "alone")
+    return tmp_path / "alone"
+
+
+def test_texts_empty_nodes_and_random_keys(tmp_path: Path) -> None:
+    key = jax.random.key(3)
+    tree = {
+        "e": {},
+        "l": [1, 2.5],
+        "n": None,
+        "t": (),
+        "s": "text",
+        "k": key,
+        "p": (jnp.ones(2), jnp.zeros(1)),
+    }
+    with checkpoints.quiet():
+        ocp.PyTreeCheckpointer().save(tmp_path / "a", tree)
+    opened = ckpt_surgery.open(tmp_path / "a")
+    assert (opened["e"], opened["n"], opened["t"], opened["s"]) == ({}, None, (), "text")
+    assert (opened["k"].dtype, opened["k"].shape, opened["k"].prng_impl) == (np.uint32, (2,), "threefry2x32")
+    np.testing.assert_array_equal(opened["k"].get(), jax.random.key_data(key))
+    assert (float(opened["l/1"]), opened["l"].tree[1]) == (2.5, opened["l/1"])
+    assert opened.tree == {
+        "e": {},
+        "n": None,
+        "t": (),
+        "s": "text",
+        "k": opened["k"],
+        "l": [opened["l/0"], opened["l/1"]],
+        "p": [opened["p/0"], opened["p/1"]],
+    }
+    shapes = jax.tree.map(lambda leaf: getattr(leaf, "shape", leaf), opened.tree)
+    assert shapes["p"] == [(2,), (1,)]
+    assert opened["p/0"].sharding == opened["p/0"]._leaf.sharding is not None
+
+
+def test_a_component_with_a_slash_can_be_cut(tmp_path: Path) -> None:
+    with checkpoints.quiet():
+        ocp.PyTreeCheckpointer().save(tmp_path / "a", {"a/b": {"c": np.ones(1)}, "d": np.ones(1)})
+    view = ckpt_surgery.open(tmp_path / "a")["a"]
+    assert [*view] == ["b/c"]
+    assert view.tree == {"b": {"c": view["b/c"]}}
+
+
+def test_a_tree_in_memory_can_be_opened() -> None:
+    opened = ckpt_surgery.open({"a": [np.arange(3), jnp.ones(2)], "s": "text"})
+    assert (opened.path, opened.format) == ("(tree)", "tree")
+    np.testing.assert_array_equal(opened["a/0"][1:], [1, 2])
+    assert opened.tree == {"a": [opened["a/0"], opened["a/1"]], "s": "text"}
+    with pytest.raises(UsageError, match="tree in memory"):
+        pickle.dumps(opened)
+
+
+# --- what is read -----------------------------------------------------------------------------------------
+
+
+def bytes_read() -> int:
+    """Bytes that this process has read from files so far."""
+    [line] = [text for text in Path("/proc/self/io").read_text().splitlines() if text.startswith("rchar")]
+    return int(line.split()[1])
+
+
+linux = pytest.mark.skipif(
+    not Path("/proc/self/io").exists(), reason="only Linux counts what a process reads"
+)
+
+BIG = np.arange(2**24, dtype=np.float32).reshape(2**14, 2**10)
+
+
+def save_big_orbax(path: Path) -> int:
+    args = ocp.args.PyTreeSave({"w": BIG}, save_args={"w": ocp.SaveArgs(chunk_byte_size=2**20)})
+    handler = ocp.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=True)
+    with checkpoints.quiet():
+        ocp.Checkpointer(handler).save(path, args=args)
+    return 2 * 2**20  # two decoded chunks beside one another; compressed, they are smaller
+
+
+def save_big_zarr(path: Path) -> int:
+    array = zarr.open_group(path, mode="w").create_array("w", shape=BIG.shape, dtype="f4", chunks=(64, 256))
+    array[:] = BIG
+    return 4 * 2**16
+
+
+def save_big_safetensors(path: Path) -> int:
+    safetensors.numpy.save_file({"w": BIG}, path)
+    return 2**12
+
+
+def save_big_npz(path: Path) -> int:
+    np.savez(path, w=BIG)
+    return 2**12
+
+
+def save_big_msgpack(path: Path) -> int:
+    path.write_bytes(flax.serialization.msgpack_serialize({"w": BIG}))
+    return 2**12
+
+
+BIG_FORMATS = {
+    "orbax": save_big_orbax,
+    "a.zarr": save_big_zarr,
+    "a.safetensors": save_big_safetensors,
+    "a.npz": save_big_npz,
+    "a.msgpack": save_big_msgpack,
+}
+
+
+@linux
+@pytest.mark.parametrize("name", BIG_FORMATS)
+def test_a_row_reads_only_its_chunks(name: str, tmp_path: Path) -> None:
+    chunks = BIG_FORMATS[name](tmp_path / name)
+    lazy = ckpt_surgery.open(tmp_path / name)["w"]
+    before = bytes_read()
+    row = lazy[5000]
+    assert bytes_read() - before < 1.1 * chunks + 256 * 2**10
+    np.testing.assert_array_equal(row, BIG[5000], strict=True)
+    before = bytes_read()
+    few = lazy[[5001, 9], 3:5]
+    assert bytes_read() - before < 2 * 1.1 * chunks + 256 * 2**10
+    np.testing.assert_array_equal(few, BIG[[5001, 9], 3:5], strict=True)
+    before = bytes_read()
+    with pytest.raises(IndexError):
+        lazy[2**14]
+    assert lazy[3:3].shape == (0, 2**10)
+    assert bytes_read() - before < 2**10
+
+
+@linux
+def test_nothing_is_cached(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    safetensors.numpy.save_file({"w": BIG}, path)
+    lazy = ckpt_surgery.open(path)["w"]
+    for _ in range(2):
+        before = bytes_read()
+        lazy.get()
+        assert bytes_read() - before >= BIG.nbytes
+
+
+def test_decoded_chunks_are_not_kept(tmp_path: Path) -> None:
+    for save in (save_orbax, save_zarr, save_orbax_zarr):
+        path = tmp_path / save.__name__
+        save(path)
+        opened = ckpt_surgery.open(path)
+        assert opened._opened._source.cache_bytes == 0  # type: ignore[attr-defined]
+
+
+@linux
+def test_opening_reads_no_array(tmp_path: Path) -> None:
+    save_big_safetensors(tmp_path / "a.safetensors")
+    before = bytes_read()
+    opened = ckpt_surgery.open(tmp_path / "a.safetensors")
+    assert (opened["w"].shape, opened.tree["w"].dtype, opened.nbytes) == (BIG.shape, np.float32, BIG.nbytes)
+    assert bytes_read() - before < 2**20
+
+
+@linux
+def test_no_file_stays_open_between_reads(saved: tuple[Path, Mapping[str, Any]]) -> None:
+    path, _ = saved
+    opened = ckpt_surgery.open(path)
+    opened["step"].get()  # opens what stays open for good, such as a pool of threads
+    before = len(os.listdir("/proc/self/fd"))
+    for lazy in opened.values():
+        lazy.get()
+        lazy[..., :1] if lazy.ndim else lazy[()]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_threads_and_coroutines_read_side_by_side(saved: tuple[Path, Mapping[str, Any]]) -> None:
+    path, expected = saved
+    opened = ckpt_surgery.open(path)
+    keys = [*expected] * 5
+
+    async def gathered() -> list[np.ndarray]:
+        return await asyncio.gather(*(opened[key].get_async() for key in keys))
+
+    with ThreadPoolExecutor(8) as pool:
+        of_threads = list(pool.map(lambda key: ckpt_surgery.open(path)[key].get(), keys))
+        shared = list(pool.map(lambda key: opened[key].get(), keys))
+    for found in (asyncio.run(gathered()), of_threads, shared):
+        for key, array in zip(keys, found, strict=True):
+            np.testing.assert_array_equal(array, expected[key], strict=True)
+
+
+# --- values -----------------------------------------------------------------------------------------------
+
+
+def test_statistics_are_those_of_inspect(saved: tuple[Path, Mapping[str, Any]]) -> None:
+    path, _ = saved
+    opened, listed = ckpt_surgery.open(path), ckpt_surgery.inspect(path, stats=True)
+    assert opened.statistics() == listed.statistics
+    assert listed.statistics is not None
+    kernel = listed.statistics["params/layer0/kernel"]
+    assert opened["params"].statistics(".*/kernel")["layer0/kernel"] == kernel
+    assert opened["params/layer0/kernel"].statistics() == kernel
+    assert opened["params/layer0/kernel"].astype(np.float64).statistics() == kernel
+    with pytest.raises(UsageError, match="matches none of 4 keys"):
+        opened.statistics("kernel")
+
+
+def test_arrays_without_numbers_have_no_statistics(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", words=np.array(["x"]), w=np.ones(1))
+    opened = ckpt_surgery.open(tmp_path / "a.npz")
+    assert isinstance(opened.statistics()["words"], Unread)
+    assert isinstance(opened.statistics("w")["w"], Statistics)
+    with pytest.raises(UsageError, match="no statistics"):
+        opened["words"].statistics()
+    with pytest.raises(SourceError):
+        opened["words"].get()
+
+
+def test_uint16_can_be_read_as_bfloat16(tmp_path: Path) -> None:
+    bits = np.array([0x3F80, 0x4000], np.uint16)
+    safetensors.numpy.save_file({"w": bits, "b": np.ones(1, np.float32)}, tmp_path / "a.safetensors")
+    kept = ckpt_surgery.open(tmp_path / "a.safetensors")
+    np.testing.assert_array_equal(kept["w"].get(), bits, strict=True)
+    read = ckpt_surgery.open(tmp_path / "a.safetensors", uint16="bfloat16")
+    numbers = np.array([1, 2], ml_dtypes.bfloat16)
+    for lazy in (read["w"], pickle.loads(pickle.dumps(read))["w"], kept["w"].view("bfloat16")):
+        assert lazy.dtype == ml_dtypes.bfloat16
+        np.testing.assert_array_equal(lazy.get(), numbers, strict=True)
+        np.testing.assert_array_equal(lazy[1:], numbers[1:], strict=True)
+    found = read.statistics()["w"]
+    assert isinstance(found, Statistics)
+    assert found.maximum == 2
+    np.testing.assert_array_equal(ckpt_surgery.restore(None, read)["w"], numbers, strict=True)
+    np.testing.assert_array_equal(ckpt_surgery.restore(None, ckpt_surgery.open(read))["w"], numbers)
+    np.testing.assert_array_equal(ckpt_surgery.restore(None, kept)["w"], bits, strict=True)
+    with pytest.raises(UsageError, match="uint16"):
+        ckpt_surgery.restore(None, read, uint16="keep")
+    with pytest.raises(UsageError, match="uint16"):
+        ckpt_surgery.open(read.path, uint16="bf16")  # type: ignore[arg-type]
+
+
+def test_dask_reads_by_chunks(tmp_path: Path) -> None:
+    save_big_zarr(tmp_path / "a.zarr")
+    opened = ckpt_surgery.open(tmp_path / "a.zarr")
+    blocks = dask.array.from_array(opened["w"])
+    np.testing.assert_array_equal(blocks[100:200, :300].compute(), BIG[100:200, :300], strict=True)
+
+
+# --- closing, changes -------------------------------------------------------------------------------------
+
+
+def test_nothing_is_read_once_it_is_closed(saved: tuple[Path, Mapping[str, Any]]) -> None:
+    path, expected = saved
+    with ckpt_surgery.open(path) as opened:
+        lazy, view, narrow = opened["params/layer0/kernel"], opened["params"], opened["step"].astype(np.int8)
+        assert not opened.closed
+    assert opened.closed
+    assert view.closed
+    reads: list[Callable[[], Any]] = [
+        lazy.get,
+        lambda: lazy[0],
+        narrow.get,
+        opened.statistics,
+        view.statistics,
+    ]
+    for read in (*reads, lambda: asyncio.run(lazy.get_async()), lambda: ckpt_surgery.plan(None, opened)):
+        with pytest.raises(UsageError, match="was closed"):
+            read()
+    assert (lazy.shape, narrow.dtype, len(opened)) == ((4, 3), np.int8, 4)
+    assert view["layer0/kernel"] is lazy
+    opened.close()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(opened))["step"].get(), expected["step"])
+
+
+def test_a_file_that_changed_is_refused_with_its_name(saved: tuple[Path, Mapping[str, Any]]) -> None:
+    path, _ = saved
+    opened = ckpt_surgery.open(path)
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    names = [file.name for file in files]
+    for file in files:
+        os.utime(file, ns=(0, 1))
+    refused = 0
+    for key in opened:
+        if opened[key].ndim:  # arrays without axes can be a part of an index that was read
+            with pytest.raises(SourceError, match="|".join(names)):
+                opened[key].get()
+            refused += 1
+    assert refused == 3
+    with pytest.raises(SourceError, match=f"changed since it was opened: .*({'|'.join(names)})"):
+        ckpt_surgery.plan(None, opened)
+    with pytest.raises(SourceError, match="changed since it was opened"):
+        pickle.loads(pickle.dumps(opened))
+
+
+def test_a_checkpoint_that_was_replaced_is_refused(tmp_path: Path) -> None:
+    for save in (save_orbax, save_orbax_zarr, save_zarr):
+        path = tmp_path / save.__name__
+        save(path)
+        opened = ckpt_surgery.open(path)
+        opened["params/layer0/bias"].get()
+        shutil.rmtree(path)
+        save(path)
+        for lazy in opened.values():
+            with pytest.raises(SourceError):
+                lazy.get()
+
+
+def test_a_chunk_that_was_written_since_is_refused(tmp_path: Path) -> None:
+    array = zarr.open_group(tmp_path / "a.zarr", mode="w").create_array(
+        "w", shape=(4,), dtype="f4", chunks=(2,)
+    )
+    array[:2] = 1
+    lazy = ckpt_surgery.open(tmp_path / "a.zarr")["w"]
+    np.testing.assert_array_equal(lazy.get(), [1, 1, 0, 0])
+    array[2:] = 2
+    with pytest.raises(SourceError, match="new"):
+        lazy[2:]
+
+
+def test_reads_while_it_is_closed_end_in_data_or_a_refusal(orbax: Path) -> None:
+    opened = ckpt_surgery.open(orbax)
+    started = threading.Barrier(5)
+
+    def read() -> bool:
+        started.wait()
+        try:
+            while True:
+                np.testing.assert_array_equal(
+                    opened["params/layer0/kernel"].get(), FLAT["params/layer0/kernel"]
+                )
+        except UsageError:
+            return True
+
+    with ThreadPoolExecutor(4) as pool:
+        refused = [pool.submit(read) for _ in range(4)]
+        started.wait()
+        opened.close()
+    assert all(one.result() for one in refused)
+
+
+# --- copies -----------------------------------------------------------------------------------------------
+
+PICKLED = """
+import pickle, sys
+opened = pickle.load(sys.stdin.buffer)
+print(opened.path, opened.step, opened.item, opened['{}'].get().sum())
+"""
+
+
+def test_a_pickled_checkpoint_opens_again(tmp_path: Path) -> None:
+    with checkpoints.quiet():
+        checkpoints.save_composite(tmp_path / "run", 3, state=TREE)
+    for opened, key in (
+        (ckpt_surgery.open(tmp_path / "run"), "params/layer0/kernel"),
+        (ckpt_surgery.open(tmp_path / "run")["params"], "layer0/kernel"),
+    ):
+        command = [sys.executable, "-c", PICKLED.format(key)]
+        found = subprocess.run(command, input=pickle.dumps(opened), capture_output=True, check=True)
+        assert found.stdout.decode().split() == [str(tmp_path / "run"), "3", "state", "66.0"]
+
+
+def test_a_lazy_array_says_that_it_cannot_be_pickled(orbax: Path) -> None:
+    with pytest.raises(UsageError, match="Pickle the checkpoint"):
+        pickle.dumps(ckpt_surgery.open(orbax)["step"])
+
+
+# --- as a source ------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_a_source(saved: tuple[Path, Mapping[str, Any]], tmp_path: Path) -> None:
+    path, expected = saved
+    opened = ckpt_surgery.open(path)
+    recipe = "version: 1\nrules:\n- {match: 'params/(.*)', to: 'model/\\1'}\n"
+    plans = [ckpt_surgery.plan(recipe, source) for source in (opened, path)]
+    assert plans[0].inputs == plans[1].inputs
+    assert [step.transfer for step in plans[0].steps] == [step.transfer for step in plans[1].steps]
+    ckpt_surgery.apply(recipe, opened, dst=tmp_path / "new")
+    np.testing.assert_array_equal(
+        ckpt_surgery.open(tmp_path / "new")["model/layer0/kernel"].get(), expected["params/layer0/kernel"]
+    )
+    restored = ckpt_surgery.restore(recipe, opened)
+    np.testing.assert_array_equal(restored["model"]["layer0"]["kernel"], expected["params/layer0/kernel"])
+    assert ckpt_surgery.inspect(opened) == ckpt_surgery.inspect(path)
+    assert not ckpt_surgery.diff(opened, path, values=True).changed
+    assert (
+        ckpt_surgery.infer(opened, tmp_path / "new").recipe
+        == ckpt_surgery.infer(path, tmp_path / "new").recipe
+    )
+    assert ckpt_surgery.explain(None, opened, key="step").key == "step"
+    ckpt_surgery.invert(recipe, opened)
+    ckpt_surgery.plan(None, path, target=opened)
+    assert not ckpt_surgery.verify(opened).flaws
+    ckpt_surgery.convert(opened, tmp_path / "c.msgpack", match="params/.*")
+    assert len(ckpt_surgery.open(tmp_path / "c.msgpack")) == 3
+
+
+def test_a_source_is_read_at_the_step_that_is_open(tmp_path: Path) -> None:
+    checkpoints.save_steps(tmp_path / "run", {1: {"w": np.ones(1)}, 2: {"w": np.full(1, 2)}})
+    first, last = ckpt_surgery.open(tmp_path / "run", step=1), ckpt_surgery.open(tmp_path / "run")
+    assert ckpt_surgery.restore(None, first)["w"] == 1
+    checkpoints.save_steps(tmp_path / "run", {3: {"w": np.full(1, 3)}})
+    assert ckpt_surgery.restore(None, last, step=2)["w"] == 2
+    assert ckpt_surgery.inspect(last).step == 2
+    with pytest.raises(UsageError, match="open with the step 2, and 3 is given"):
+        ckpt_surgery.plan(None, last, step=3)
+
+
+def test_a_part_of_a_checkpoint_is_no_source(orbax: Path) -> None:
+    with pytest.raises(UsageError, match=r"`params` is a part of .*\n.*`\.tree`"):
+        ckpt_surgery.plan(None, ckpt_surgery.open(orbax)["params"])
+    with pytest.raises(UsageError, match="stands where a recipe is read"):
+        ckpt_surgery.plan(ckpt_surgery.open(orbax))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="the target is the path"):
+        ckpt_surgery.restore(None, orbax, target=ckpt_surgery.open(orbax))
