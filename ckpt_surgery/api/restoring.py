@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -19,7 +19,8 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.inputs.opening import check_unchanged, with_samples
+from ckpt_surgery.inputs.checkpoints import kept_open
+from ckpt_surgery.inputs.opening import check_unchanged, in_memory, with_samples
 from ckpt_surgery.inputs.preparing import open_inputs, plan_inputs
 from ckpt_surgery.inputs.request import (
     InMemory,
@@ -40,6 +41,7 @@ from ckpt_surgery.live.carrying_out import (
     naming_deletions,
 )
 from ckpt_surgery.live.encoder import LiveEncoder, dtype_flaw
+from ckpt_surgery.live.lazy_results import lazy_values
 from ckpt_surgery.live.processes import agree, plan_digests
 from ckpt_surgery.live.results import is_narrowed
 from ckpt_surgery.live.shardings import resolved_shardings
@@ -67,6 +69,7 @@ def restore(
     workers: int | None = None,
     allow_hooks: bool = False,
     donate: bool = False,
+    lazy: bool = False,
     on_plan: Callable[[Plan], None] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Any:
@@ -88,7 +91,9 @@ def restore(
     `memory` is the budget for data on the way, in bytes or as a text such as `2GiB`; `workers` the number
     of threads. `donate` deletes each array of `target` once its replacement exists. Where the target has
     arrays, everything is read and computed once before that, and thrown away: values and files that are bad
-    are refused while all arrays exist. An error that comes later names the arrays that are gone. `on_plan`
+    are refused while all arrays exist. An error that comes later names the arrays that are gone. With `lazy`
+    the arrays of the result are `LazyArray`s, which the plan computes when their elements are asked for, each
+    region by itself; numbers, texts and empty nodes are made at once. `on_plan`
     is called once, before any data is read; without it, the plan's warnings are logged, by the logger
     `ckpt_surgery`. `progress` is called after each part, from any thread. The other options are those of
     `apply`. With several processes (`jax.distributed`) all have to call it, with equal arguments; each
@@ -102,6 +107,9 @@ def restore(
     with report_missing("jax", "`restore` needs jax"):
         import jax  # noqa: F401
 
+    if lazy:
+        _check_lazy({"shardings": shardings is not None, "donate": donate})
+
     def prepare() -> Restoration:
         _check_recipe_is_first(recipe, sources, target)
         request = _with_target(requested(recipe, sources, None, options), target)
@@ -113,6 +121,8 @@ def restore(
         return restoration
 
     restoration = agree(prepare, lambda made: plan_digests(made.plan, made.shardings))
+    if lazy:
+        return agree(lambda: _make_lazily(restoration))
     if not donate or restoration.target is None:
         return agree(lambda: _make(restoration, False, progress))
     agree(lambda: _check(restoration, progress))
@@ -237,8 +247,35 @@ def _make(restoration: Restoration, donate: bool, progress: Callable[[Progress],
     made = make_arrays(restoration, donate, progress)
     _log(overflow_notices(Overflowed(key, count) for key, count in sorted(made.overflowed.items())))
     check_unchanged(plan, sources, _AGAIN)
+    return _in_containers(restoration, made.values)
+
+
+def _check_lazy(given: Mapping[str, bool]) -> None:
+    """Raise UsageError for options that say what becomes of arrays on devices."""
+    for name in [name for name, is_given in given.items() if is_given]:
+        raise UsageError(
+            f"`{name}` and `lazy` do not go together: nothing is put on devices",
+            hint=f"Leave out `{name}`; `jax.device_put(array.get(), …)` places an array.",
+        )
+
+
+@memory_errors("make the arrays")
+def _make_lazily(restoration: Restoration) -> Any:
+    """Make the result with arrays that are computed when they are read. Raises SurgeryError."""
+    sources = {n: s if in_memory(s) else kept_open(s) for n, s in restoration.sources.items()}
+    check_unchanged(restoration.plan, restoration.sources, _AGAIN)
+    values = lazy_values(
+        replace(restoration, sources=sources),
+        lambda key, count: _log(overflow_notices([Overflowed(key, count)])),
+    )
+    return _in_containers(restoration, values)
+
+
+def _in_containers(restoration: Restoration, values: Mapping[str, Any]) -> Any:
+    """Values by key in the structure of the target, or in nested dicts and lists."""
     if restoration.target is not None:
-        return restoration.target.rebuilt(made.values)
-    first = sources[plan.inputs[0].name]
+        return restoration.target.rebuilt(values)
+    plan = restoration.plan
+    first = restoration.sources[plan.inputs[0].name]
     tuple_dicts = first.tree.tuple_dicts if isinstance(first, TreeSource) else frozenset()
-    return nested(((step.leaf.key, made.values[step.leaf.key.text]) for step in plan.steps), tuple_dicts)
+    return nested(((step.leaf.key, values[step.leaf.key.text]) for step in plan.steps), tuple_dicts)

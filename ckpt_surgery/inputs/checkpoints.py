@@ -223,10 +223,15 @@ def open_checkpoint(
         return Checkpoint(OpenSource(source, given))
     if isinstance(given, OpenedPath) and given.uint16 == "bfloat16":
         uint16 = given.uint16
+    return Checkpoint(kept_open(source, uint16))
+
+
+def kept_open(source: Source, uint16: str = "keep") -> "OpenSource":
+    """A source that stays open for a program. From now on, its files must not change."""
     path = OpenedPath(source.path)
     path.step, path.item, path.src_format, path.uint16 = source.step, source.item, source.format, uint16
     path.fingerprint, path.files = source.fingerprint(), states_by_path(source.files())
-    return Checkpoint(OpenSource(source, path))
+    return OpenSource(source, path)
 
 
 def _unpickled(

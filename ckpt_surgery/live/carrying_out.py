@@ -16,6 +16,7 @@ from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, Progress
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.live.computing import Computing, Job
+from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.moving import Move, direct_move, take_over
 from ckpt_surgery.live.results import Discarded, result_of
 from ckpt_surgery.live.source import TreeSource
@@ -116,6 +117,7 @@ def _divide(restoration: Restoration) -> tuple[dict[str, Any], list[tuple[Step, 
     for step in restoration.plan.steps:
         key = step.leaf.key.text
         like = None if restoration.target is None else restoration.target.values[key]
+        like = None if isinstance(like, LazyArray) else like
         sharding = restoration.shardings.get(key)
         if step.leaf.spec is None:
             values[key] = _plain(step.leaf, like)
@@ -143,6 +145,8 @@ def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -
         return None
     with at_step(step):
         value = source.value(step.value.leaf)
+    if isinstance(value, LazyArray):
+        return None
     return direct_move(value, like, sharding)
 
 
