@@ -97,6 +97,10 @@ class UsageError(SurgeryError):
     code = Code.USAGE
 
 
+class TransformError(UsageError, ValueError):
+    """The fields of a transform contradict each other."""
+
+
 class MissingLibraryError(UsageError, ImportError):
     """A library that the call needs is not installed. The hint is the command that installs it."""
 
@@ -128,6 +132,10 @@ class PlanError(SurgeryError):
 
     exit_code = 2
     code = Code.CHANGED
+
+
+class OriginalMissingError(PlanError, ValueError):
+    """Transforms take leaves that the original tree does not have."""
 
 
 class SourceError(SurgeryError):

@@ -346,7 +346,7 @@ def test_what_is_no_transform_is_refused(value: Any) -> None:
 def test_both_functions_at_once_are_refused() -> None:
     transform = Transform(value_fn=lambda v: v)
     transform.multi_value_fn = lambda key, tree: tree["a"]
-    with pytest.raises(UsageError, match="`a` has both `value_fn` and `multi_value_fn`"):
+    with pytest.raises(UsageError, match="`a` has `value_fn` and `multi_value_fn`, which contradict"):
         from_orbax_transforms({"a": transform})
 
 

@@ -1,0 +1,101 @@
+"""Transforms as Orbax's `apply_transformations` takes them: their fields, their order, their keys."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ckpt_surgery.core.errors import TransformError, UsageError
+from ckpt_surgery.core.libraries import report_missing
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.migration.orbax_templates import check_pattern, template_of, with_free_names
+
+ValueFunction = Callable[[Any], Any]
+MultiValueFunction = Callable[[str, Any], Any]
+
+
+@dataclass
+class Transform:
+    r"""What `apply_transformations` does for the keys of the new tree that a regular expression matches.
+
+    `original_key` names the leaf of the original tree that the value is taken from, with `/` between its
+    parts; `\1` and `\g<name>` stand for groups of the regular expression. Without it, the leaf of the same
+    key is taken. `value_fn` is called with that value and returns the new one.
+
+    `multi_value_fn` is called with the key and the whole original tree, and returns the value.
+
+    `use_fallback` takes the value of the new tree, or with `default_to_original=False` that of the original.
+
+    These are the fields of `orbax.checkpoint.Transform`, in its order; like it, objects can be changed.
+    Raises TransformError, a ValueError, for fields that contradict each other.
+    """
+
+    original_key: str | None = None
+    use_fallback: bool = False
+    value_fn: ValueFunction | None = None
+    multi_value_fn: MultiValueFunction | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+_FIELDS = ("original_key", "use_fallback", "value_fn", "multi_value_fn")
+
+
+def check_fields(transform: Any, about: str = "a transform") -> None:
+    """Raise TransformError, naming the fields, if those that are set contradict each other."""
+    given = [name for name in _FIELDS if getattr(transform, name) not in (None, False)]
+    if len(given) > 1 and given != ["original_key", "value_fn"]:
+        names = ", ".join(f"`{name}`" for name in given[:-1]) + f" and `{given[-1]}`"
+        raise TransformError(
+            f"{about} has {names}, which contradict each other",
+            hint="Give one of them; `original_key` and `value_fn` go together.",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class NamedTransform:
+    """One transform of a tree of them."""
+
+    key: str
+    """Its key as it was given: a regular expression."""
+    pattern: str
+    """The same with names of groups that recipes take."""
+    template: str | None
+    """`original_key` as a template of recipes; None for the key itself."""
+    given: Any
+    """The transform: ours, or Orbax's."""
+
+    @property
+    def falls_back(self) -> bool:
+        """True if it takes the value of the tree that is not preferred."""
+        return bool(self.given.use_fallback)
+
+
+def read_transforms(
+    tree: Any, name_of: Callable[[Sequence[Any]], str], caller: str
+) -> Mapping[str, NamedTransform]:
+    """The transforms of a tree by their keys, in Orbax's order: that of `jax.tree`, where dicts are sorted.
+
+    `name_of` makes keys of paths of `jax.tree_util`. Of two transforms with the same key, the last counts.
+    Raises UsageError for what is not a transform, and for regular expressions and keys that recipes do not
+    take; TransformError for fields that contradict each other; MissingLibraryError, naming `caller`, without
+    jax.
+    """
+    with report_missing("jax", f"`{caller}` needs jax"):
+        import jax
+
+    given = {name_of(path): value for path, value in jax.tree_util.tree_flatten_with_path(tree)[0]}
+    return {key: _named(key, value) for key, value in given.items()}
+
+
+def _named(key: str, given: Any) -> NamedTransform:
+    if not all(hasattr(given, field) for field in _FIELDS):
+        raise UsageError(
+            f"the transforms have {given!r} at `{shown(key)}`, which is not a transform",
+            hint="Leave the key out, or give a `ckpt_surgery.Transform`.",
+        )
+    check_pattern(key)
+    check_fields(given, f"the transform `{shown(key)}`")
+    pattern, names = with_free_names(key)
+    template = None if given.original_key is None else template_of(given.original_key, key, names)
+    return NamedTransform(key, pattern, template, given)
