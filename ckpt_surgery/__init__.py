@@ -23,9 +23,11 @@ __all__ = [
     "Result",
     "Statistics",
     "SurgeryError",
+    "Transform",
     "Unread",
     "apply",
     "apply_shard",
+    "apply_transformations",
     "commit",
     "convert",
     "diff",
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.api.opening import open
     from ckpt_surgery.api.restoring import restore
     from ckpt_surgery.api.sharding import apply_shard, commit
+    from ckpt_surgery.api.transformations import apply_transformations
     from ckpt_surgery.api.verifying import verify
     from ckpt_surgery.core.errors import SurgeryError
     from ckpt_surgery.inputs.checkpoints import Checkpoint
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.live.lazy_arrays import LazyArray
     from ckpt_surgery.migration.recipes import MigratedRecipe
     from ckpt_surgery.migration.t5x_maps import from_t5x_assignment_map
+    from ckpt_surgery.migration.transforms import Transform
     from ckpt_surgery.planner.plan import Plan
     from ckpt_surgery.report.explanation import Explanation
     from ckpt_surgery.report.leaves import Statistics, Unread
@@ -83,9 +87,11 @@ _MODULES = {
     "Result": "runs.run",
     "Statistics": "report.leaves",
     "SurgeryError": "core.errors",
+    "Transform": "migration.transforms",
     "Unread": "report.leaves",
     "apply": "api.applying",
     "apply_shard": "api.sharding",
+    "apply_transformations": "api.transformations",
     "commit": "api.sharding",
     "convert": "api.applying",
     "diff": "api.inspecting",

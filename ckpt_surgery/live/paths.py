@@ -17,14 +17,26 @@ def key_of(path: Sequence[Any]) -> Key:
     modules are dicts of their attributes. Numbers as keys of dicts, which NNX has for its lists, stay keys
     of dicts. A tuple of texts as a key of a dict, which Orbax does not save, is its parts joined by slashes.
     """
-    kinds = _kinds()
     names, sequences = [], []
     for entry in path:
-        attribute, is_index = kinds.get(type(entry), (None, False))
-        name = entry if attribute is None else getattr(entry, attribute)
+        name, is_index = _name_of(entry)
         names.append(SEPARATOR.join(name) if is_flat_key(name) else str(name))
         sequences.append(is_index)
     return Key(tuple(names), tuple(sequences))
+
+
+def orbax_name(path: Sequence[Any]) -> str:
+    """Name that `apply_transformations` of Orbax matches: parts joined by slashes, each as `str` gives it.
+
+    It differs from the text of `key_of` for tuples as keys of dicts: `('a', 'b')`, not `a/b`.
+    """
+    return SEPARATOR.join(str(_name_of(entry)[0]) for entry in path)
+
+
+def _name_of(entry: Any) -> tuple[Any, bool]:
+    """What an entry of a path is called in its container, and whether that is an index of a sequence."""
+    attribute, is_index = _kinds().get(type(entry), (None, False))
+    return entry if attribute is None else getattr(entry, attribute), is_index
 
 
 def is_flat_key(name: Any) -> bool:

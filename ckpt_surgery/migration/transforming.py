@@ -1,0 +1,128 @@
+"""Apply transforms to trees as Orbax's `apply_transformations` does: functions are called with the leaves.
+
+Leaves are opaque: nothing looks at their shapes, dtypes or values. What Orbax does was observed with 0.12.8;
+tests/migration/test_transforming.py runs both.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ckpt_surgery.core.errors import OriginalMissingError, Problem, UsageError
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.language.patterns import MatchingTime, Watch, compile_pattern
+from ckpt_surgery.live.paths import orbax_name
+from ckpt_surgery.migration.transforms import NamedTransform, read_transforms
+
+GUESSES = 20
+"""Limit on the missing leaves for which a close name is searched, which takes long in large trees."""
+
+
+@dataclass(frozen=True, eq=False)
+class OriginalTree:
+    """The tree that transforms are applied to."""
+
+    leaves: Mapping[str, Any]
+    """Leaves by key. Looking one up may read it from a checkpoint."""
+    tree: Callable[[], Any]
+    """Gives the tree that each `multi_value_fn` gets."""
+    settled: Callable[[Any], Any] = lambda value: value
+    """Reads what is still to be read in the value that a function returned."""
+
+
+def original_in_memory(tree: Any) -> OriginalTree:
+    """The original that is a pytree. Of two leaves with the same key the last counts, as in Orbax."""
+    import jax
+
+    leaves = {orbax_name(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}
+    return OriginalTree(leaves, lambda: tree)
+
+
+def apply_transforms(
+    original: OriginalTree, transforms: Any, new_tree: Any, default_to_original: bool
+) -> Any:
+    """Apply transforms, as `ckpt_surgery.api.transformations.apply_transformations` describes it."""
+    import jax
+
+    if not jax.tree.leaves(new_tree) and not new_tree:
+        return {}
+    nodes, treedef = jax.tree_util.tree_flatten_with_path(new_tree)
+    keys = [orbax_name(path) for path, _ in nodes]
+    _check_distinct(keys)
+    values = {key: leaf for key, (_, leaf) in zip(keys, nodes, strict=True)}
+    known = list(read_transforms(transforms, orbax_name, "apply_transformations").values())
+    claims = _claims(original.leaves, known, keys, default_to_original)
+    _check_originals(original.leaves, claims)
+    for claim, is_last in claims:
+        # The last claim of a key wins. The functions of the others are called too: they may count calls.
+        if is_last or claim.function is not None:
+            values[claim.key] = claim.value(original)
+    return jax.tree.unflatten(treedef, values.values())
+
+
+def _check_distinct(keys: Sequence[str]) -> None:
+    if len(set(keys)) < len(keys):
+        twice = dict.fromkeys(key for key in keys if keys.count(key) > 1)
+        raise UsageError(
+            *(f"two leaves of the new tree are called `{shown(key)}`" for key in twice),
+            hint="Rename a container whose name has a slash.",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Claim:
+    """A value that a leaf of the new tree gets from the original."""
+
+    key: str
+    """Key in the new tree."""
+    source: str | None
+    """Key in the original; None where a function gets all of it."""
+    function: Callable[..., Any] | None = None
+    """Function that makes the value; None where the leaf of the original is the value."""
+    pattern: str = ""
+    """Regular expression of the transform that says so; empty for a leaf that keeps its key by default."""
+
+    def value(self, original: OriginalTree) -> Any:
+        """Look the leaf up, and call the function."""
+        arguments = (self.key, original.tree()) if self.source is None else (original.leaves[self.source],)
+        return arguments[0] if self.function is None else original.settled(self.function(*arguments))
+
+
+def _claims(
+    leaves: Mapping[str, Any], transforms: Sequence[NamedTransform], keys: Sequence[str], default: bool
+) -> Sequence[tuple[_Claim, bool]]:
+    """The claims of all keys of the new tree in Orbax's order, and whether each is the last of its key."""
+    time = MatchingTime()
+    patterns = [(compile_pattern(transform.key), Watch(time), transform) for transform in transforms]
+
+    def claims_of(key: str) -> Iterator[_Claim]:
+        is_matched = False
+        for pattern, watch, transform in patterns:
+            match = watch.fullmatch(pattern, key)
+            if match is None:
+                continue
+            is_matched = True
+            given = transform.given
+            if given.multi_value_fn is not None:
+                yield _Claim(key, None, given.multi_value_fn, transform.key)
+            elif not transform.falls_back or not default:
+                source = key if given.original_key is None else match.expand(given.original_key)
+                yield _Claim(key, source, given.value_fn, transform.key)
+        if not is_matched and default and key in leaves:
+            yield _Claim(key, key)
+
+    listed = (list(claims_of(key)) for key in keys)
+    return [(claim, claim is claims[-1]) for claims in listed for claim in claims]
+
+
+def _check_originals(leaves: Mapping[str, Any], claims: Sequence[tuple[_Claim, bool]]) -> None:
+    """Raise OriginalMissingError, which names every leaf that the original lacks, if there is one."""
+    problems: list[Problem] = []
+    for claim, _ in claims:
+        if claim.source is not None and claim.source not in leaves:
+            guess = did_you_mean(claim.source, leaves) if len(problems) < GUESSES else ""
+            wanted = f"the transform `{shown(claim.pattern)}` takes it for `{shown(claim.key)}`"
+            problems.append(Problem(f"the original has no leaf `{shown(claim.source)}`{guess} ({wanted})"))
+    if problems:
+        raise OriginalMissingError(*problems, code=Code.NO_ENTRY)

@@ -1,0 +1,604 @@
+"""`apply_transformations`, ours and Orbax's: the same programs with one changed import, the same results."""
+
+import dataclasses
+import functools
+import itertools
+import logging
+import re
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import optax
+import orbax.checkpoint as ocp
+import pytest
+from flax.core import FrozenDict
+from flax.training.train_state import TrainState
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import PartitionSpec
+
+import ckpt_surgery
+from ckpt_surgery import Transform, apply_transformations
+from ckpt_surgery.core.errors import (
+    OriginalMissingError,
+    PlanError,
+    SurgeryError,
+    TransformError,
+    UsageError,
+)
+from tests.migration.test_random_transforms import OLD, transforms_of, trees
+from tests.oracle.test_guide import GUIDE, Example
+from tests.oracle.test_random_trees import Surgery, surgeries
+from tests.oracle.test_transform_utils import CASES, REFUSED, Case
+from tests.oracle.trees import Tree
+
+Library = Any
+"""A module with `Transform` and `apply_transformations`."""
+
+
+def assert_identical(ours: Tree, theirs: Tree) -> None:
+    """Assert that two trees have the same containers, and leaves of the same types, dtypes and bits."""
+    structures: list[Any] = [jax.tree.structure(ours), jax.tree.structure(theirs)]
+    assert structures[0] == structures[1]
+    for (path, one), (_, other) in zip(
+        jax.tree_util.tree_leaves_with_path(ours), jax.tree_util.tree_leaves_with_path(theirs), strict=True
+    ):
+        where = jax.tree_util.keystr(path)
+        assert type(one) is type(other), where
+        if isinstance(other, np.ndarray | np.generic | jax.Array):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape), where
+            assert np.asarray(one).tobytes() == np.asarray(other).tobytes(), where
+        else:
+            assert one is other or one == other, where
+
+
+def in_both(program: Callable[[Library], Tree]) -> Tree:
+    """Run a program with our functions and with Orbax's, and compare what it returns. Our result."""
+    ours, theirs = program(ckpt_surgery), program(ocp)
+    assert_identical(ours, theirs)
+    return ours
+
+
+def as_in_orbax(original: Tree, transforms: Tree, new: Tree, default: bool = True) -> Tree:
+    """Compare the results for transforms of Orbax, and for the same ones of ours. The result."""
+    theirs = ocp.apply_transformations(original, transforms, new, default)
+    assert_identical(apply_transformations(original, transforms, new, default), theirs)
+    own = jax.tree.map(own_transform, transforms)
+    assert_identical(apply_transformations(original, own, new, default), theirs)
+    return theirs
+
+
+def own_transform(given: Any) -> Transform:
+    return Transform(given.original_key, given.use_fallback, given.value_fn, given.multi_value_fn)
+
+
+# --- the programs of the guide --------------------------------------------------------------------------
+
+
+def renamed(lib: Library) -> Tree:
+    original = {"scale": 3, "shift": 4}
+    transforms = {"gamma": lib.Transform(original_key="scale"), "beta": lib.Transform(original_key="shift")}
+    return lib.apply_transformations(original, transforms, {"gamma": ..., "beta": ...})
+
+
+def renamed_by_regex(lib: Library) -> Tree:
+    original = {"w1": np.float32(0.5), "v7": np.arange(3)}
+    transforms = {r"([a-z])\.([0-9])": lib.Transform(original_key=r"\1\2")}
+    return lib.apply_transformations(original, transforms, {"w.1": ..., "v.7": ...})
+
+
+LAYERS = {"norm": 1.5, "mlp_1": {"kernel": np.eye(2), "bias": 3}, "mlp_2": {"kernel": 4, "bias": np.ones(1)}}
+
+
+def renamed_in_nested_trees(lib: Library) -> Tree:
+    transforms = {
+        r"([a-z]+)_v2": lib.Transform(original_key=r"\1"),
+        r"([a-z]+)_([0-9])_v2/([a-z]+)_0": lib.Transform(original_key=r"\1_\2/\3"),
+    }
+    layer = {"kernel_0": ..., "bias_0": ...}
+    new = {"norm_v2": ..., "mlp_1_v2": layer, "mlp_2_v2": layer}
+    flat = lib.apply_transformations(LAYERS, transforms, new)
+    transforms = {
+        r"([a-z]+)_v2": lib.Transform(original_key=r"\1"),
+        r"([a-z]+)_([0-9])_v2": {r"([a-z]+)_0": lib.Transform(original_key=r"\1_\2/\3")},
+    }
+    return flat, lib.apply_transformations(LAYERS, transforms, new)
+
+
+def with_values(lib: Library) -> Tree:
+    original = {"rate": 0.125, "steps": 40}
+    transforms = {
+        "rate": lib.Transform(value_fn=lambda v: v * 2),
+        "updates": lib.Transform(value_fn=lambda v: v // 3, original_key="steps"),
+    }
+    return lib.apply_transformations(original, transforms, {"rate": ..., "updates": ...})
+
+
+def with_values_by_regex(lib: Library) -> Tree:
+    original = {"a1": 1, "a2": np.arange(2), "b": jnp.ones(2, jnp.bfloat16) / 3}
+    transforms = {
+        r"a([0-9]?)\*2": lib.Transform(value_fn=lambda v: v * 2, original_key=r"a\1"),
+        r"b([0-9]?)\*3": lib.Transform(value_fn=lambda v: v * 3 + 1, original_key=r"b\1"),
+    }
+    return lib.apply_transformations(original, transforms, {"a1*2": ..., "a2*2": ..., "b*3": ...})
+
+
+def flattened(lib: Library) -> Tree:
+    transforms = {
+        r"([a-z]+)": lib.Transform(original_key=r"\1"),
+        r"([a-z]+)_([0-9])_([a-z]+)": lib.Transform(original_key=r"\1_\2/\3"),
+    }
+    new = {"norm": ..., **{f"mlp_{i}_{name}": ... for i in (1, 2) for name in ("kernel", "bias")}}
+    return lib.apply_transformations(LAYERS, transforms, new)
+
+
+def with_several_values(lib: Library) -> Tree:
+    original = {"a": np.array([1, 2, 3, 4]), "b": {"c": np.array([5, 6, 7, 8], np.int16)}}
+    transforms = {
+        "a": lib.Transform(multi_value_fn=lambda _, kv: kv["a"][-1]),
+        "b": {"c": lib.Transform(multi_value_fn=lambda _, kv: kv["a"] + kv["b"]["c"])},
+    }
+    return lib.apply_transformations(original, transforms, {"a": ..., "b": {"c": ...}})
+
+
+def averaged(lib: Library) -> Tree:
+    original = {
+        "run": {str(i): (np.arange(3) + i).astype(ml_dtypes.bfloat16) / 3 for i in range(3)},
+        "other": {"x": 1, "y": 6},
+    }
+    transforms = {
+        r"([a-z]+)": lib.Transform(multi_value_fn=lambda k, kv: sum(kv[k].values()) / len(kv[k])),
+    }
+    return lib.apply_transformations(original, transforms, {"run": ..., "other": ...})
+
+
+def train_state(*widths: int, start: int) -> TrainState:
+    """AdamW on dense layers, every leaf with values of its own."""
+    layers = {f"Dense_{i}": {"kernel": np.ones((8, n)), "bias": np.ones(n)} for i, n in enumerate(widths)}
+    state = TrainState.create(apply_fn=print, params={"params": layers}, tx=OPTIMIZER)
+    numbers = itertools.count(start)
+    return jax.tree.map(lambda leaf: np.full(np.shape(leaf), next(numbers), np.float32), state)
+
+
+OPTIMIZER = optax.adamw(1e-3)
+
+
+def with_layers_inserted(lib: Library) -> Tree:
+    """Shapes are not compared: one of the layers is wider in the new model."""
+    old, fresh = train_state(8, 8, start=1), train_state(16, 8, 8, 4, start=100)
+    transforms = {
+        r"(.*)Dense_0(.*)": lib.Transform(use_fallback=True),
+        r"(.*)Dense_1(.*)": lib.Transform(original_key=r"\1Dense_0\2"),
+        r"(.*)Dense_2(.*)": lib.Transform(original_key=r"\1Dense_1\2"),
+    }
+    return lib.apply_transformations(old, transforms, fresh)
+
+
+def as_in_the_docstring(lib: Library) -> Tree:
+    original = {"a": 1, "b": {"c": 5, "d": [0, 1, 2, 3]}, "f": 2, "b1": {"c": 2}, "b2": {"c": 3}}
+    transforms = {
+        "a1": lib.Transform(original_key="a"),
+        "b": {"c": lib.Transform(multi_value_fn=lambda key, kv: kv["b"]["c"] * 2)},
+        "c1": lib.Transform(original_key="b/c"),
+        "c2": lib.Transform(original_key="b/c"),
+        "x": lib.Transform(multi_value_fn=lambda key, kv: kv["b"]["d"][0]),
+        "y": lib.Transform(multi_value_fn=lambda key, kv: kv["b"]["d"][1:]),
+        "z": lib.Transform(multi_value_fn=lambda key, kv: kv["a"] * 2 + sum(kv["b"]["d"])),
+        r"x(\d.*)": lib.Transform(original_key=r"b\1"),
+    }
+    new = dict.fromkeys(("a1", "c1", "c2", "x", "y", "z", "f"), ...)
+    new |= {"b": {"c": ...}, "g": 5, "x1": {"c": 2}, "x2": {"c": 3}}
+    return lib.apply_transformations(original, transforms, new)
+
+
+def with_the_new_tree_preferred(lib: Library) -> Tree:
+    transforms = {"mlp_1/.*": lib.Transform(use_fallback=True), "scale": lib.Transform(original_key="norm")}
+    new = {"norm": 0.5, "mlp_1": {"kernel": ..., "bias": ...}, "scale": ..., "only here": 7}
+    return lib.apply_transformations(LAYERS, transforms, new, default_to_original=False)
+
+
+PROGRAMS = [
+    renamed,
+    renamed_by_regex,
+    renamed_in_nested_trees,
+    with_values,
+    with_values_by_regex,
+    flattened,
+    with_several_values,
+    averaged,
+    with_layers_inserted,
+    as_in_the_docstring,
+    with_the_new_tree_preferred,
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_programs_go_on_with_one_changed_import(program: Callable[[Library], Tree]) -> None:
+    result = in_both(program)
+    assert all(leaf is not ... for leaf in jax.tree.leaves(result))
+
+
+@pytest.mark.parametrize("example", GUIDE, ids=lambda example: example.recipe)
+def test_the_examples_of_the_guide(example: Example) -> None:
+    as_in_orbax(example.original, example.transforms, example.new)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.reason)
+def test_what_orbaxs_own_tests_look_at(case: Case) -> None:
+    as_in_orbax(case.original, case.transforms, case.new, case.default_to_original)
+
+
+# --- leaves and containers ------------------------------------------------------------------------------
+
+
+@flax.struct.dataclass
+class Params:
+    w: Any
+    b: Any
+    name: str = flax.struct.field(pytree_node=False, default="old")
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@jax.tree_util.register_pytree_node_class
+class Unnamed:
+    """A node without names for its children."""
+
+    def __init__(self, *children: Any):
+        self.children = children
+
+    def tree_flatten(self) -> tuple[Any, None]:
+        return self.children, None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, children: Any) -> "Unnamed":
+        return cls(*children)
+
+
+LEAVES: Mapping[str, Any] = {
+    "PartitionSpec": PartitionSpec("data", None),
+    "RestoreArgs": ocp.RestoreArgs(restore_type=np.ndarray, dtype=np.float16),
+    "ShapeDtypeStruct": jax.ShapeDtypeStruct((2, 3), jnp.bfloat16),
+    "text": "name",
+    "placeholder": ...,
+    "function": np.sqrt,
+    "number of NumPy": np.float16(0.1),
+    "bfloat16": np.arange(3).astype(ml_dtypes.bfloat16),
+    "array of JAX": jnp.arange(3.0),
+    "objects": np.array([None, "a"], object),
+    "random key": jax.random.key(3),
+    "class": int,
+}
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_leaves_are_opaque(name: str) -> None:
+    """They come out as the objects that they are, whatever the new tree has in their place."""
+    leaf = LEAVES[name]
+    new = {"kept": np.zeros(5), "moved": [..., 3], "own": leaf, "doubled": ...}
+    transforms = {
+        "moved/.*": Transform(original_key="old/x"),
+        "doubled": Transform(original_key="kept", value_fn=lambda v: (v, v)),
+    }
+    original = {"kept": leaf, "old": {"x": leaf}, "unused": leaf}
+    for function in (apply_transformations, ocp.apply_transformations):
+        result = function(original, transforms, new)
+        assert list(result) == ["doubled", "kept", "moved", "own"] or list(result) == list(new)
+        found = [result["kept"], *result["moved"], result["own"], *result["doubled"]]
+        assert len(found) == 6
+        assert all(value is leaf for value in found)
+
+
+def test_containers_are_those_of_the_new_tree() -> None:
+    original = {
+        "params": {"w": np.ones(2), "b": 1},
+        "pair": {"first": 2, "second": [3, 4]},
+        "nodes": [5, 6],
+        "frozen": {"x": 7},
+    }
+    new = {
+        "params": Params(..., ..., name="new"),
+        "pair": Pair(..., (..., ...)),
+        "nodes": Unnamed(..., ...),
+        "frozen": FrozenDict({"x": ...}),
+        "empty": [None, {}, (), []],
+    }
+    result = as_in_orbax(original, {"pair/second/1": ocp.Transform(value_fn=lambda v: v * 10)}, new)
+    assert result["params"].name == "new"
+    assert (result["pair"].second, result["nodes"].children) == ((3, 40), (5, 6))
+    assert result["empty"] == [None, {}, (), []]
+
+
+@pytest.mark.parametrize("new", [{}, [], (), None, {"a": None}, {"a": {}}, 0, np.zeros(()), ...], ids=repr)
+def test_trees_without_leaves_and_of_one_leaf(new: Tree) -> None:
+    as_in_orbax({"a": 1}, {".*": ocp.Transform(use_fallback=True)}, new)
+    as_in_orbax(5, {}, new)
+    as_in_orbax(5, {"(?=z).*": ocp.Transform()}, new)
+
+
+def test_keys_of_flat_dicts_are_matched_as_orbax_names_them() -> None:
+    original = {("a", "w"): 1, ("a", "b"): 2}
+    as_in_orbax(original, {}, {("a", "w"): ..., ("a", "c"): ...})
+    as_in_orbax(original, {r".*'c'\)": ocp.Transform(original_key="('a', 'b')")}, {("a", "c"): ...})
+    assert as_in_orbax(original, {}, {"a": {"w": ...}}) == {"a": {"w": ...}}
+    as_in_orbax({3: 1, 4: 2}, {r"\d": ocp.Transform(original_key="3")}, {4: ..., 5: ...})
+
+
+def test_functions_may_return_subtrees() -> None:
+    original = {"a": {"x": np.arange(2), "y": 1}, "b": 2}
+    transforms = {
+        "a": ocp.Transform(multi_value_fn=lambda key, tree: tree[key]),
+        "pair": ocp.Transform(original_key="b", value_fn=lambda v: Pair(v, [v])),
+        "none": ocp.Transform(original_key="b", value_fn=lambda v: None),
+    }
+    result = as_in_orbax(original, transforms, {"a": ..., "pair": ..., "none": ...})
+    assert result["pair"] == Pair(2, [2])
+
+
+def test_arrays_are_rounded_as_functions_round_them() -> None:
+    """A recipe computes in float32 and rounds once: here the last bit would differ."""
+    x = (np.arange(200) / 7).astype(ml_dtypes.bfloat16)
+    result = as_in_orbax({"x": x}, {"x": ocp.Transform(value_fn=lambda v: v * v / 3 + v)}, {"x": ...})
+    once = (x.astype(np.float32) ** 2 / 3 + x.astype(np.float32)).astype(x.dtype)
+    assert (result["x"] != once).any()
+
+
+def test_under_jit() -> None:
+    transforms = {
+        "b": ocp.Transform(original_key="a", value_fn=lambda v: v * 2),
+        "c": ocp.Transform(multi_value_fn=lambda key, tree: tree["a"].sum()),
+    }
+    a = jnp.arange(4.0)
+    run = lambda lib: jax.jit(lambda a: lib.apply_transformations({"a": a}, transforms, {"b": 0, "c": 0}))(a)  # noqa: E731
+    assert_identical(run(ckpt_surgery), run(ocp))
+
+
+def test_no_warning(caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder) -> None:
+    with caplog.at_level(logging.DEBUG):
+        assert apply_transformations({"a": 1}, {"b": Transform(original_key="a")}, {"b": ..., "c": 2}) == {
+            "b": 1,
+            "c": 2,
+        }
+    assert not caplog.records
+    assert not recwarn.list
+
+
+# --- which transform wins -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("default", [True, False], ids=["original", "new"])
+@pytest.mark.parametrize("winners", [*itertools.permutations(["fallback", "key", "value", "several"], 3)])
+def test_the_last_transform_wins(winners: tuple[str, ...], default: bool) -> None:
+    kinds = {
+        "fallback": ocp.Transform(use_fallback=True),
+        "key": ocp.Transform(original_key="x"),
+        "value": ocp.Transform(value_fn=lambda v: v * 10),
+        "several": ocp.Transform(multi_value_fn=lambda key, tree: tree["x"] + tree["a"]),
+    }
+    transforms = dict(zip([".*", "[a-z]", "a"], map(kinds.__getitem__, winners), strict=True))
+    as_in_orbax({"a": 1, "x": 2}, transforms, {"a": 5}, default)
+
+
+def test_functions_are_called_as_often_and_in_the_order_of_orbax() -> None:
+    def calls(lib: Library) -> Tree:
+        seen: list[Any] = []
+        count = lambda *given: seen.append(given[0]) or len(seen)  # noqa: E731
+        transforms = {
+            ".*": lib.Transform(original_key="x", value_fn=count),
+            "[ab]": lib.Transform(multi_value_fn=count),
+            "b": lib.Transform(original_key="y"),
+        }
+        new = lib.apply_transformations({"x": 7, "y": 8}, transforms, {"b": 0, "a": 0, "c": 0})
+        return new, seen
+
+    assert in_both(calls) == ({"a": 2, "b": 8, "c": 5}, [7, "a", 7, "b", 7])
+
+
+# --- at random ------------------------------------------------------------------------------------------
+
+
+def outcome(function: Callable[..., Tree], *arguments: Any) -> tuple[bool, Tree]:
+    """Whether a function fails, and what it returns."""
+    try:
+        return False, function(*arguments)
+    except (KeyError, TypeError, ValueError, SurgeryError):
+        return True, None
+
+
+@settings(max_examples=150, deadline=None)
+@given(trees(0), trees(50), transforms_of(), st.booleans(), st.booleans())
+def test_overlapping_transforms(
+    original: Tree, new: Tree, transforms: Tree, default: bool, is_complete: bool
+) -> None:
+    """Both fail or neither, and the results are the same. Often the original lacks a leaf."""
+    original = {**original, **OLD} if is_complete else original
+    fails, theirs = outcome(ocp.apply_transformations, original, transforms, new, default)
+    failed, ours = outcome(apply_transformations, original, transforms, new, default)
+    assert failed == fails
+    assert_identical(ours, theirs)
+
+
+MORE_LEAVES = st.sampled_from(
+    [..., "text", PartitionSpec("x"), np.float16(1.5), 3, jnp.ones(2, jnp.bfloat16)]
+)
+NODES: list[Callable[[Any, Any], Any]] = [
+    lambda a, b: {"a": a, "b": b},
+    lambda a, b: [a, b],
+    lambda a, b: (a, b),
+    Pair,
+    Params,
+    Unnamed,
+    lambda a, b: FrozenDict({"b": a, "a": b}),
+    lambda a, b: {1: a, 0: b},
+]
+
+
+def any_trees() -> Any:
+    node = lambda inner: st.builds(lambda make, a, b: make(a, b), st.sampled_from(NODES), inner, inner)  # noqa: E731
+    return st.recursive(MORE_LEAVES, node, max_leaves=6)
+
+
+ANY_TRANSFORMS = st.dictionaries(
+    st.sampled_from([".*", "a.*", ".*b", "[^/]*", r"(.*)/(\w+)", r"\w/\d", "first", "0", "1", "b/a"]),
+    st.sampled_from(
+        [
+            ocp.Transform(use_fallback=True),
+            ocp.Transform(),
+            ocp.Transform(original_key="a"),
+            ocp.Transform(original_key="0"),
+            ocp.Transform(original_key="b/b", value_fn=lambda v: [v, v]),
+            ocp.Transform(value_fn=lambda v: {"of": v}),
+            ocp.Transform(multi_value_fn=lambda key, tree: (key, tree)),
+        ]
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(any_trees(), any_trees(), ANY_TRANSFORMS, st.booleans())
+def test_any_containers(original: Tree, new: Tree, transforms: Tree, default: bool) -> None:
+    fails, theirs = outcome(ocp.apply_transformations, original, transforms, new, default)
+    failed, ours = outcome(apply_transformations, original, transforms, new, default)
+    assert failed == fails
+    assert_identical(ours, theirs)
+
+
+@settings(max_examples=30, deadline=None)
+@given(surgeries())
+def test_surgeries(surgery: Surgery) -> None:
+    as_in_orbax(surgery.original, surgery.transforms, surgery.new, surgery.default_to_original)
+
+
+# --- keys -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "original_key", "old", "new"),
+    [
+        (r"(?P<layer>\w+)_(\d)", r"\2/\g<layer>", "7/kernel", "kernel_7"),
+        (r"(\w)(\d)?z", r"\1/x\g<2>0", "a/x0", "az"),
+        (r"(?P<x>a)(?P<key>b)(?P=x)", r"\g<key>/\g<x>", "b/a", "aba"),
+        (r"cost", "$cost$", "$cost$", "cost"),
+        (r"b", r"a\.b", "a\\.b", "b"),
+        (r"b", r"\101\n\g<0>", "A\nb", "b"),
+        (r"b", "c/[0]/d", "c/[0]/d", "b"),
+        (r"b", "${x}", "${x}", "b"),
+        (r"(?:(.*)/)?w", r"\1/w", "/w", "w"),
+        (r"(?i)A", "é", "é", "a"),
+    ],
+)
+def test_original_keys(pattern: str, original_key: str, old: str, new: str) -> None:
+    *parts, last = old.split("/")
+    original = functools.reduce(lambda inner, name: {name: inner}, reversed(parts), {last: 5})
+    result = as_in_orbax(original, {pattern: ocp.Transform(original_key=original_key)}, {new: ...})
+    assert result == {new: 5}
+
+
+# --- refusals -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.reason)
+def test_what_orbax_refuses_is_refused(case: Case) -> None:
+    with pytest.raises(OriginalMissingError):
+        apply_transformations(case.original, case.transforms, case.new, case.default_to_original)
+
+
+def test_all_missing_leaves_are_in_one_error_and_nothing_is_called() -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError
+
+    transforms = {
+        r"(\w)1": Transform(original_key=r"\1"),
+        ".*/w": Transform(value_fn=never),
+        "n.*": Transform(multi_value_fn=never),
+    }
+    with pytest.raises(ValueError, match="no leaf") as caught:
+        apply_transformations({"kernel": 1, "a": 2}, transforms, {"a1": 0, "b1": 0, "c": {"w": 0}, "n": 0})
+    assert isinstance(caught.value, PlanError)
+    assert [re.findall("`(.*?)`", problem.message) for problem in caught.value.problems] == [
+        ["b", r"(\w)1", "b1"],
+        ["c/w", ".*/w", "c/w"],
+    ]
+
+
+def test_a_missing_leaf_comes_with_the_nearest_one() -> None:
+    with pytest.raises(OriginalMissingError, match="`kernal`; did you mean `kernel`"):
+        apply_transformations({"kernel": 1}, {"w": Transform(original_key="kernal")}, {"w": 0})
+
+
+def test_a_missing_leaf_of_an_overruled_transform_is_missed_as_in_orbax() -> None:
+    transforms = {".*": ocp.Transform(original_key="gone"), "a": ocp.Transform()}
+    for function in (apply_transformations, ocp.apply_transformations):
+        with pytest.raises(ValueError, match="gone"):
+            function({"a": 1}, transforms, {"a": 0})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"original_key": "a", "use_fallback": True},
+        {"original_key": "a", "multi_value_fn": print},
+        {"use_fallback": True, "value_fn": print},
+        {"use_fallback": True, "multi_value_fn": print},
+        {"value_fn": print, "multi_value_fn": print},
+        {"original_key": "a", "use_fallback": True, "value_fn": print},
+    ],
+    ids=lambda fields: "-".join(fields),
+)
+def test_fields_that_contradict_each_other(fields: Mapping[str, Any]) -> None:
+    with pytest.raises(AssertionError):
+        ocp.Transform(**fields)
+    with pytest.raises(ValueError, match="contradict each other") as caught:
+        Transform(**fields)
+    assert isinstance(caught.value, UsageError)
+    assert re.findall("`(.*?)`", caught.value.problems[0].message) == list(fields)
+    changed = [ocp.Transform(), Transform()]
+    for transform in changed:
+        vars(transform).update(fields)
+        with pytest.raises(TransformError, match="the transform `a` has"):
+            apply_transformations({"a": 1}, {"a": transform}, {"a": 0})
+
+
+def test_fields_are_orbaxs() -> None:
+    ours, theirs = ([(f.name, f.default) for f in dataclasses.fields(c)] for c in (Transform, ocp.Transform))
+    assert ours == theirs
+    assert Transform("a", False, abs) == Transform(original_key="a", value_fn=abs)
+
+
+def test_any_object_with_their_fields_is_a_transform() -> None:
+    given = SimpleNamespace(original_key="b", use_fallback=False, value_fn=None, multi_value_fn=None)
+    assert apply_transformations({"b": 1}, {"a": given}, {"a": 0}) == {"a": 1}
+    restoring = ocp.transform_utils.RestoreTransform(multi_value_fn=lambda key, tree: tree["b"])
+    as_in_orbax({"b": 1}, {"a": restoring}, {"a": 0})
+
+
+@pytest.mark.parametrize("value", [..., 3, lambda v: v], ids=["placeholder", "number", "function"])
+def test_what_is_not_a_transform(value: Any) -> None:
+    with pytest.raises(UsageError, match=r"at `a/b`, which is not a transform"):
+        apply_transformations({"a": {"b": 1}}, {"a": {"b": value}}, {"a": {"b": 0}})
+
+
+@pytest.mark.parametrize("pattern", ["(a", "*"])
+def test_what_is_not_a_regular_expression(pattern: str) -> None:
+    for function in (apply_transformations, ocp.apply_transformations):
+        with pytest.raises((re.error, UsageError)):
+            function({"a": 1}, {pattern: Transform()}, {"a": 0})
+
+
+def test_two_leaves_of_the_new_tree_with_one_key() -> None:
+    new = {"a/b": 1, "a": {"b": 2}}
+    with pytest.raises(ValueError, match="leaves"):
+        ocp.apply_transformations({"c": 1}, {}, new)
+    with pytest.raises(UsageError, match="two leaves of the new tree are called `a/b`"):
+        apply_transformations({"c": 1}, {}, new)
+    as_in_orbax({"a/b": 1, "a": {"b": 2}}, {}, {"a/b": 0})
