@@ -1,5 +1,6 @@
 """Functions and methods of NumPy and JAX as functions of the expression language."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,8 +19,8 @@ def _plain(name: str) -> Call:
     return lambda x, *others: x._called(name, x, *others)
 
 
-def _binary(special: str) -> Call:
-    return lambda x, y: getattr(x, special)(y)
+def _binary(symbol: str) -> Call:
+    return lambda x, y: _some((x, y))._operated(symbol, x, y)
 
 
 def _reduced(name: str) -> Call:
@@ -85,23 +86,23 @@ FUNCTIONS: Mapping[str, Call] = {
     "square": lambda x: x**2,
     "negative": lambda x: -x,
     "positive": lambda x: x,
-    "add": _binary("__add__"),
-    "subtract": _binary("__sub__"),
-    "multiply": _binary("__mul__"),
-    "divide": _binary("__truediv__"),
-    "true_divide": _binary("__truediv__"),
-    "floor_divide": _binary("__floordiv__"),
-    "remainder": _binary("__mod__"),
-    "mod": _binary("__mod__"),
-    "power": _binary("__pow__"),
-    "matmul": _binary("__matmul__"),
-    "dot": _binary("__matmul__"),
-    "equal": _binary("__eq__"),
-    "not_equal": _binary("__ne__"),
-    "less": _binary("__lt__"),
-    "less_equal": _binary("__le__"),
-    "greater": _binary("__gt__"),
-    "greater_equal": _binary("__ge__"),
+    "add": _binary("+"),
+    "subtract": _binary("-"),
+    "multiply": _binary("*"),
+    "divide": _binary("/"),
+    "true_divide": _binary("/"),
+    "floor_divide": _binary("//"),
+    "remainder": _binary("%"),
+    "mod": _binary("%"),
+    "power": _binary("**"),
+    "matmul": _binary("@"),
+    "dot": _binary("@"),
+    "equal": _binary("=="),
+    "not_equal": _binary("!="),
+    "less": _binary("<"),
+    "less_equal": _binary("<="),
+    "greater": _binary(">"),
+    "greater_equal": _binary(">="),
     "asarray": _array,
     "array": _array,
     "reshape": _reshape,
@@ -134,20 +135,29 @@ class NumpyRecorder(Recorder):
 
     methods = METHODS
 
-    def called(self, name: str, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    def called(
+        self,
+        name: str,
+        inputs: Sequence[Any],
+        keywords: Mapping[str, Any],
+        function: Callable[..., Any] | None = None,
+    ) -> Any:
         """A call of the function of this name, of which some arguments are stand-ins."""
-        function = FUNCTIONS.get(name)
-        if function is None:
+        if name not in FUNCTIONS:
             raise self.refused(f"it calls `{name}`")
         # Defaults that say nothing are left out, as NumPy's own functions pass them on.
         given = {n: value for n, value in keywords.items() if value is not None}
         first = inputs[0] if inputs else None
-        if not isinstance(first, Traced) and not isinstance(first, list | tuple | str):
-            first = Traced(node_of(first, self), self)
-            inputs = (first, *inputs[1:])
+        if not isinstance(first, Traced | list | tuple | str):
+            inputs = (self.operand(first), *inputs[1:])
         try:
-            return function(*inputs, **given)
+            inspect.signature(FUNCTIONS[name]).bind(*inputs, **given)
         except TypeError:
             raise self.refused(
                 f"it calls `{name}` with arguments that the expression language does not have"
             ) from None
+        return FUNCTIONS[name](*inputs, **given)
+
+    def operand(self, value: Any) -> Any:
+        """A value of the function's own that is used like an array."""
+        return Traced(node_of(value, self), self)

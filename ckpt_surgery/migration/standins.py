@@ -30,7 +30,13 @@ class Recorder:
         self.flaw: str | None = None
         """Why no expression says what the function does; None if nothing speaks against it."""
 
-    def called(self, name: str, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    def called(
+        self,
+        name: str,
+        inputs: Sequence[Any],
+        keywords: Mapping[str, Any],
+        function: Callable[..., Any] | None = None,
+    ) -> Any:
         """A call of a library's function of this name, of which some arguments are stand-ins."""
         raise self.refused(f"it calls `{name}`")
 
@@ -40,26 +46,38 @@ class Recorder:
         return Untraceable(flaw)
 
 
-_BINARY: Mapping[str, type[ast.operator]] = {
-    "add": ast.Add,
-    "sub": ast.Sub,
-    "mul": ast.Mult,
-    "truediv": ast.Div,
-    "floordiv": ast.FloorDiv,
-    "mod": ast.Mod,
-    "pow": ast.Pow,
-    "matmul": ast.MatMult,
-    "and": ast.BitAnd,
-    "or": ast.BitOr,
+_BINARY: Mapping[str, str] = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "matmul": "@",
+    "and": "&",
+    "or": "|",
 }
-_COMPARED: Mapping[str, type[ast.cmpop]] = {
-    "eq": ast.Eq,
-    "ne": ast.NotEq,
-    "lt": ast.Lt,
-    "le": ast.LtE,
-    "gt": ast.Gt,
-    "ge": ast.GtE,
+_COMPARED: Mapping[str, str] = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+OPERATORS: Mapping[str, type[ast.operator] | type[ast.cmpop]] = {
+    "+": ast.Add,
+    "-": ast.Sub,
+    "*": ast.Mult,
+    "/": ast.Div,
+    "//": ast.FloorDiv,
+    "%": ast.Mod,
+    "**": ast.Pow,
+    "@": ast.MatMult,
+    "&": ast.BitAnd,
+    "|": ast.BitOr,
+    "==": ast.Eq,
+    "!=": ast.NotEq,
+    "<": ast.Lt,
+    "<=": ast.LtE,
+    ">": ast.Gt,
+    ">=": ast.GtE,
 }
+"""Operators of two operands, by their symbol."""
 _LEFT_OUT: Sequence[str] = (
     *("bool", "int", "float", "complex", "index", "len", "iter", "contains", "array", "jax_array"),
     *("setitem", "delitem", "format", "str", "round", "divmod", "rdivmod", "copy", "deepcopy", "reduce_ex"),
@@ -104,14 +122,27 @@ class Traced:
             return lambda *arguments, **keywords: method(self, *arguments, **keywords)
         raise self._recorder.refused(f"it uses `.{name}`")
 
+    def _operated(self, symbol: str, left: Any, right: Any) -> "Traced":
+        """An operator between two operands, of which one is this."""
+        sides = node_of(left, self._recorder), node_of(right, self._recorder)
+        return self._with(operator_node(symbol, *sides))
+
+    def _signed(self, symbol: str) -> "Traced":
+        """The operator `-` or `~` of this."""
+        return self._with(ast.UnaryOp(ast.USub() if symbol == "-" else ast.Invert(), self._node))
+
+    def _started(self) -> "Traced":
+        """The sum of 0, where `sum(…)` begins, and this."""
+        return self
+
     def __neg__(self) -> "Traced":
-        return self._with(ast.UnaryOp(ast.USub(), self._node))
+        return self._signed("-")
 
     def __pos__(self) -> "Traced":
         return self
 
     def __invert__(self) -> "Traced":
-        return self._with(ast.UnaryOp(ast.Invert(), self._node))
+        return self._signed("~")
 
     def __abs__(self) -> "Traced":
         return self._called("abs", self)
@@ -119,27 +150,25 @@ class Traced:
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
         if method != "__call__":
             raise self._recorder.refused(f"it uses `numpy.{ufunc.__name__}.{method}`")
-        return self._recorder.called(ufunc.__name__, inputs, keywords)
+        return self._recorder.called(ufunc.__name__, inputs, keywords, ufunc)
 
     def __array_function__(self, function: Any, types: Any, inputs: Any, keywords: Any) -> Any:
-        return self._recorder.called(function.__name__, inputs, keywords)
+        return self._recorder.called(function.__name__, inputs, keywords, function)
 
 
-def _operator(name: str, reverse: bool) -> Callable[[Traced, Any], Traced]:
+def operator_node(symbol: str, left: ast.expr, right: ast.expr) -> ast.expr:
+    """The syntax tree of an operator or a comparison between two operands."""
+    kind = OPERATORS[symbol]
+    if issubclass(kind, ast.cmpop):
+        return ast.Compare(left, [kind()], [right])
+    return ast.BinOp(left, kind(), right)
+
+
+def _operator(symbol: str, reverse: bool) -> Callable[[Traced, Any], Traced]:
     def method(self: Traced, other: Any) -> Traced:
-        if reverse and name == "add" and type(other) is int and other == 0:
-            return self  # where `sum(…)` begins
-        left, right = self._node, node_of(other, self._recorder)
-        if reverse:
-            left, right = right, left
-        return self._with(ast.BinOp(left, _BINARY[name](), right))
-
-    return method
-
-
-def _comparison(name: str) -> Callable[[Traced, Any], Traced]:
-    def method(self: Traced, other: Any) -> Traced:
-        return self._with(ast.Compare(self._node, [_COMPARED[name]()], [node_of(other, self._recorder)]))
+        if reverse and symbol == "+" and type(other) is int and other == 0:
+            return self._started()
+        return self._operated(symbol, other, self) if reverse else self._operated(symbol, self, other)
 
     return method
 
@@ -151,11 +180,11 @@ def _refusal(name: str) -> Callable[..., Any]:
     return method
 
 
-for _name in _BINARY:
-    setattr(Traced, f"__{_name}__", _operator(_name, reverse=False))
-    setattr(Traced, f"__r{_name}__", _operator(_name, reverse=True))
-for _name in _COMPARED:
-    setattr(Traced, f"__{_name}__", _comparison(_name))
+for _name, _symbol in _BINARY.items():
+    setattr(Traced, f"__{_name}__", _operator(_symbol, reverse=False))
+    setattr(Traced, f"__r{_name}__", _operator(_symbol, reverse=True))
+for _name, _symbol in _COMPARED.items():
+    setattr(Traced, f"__{_name}__", _operator(_symbol, reverse=False))
 for _name in _LEFT_OUT:
     setattr(Traced, f"__{_name}__", _refusal(f"__{_name}__"))
 

@@ -1,18 +1,16 @@
 """Functions as expressions: they are called once with stand-ins, which write down what is done to them."""
 
 import ast
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import CellType, FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 from ckpt_surgery.core.errors import Interrupted
-from ckpt_surgery.migration.numpy_calls import FUNCTIONS
-from ckpt_surgery.migration.standins import Recorder, Traced, Untraceable, stand_ins_in
-
-MODULES = frozenset({"numpy", "numpy.linalg", "jax", "jax.numpy", "jax.numpy.linalg", "jax.lax"})
-"""Modules whose functions are written down."""
+from ckpt_surgery.migration.replacing import replaced
+from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder
+from ckpt_surgery.migration.standins import Recorder, Traced, Untraceable
 
 
 @dataclass(frozen=True)
@@ -27,8 +25,10 @@ class Trace:
 
 def trace(function: Callable[..., Any], arguments: Sequence[Any], recorder: Recorder) -> Trace:
     """Call the function with stand-ins. What it raises becomes the flaw."""
+    function = _uncompiled(function)
     try:
-        result = _with_namespaces(function, recorder)(*arguments)
+        with replaced(function):
+            result = function(*arguments)
     except (Interrupted, MemoryError, KeyboardInterrupt):
         raise
     except Untraceable as error:
@@ -43,51 +43,23 @@ def trace(function: Callable[..., Any], arguments: Sequence[Any], recorder: Reco
     return Trace(ast.unparse(ast.fix_missing_locations(ast.Expression(result._node))))
 
 
-def _with_namespaces(function: Any, recorder: Recorder) -> Any:
-    """The function with stand-ins for the modules that it calls functions of.
+def _uncompiled(function: Any) -> Any:
+    """The function that `jax.jit` was given."""
+    while not isinstance(function, FunctionType) and hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
 
-    NumPy's functions ask their arguments what to do, those of JAX do not.
+
+@contextmanager
+def tracing(recorder: ArrayRecorder, *functions: Any) -> Iterator[None]:
+    """Let what is done with stand-ins be written down, in these functions and in those that they call.
+
+    Raises UsageError for what no expression says, also if the functions hide it.
     """
-    if isinstance(function, functools.partial):
-        inner = _with_namespaces(function.func, recorder)
-        return functools.partial(inner, *function.args, **function.keywords)
-    if not isinstance(function, FunctionType):
-        inner = getattr(function, "__wrapped__", None)  # of `jax.jit`
-        return function if inner is None else _with_namespaces(inner, recorder)
-    cells = tuple(CellType(_seen(_content(cell), recorder)) for cell in function.__closure__ or ())
-    found = {name: _seen(value, recorder) for name, value in function.__globals__.items()}
-    copy = FunctionType(function.__code__, found, function.__name__, function.__defaults__, cells or None)
-    copy.__kwdefaults__ = function.__kwdefaults__
-    return copy
-
-
-def _content(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # nothing is assigned to it yet
-        return None
-
-
-def _seen(value: Any, recorder: Recorder) -> Any:
-    known = isinstance(value, ModuleType) and value.__name__ in MODULES
-    return _Namespace(value, recorder) if known else value
-
-
-class _Namespace:
-    """A module whose functions write down that they are called with stand-ins."""
-
-    def __init__(self, module: ModuleType, recorder: Recorder):
-        self._module = module
-        self._recorder = recorder
-
-    def __getattr__(self, name: str) -> Any:
-        value = _seen(getattr(self._module, name), self._recorder)
-        if name not in FUNCTIONS:
-            return value
-
-        def function(*arguments: Any, **keywords: Any) -> Any:
-            if next(stand_ins_in([*arguments, *keywords.values()]), None) is None:
-                return value(*arguments, **keywords)
-            return self._recorder.called(name, arguments, keywords)
-
-        return function
+    with replaced(*functions):
+        try:
+            yield
+        except Untraceable:
+            raise recorder.problem() from None
+    if recorder.flaw is not None:  # which the function has hidden
+        raise recorder.problem()

@@ -1,0 +1,258 @@
+"""Functions that do not ask their arguments what to do, replaced by name while a user's function is traced.
+
+NumPy's functions ask stand-ins; those of JAX, `np.asarray` and `isinstance` do not. They are replaced in the
+libraries' modules, in all modules of the user's, and in closures, for all threads: without a stand-in among
+its arguments a replacement is the function itself.
+"""
+
+import builtins
+import sys
+import threading
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import CellType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.migration.standins import Traced
+from ckpt_surgery.migration.user_frames import is_library, is_users
+
+_WRITTEN_DOWN = {"numpy": "", "jax.numpy": "", "jax.lax": "lax.", "jax": ""}
+"""Modules whose functions may be written down, with what their names begin with in the table of calls."""
+_REFUSED = ("jax.nn", "jax.numpy.linalg", "jax.numpy.fft", "jax.lax.linalg", "jax.image", "jax.scipy.special")
+"""Modules of which no function is."""
+_OF_NUMPY = ("asarray", "array", "asanyarray", "ascontiguousarray", "asfortranarray", "copy")
+"""Functions of NumPy that do not ask their arguments."""
+_OF_JAX = (
+    "device_get",
+    "device_put",
+    "block_until_ready",
+    "eval_shape",
+    "make_jaxpr",
+    "jvp",
+    "vjp",
+    "linearize",
+)
+_TRANSFORMATIONS = (
+    *("jit", "vmap", "pmap", "grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian"),
+    *("checkpoint", "remat", "custom_jvp", "custom_vjp", "named_call", "custom_gradient"),
+)
+"""Functions of JAX that make functions of functions."""
+
+_traced_here: ContextVar[bool] = ContextVar("traced_here", default=False)
+"""Whether a function is being traced in this thread."""
+
+
+class Replacement:
+    """A function that is written down where it is called with stand-ins, and is itself otherwise."""
+
+    def __init__(self, function: Callable[..., Any], name: str | None, called: str):
+        """`name`: the name in the table of calls, None if it is refused. `called`: its name in messages."""
+        self.__wrapped__ = function
+        self.__name__ = getattr(function, "__name__", called)
+        self.__doc__ = function.__doc__
+        self._name, self._called = name, called
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        array = _first_stand_in((arguments, keywords))
+        if array is None:
+            given = [_original(value) for value in arguments]
+            return self.__wrapped__(*given, **{n: _original(value) for n, value in keywords.items()})
+        if self._name is None:
+            raise array._recorder.refused(f"it calls `{self._called}`", *arguments, *keywords.values())
+        return array._recorder.called(self._name, arguments, keywords, self.__wrapped__)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__wrapped__, name)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else self.__wrapped__.__get__(instance, owner)
+
+
+class Transformation(Replacement):
+    """`jax.vmap` and the like: the functions that they make refuse stand-ins."""
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        result = super().__call__(*arguments, **keywords)
+        return _refusing(result) if _traced_here.get() and callable(result) else result
+
+
+def _refusing(function: Any) -> Replacement:
+    return Replacement(function, None, getattr(function, "__name__", "a function of JAX"))
+
+
+def _original(value: Any) -> Any:
+    return value.__wrapped__ if isinstance(value, Replacement) else value
+
+
+def _first_stand_in(value: Any) -> Traced | None:
+    if isinstance(value, Traced):
+        return value
+    if type(value) in (list, tuple, dict):
+        items = value.values() if type(value) is dict else value
+        return next((found for found in map(_first_stand_in, items) if found is not None), None)
+    return None
+
+
+# --- what is replaced ---
+
+
+def _in_modules() -> Iterator[tuple[ModuleType, str, Replacement]]:
+    """The functions of libraries that are replaced, with module and name; of JAX if it is imported."""
+    for name in _OF_NUMPY:
+        yield np, name, Replacement(getattr(np, name), name, f"numpy.{name}")
+    if "jax.numpy" not in sys.modules:
+        return
+    jax = sys.modules["jax"]
+    for name in _OF_JAX:
+        yield jax, name, Replacement(getattr(jax, name), name, f"jax.{name}")
+    for name in filter(lambda n: hasattr(jax, n), _TRANSFORMATIONS):
+        yield jax, name, Transformation(getattr(jax, name), None, f"jax.{name}")
+    for module in ("jax.numpy", "jax.lax", *_REFUSED):
+        if module in sys.modules:
+            yield from _of_module(sys.modules[module], _WRITTEN_DOWN.get(module))
+
+
+def _of_module(module: ModuleType, prefix: str | None) -> Iterator[tuple[ModuleType, str, Replacement]]:
+    for name, value in list(vars(module).items()):
+        if name.startswith("_") or isinstance(value, type | ModuleType) or not callable(value):
+            continue
+        if not str(type(value).__module__).startswith("typing"):
+            known = None if prefix is None else prefix + name
+            yield module, name, Replacement(value, known, f"{module.__name__}.{name}")
+
+
+class _Installation:
+    """All replacements, while at least one function is being traced."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._undo: list[Callable[[], None]] = []
+        self._known: dict[int, Replacement] = {}
+        self._seen: set[int] = set()
+
+    def enter(self, functions: tuple[Any, ...]) -> None:
+        with self._lock:
+            if not self._users:
+                self._install()
+            self._users += 1
+            for function in functions:
+                self._replace_reached(function)
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                while self._undo:
+                    self._undo.pop()()
+                self._known.clear()
+                self._seen.clear()
+
+    def _install(self) -> None:
+        for module, name, replacement in _in_modules():
+            self._known[id(replacement.__wrapped__)] = replacement
+            self._set(vars(module), name, replacement)
+        self._set(vars(builtins), "isinstance", _isinstance)
+        for module in list(sys.modules.values()):
+            file = getattr(module, "__file__", None)
+            is_main = getattr(module, "__name__", None) == "__main__"
+            if isinstance(module, ModuleType) and (is_main or (file is not None and not is_library(file))):
+                self._replace_in(vars(module))
+
+    def _replace_in(self, names: MutableMapping[str, Any]) -> None:
+        """Replace functions among the global names of a module of the user's."""
+        if id(names) in self._seen:
+            return
+        self._seen.add(id(names))
+        for name, value in list(names.items()):
+            replacement = self._replacement_of(value)
+            if replacement is not None:
+                self._set(names, name, replacement)
+
+    def _replace_reached(self, function: Any) -> None:
+        """Replace functions in the globals and the closure of a function, and of those in its closure."""
+        function = getattr(function, "func", function)
+        function = getattr(function, "__func__", function)
+        if not isinstance(function, FunctionType) or id(function) in self._seen:
+            return
+        if not is_users(function.__code__):
+            return
+        self._seen.add(id(function))
+        self._replace_in(function.__globals__)
+        for cell in function.__closure__ or ():
+            self._replace_in_cell(cell)
+
+    def _replace_in_cell(self, cell: CellType) -> None:
+        try:
+            value = cell.cell_contents
+        except ValueError:  # nothing is assigned to it yet
+            return
+        replacement = self._replacement_of(value)
+        if replacement is None:
+            self._replace_reached(value)
+            return
+        cell.cell_contents = replacement
+
+        def undo() -> None:
+            if cell.cell_contents is replacement:
+                cell.cell_contents = value
+
+        self._undo.append(undo)
+
+    def _replacement_of(self, value: Any) -> Replacement | None:
+        known = self._known.get(id(value))
+        if known is not None:
+            return known
+        return _refusing(value) if _is_made_by_jax(value) else None
+
+    def _set(self, names: MutableMapping[str, Any], name: str, replacement: Any) -> None:
+        value = names[name]
+        names[name] = replacement
+
+        def undo() -> None:
+            if names.get(name) is replacement:
+                names[name] = value
+
+        self._undo.append(undo)
+
+
+def _is_made_by_jax(value: Any) -> bool:
+    """Whether a value is what `jax.jit`, `jax.vmap` and the like made of a function."""
+    if isinstance(value, type):
+        return False
+    if type(value).__module__.startswith(("jaxlib", "jax.", "jax._src")) and callable(value):
+        return hasattr(value, "__wrapped__") or hasattr(value, "lower")
+    if not isinstance(value, FunctionType):
+        return False
+    return value.__code__.co_filename.replace("\\", "/").endswith("/jax/_src/traceback_util.py")
+
+
+_real_isinstance = isinstance
+_installation = _Installation()
+
+
+def _isinstance(value: Any, kind: Any, /) -> bool:
+    """`isinstance`, by which stand-ins are arrays of NumPy and of JAX in the user's code."""
+    if _real_isinstance(value, kind):
+        return True
+    if not _real_isinstance(value, Traced) or is_library(sys._getframe(1).f_code.co_filename):
+        return False
+    if issubclass(np.ndarray, kind):
+        return True
+    jax = sys.modules.get("jax")
+    return jax is not None and issubclass(jax.Array, kind)
+
+
+@contextmanager
+def replaced(*functions: Any) -> Iterator[None]:
+    """Replace what does not ask its arguments, while these functions of the user's are called."""
+    _installation.enter(functions)
+    token = _traced_here.set(True)
+    try:
+        yield
+    finally:
+        _traced_here.reset(token)
+        _installation.leave()

@@ -1,0 +1,51 @@
+"""The line of the user's own program at which something happens: in no library, and not in this package."""
+
+import sys
+import sysconfig
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+
+_PACKAGE = str(Path(__file__).parents[1])
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a program."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return tuple({paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+@cache
+def is_library(file: str) -> bool:
+    """Whether a file belongs to Python, an installed library or this package."""
+    if file.startswith(("<frozen ", "<__array_function__")):
+        return True
+    inside = (f"{root}/" for root in (*_libraries(), _PACKAGE))
+    return file.startswith(tuple(inside)) or "/site-packages/" in file or "/dist-packages/" in file
+
+
+def is_users(code: CodeType) -> bool:
+    """Whether code is the user's own."""
+    return not is_library(code.co_filename)
+
+
+def user_place() -> Place | None:
+    """The innermost line of the user's program that is being executed; None if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if is_users(frame.f_code):
+            return Place(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+    return None
