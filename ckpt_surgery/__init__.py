@@ -32,14 +32,17 @@ __all__ = [
     "convert",
     "diff",
     "explain",
+    "from_function",
     "from_orbax_transforms",
     "from_t5x_assignment_map",
     "infer",
     "inspect",
     "invert",
     "lint",
+    "load_and_transform",
     "merge",
     "merge_recipe",
+    "opaque",
     "open",
     "plan",
     "plan_merge",
@@ -52,6 +55,7 @@ __all__ = [
 if TYPE_CHECKING:
     from ckpt_surgery.api.applying import apply, convert, plan
     from ckpt_surgery.api.explaining import explain
+    from ckpt_surgery.api.functions import from_function, load_and_transform
     from ckpt_surgery.api.inferring import Inferred, infer
     from ckpt_surgery.api.inspecting import diff, inspect
     from ckpt_surgery.api.inverting import Inverse, invert
@@ -68,6 +72,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.inputs.request import read_recipe
     from ckpt_surgery.language.recipe_schema import schema
     from ckpt_surgery.live.lazy_arrays import LazyArray
+    from ckpt_surgery.migration.opaque import opaque
     from ckpt_surgery.migration.recipes import MigratedRecipe
     from ckpt_surgery.migration.t5x_maps import from_t5x_assignment_map
     from ckpt_surgery.migration.transforms import Transform
@@ -96,15 +101,18 @@ _MODULES = {
     "convert": "api.applying",
     "diff": "api.inspecting",
     "explain": "api.explaining",
+    "from_function": "api.functions",
     "from_orbax_transforms": "api.migrating",
     "from_t5x_assignment_map": "migration.t5x_maps",
     "infer": "api.inferring",
     "inspect": "api.inspecting",
     "invert": "api.inverting",
     "lint": "api.linting",
+    "load_and_transform": "api.functions",
     "merge": "api.merging",
     "merge_recipe": "api.merging",
     "open": "api.opening",
+    "opaque": "migration.opaque",
     "plan": "api.applying",
     "plan_merge": "api.merging",
     "read_recipe": "inputs.request",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ckpt_surgery.api.restoring import restore
-from ckpt_surgery.core.arguments import CheckpointLike, RecipeLike
+from ckpt_surgery.core.arguments import CheckpointLike, Function, RecipeLike
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.language.loading import LoadedRecipe
@@ -40,7 +40,7 @@ class RecipeHandler(ocp.StandardCheckpointHandler):  # type: ignore[misc]
 class RecipeRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
     """Arguments of a restore by a recipe: `manager.restore(step, args=RecipeRestore(recipe, state))`."""
 
-    recipe: RecipeLike | LoadedRecipe | MigratedRecipe | None
+    recipe: RecipeLike | Function | LoadedRecipe | MigratedRecipe | None
     """A recipe in any form that `ckpt_surgery.restore` takes."""
     target: Any
     """Pytree whose structure the result has; None for nested dicts and lists."""

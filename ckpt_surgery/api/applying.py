@@ -7,7 +7,7 @@ are `SurgeryError`s, whose `exit_code` is the command's.
 from collections.abc import Sequence
 from typing import Unpack
 
-from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike, takes
+from ckpt_surgery.core.arguments import Assignments, CheckpointLike, Function, PathLike, RecipeLike, takes
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs import output_files
@@ -43,7 +43,7 @@ ENGINES = (LOCAL, "dask")
 
 @takes(PlanOptions, Request)
 def plan(
-    recipe: RecipeLike | LoadedRecipe | MigratedRecipe | None,
+    recipe: RecipeLike | Function | LoadedRecipe | MigratedRecipe | None,
     *sources: CheckpointLike,
     dst: PathLike | None = None,
     overwrite: bool = False,
@@ -54,7 +54,8 @@ def plan(
 
     `recipe` is the path of a recipe, or `@name` for one that comes with the package, or the text of a recipe
     (of more than one line), or its document as a mapping, or a recipe that
-    `ckpt_surgery.read_recipe` has read, or None, which keeps every leaf. `sources` are paths of
+    `ckpt_surgery.read_recipe` has read, or None, which keeps every leaf, or a function of the sources' trees,
+    as `ckpt_surgery.from_function` describes it. `sources` are paths of
     checkpoints, or pytrees, whose keys are those under which Orbax would save them. With `dst`, everything is
     refused that `apply` would refuse there; `overwrite` says whether it may exist. `out` is the path of a
     JSON file in which the plan is saved, for `apply`; a plan that is there already is replaced, any other
@@ -89,7 +90,7 @@ def plan_request(request: Request, overwrite: bool, out: PathLike | None = None)
 
 @takes(ApplyArguments, Request, RunOptions)
 def apply(
-    recipe: RecipeLike | LoadedRecipe | MigratedRecipe | None,
+    recipe: RecipeLike | Function | LoadedRecipe | MigratedRecipe | None,
     *sources: CheckpointLike,
     dst: PathLike | None = None,
     **options: Unpack[ApplyArguments],

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Unpack
 
-from ckpt_surgery.core.arguments import CheckpointLike, RecipeLike, takes
+from ckpt_surgery.core.arguments import CheckpointLike, Function, RecipeLike, takes
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import SEPARATOR, text_of
 from ckpt_surgery.core.text import did_you_mean, shown
@@ -22,7 +22,7 @@ from ckpt_surgery.report.explanation import UNMATCHED, Explanation, Line, Made, 
 
 @takes(PlanOptions, Request)
 def explain(
-    recipe: RecipeLike | LoadedRecipe | MigratedRecipe | None,
+    recipe: RecipeLike | Function | LoadedRecipe | MigratedRecipe | None,
     *sources: CheckpointLike,
     key: str,
     **options: Unpack[PlanOptions],

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ckpt_surgery.core.arguments import Assignments, CheckpointLike, RecipeLike, Size
+from ckpt_surgery.core.arguments import Assignments, CheckpointLike, Function, RecipeLike, Size
 from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError, UsageError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
@@ -29,6 +29,7 @@ from ckpt_surgery.inputs.request import (
     checkpoint_or_tree,
     loaded_recipe,
     requested,
+    with_recipe,
 )
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
@@ -56,7 +57,7 @@ from ckpt_surgery.system.resources import default_memory, default_workers
 
 
 def restore(
-    recipe: RecipeLike | LoadedRecipe | MigratedRecipe | None,
+    recipe: RecipeLike | Function | LoadedRecipe | MigratedRecipe | None,
     *sources: CheckpointLike,
     target: Any = None,
     shardings: Any = None,
@@ -170,6 +171,7 @@ def _with_target(request: Request, target: Any) -> Request:
 
 @memory_errors("make the plan")
 def _prepare(request: Request, shardings: Any) -> Restoration:
+    request = with_recipe(request)
     loaded = loaded_recipe(request)
     inputs = open_inputs(request, loaded)
     tree, places = None, dict[str, Any]()
@@ -184,7 +186,8 @@ def _prepare(request: Request, shardings: Any) -> Restoration:
     plan = plan_inputs(inputs, arrays_in_memory(LiveEncoder(tree), staged=True), {}, memory, workers)
     if tree is None and shardings is not None:
         places = _planned_shardings(plan, shardings)
-    return with_samples(Restoration(plan, inputs.sources, tree, places, memory, workers))
+    rebuilt = loaded.function.rebuilt if loaded.function is not None and tree is None else None
+    return with_samples(Restoration(plan, inputs.sources, tree, places, memory, workers, rebuilt))
 
 
 def _planned_shardings(plan: Plan, shardings: Any) -> dict[str, Any]:
@@ -275,6 +278,8 @@ def _in_containers(restoration: Restoration, values: Mapping[str, Any]) -> Any:
     """Values by key in the structure of the target, or in nested dicts and lists."""
     if restoration.target is not None:
         return restoration.target.rebuilt(values)
+    if restoration.rebuilt is not None:
+        return restoration.rebuilt(values)
     plan = restoration.plan
     first = restoration.sources[plan.inputs[0].name]
     tuple_dicts = first.tree.tuple_dicts if isinstance(first, TreeSource) else frozenset()

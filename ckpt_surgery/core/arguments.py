@@ -24,6 +24,8 @@ CheckpointLike = PathLike | Any
 """Path of a checkpoint, or a pytree that stands for one."""
 RecipeLike = PathLike | Mapping[str, Any]
 """Path of a recipe, `@name` of a packaged one, the text of one (more than one line), or its document."""
+Function = Callable[..., Any]
+"""A function of one tree for each source, as the recipe: it returns the new tree."""
 Size = int | str
 """A number of bytes, or a text such as `2GiB`."""
 Assignments = Mapping[str, Any] | Iterable[str]

@@ -100,6 +100,23 @@ class Ones(_Created):
 
 
 @dataclass(frozen=True)
+class Absent(_Created):
+    """The value of a text or an empty node that comes from no source: it has no elements.
+
+    No call makes one.
+    """
+
+    kind: ClassVar[str] = "absent"
+    parameters: ClassVar[tuple[str, ...] | None] = ()
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        return ArraySpec((0,), np.dtype(bool))
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        return np.zeros(region.shape, bool)
+
+
+@dataclass(frozen=True)
 class InPlaceOf(Function):
     """The first input, in the place of the second, of which no element is read.
 

@@ -37,7 +37,7 @@ from ckpt_surgery.inputs.opening import (
     without_values,
 )
 from ckpt_surgery.inputs.options import SourceOptions
-from ckpt_surgery.inputs.request import InMemory, Request, loaded_recipe, with_hooks
+from ckpt_surgery.inputs.request import InMemory, Request, loaded_recipe, with_hooks, with_recipe
 from ckpt_surgery.inputs.saved_plans import as_saved, check_same_files, load_hooks
 from ckpt_surgery.inputs.warnings import (
     chosen_item_notes,
@@ -55,7 +55,7 @@ from ckpt_surgery.planner.options import DEFAULT_FORMAT, DestinationOptions, Pre
 from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.resharding import without_shardings
-from ckpt_surgery.planner.shares import check_sources_used, target_share
+from ckpt_surgery.planner.shares import check_keys, check_sources_used, target_share
 from ckpt_surgery.planner.target import TARGET, Target, as_bfloat16, listed_target
 from ckpt_surgery.planner.transfers import Destination
 from ckpt_surgery.storage.linking import ReplacedFiles, linking_rule
@@ -71,6 +71,7 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
 
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found.
     """
+    request = with_recipe(request)
     loaded = loaded_recipe(request)
     if request.unshard:
         loaded = replace(loaded, recipe=without_shardings(loaded.recipe))
@@ -150,9 +151,12 @@ def plan_inputs(
     """
     loaded, sources, listings, target = inputs.loaded, inputs.sources, inputs.listings, inputs.target
     described = inputs.described
+    if loaded.function is not None:
+        check_keys(loaded.function, target)
     plan = make_plan(loaded, listings, target, described, metadata, destination, memory, workers, watch)
     check_sources_used(plan, loaded, listings, target)
     warnings = (
+        *(() if loaded.function is None else loaded.function.warnings),
         *target_share(plan, loaded, target),
         *plan.warnings,
         *plan_warnings(plan, sources),
@@ -175,7 +179,7 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
         loaded = replace(loaded, recipe=loaded.recipe.model_copy(update={"input": policy}))
     _check_target_is_named(request, loaded)
     if pinned is None:
-        given = open_sources(request)
+        given = request.opened or open_sources(request)
     else:
         given = [open_input(i.path, **_options_of(i)) for i in pinned.inputs if i.name != TARGET]
     sources = dict(zip(loaded.recipe.source_names(len(given)), given, strict=True))

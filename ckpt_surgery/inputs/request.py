@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.arguments import Assignments, PathLike, RecipeLike, assignments_of, bytes_of
+from ckpt_surgery.core.arguments import Assignments, Function, PathLike, RecipeLike, assignments_of, bytes_of
 from ckpt_surgery.core.errors import PlanError, UsageError
 from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.core.history import NO_RECIPE
@@ -22,11 +22,12 @@ from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.inputs.choices import readable_formats, writable_formats
 from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
-from ckpt_surgery.language.written import IN_MEMORY, is_text, text_of
+from ckpt_surgery.language.written import IN_MEMORY, data_document, is_text, text_of
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.storage.views import forget
 
 if TYPE_CHECKING:
+    from ckpt_surgery.core.protocols import Source
     from ckpt_surgery.language.findings import Finding
     from ckpt_surgery.language.loading import LoadedRecipe
     from ckpt_surgery.language.models import Recipe
@@ -100,6 +101,8 @@ class Request:
     """Path of the file that the recipe was made from; None where it was not made."""
     notes: tuple[str, ...] = ()
     """Warnings about that file."""
+    opened: "tuple[Source, ...]" = ()
+    """The sources, where they have been opened already: a function was traced with what they list."""
     pinned: "PlanFile | None" = None
     """The saved plan that this is the request of: what it has fixed is not looked for again."""
 
@@ -128,7 +131,7 @@ class Request:
 
 
 def requested(
-    recipe: "RecipeLike | LoadedRecipe | MigratedRecipe | None",
+    recipe: "RecipeLike | Function | LoadedRecipe | MigratedRecipe | None",
     sources: tuple[Any, ...],
     dst: PathLike | None,
     options: PlanOptions | ConvertOptions,
@@ -276,30 +279,38 @@ def read_recipe(recipe: RecipeLike | MigratedRecipe, set: Assignments = ()) -> "
         from ckpt_surgery.language.hook_functions import HookFunctions
 
         hooks = HookFunctions(recipe.hooks) if recipe.hooks else None
-        text = text_of(recipe.document)
         rules: dict[DocumentPath, str] = {("rules", n): name for n, name in recipe.rules.items()}
-        return parse_recipe(text, IN_MEMORY, given, format_findings, hooks, rules)
+        function = recipe.function
+        document = data_document(recipe.document, IN_MEMORY if function is None else function.place, rules)
+        loaded = parse_recipe(document, IN_MEMORY, given, format_findings, hooks)
+        return replace(loaded, function=function)
     if isinstance(recipe, Mapping):
         return parse_recipe(text_of(recipe), IN_MEMORY, given, format_findings, rules={})
     if isinstance(recipe, str) and is_text(recipe):
         return parse_recipe(recipe, IN_MEMORY, given, format_findings)
     if not isinstance(recipe, str | os.PathLike):
         kind = type(recipe).__name__
-        raise UsageError(
-            f"a recipe cannot be of type {kind}", hint="Give a path, `@name`, a text or a mapping."
-        )
+        hint = "Give a path, `@name`, a text or a mapping."
+        if callable(recipe):
+            hint = "A function needs its sources: `ckpt_surgery.from_function(f, *sources)`."
+        raise UsageError(f"a recipe cannot be of type {kind}", hint=hint)
     return load_recipe(os.fspath(recipe), given, format_findings)
 
 
 def with_recipe(request: "Request") -> "Request":
     """Read the recipe of a request; unchanged where it has none, or one that was read before.
 
-    Raises RecipeError.
+    A function as the recipe is traced, for which the sources are opened. Raises RecipeError, and for a
+    function what opening sources raises, and UsageError.
     """
     from ckpt_surgery.language.loading import LoadedRecipe
 
     if request.recipe is None or isinstance(request.recipe, LoadedRecipe):
         return request
+    if callable(request.recipe):
+        from ckpt_surgery.inputs.functions import traced  # imports what only functions need
+
+        request = traced(request)
     return replace(request, recipe=read_recipe(request.recipe, request.set), set=())
 
 

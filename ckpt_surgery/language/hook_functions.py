@@ -48,7 +48,11 @@ class HookFunctions(HookSet):
 
     def shape_hint(self, name: str) -> str:
         """What to do where the function gives another shape or dtype than was expected."""
-        return "It has to give the same shape and dtype for all values of an array."
+        return getattr(
+            self.functions[name],
+            "shape_hint",
+            "It has to give the same shape and dtype for all values of an array.",
+        )
 
 
 def _made_of(hook: Any) -> Any:

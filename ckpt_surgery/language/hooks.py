@@ -26,6 +26,7 @@ from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError, Interrupted, PlanError
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.libraries import install_hint
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
@@ -261,6 +262,8 @@ def _constant(name: str, value: Any) -> Any:
         return bounded([_constant(name, item) for item in value])
     if isinstance(value, str | bool | int | float):
         return bounded(value)
+    if isinstance(value, Leaf):  # a text or an empty node
+        return value
     raise FunctionError(
         f"`hooks.{name}` was given no array and gave a {type(value).__name__}, not text or a number",
         hint=f"For an array, add `{INFER}{name}`, which gives its shape and dtype.",

@@ -24,6 +24,7 @@ from ckpt_surgery.language.other_documents import refuse_other_documents
 from ckpt_surgery.language.packaged import recipe_path
 from ckpt_surgery.language.params import Origin, ParamValue, overridden, resolved, unsaid
 from ckpt_surgery.language.scope import CONFIG, CONFIGS, HOOKS, Constant, Hooks, Table, Watched
+from ckpt_surgery.language.written import TracedFunction
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, path_text
 from ckpt_surgery.language.yaml_parsing import parse_document, read_text
 from ckpt_surgery.language.yaml_scalars import yaml_word
@@ -54,6 +55,8 @@ class LoadedRecipe:
     """The user's functions, if they are allowed."""
     set_texts: tuple[str, ...] = ()
     """What the caller sets, as texts `NAME=VALUE`."""
+    function: TracedFunction | None = None
+    """The user's function that the recipe was traced from; None for recipes that were written."""
 
     @cached_property
     def param_values(self) -> tuple[ParamValue, ...]:
@@ -145,19 +148,22 @@ def load_recipe(
 
 
 def parse_recipe(
-    text: str,
+    text: str | Document,
     path: str,
     overrides: Sequence[str] = (),
     check: Check = lambda recipe: (),
     hooks: Hooks | None = None,
     rules: Mapping[DocumentPath, str] | None = None,
 ) -> LoadedRecipe:
-    """Like `load_recipe`, for a text. Messages call it `path`.
+    """Like `load_recipe`, for a text, or a document that has been read. Messages call it `path`.
 
     `hooks` are functions that the caller gives: expressions call them without a line `hooks:`. `rules` is
     None for a text that somebody wrote; see `Document`.
     """
-    document = parse_document(text, path) if rules is None else _of_data(text, path, rules)
+    if isinstance(text, Document):
+        document, text = text, text.text
+    else:
+        document = parse_document(text, path) if rules is None else _of_data(text, path, rules)
     refuse_other_documents(document.value, path)
     recipe = _valid(document, check, {}, hooks is not None)
     given = overridden(recipe.params, overrides)

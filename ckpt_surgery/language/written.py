@@ -1,15 +1,38 @@
 """Recipes that a program gives as data or as text, instead of a file."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import abridged
+from ckpt_surgery.language.yaml_document import Document, DocumentPath, Mark
 
 IN_MEMORY = "(recipe)"
 """What messages call a recipe that has no file."""
 INDENT = "  "
+
+
+@dataclass(frozen=True)
+class TracedFunction:
+    """The user's function that a recipe was traced from."""
+
+    name: str
+    """Its name, as messages print it: "`surgery`"."""
+    place: str
+    """File and line of its definition, as `surgery.py:12`; the name again where it has none."""
+    keys: frozenset[str]
+    """Texts of the keys of the leaves that it returns."""
+    warnings: tuple[str, ...] = ()
+    """Sentences about what it computes in another way than the plan."""
+    rebuilt: Callable[[Mapping[str, Any]], Any] | None = field(default=None, compare=False, repr=False)
+    """Makes a tree of the containers that it returns, with these values by key."""
+
+    @property
+    def label(self) -> str:
+        """Name and place, for sentences."""
+        return self.name if self.place == self.name else f"{self.name} ({self.place})"
 
 
 def is_text(recipe: str) -> bool:
@@ -24,6 +47,27 @@ def text_of(recipe: Mapping[str, Any]) -> str:
     values that no recipe can have.
     """
     return _written(recipe, "", "") + "\n"
+
+
+def data_document(value: Any, path: str, rules: Mapping[DocumentPath, str]) -> Document:
+    """The document of data that a program of ours made: JSON's types, of any size.
+
+    `path`: what messages call it. `rules`: see `Document`.
+    """
+    parts = dict(_parts(value, ()))
+    marks = {
+        where: Mark(0, 0, '"', part) if isinstance(part, str) else Mark(0, 0) for where, part in parts.items()
+    }
+    keys = {where: Mark(0, 0, '"', str(where[-1])) for where in marks if where and isinstance(where[-1], str)}
+    return Document(path, text_of(value), value, marks, keys, rules=rules)
+
+
+def _parts(value: Any, where: DocumentPath) -> Iterator[tuple[DocumentPath, Any]]:
+    """Every part of a document with its path, the containers before what they hold."""
+    yield where, value
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in inner:
+        yield from _parts(part, (*where, name))
 
 
 def _written(value: Any, indent: str, where: str) -> str:

@@ -47,6 +47,9 @@ class Restoration:
     host's. The arrays of the result are not counted."""
     workers: int
     """Number of threads."""
+    rebuilt: Callable[[Mapping[str, Any]], Any] | None = None
+    """Makes the result of values by key, in the containers of a function that is the recipe; None where the
+    target says the containers, or nothing does."""
 
 
 @frozen(eq=False)

@@ -44,8 +44,10 @@ def literal_node(array: np.ndarray) -> ast.expr:
 
 def is_uniform(array: np.ndarray) -> bool:
     """Whether an array has elements, all of which have the same bits."""
+    if not array.size:
+        return False
     bits = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
-    return bool(array.size and (bits == bits[0]).all())
+    return bool((bits == bits[0]).all())
 
 
 def can_be_written(array: np.ndarray) -> bool:

@@ -115,10 +115,11 @@ class Hooks:
     def __init__(self) -> None:
         self.functions: dict[str, Callable[..., Any]] = {}
 
-    def added(self, hook: ValueHook | TreeHook, function: Any) -> str:
+    def added(self, hook: Any, function: Any) -> str:
         """The name under which expressions call the hook: that of the function, where it has one."""
         wanted = re.sub(r"\W|^_+|^infer_", "", getattr(function, "__name__", ""), flags=re.ASCII)
-        name = base = wanted if wanted[:1].isalpha() and wanted != "lambda" else "function"
+        taken = wanted == "lambda" or re.fullmatch(r"(constant|leaf)_\d+", wanted)
+        name = base = wanted if wanted[:1].isalpha() and not taken else "function"
         number = 1
         while name in self.functions:
             number += 1

@@ -71,7 +71,7 @@ def template_of(original_key: object, pattern: str, names: Mapping[str, str] = N
             raise UsageError(f"{about} ends in a backslash")
         pieces.append(_piece(match, re.compile(pattern), about, names))
         at = match.end()
-    template = _without_indices("".join(pieces))
+    template = without_indices("".join(pieces))
     try:
         parse_template(template)
     except ExpressionError as error:
@@ -103,7 +103,7 @@ def _plain(text: str) -> str:
     return text.replace("\\", "\\\\").replace("$", "$$")
 
 
-def _without_indices(template: str) -> str:
+def without_indices(template: str) -> str:
     """The template with parts such as `[0]`, which would be an index of a list, as the text that they are."""
     quoted: Callable[[re.Match[str]], str] = lambda match: "${'" + match[0] + "'}"  # noqa: E731
     return re.sub(r"(?:(?<=/)|^)\[[0-9]+\](?=/|$)", quoted, template)

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.live.tree import live_tree, nested
+from ckpt_surgery.live.tree import LiveTree, live_tree, nested
 
 NUMERIC = (LeafKind.ARRAY, LeafKind.SCALAR)
 """Kinds of leaves that functions can compute with."""
+CONTAINERS: Mapping[str | None, Callable[[], Any]] = {"Dict": dict, "List": list, "Tuple": tuple}
+"""What empty nodes of these kinds are restored as; all others as None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +25,8 @@ class Original:
     """The tree with these values by key."""
     types: Mapping[str, type]
     """Type of the value at each key: `int`, `jax.Array`. Keys of a mere listing are not named."""
+    held: Callable[[str], Any]
+    """The object at a key: what the tree holds, or a restored tree would hold, where there is no array."""
 
     @property
     def numeric(self) -> Mapping[str, Leaf]:
@@ -46,8 +50,13 @@ class Original:
 
 def original_of_tree(tree: Any) -> Original:
     """What is known of a pytree. Raises UsageError where two of its leaves have one text."""
-    live = live_tree(tree)
-    return Original(live.leaves, live.rebuilt, {text: type(value) for text, value in live.values.items()})
+    return original_of_live(live_tree(tree))
+
+
+def original_of_live(live: LiveTree) -> Original:
+    """What is known of a pytree that has been listed."""
+    types = {text: type(value) for text, value in live.values.items()}
+    return Original(live.leaves, live.rebuilt, types, live.values.__getitem__)
 
 
 def original_of_leaves(leaves: Mapping[str, Leaf]) -> Original:
@@ -56,10 +65,9 @@ def original_of_leaves(leaves: Mapping[str, Leaf]) -> Original:
     def rebuilt(values: Mapping[str, Any]) -> Any:
         return nested((leaf.key, values.get(text, _held(leaf))) for text, leaf in leaves.items())
 
-    return Original(leaves, rebuilt, {})
+    return Original(leaves, rebuilt, {}, lambda text: _held(leaves[text]))
 
 
 def _held(leaf: Leaf) -> Any:
     """What a restored tree holds where there is no array: a text, or an empty node."""
-    containers = {"Dict": dict, "List": list, "Tuple": tuple}
-    return leaf.string if leaf.empty not in containers else containers[leaf.empty]()
+    return leaf.string if leaf.empty not in CONTAINERS else CONTAINERS[leaf.empty]()

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.language.written import TracedFunction
 
 NO_RULES: Mapping[int, str] = MappingProxyType({})
 NO_HOOKS: Mapping[str, Callable[..., Any]] = MappingProxyType({})
@@ -20,14 +21,17 @@ class MigratedRecipe:
         document: Mapping[str, Any],
         hooks: Mapping[str, Callable[..., Any]] = NO_HOOKS,
         rules: Mapping[int, str] = NO_RULES,
+        function: TracedFunction | None = None,
     ) -> None:
         """`document`: the recipe in JSON's types, which is copied. `hooks`: functions that it calls.
 
         `rules`: what rules were made of, by their index, as messages name them: "transform `a/(.*)`".
+        `function`: the user's function that all of it was made of, if there is one.
         """
         self._text = json.dumps(document)
         self._hooks = MappingProxyType(dict(hooks))
         self._rules = MappingProxyType(dict(rules))
+        self._function = function
 
     @property
     def document(self) -> dict[str, Any]:
@@ -45,6 +49,11 @@ class MigratedRecipe:
         """What rules of the document were made of, by their index: "transform `a/(.*)`"."""
         return self._rules
 
+    @property
+    def function(self) -> TracedFunction | None:
+        """The user's function that the recipe was traced from; None where it was made of anything else."""
+        return self._function
+
     def to_yaml(self) -> str:
         """The recipe as the text of a file.
 
@@ -52,18 +61,22 @@ class MigratedRecipe:
         made of.
         """
         if self._hooks:
-            calls = {n: _functions_in(rule) for n, rule in enumerate(self.document.get("rules", ()))}
-            where = {name: self._rules.get(n, f"rules[{n}]") for n, names in calls.items() for name in names}
-            names = (name for name in self._hooks if not name.startswith("infer_"))
-            listed = ", ".join(f"`{name}`" + (f" ({where[name]})" if name in where else "") for name in names)
-            raise UsageError(
-                f"the recipe calls functions of this program, which YAML cannot say: {listed}",
-                hint="Write them as expressions or as a file of hooks, or give the recipe itself to "
-                "`ckpt_surgery.restore` or `ckpt_surgery.apply`.",
-            )
+            raise self._refusal()
         from ckpt_surgery.language.yaml_text import yaml_text  # imports PyYAML
 
         return yaml_text(self.document)
+
+    def _refusal(self) -> UsageError:
+        """Why the recipe cannot be written: which functions of the program it calls."""
+        calls = {n: functions_in(rule) for n, rule in enumerate(self.document.get("rules", ()))}
+        where = {name: self._rules.get(n, f"rules[{n}]") for n, names in calls.items() for name in names}
+        names = (name for name in self._hooks if not name.startswith("infer_"))
+        listed = ", ".join(f"`{name}`" + (f" ({where[name]})" if name in where else "") for name in names)
+        return UsageError(
+            f"the recipe calls functions of this program, which YAML cannot say: {listed}",
+            hint="Write them as expressions or as a file of hooks, or give the recipe itself to "
+            "`ckpt_surgery.restore` or `ckpt_surgery.apply`.",
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MigratedRecipe):
@@ -78,9 +91,9 @@ class MigratedRecipe:
         return f"<MigratedRecipe: {rules} rules, {len(self._hooks)} functions>"
 
 
-def _functions_in(value: Any) -> list[str]:
+def functions_in(value: Any) -> list[str]:
     """The names of the program's functions that the expressions in a part of a document call."""
     if isinstance(value, str):
         return re.findall(r"\bhooks\.(\w+)", value)
     parts = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [name for part in parts for name in _functions_in(part)]
+    return [name for part in parts for name in functions_in(part)]

@@ -14,7 +14,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.base import Number
-from ckpt_surgery.functions.create import Full, InPlaceOf
+from ckpt_surgery.functions.create import Absent, Full, InPlaceOf
 from ckpt_surgery.graph.nodes import Apply, Array, Node, Read, Series, reads
 from ckpt_surgery.language.scope import Leaves
 from ckpt_surgery.language.templates import Component
@@ -149,6 +149,8 @@ def computed(
         )
         node: Node = Apply(Full((), value, dtype), ())
         return Entry(key, Leaf(key, LeafKind.SCALAR, node.spec), node, rule)
+    if isinstance(value, Leaf):
+        return Entry(key, replace(value, key=key), Apply(Absent(), ()), rule)
     if not isinstance(value, Array):
         raise SurgeryError(
             f"`value` gives {_described(value)}, not an array or a number", code=Code.NOT_AN_ARRAY

@@ -14,9 +14,11 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import Rule
+from ckpt_surgery.language.written import TracedFunction
 from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.plan import Fate, Plan
 from ckpt_surgery.planner.prefixes import suggestions
+from ckpt_surgery.planner.problems import MANY
 from ckpt_surgery.planner.target import ANOTHER_TAKEN, NOT_IN_TARGET, Target
 
 Listings = Mapping[str, Mapping[str, Leaf]]
@@ -67,6 +69,35 @@ def _hint(name: str, plan: Plan, loaded: LoadedRecipe, listings: Listings, targe
     always = dict.fromkeys(f"`{path}`" for path in rule_paths if path in taking)
     instead = f", in place of {' and '.join(always)}" if always else ""
     return f"It fits the target by the rule `{'` and `'.join(rules)}`{instead}."
+
+
+def check_keys(function: TracedFunction, target: Target | None) -> None:
+    """Raise PlanError where what a function returns and what the target has do not go together.
+
+    Leaves that only the target has keep their values there: but where the function also returns others that
+    the target lacks, most likely one is the other, misspelt.
+    """
+    if target is None:
+        return
+    leaves = target.leaves.items()
+    missing = [text for text, leaf in leaves if text not in function.keys and leaf.kind is not LeafKind.EMPTY]
+    surplus = [text for text in sorted(function.keys) if text not in target.leaves]
+    abstract = [text for text in missing if not target.has_value(target.leaves[text])]
+    if missing and surplus:
+        message = (
+            f"{function.label} does not return {few_keys(missing, MANY)} of the target, and returns "
+            f"{few_keys(surplus, MANY)}, which the target does not have"
+        )
+        hint = (
+            "If one is meant to be the other, correct its name. If not, return `...` for what the target "
+            "gives, and do not return the others."
+        )
+        raise PlanError(Problem(message, None, hint, Code.TARGET_MISSING))
+    if abstract:
+        lack = "the target has no values for them" if target.has_values else target.lack
+        message = f"{function.label} does not return {few_keys(abstract, MANY)}: {lack}"
+        hint = "Return them, or give a target that has values."
+        raise PlanError(Problem(message, None, hint, Code.TARGET_MISSING))
 
 
 def target_share(plan: Plan, loaded: LoadedRecipe, target: Target | None) -> Iterator[str]:

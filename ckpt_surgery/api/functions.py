@@ -1,0 +1,78 @@
+"""Functions of trees as recipes: `from_function`, and Orbax's planned `load_and_transform`."""
+
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any
+
+from ckpt_surgery.api.restoring import restore
+from ckpt_surgery.core.arguments import CheckpointLike
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.text import abridged
+from ckpt_surgery.inputs.functions import traced
+from ckpt_surgery.inputs.request import requested
+from ckpt_surgery.migration.recipes import MigratedRecipe
+
+
+def from_function(
+    function: Callable[..., Any],
+    *sources: CheckpointLike,
+    step: int | None = None,
+    item: str | None = None,
+    src_format: str | None = None,
+) -> MigratedRecipe:
+    """Make a recipe of a function of trees, which is called once, with stand-ins in place of arrays.
+
+    `function` takes the tree of each source, in new containers that it may change, and returns a tree.
+    `restore`, `apply` and `plan` take the function itself; the recipe is for `to_yaml` and for several calls.
+    `sources` are paths of checkpoints, or pytrees; others have to have the same keys and shapes.
+
+    Leaves that are only moved keep their bytes, and are linked; operators, indexing, methods and functions of
+    NumPy, `jax.numpy` and `jax.lax`, also in functions that it calls, become expressions, which compute what
+    NumPy does. Leaves that are not returned are dropped. Arrays and numbers of the program are put in as they
+    are. `...` asks for the target's value.
+
+    Raises UsageError for what no expression says, with the line of the function that does it: there
+    `ckpt_surgery.opaque` helps; SourceError for a checkpoint that cannot be opened. What the function itself
+    raises passes on unchanged.
+    """
+    if not callable(function):
+        raise UsageError(f"`from_function`: {abridged(function)} is not a function")
+    options: Any = {"step": step, "item": item, "src_format": src_format}
+    recipe: MigratedRecipe = traced(requested(function, sources, None, options)).recipe
+    return recipe
+
+
+def load_and_transform(first: Any, second: Any, *others: Any, target: Any = None, **options: Any) -> Any:
+    """Load checkpoints as a function changes their trees: `restore` in the order that Orbax's guide has.
+
+    Either `load_and_transform(path, function, target)`, where the target may be left out, or
+    `load_and_transform(function, path, …, target=None)` with as many paths as the function takes trees. The
+    options are those of `restore`. Nothing is written, and leaves that the function does not return are not
+    read.
+
+    Raises what `restore` raises, UsageError where neither argument is a function, and what the function
+    raises.
+    """
+    if _is_function(first):
+        return restore(first, second, *others, target=target, **options)
+    if not _is_function(second):
+        raise UsageError(
+            f"`load_and_transform`: neither {abridged(first)} nor {abridged(second)} is a function",
+            hint="Give a path, a function of its tree, and the target; or a function and its paths.",
+        )
+    if len(others) > 1 or (others and target is not None):
+        raise UsageError(
+            "`load_and_transform`: after a path and a function comes the target alone",
+            hint="For several checkpoints, give the function first.",
+        )
+    return restore(second, first, target=others[0] if others else target, **options)
+
+
+def _is_function(given: Any) -> bool:
+    return callable(given) and not isinstance(given, str | os.PathLike)
+
+
+_OWN = list(inspect.signature(load_and_transform).parameters.values())[:3]
+_OPTIONS = [p for p in inspect.signature(restore).parameters.values() if p.kind is p.KEYWORD_ONLY]
+load_and_transform.__signature__ = inspect.Signature([*_OWN, *_OPTIONS])  # type: ignore[attr-defined]

@@ -1,0 +1,40 @@
+"""A function in the place of a recipe: it is traced with what its sources list."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.graph.nodes import Read
+from ckpt_surgery.inputs.opening import open_sources
+from ckpt_surgery.inputs.request import Request
+from ckpt_surgery.live.source import TreeSource
+from ckpt_surgery.migration.function_recipes import recipe_of_function
+from ckpt_surgery.migration.originals import Original, original_of_leaves, original_of_live
+from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
+
+
+def traced(request: Request) -> Request:
+    """The request with the recipe that its function is, and with its sources opened.
+
+    Raises what opening them raises, UsageError for what no recipe can say, and what the function raises.
+    """
+    sources = open_sources(request)
+    known = [_known(source, request.uint16 == "bfloat16") for source in sources]
+    return replace(request, recipe=recipe_of_function(request.recipe, known), opened=tuple(sources))
+
+
+def _known(source: Source, bfloat16: bool) -> Original:
+    """What a function gets for a source. `bfloat16`: whether arrays of uint16 are read as such."""
+    if isinstance(source, TreeSource):
+        known = original_of_live(source.tree)
+    else:
+        known = original_of_leaves(source.leaves())
+    return replace(known, leaves=_as_bfloat16(known.leaves)) if bfloat16 else known
+
+
+def _as_bfloat16(leaves: Mapping[str, Leaf]) -> Mapping[str, Leaf]:
+    return {
+        text: replace(leaf, spec=bfloat16_of(Read("", leaf)).spec) if is_uint16(leaf) else leaf
+        for text, leaf in leaves.items()
+    }

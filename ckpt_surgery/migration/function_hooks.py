@@ -1,0 +1,99 @@
+"""What a traced function needs the program for: its own values, and functions that are called as they are."""
+
+import ast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.graph.nodes import Array, Read
+from ckpt_surgery.migration.literals import concrete_array, number_node
+from ckpt_surgery.migration.orbax_hooks import Hooks
+from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn
+from ckpt_surgery.migration.standins import node_of
+
+if TYPE_CHECKING:
+    from ckpt_surgery.migration.opaque import Opaque
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """An array of the program as a hook without arguments."""
+
+    array: np.ndarray
+
+    def __call__(self) -> np.ndarray:
+        return self.array
+
+    def infer(self) -> tuple[Shape, np.dtype[Any]]:
+        """Shape and dtype of the array."""
+        return self.array.shape, self.array.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class ConstantLeaf:
+    """A text or an empty node of the program as a hook without arguments."""
+
+    leaf: Leaf
+
+    def __call__(self) -> Leaf:
+        return self.leaf
+
+
+class HookRecorder(ArrayRecorder):
+    """A recorder that also notes what the recipe needs the program for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._functions = Hooks()
+        self._names: dict[Opaque, str] = {}
+        self._leaves: dict[str, ConstantLeaf] = {}
+
+    @property
+    def hooks(self) -> Mapping[str, Callable[..., Any]]:
+        """The hooks that the recipe calls, by name."""
+        arrays = {name: Constant(array) for name, array in self.constants.items()}
+        inferred = {f"infer_{name}": hook.infer for name, hook in arrays.items()}
+        return {**self._functions.functions, **arrays, **inferred, **self._leaves}
+
+    def literal(self, leaf: Leaf, value: Any) -> ast.expr | None:
+        """The expression for a value of the program that `leaf` describes; None if no recipe can say it."""
+        if leaf.kind in (LeafKind.STRING, LeafKind.EMPTY):
+            name = f"leaf_{len(self._leaves) + 1}"
+            self._leaves[name] = ConstantLeaf(leaf)
+            return ast.Call(_hook(name), [], [])
+        if type(value) in (bool, int) or (type(value) is float and np.isfinite(value)):
+            return number_node(value)
+        array = np.asarray(value) if type(value) is float else concrete_array(value)
+        return None if array is None else self.constant(array).node
+
+    def hooked(self, function: "Opaque", arguments: Sequence[Any]) -> StandIn:
+        """The stand-in of what a function returns for arguments of which some are stand-ins."""
+        if function not in self._names:
+            self._names[function] = self._functions.added(function, function.made_of)
+        node = ast.Call(_hook(self._names[function]), [self._argument(value) for value in arguments], [])
+        arrays = [one for one in parts_of(arguments) if isinstance(one, StandIn)]
+        spec = function.infer(*arguments)
+        leaf = Leaf(Key.of([function.__name__]), LeafKind.ARRAY, spec)
+        leaves = tuple(dict.fromkeys(key for array in arrays for key in array.leaves))
+        return StandIn(node, self, Array(Read("", leaf), spec.dtype), leaves)
+
+    def _argument(self, value: Any) -> ast.expr:
+        if isinstance(value, list | tuple):
+            return ast.List([self._argument(item) for item in value])
+        array = None if isinstance(value, StandIn) else concrete_array(value)
+        return node_of(value, self) if array is None else self.constant(array).node
+
+
+def _hook(name: str) -> ast.expr:
+    return ast.Attribute(ast.Name("hooks"), name)
+
+
+def parts_of(arguments: Sequence[Any]) -> Iterator[Any]:
+    """The arguments of a call, and what is in lists of them."""
+    for value in arguments:
+        yield from parts_of(value) if isinstance(value, list | tuple) else [value]

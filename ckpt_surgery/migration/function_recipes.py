@@ -1,0 +1,293 @@
+"""A function of trees as a recipe: it is called once with stand-ins, and what it returns becomes rules."""
+
+import ast
+import copy
+import functools
+import inspect
+import itertools
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from ckpt_surgery.core.errors import Problem, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.notices import Notice, few_keys, sentences
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.language.expressions import MAX_TEXT
+from ckpt_surgery.language.naming import name_problem
+from ckpt_surgery.language.written import TracedFunction
+from ckpt_surgery.live.tree import LiveTree, live_tree
+from ckpt_surgery.migration.function_hooks import HookRecorder
+from ckpt_surgery.migration.function_rules import Move, Rule, escaped, move_rules, template_of
+from ckpt_surgery.migration.literals import MOST_WRITTEN
+from ckpt_surgery.migration.originals import CONTAINERS, Original
+from ckpt_surgery.migration.recipes import MigratedRecipe, functions_in
+from ckpt_surgery.migration.stand_in_arrays import StandIn, source_stand_in
+from ckpt_surgery.migration.tracing import tracing
+
+SOURCE = "source"
+MOST_NAMED = 20
+"""Number of keys that a message lists."""
+VALUELESS = (LeafKind.STRING, LeafKind.EMPTY)
+"""Kinds of leaves that a function gets as they are."""
+NUMERIC = (LeafKind.ARRAY, LeafKind.SCALAR, LeafKind.PRNG_KEY)
+"""Kinds of leaves for which it gets a stand-in."""
+
+
+class FunctionRecipe(MigratedRecipe):
+    """A recipe that was traced from a function of the user's."""
+
+    def _refusal(self) -> UsageError:
+        """Why the recipe cannot be written: which leaves the program itself makes."""
+        calls = {_key(rule["add"]): functions_in(rule) for rule in self.document["rules"] if "add" in rule}
+        called = [key for key, names in calls.items() if any(_is_users(self.hooks[n]) for n in names)]
+        held = [key for key, names in calls.items() if names and key not in called]
+        told = {
+            "functions of this program": called,
+            f"values of this program, of other kinds or of more than {MOST_WRITTEN} elements": held,
+        }
+        hint = (
+            "Give the recipe itself to `ckpt_surgery.restore` or `ckpt_surgery.apply`; or save the arrays as "
+            "a checkpoint, and give that as a second source."
+        )
+        return UsageError(
+            *(
+                Problem(f"YAML cannot say what makes {few_keys(keys, MOST_NAMED)}: {what}", hint=hint)
+                for what, keys in told.items()
+                if keys
+            )
+        )
+
+
+def _key(template: str) -> str:
+    """The key that a template of `template_of` gives, for messages."""
+    return re.sub(r"\[(\d+)\](?=/|$)", r"\1", template)
+
+
+def _is_users(hook: Any) -> bool:
+    return hasattr(hook, "made_of")
+
+
+def recipe_of_function(function: Callable[..., Any], sources: Sequence[Original]) -> MigratedRecipe:
+    """Trace a function of one tree per source, and write down what it has done.
+
+    It is called once, with stand-ins in place of arrays. Raises UsageError for what no recipe can say, and
+    for a function that does not take so many trees or does not return a tree; what the function itself
+    raises passes on unchanged.
+    """
+    about = described(function)
+    _check_arity(function, about.label, len(sources))
+    recorder = HookRecorder()
+    given = dict(zip(source_names(function, len(sources)), sources, strict=True))
+    trees = {name: _stand_ins(original, name, recorder) for name, original in given.items()}
+    arguments = [tree.argument for tree in trees.values()]
+    with tracing(recorder, function):
+        result = function(*arguments)
+    live = _listed(result, about.label)
+    rules = _Assembly(trees, about.label, recorder).rules_of(live)
+    document: dict[str, Any] = {"version": 1}
+    document |= {"sources": list(given)} if len(given) > 1 else {}
+    document |= {"unmatched": "drop", "target": {"missing": "fallback"}, "rules": rules}
+    names = dict.fromkeys(range(len(rules)), about.name)
+    warnings = _narrowings(recorder)
+    facts = TracedFunction(about.name, about.place, frozenset(live.leaves), warnings, live.rebuilt)
+    return FunctionRecipe(document, recorder.hooks, names, facts)
+
+
+def _narrowings(recorder: HookRecorder) -> tuple[str, ...]:
+    """Warnings of leaves with which JAX computes in fewer bits than they have, and NumPy would not."""
+    notices = [
+        Notice("", key, f" is {wide}, with which JAX computes in {narrow}: `jax_enable_x64` is off")
+        for key, (wide, narrow) in recorder.narrowed.items()
+    ]
+    return tuple(sentences(notices))
+
+
+# --- the function -----------------------------------------------------------------------------------------
+
+
+def described(function: Callable[..., Any]) -> TracedFunction:
+    """Name and place of a function, for messages."""
+    inner: Any = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    inner = inspect.unwrap(inner)
+    name = getattr(inner, "__qualname__", type(inner).__qualname__).rpartition("<locals>.")[2]
+    is_function = hasattr(inner, "__code__")
+    code = getattr(inner if is_function else vars(type(inner)).get("__call__"), "__code__", None)
+    title = f"`{shown(name)}`"
+    place = f"{_short(code.co_filename)}:{code.co_firstlineno}" if isinstance(code, CodeType) else title
+    return TracedFunction(title, place, frozenset())
+
+
+def _short(path: str) -> str:
+    """The path of a file, from the working directory where it is inside of that."""
+    return shown(path.removeprefix(os.path.join(os.getcwd(), "")))
+
+
+def _check_arity(function: Callable[..., Any], label: str, count: int) -> None:
+    """Raise UsageError for a function that cannot be called with so many trees."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a function that is not written in Python
+        return
+    try:
+        signature.bind(*range(count))
+    except TypeError as error:
+        given = "1 source is" if count == 1 else f"{count} sources are"
+        raise UsageError(
+            f"{label} takes one tree for each source, and {given} given: {error}",
+            hint="Give as many checkpoints as it takes trees; `functools.partial` sets other arguments.",
+        ) from None
+
+
+def source_names(function: Callable[..., Any], count: int) -> list[str]:
+    """Names of the sources in the recipe: those of the function's arguments, where a recipe can have them."""
+    if count == 1:
+        return [SOURCE]
+    try:
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        found = [p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds][:count]
+    except (TypeError, ValueError):
+        found = []
+    if len(found) == count and not any(name_problem(name, {}, subscripted=True) for name in found):
+        return found
+    return [f"{SOURCE}_{number}" for number in range(1, count + 1)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Tree:
+    """What the function gets for one source."""
+
+    leaves: Mapping[str, Leaf]
+    argument: Any
+    """The tree with stand-ins."""
+    origins: Mapping[int, Leaf]
+    """Texts and empty nodes by the identity of the object that the function gets."""
+    held: Sequence[Any]
+    """Those objects, which have to live as long as their identities count."""
+
+
+def _stand_ins(original: Original, name: str, recorder: HookRecorder) -> _Tree:
+    """The tree of one source, in containers of its own, which the function may change."""
+    values: dict[str, Any] = {}
+    origins: dict[int, Leaf] = {}
+    for text, leaf in original.leaves.items():
+        if leaf.kind in NUMERIC:
+            values[text] = source_stand_in(name, leaf, recorder)
+            continue
+        held = original.held(text)
+        values[text] = copy.copy(held) if isinstance(held, dict | list) else held
+        if leaf.kind in VALUELESS and held is not None:
+            origins.setdefault(id(values[text]), leaf)
+    return _Tree(original.leaves, original.rebuilt(values), origins, list(values.values()))
+
+
+def _listed(result: Any, label: str) -> LiveTree:
+    """The leaves of what the function has returned. Raises UsageError where that is not a tree."""
+    if result is None:
+        raise UsageError(f"{label} returns nothing", hint="A function as a recipe returns the new tree.")
+    live = live_tree(result)
+    if "" in live.leaves and not live.leaves[""].key.names:
+        raise UsageError(
+            f"{label} returns an object of type {type(result).__name__}, not a tree",
+            hint="Return a dict, or another pytree, of the leaves that the result has.",
+        )
+    return live
+
+
+# --- the rules --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Assembly:
+    """Makes rules of the leaves that a function returns."""
+
+    trees: Mapping[str, _Tree]
+    label: str
+    """The function, for messages."""
+    recorder: HookRecorder
+
+    def rules_of(self, live: LiveTree) -> list[Rule]:
+        """The rules for these leaves. Raises UsageError with all leaves that no recipe can make."""
+        places: dict[tuple[str, str], list[Move]] = {}
+        for text, leaf in live.leaves.items():
+            origin = self._origin(leaf, live.values[text])
+            if origin is not None:
+                source, own = origin
+                places.setdefault((source, own.key.text), []).append(Move(source, own, leaf.key))
+        moves = [max(moves, key=_likeness) for moves in places.values()]
+        moved = {move.to.text for move in moves}
+        left = {text: leaf for text, leaf in live.leaves.items() if text not in moved}
+        rules = {text: self._rule(leaf, live.values[text]) for text, leaf in left.items()}
+        refused = [
+            f"{self.label} returns {_told(live.values[text])} at `{left[text].key.printed}`"
+            for text, rule in rules.items()
+            if rule is None
+        ]
+        if refused:
+            more = [f"{len(refused) - MOST_NAMED:,} more like these"] if len(refused) > MOST_NAMED else []
+            raise UsageError(*(Problem(one, hint=_LEAVES) for one in [*refused[:MOST_NAMED], *more]))
+        listings = {name: tree.leaves for name, tree in self.trees.items()}
+        return [*move_rules(moves, listings), *filter(None, rules.values())]
+
+    def _origin(self, leaf: Leaf, value: Any) -> tuple[str, Leaf] | None:
+        """Source and leaf of what is only moved: a stand-in, a text, an empty node; None for all else."""
+        if isinstance(value, StandIn):
+            node = value.node
+            if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+                tree = self.trees.get(node.value.id)
+                text = node.slice.value if isinstance(node.slice, ast.Constant) else None
+                if tree is not None and isinstance(text, str) and text in tree.leaves:
+                    return node.value.id, tree.leaves[text]
+            return None
+        for name, tree in self.trees.items():
+            for own in filter(None, (tree.leaves.get(leaf.key.text), tree.origins.get(id(value)))):
+                if own.kind in VALUELESS and _form(own) == _form(leaf):
+                    return name, own
+        return None
+
+    def _rule(self, leaf: Leaf, value: Any) -> Rule | None:
+        """The rule for a leaf that is not moved, or is in a second place too; None if no recipe says it."""
+        if value is ...:
+            return {"fill": escaped(leaf.key.text), "fallback": True}
+        node = value.node if isinstance(value, StandIn) else self.recorder.literal(leaf, value)
+        return None if node is None else {"add": template_of(leaf.key), "value": self._text(node, leaf.key)}
+
+    def _text(self, node: ast.expr, key: Key) -> str:
+        text = ast.unparse(ast.fix_missing_locations(ast.Expression(node)))
+        if len(text) > MAX_TEXT:
+            raise UsageError(
+                f"{self.label} computes `{shown(key.printed)}` in an expression of {len(text):,} characters; "
+                f"{MAX_TEXT:,} are the limit",
+                hint="Do it in a function that is called when the leaf is made: `ckpt_surgery.opaque`.",
+            )
+        return text
+
+
+def _form(leaf: Leaf) -> tuple[LeafKind, str | None, str | None]:
+    """What tells texts and empty nodes apart. What is restored as None is None."""
+    empty = leaf.empty if leaf.empty in (None, *CONTAINERS) else "None"
+    return leaf.kind, leaf.string, empty
+
+
+def _likeness(move: Move) -> tuple[bool, int]:
+    """How well a place of a leaf fits to where it comes from: of several, the best is the one it moves to."""
+    pairs = zip(reversed(move.leaf.key.names), reversed(move.to.names), strict=False)
+    common = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
+    return move.to.text == move.leaf.key.text, sum(1 for _ in common)
+
+
+def _told(value: Any) -> str:
+    kind = type(value)
+    return f"an object of type {kind.__module__}.{kind.__qualname__}"
+
+
+_LEAVES = (
+    "Leaves are what the function is given and what it computes of it, arrays of NumPy and JAX, numbers, "
+    "texts and None; `...` asks for the target's value."
+)

@@ -1,0 +1,145 @@
+"""Where a function has put the leaves of its sources, as rules of a recipe."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import regex
+
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.keys import ESCAPED, SEPARATOR, Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.migration.orbax_templates import without_indices
+
+MOST_MATCHES = 200
+"""Number of `match` rules up to which leaves are moved by them: each is tried at each leaf. Where there are
+more, `add` rules look the arrays up, which takes the same time for each."""
+LOOKED_UP = (LeafKind.ARRAY, LeafKind.SCALAR)
+"""Kinds of leaves that expressions can look up."""
+
+Rule = dict[str, Any]
+
+
+@frozen()
+class Move:
+    """A leaf of a source, and its key in the result."""
+
+    source: str
+    leaf: Leaf
+    to: Key
+
+
+@dataclass(frozen=True)
+class _Subtree:
+    """Leaves below one key that stand below another key in the result, by the same names."""
+
+    depth: int
+    """Number of components of the key that they are below."""
+    moves: Sequence[Move]
+
+    @property
+    def rule(self) -> Rule:
+        first = self.moves[0]
+        below = len(first.leaf.key.names) - self.depth
+        old = _part(first.leaf.key, 0, self.depth)
+        new = _part(first.to, 0, len(first.to.names) - below)
+        pattern = escaped(f"{old.text}/") if old.names else ""
+        if old == new:
+            return {"match": f"{pattern}.*"}
+        return {"match": f"{pattern}(.*)", "to": "/".join([*_components(new), r"\1"])}
+
+
+def move_rules(moves: Sequence[Move], listings: Mapping[str, Mapping[str, Leaf]]) -> list[Rule]:
+    """Rules that move leaves.
+
+    `listings`: the leaves of each source by name, in which `moves` has each leaf at most once. Whole subtrees
+    are moved by one rule.
+    """
+    subtrees: list[tuple[str, _Subtree]] = []
+    for name, leaves in listings.items():
+        moved = {move.leaf.key.text: move for move in moves if move.source == name}
+        subtrees += [(name, found) for found in _subtrees(list(leaves.values()), moved, 0)]
+    several = len(listings) > 1
+    matched = len(subtrees) <= MOST_MATCHES
+    rules: list[Rule] = []
+    for name, found in subtrees:
+        if matched or found.moves[0].leaf.kind not in LOOKED_UP:
+            rule = found.rule if len(found.moves) > 1 else _single(found.moves[0])
+            rule |= {"source": name} if several and name != next(iter(listings)) else {}
+            rules.append(rule)
+        else:
+            rules += [_looked_up(move) for move in found.moves]
+    return rules
+
+
+def _looked_up(move: Move) -> Rule:
+    return {"add": template_of(move.to), "value": f"{move.source}[{move.leaf.key.text!r}]"}
+
+
+def _single(move: Move) -> Rule:
+    rule: Rule = {"match": escaped(move.leaf.key.text)}
+    return rule if move.to == move.leaf.key else {**rule, "to": template_of(move.to)}
+
+
+def _subtrees(leaves: Sequence[Leaf], moved: Mapping[str, Move], depth: int) -> Iterator[_Subtree]:
+    """The largest subtrees that are moved as a whole; leaves that are moved alone are subtrees of one.
+
+    `leaves`: all leaves below one key of `depth` components.
+    """
+    moves = [moved[leaf.key.text] for leaf in leaves if leaf.key.text in moved]
+    if not moves:
+        return
+    if len(moves) == len(leaves) and (len(moves) == 1 or _is_one(moves, depth)):
+        yield _Subtree(depth, moves)
+        return
+    below: dict[str, list[Leaf]] = {}
+    for leaf in leaves:
+        below.setdefault(leaf.key.names[depth], []).append(leaf)
+    for inner in below.values():
+        yield from _subtrees(inner, moved, depth + 1)
+
+
+def _is_one(moves: Sequence[Move], depth: int) -> bool:
+    """Whether these leaves stand below one key of the result as they stand below their own key."""
+    places = set()
+    for move in moves:
+        old, new = move.leaf.key, move.to
+        below = len(old.names) - depth
+        start = len(new.names) - below
+        names = (*old.names, *new.names)
+        plain = not any(SEPARATOR in name or "\n" in name or not name for name in names)
+        if below < 1 or start < 0 or not plain:
+            return False
+        if _part(old, depth, None) != _part(new, start, None):
+            return False
+        places.add(_part(new, 0, start))
+    return len(places) == 1
+
+
+def _part(key: Key, start: int, stop: int | None) -> Key:
+    return Key(key.names[start:stop], key.sequences[start:stop])
+
+
+# --- keys as text of recipes ------------------------------------------------------------------------------
+
+
+def escaped(text: str) -> str:
+    """The regular expression of a text."""
+    return str(regex.escape(text, special_only=True))
+
+
+def template_of(key: Key) -> str:
+    """A key as a template: `a/[0]/b`."""
+    return "/".join(_components(key))
+
+
+def _components(key: Key) -> Iterator[str]:
+    for name, is_index in zip(key.names, key.sequences, strict=True):
+        yield f"[{name}]" if is_index else _component(name)
+
+
+def _component(name: str) -> str:
+    """A key of a dict as a component of a template."""
+    if not name:
+        return "${''}"
+    return without_indices(name.replace("\\", "\\\\").replace("$", "$$").replace(SEPARATOR, ESCAPED))

@@ -1,0 +1,533 @@
+"""Functions of trees as recipes: what becomes of leaves, what the target gives, and what is refused."""
+
+import functools
+import inspect
+import operator
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import ckpt_surgery
+from ckpt_surgery.core.errors import DataError, PlanError, SourceError, UsageError
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.planner.plan import Plan
+
+BFLOAT16 = jnp.bfloat16
+HERE = Path(__file__).name
+
+
+def model_tree() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {
+        "params": {
+            "encoder": {
+                "kernel": rng.normal(size=(4, 6)).astype(np.float32),
+                "bias": rng.normal(size=6).astype(BFLOAT16),
+            },
+            "layers": [{"w": rng.normal(size=(3, 2)).astype(np.float32)} for _ in range(3)],
+            "head": {"kernel": rng.normal(size=(6, 5)).astype(np.float16)},
+        },
+        "step": np.array(7),
+        "name": "old",
+        "state": {},
+        "nothing": None,
+    }
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    ocp.PyTreeCheckpointer().save(tmp_path / "saved", model_tree())
+    return tmp_path / "saved"
+
+
+def loaded(path: Path) -> Any:
+    """What Orbax restores, with NumPy's arrays."""
+    return ocp.PyTreeCheckpointer().restore(path)
+
+
+def assert_same(found: Any, wanted: Any) -> None:
+    """Structure, dtypes and bits are the same."""
+    assert str(jax.tree.structure(found)) == str(jax.tree.structure(wanted))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        if isinstance(other, str):
+            assert one == other
+            continue
+        one, other = np.asarray(one), np.asarray(other)
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        assert one.tobytes() == other.tobytes()
+
+
+def restructure(tree: Any) -> Any:
+    """Moves, drops, copies, computes and adds, in place."""
+    params = tree["params"]
+    params["backbone"] = params.pop("encoder")
+    params["tied"] = params["backbone"]["kernel"]
+    del params["head"]
+    params["stack"] = np.stack([layer["w"] for layer in params.pop("layers")])
+    params["backbone"]["bias"] = params["backbone"]["bias"] * 2
+    params["scale"] = np.full((3,), 0.5, np.float16)
+    tree["title"] = tree.pop("name")
+    tree["step"] = tree["step"] + 1
+    return tree
+
+
+# --- what becomes of each leaf ---
+
+
+def test_a_result_has_the_bits_that_the_function_gives_for_the_loaded_tree(saved: Path) -> None:
+    found = ckpt_surgery.restore(restructure, saved)
+    assert_same(found, restructure(loaded(saved)))
+
+
+def test_a_written_result_has_them_too(saved: Path, tmp_path: Path) -> None:
+    ckpt_surgery.apply(restructure, saved, dst=tmp_path / "new")
+    assert_same(loaded(tmp_path / "new"), restructure(loaded(saved)))
+
+
+def test_a_moved_leaf_is_renamed_and_links_every_byte(saved: Path, tmp_path: Path) -> None:
+    def move(tree: Any) -> Any:
+        return {"model": tree["params"], "at": {"step": tree["step"]}, "name": tree["name"]}
+
+    plan = ckpt_surgery.apply(move, saved, dst=tmp_path / "new").plan
+    fates = {step.leaf.key.text: step.fate.value for step in plan.steps}
+    assert fates.pop("name") == "kept"
+    assert set(fates.values()) == {"renamed"}
+    assert plan.costs.bytes_linked == plan.costs.bytes_out > 0
+    assert plan.costs.bytes_read == 0
+    wanted = loaded(saved)
+    assert_same(
+        loaded(tmp_path / "new"),
+        {"model": wanted["params"], "at": {"step": wanted["step"]}, "name": "old"},
+    )
+
+
+def test_leaves_have_their_fates_and_sources_and_what_is_not_returned_is_told(saved: Path) -> None:
+    plan = ckpt_surgery.plan(restructure, saved)
+    fates = {step.leaf.key.text: (step.fate.value, [key for _, key in step.sources]) for step in plan.steps}
+    assert fates == {
+        "params/backbone/kernel": ("renamed", ["params/encoder/kernel"]),
+        "params/backbone/bias": ("transformed", ["params/encoder/bias"]),
+        "params/tied": ("renamed", ["params/encoder/kernel"]),
+        "params/stack": ("transformed", [f"params/layers/{n}/w" for n in range(3)]),
+        "params/scale": ("added", []),
+        "title": ("renamed", ["name"]),
+        "step": ("transformed", ["step"]),
+        "state": ("kept", ["state"]),
+        "nothing": ("kept", ["nothing"]),
+    }
+    assert [gone.leaf.key.text for gone in plan.dropped] == ["params/head/kernel"]
+
+
+def test_the_function_is_called_once_with_containers_of_its_own(saved: Path) -> None:
+    given = model_tree()
+    calls: list[Any] = []
+
+    def change(tree: Any) -> Any:
+        calls.append(tree)
+        tree["params"].clear()
+        tree["state"]["filled"] = tree["step"]
+        tree["nothing"] = tree["params"]
+        return tree
+
+    for source in (given, saved):
+        found = ckpt_surgery.restore(change, source)
+        assert (found["params"], found["nothing"], int(found["state"]["filled"])) == ({}, {}, 7)
+    assert len(calls) == 2
+    assert_same(given, model_tree())
+
+
+def test_arrays_stand_in_with_shape_and_dtype_and_texts_and_empty_nodes_are_real(saved: Path) -> None:
+    def look(tree: Any) -> Any:
+        kernel = tree["params"]["encoder"]["kernel"]
+        assert (kernel.shape, kernel.dtype, kernel.ndim, len(kernel)) == ((4, 6), np.float32, 2, 4)
+        assert isinstance(kernel, np.ndarray)
+        assert (tree["name"], tree["state"], tree["nothing"]) == ("old", {}, None)
+        assert isinstance(tree["params"]["layers"], list)
+        return tree
+
+    assert_same(ckpt_surgery.restore(look, saved), loaded(saved))
+
+
+def test_what_is_already_in_its_place_stays_where_two_leaves_change_places(tmp_path: Path) -> None:
+    save_file({n: np.full(2, i, np.float32) for i, n in enumerate("abc")}, tmp_path / "m.safetensors")
+
+    def swap(tree: Any) -> Any:
+        return {"a": tree["b"], "b": tree["a"], "c": tree["c"], "d": tree["c"]}
+
+    plan = ckpt_surgery.apply(swap, tmp_path / "m.safetensors", dst=tmp_path / "n.safetensors").plan
+    assert {s.leaf.key.text: s.fate.value for s in plan.steps} == {
+        "a": "renamed",
+        "b": "renamed",
+        "c": "kept",
+        "d": "renamed",
+    }
+    found = load_file(tmp_path / "n.safetensors")
+    assert {name: int(value[0]) for name, value in found.items()} == {"a": 1, "b": 0, "c": 2, "d": 2}
+
+
+def test_literals_keep_their_bits(saved: Path, tmp_path: Path) -> None:
+    signalling = np.array([0x7F800001, 0xFFC00000, 0x80000000, 1], np.uint32).view(np.float32)
+    given = {
+        "nan": signalling,
+        "half": jnp.asarray([1.5, -0.0], BFLOAT16),
+        "large": np.arange(40, dtype=np.int16).reshape(4, 10),
+        "big": np.array([2**64 - 1], np.uint64),
+        "flag": np.array(True),
+        "number": 3,
+        "fraction": -2.5,
+        "infinite": float("inf"),
+        "text": "new",
+        "none": None,
+        "dict": {},
+        "list": [],
+    }
+    plan = ckpt_surgery.apply(lambda tree: {**given, "step": tree["step"]}, saved, dst=tmp_path / "new").plan
+    added = {s.leaf.key.text for s in plan.steps if s.fate.value == "added" and not s.sources}
+    assert added == given.keys()
+    found = loaded(tmp_path / "new")
+    assert (found["number"], found["fraction"], found["text"]) == (3, -2.5, "new")
+    assert (found["none"], found["dict"], found["list"], found["infinite"]) == (None, {}, [], np.inf)
+    for name in ("nan", "half", "large", "big", "flag"):
+        wanted = np.asarray(given[name])
+        assert (found[name].dtype, found[name].shape) == (wanted.dtype, wanted.shape)
+        assert found[name].tobytes() == wanted.tobytes()
+
+
+def test_arrays_without_elements_and_texts_are_restored_as_they_are() -> None:
+    given = {"empty": np.zeros((0, 3), np.float16), "text": "new", "none": None, "list": [], "flag": True}
+    assert_same(
+        ckpt_surgery.restore(lambda tree: {**tree, **given}, {"a": np.ones(2, np.float32)}),
+        {"a": np.ones(2, np.float32), **given},
+    )
+
+
+def test_the_result_consists_of_the_containers_that_the_function_returns(saved: Path) -> None:
+    def pair(tree: Any) -> Any:
+        return tree["step"], {"w": [tree["params"]["head"]["kernel"]]}
+
+    found = ckpt_surgery.restore(pair, saved)
+    assert str(jax.tree.structure(found)) == str(jax.tree.structure((0, {"w": [0]})))
+
+
+def test_keys_with_signs_that_recipes_give_a_meaning_are_kept(tmp_path: Path) -> None:
+    tree = {"a.b/c": np.ones(2), "$x": {"[0]": np.zeros(3), r"\1": np.ones(1)}, "l": [np.ones(4)]}
+    found = ckpt_surgery.restore(lambda t: {"new": t["$x"], "l": t["l"], "m/n": t["a.b/c"]}, tree)
+    assert_same(found, {"new": tree["$x"], "l": tree["l"], "m/n": tree["a.b/c"]})
+
+
+def test_many_leaves_that_are_moved_one_by_one_keep_their_fate() -> None:
+    tree = {f"layer_{i}": {"w": np.float32(i) * np.ones(2, np.float32)} for i in range(300)}
+    plan = ckpt_surgery.plan(lambda t: {f"h{n}": {"v": v["w"]} for n, v in t.items()}, tree)
+    assert {step.fate.value for step in plan.steps} == {"renamed"}
+    plan = ckpt_surgery.plan(lambda t: jax.tree.map(lambda x: x.astype(np.float16), t), tree)
+    assert {step.fate.value for step in plan.steps} == {"transformed"}
+
+
+# --- several sources ---
+
+
+def test_a_function_takes_one_tree_for_each_source(saved: Path, tmp_path: Path) -> None:
+    save_file({"w": np.arange(6, dtype=np.float32), "v": np.ones(2, np.float32)}, tmp_path / "b.safetensors")
+
+    def fuse(tree: Any, text: Any) -> Any:
+        return {
+            "a": tree["params"]["encoder"],
+            "b": text["w"],
+            "sum": tree["params"]["encoder"]["kernel"] + text["w"],
+        }
+
+    found = ckpt_surgery.restore(fuse, saved, tmp_path / "b.safetensors")
+    assert_same(found, fuse(loaded(saved), load_file(tmp_path / "b.safetensors")))
+    plan = ckpt_surgery.plan(fuse, saved, tmp_path / "b.safetensors")
+    sources = {step.leaf.key.text: step.sources for step in plan.steps}
+    assert sources["b"] == (("text", "w"),)
+    assert ("text", "v") in {(gone.source, gone.leaf.key.text) for gone in plan.dropped}
+
+
+def test_another_number_of_sources_is_refused(saved: Path) -> None:
+    def fuse(one: Any, other: Any) -> Any:
+        raise AssertionError
+
+    with pytest.raises(UsageError, match=rf"`fuse` \(.*{HERE}:\d+\).*1 source is given"):
+        ckpt_surgery.restore(fuse, saved)
+    with pytest.raises(UsageError, match="3 sources are given"):
+        ckpt_surgery.plan(fuse, saved, saved, saved)
+
+
+# --- the target ---
+
+
+def abstract(tree: Any) -> Any:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype), tree)
+
+
+def head(tree: Any) -> Any:
+    return {"head": tree["params"]["head"]}
+
+
+def test_what_only_the_target_has_keeps_its_value(saved: Path) -> None:
+    target = {"head": {"kernel": jnp.zeros((6, 5), jnp.float16)}, "fusion": jnp.arange(3.0)}
+    plans: list[Plan] = []
+    found = ckpt_surgery.restore(head, saved, target=target, on_plan=plans.append)
+    assert_same(found, {"head": loaded(saved)["params"]["head"], "fusion": target["fusion"]})
+    assert {s.leaf.key.text: s.fate.value for s in plans[0].steps} == {
+        "head/kernel": "renamed",
+        "fusion": "defaulted",
+    }
+
+
+def test_without_a_value_in_the_target_all_such_keys_are_named(saved: Path) -> None:
+    target = abstract({"head": {"kernel": np.zeros((6, 5), np.float16)}, "x": np.ones(2), "y": np.ones(2)})
+    with pytest.raises(PlanError, match=rf"`head` \(.*{HERE}:\d+\).*`x`, `y`") as caught:
+        ckpt_surgery.restore(head, saved, target=target)
+    assert caught.value.problems[0].code is Code.TARGET_MISSING
+
+
+def test_of_a_name_that_is_misspelt_both_are_named(saved: Path) -> None:
+    def misspelt(tree: Any) -> Any:
+        return {"haed": tree["params"]["head"], "other": tree["step"]}
+
+    target = {"head": {"kernel": jnp.zeros((6, 5))}, "other": 0}
+    with pytest.raises(PlanError, match=r"`head/kernel` of the target.*`haed/kernel`"):
+        ckpt_surgery.restore(misspelt, saved, target=target)
+
+
+def test_an_ellipsis_asks_for_the_value_of_the_target(saved: Path) -> None:
+    target = {"head": {"kernel": jnp.ones((6, 5), jnp.float16)}, "step": 3}
+    found = ckpt_surgery.restore(lambda t: {"head": {"kernel": ...}, "step": t["step"]}, saved, target=target)
+    assert_same(found, {**target, "step": 7})
+    with pytest.raises(PlanError, match="needs a target"):
+        ckpt_surgery.restore(lambda t: {"head": ..., "step": t["step"]}, saved)
+
+
+def test_a_leaf_of_another_shape_is_refused_at_the_function(saved: Path) -> None:
+    with pytest.raises(PlanError, match="shape") as caught:
+        ckpt_surgery.restore(head, saved, target={"head": {"kernel": jnp.zeros((5, 6), jnp.float16)}})
+    place = caught.value.problems[0].place
+    assert place is not None
+    assert (place.name, Path(place.file).name) == ("`head`", f"{HERE}:{head.__code__.co_firstlineno}")
+
+
+# --- functions that are called when leaves are made ---
+
+
+def test_an_opaque_function_gets_whole_arrays(saved: Path) -> None:
+    seen: list[Any] = []
+
+    @ckpt_surgery.opaque(shape=(4,))
+    def singular(kernel: Any, scale: float, more: Any) -> Any:
+        seen.append((type(kernel), kernel.shape, scale, [type(one) for one in more]))
+        return (np.linalg.svd(kernel)[1] * scale).astype(np.float32)
+
+    def factor(tree: Any) -> Any:
+        kernel = tree["params"]["encoder"]["kernel"]
+        return {"s": singular(kernel.T.T, 2.0, [kernel, 1]), "kept": kernel}
+
+    assert_same(ckpt_surgery.restore(factor, saved), factor(loaded(saved)))
+    assert seen[0] == (np.ndarray, (4, 6), 2.0, [np.ndarray, int])
+
+
+def test_an_opaque_function_gives_what_its_first_argument_is(saved: Path, tmp_path: Path) -> None:
+    sort = ckpt_surgery.opaque(np.sort)
+    ckpt_surgery.apply(lambda t: {"w": sort(t["params"]["encoder"]["kernel"])}, saved, dst=tmp_path / "new")
+    wanted = np.sort(loaded(saved)["params"]["encoder"]["kernel"])
+    assert_same(loaded(tmp_path / "new"), {"w": wanted})
+    assert_same(sort(np.array([2, 1])), np.array([1, 2]))
+
+
+@pytest.mark.parametrize("wrong", [lambda x: x[:1], lambda x: x.astype(np.float64)])
+def test_another_result_of_an_opaque_function_is_an_error_of_the_data(saved: Path, wrong: Any) -> None:
+    def change(tree: Any) -> Any:
+        return {"new": ckpt_surgery.opaque(wrong)(tree["params"]["encoder"]["kernel"])}
+
+    with pytest.raises(DataError, match="`new`") as caught:
+        ckpt_surgery.restore(change, saved)
+    assert "opaque" in str(caught.value)
+
+
+def test_a_plan_with_functions_of_the_program_cannot_be_saved(saved: Path, tmp_path: Path) -> None:
+    sort = ckpt_surgery.opaque(np.sort)
+    with pytest.raises(UsageError):
+        ckpt_surgery.plan(lambda t: {"w": sort(t["step"])}, saved, out=tmp_path / "plan.json")
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_a_plan_without_them_can(saved: Path, tmp_path: Path) -> None:
+    ckpt_surgery.plan(lambda t: {"w": t["step"] + 1}, saved, out=tmp_path / "plan.json")
+    ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "new")
+    assert loaded(tmp_path / "new")["w"] == 8
+
+
+# --- what is refused ---
+
+
+def test_an_exception_of_the_function_passes_on_unchanged(saved: Path, tmp_path: Path) -> None:
+    error = RuntimeError("mine")
+
+    def fail(tree: Any) -> Any:
+        raise error
+
+    calls: list[Any] = [
+        lambda: ckpt_surgery.restore(fail, saved),
+        lambda: ckpt_surgery.plan(fail, saved),
+        lambda: ckpt_surgery.apply(fail, saved, dst=tmp_path / "new"),
+        lambda: ckpt_surgery.from_function(fail, saved),
+    ]
+    for call in calls:
+        with pytest.raises(RuntimeError) as caught:
+            call()
+        assert caught.value is error
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(KeyError, match="misspelt"):
+        ckpt_surgery.restore(lambda tree: tree["misspelt"], saved)
+
+
+@pytest.mark.parametrize("value", [None, 3, "text", object()])
+def test_a_function_has_to_return_a_tree(saved: Path, value: Any) -> None:
+    def give(tree: Any) -> Any:
+        return value
+
+    with pytest.raises(UsageError, match=rf"`give` \(.*{HERE}:\d+\) returns"):
+        ckpt_surgery.restore(give, saved)
+    with pytest.raises(UsageError, match="not a tree"):
+        ckpt_surgery.restore(operator.itemgetter("step"), saved)
+
+
+def test_objects_that_are_no_leaves_are_refused_with_all_keys(saved: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        ckpt_surgery.restore(lambda t: {"a": object(), "b": {"c": {1, 2}}, "d": t["step"]}, saved)
+    assert re.findall(r"at `(.*?)`", str(caught.value)) == ["a", "b/c"]
+
+
+def test_what_no_expression_says_is_refused_with_its_line(saved: Path) -> None:
+    def branch(tree: Any) -> Any:
+        if tree["params"]["head"]["kernel"].sum() > 0:
+            return tree
+        return {}
+
+    line = inspect.getsourcelines(branch)[1] + 1
+    with pytest.raises(UsageError, match=rf"{HERE}:{line}") as caught:
+        ckpt_surgery.restore(branch, saved)
+    assert "`params/head/kernel`" in str(caught.value)
+    assert "opaque" in str(caught.value)
+
+
+def test_params_are_for_recipes(saved: Path) -> None:
+    with pytest.raises(UsageError, match="`n`"):
+        ckpt_surgery.plan(head, saved, set={"n": 1})
+
+
+def test_a_source_that_changes_after_the_function_was_traced_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    save_file({"a": np.ones(2, np.float32)}, path)
+
+    def change(plan: Plan) -> None:
+        save_file({"a": np.ones(3, np.float32)}, path)
+
+    with pytest.raises(SourceError, match="changed"):
+        ckpt_surgery.restore(lambda t: {"b": t["a"]}, path, on_plan=change)
+
+
+def test_what_jax_narrows_is_a_warning_with_the_key() -> None:
+    tree = {"a": np.ones(3), "b": np.ones(3, np.float32)}
+    plan = ckpt_surgery.plan(lambda t: {"s": jnp.sum(t["a"]), "t": jnp.sum(t["b"])}, tree)
+    (warning,) = [text for text in plan.warnings if "`a`" in text]
+    assert "float64" in warning
+    assert "jax_enable_x64" in warning
+    assert not [text for text in plan.warnings if "`b`" in text]
+
+
+# --- the same under other names ---
+
+
+def test_from_function_gives_a_recipe_that_can_be_written(saved: Path, tmp_path: Path) -> None:
+    def change(tree: Any) -> Any:
+        params = tree["params"]
+        return {
+            "model": {"backbone": params["encoder"], "layers": params["layers"]},
+            "scaled": params["head"]["kernel"][:, :2] * 3,
+            "scale": np.array([1.5, np.inf], np.float32),
+            "step": tree["step"],
+            "state": tree["state"],
+        }
+
+    recipe = ckpt_surgery.from_function(change, saved)
+    text = recipe.to_yaml()
+    assert recipe.document["rules"][:2] == [
+        {"match": "params/encoder/(.*)", "to": r"model/backbone/\1"},
+        {"match": "params/layers/(.*)", "to": r"model/layers/\1"},
+    ]
+    (tmp_path / "recipe.yaml").write_text(text)
+    for given in (recipe, text, tmp_path / "recipe.yaml"):
+        assert_same(ckpt_surgery.restore(given, saved), change(loaded(saved)))
+
+
+def test_what_yaml_cannot_say_is_refused_with_the_keys(saved: Path) -> None:
+    sort = ckpt_surgery.opaque(np.sort)
+
+    def change(tree: Any) -> Any:
+        return {
+            "most": np.arange(16),
+            "more": [tree["step"], np.arange(17)],
+            "text": "new",
+            "sum": tree["params"]["layers"][0]["w"] + np.ones((3, 2), np.float32),
+            "sorted": sort(tree["params"]["encoder"]["kernel"]),
+        }
+
+    with pytest.raises(UsageError) as caught:
+        ckpt_surgery.from_function(change, saved).to_yaml()
+    of_functions, of_values = (problem.message for problem in caught.value.problems)
+    assert re.findall("`(.*?)`", of_functions) == ["sorted"]
+    assert re.findall("`(.*?)`", of_values) == ["more/1", "text"]
+
+
+def test_load_and_transform_takes_both_orders(saved: Path, tmp_path: Path) -> None:
+    save_file({"w": np.arange(3, dtype=np.float32)}, tmp_path / "b.safetensors")
+    target = {"head": {"kernel": jnp.zeros((6, 5), jnp.float16)}, "fusion": jnp.arange(3.0)}
+    wanted = {"head": loaded(saved)["params"]["head"], "fusion": target["fusion"]}
+    assert_same(ckpt_surgery.load_and_transform(saved, head, target), wanted)
+    assert_same(ckpt_surgery.load_and_transform(saved, head, target=target), wanted)
+    assert_same(ckpt_surgery.load_and_transform(saved, head), {"head": wanted["head"]})
+
+    def fuse(one: Any, other: Any) -> Any:
+        return {**head(one), "fusion": other["w"]}
+
+    found = ckpt_surgery.load_and_transform(fuse, saved, tmp_path / "b.safetensors", target=target)
+    assert_same(found, {**wanted, "fusion": np.arange(3, dtype=np.float32)})
+
+
+def test_load_and_transform_needs_a_function(saved: Path) -> None:
+    for arguments in [(saved, saved), (saved, head, {}, {})]:
+        with pytest.raises(UsageError, match="load_and_transform"):
+            ckpt_surgery.load_and_transform(*arguments)
+    with pytest.raises(TypeError):
+        ckpt_surgery.load_and_transform(saved, head, shading=1)
+    options = inspect.signature(ckpt_surgery.load_and_transform).parameters
+    assert {"target", "shardings", "memory"} <= options.keys()
+
+
+def test_a_function_alone_is_not_a_recipe_that_can_be_read() -> None:
+    with pytest.raises(UsageError, match="from_function"):
+        ckpt_surgery.read_recipe(head)  # type: ignore[arg-type]
+
+
+def test_partial_functions_and_objects_that_can_be_called_are_functions(saved: Path) -> None:
+    class Take:
+        def __init__(self, name: str):
+            self.name = name
+
+        def __call__(self, tree: Any) -> Any:
+            return {self.name: tree["params"][self.name]}
+
+    def take(name: str, tree: Any) -> Any:
+        return {name: tree["params"][name]}
+
+    for function in (Take("head"), functools.partial(take, "head")):
+        assert_same(ckpt_surgery.restore(function, saved), head(loaded(saved)))
