@@ -521,12 +521,12 @@ def test_a_tower_without_an_embedding_of_its_own_needs_the_shared_one() -> None:
 
 # --- the recipes as files -------------------------------------------------------------------------
 
-OURS = ("t5-to-t5x", "t5x-train-to-inference", "t5x-hf-t5", "hf-t5-to-t5x")
+OURS = ("t5-to-t5x", "t5x-train-to-inference", "t5x-inference-to-train", "t5x-hf-t5", "hf-t5-to-t5x")
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_recipe_says_how_it_is_run(name: str) -> None:
     header = "".join(itertools.takewhile(lambda line: line.startswith("#"), text_of(name).splitlines(True)))
     assert f"ckpt-surgery apply @{name} SRC DST" in header
-    assert "google-research/t5x" in header or "@t5x-hf-t5" in header
+    assert any(said in header for said in ("google-research/t5x", "@t5x-hf-t5", "@t5x-train-to-inference"))
     assert all(param in header for param in parse_recipe(text_of(name), name).recipe.params)

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import msgpack
 import numpy as np
 import pytest
-import tensorstore as ts
 from flax import serialization
 
 import ckpt_surgery
@@ -27,6 +26,7 @@ from tests.support.arrays import ALL_DTYPES, array
 from tests.support.comparing import assert_same, same
 from tests.support.conformance import Arrays, Lie
 from tests.support.reading import opened, values
+from tests.support.t5x_files import spec_of, store, written
 from tests.support.trees import nested
 
 NAMES = tuple(name for name in conformance.NAMES if name not in ("a", ".."))
@@ -37,38 +37,6 @@ DIRECTORIES = tuple(
     # What is no name of a directory, and one of two that T5X would write into one directory.
     if name not in (".", "nul\0byte", "x" * 4000, "model/layers.0/weight", "a\\b", "C:\\x")
 )
-
-
-def store(path: Path, value: np.ndarray, chunks: tuple[int, ...] | None = None) -> dict[str, Any]:
-    """Write an array as T5X does; returns its metadata as T5X puts it into the tree."""
-    grid = tuple(max(1, n) for n in (chunks or value.shape))
-    metadata = {"compressor": {"id": "gzip"}, "shape": list(value.shape), "chunks": list(grid)}
-    spec = {"driver": "zarr", "kvstore": {"driver": "file", "path": f"{path}/"}, "metadata": metadata}
-    stored = ts.open(spec, create=True, dtype=ts.dtype(value.dtype.name)).result()
-    stored.write(value).result()
-    # T5X has the chunks as a NumPy array.
-    return metadata | {"chunks": np.array(grid)}
-
-
-def spec_of(
-    directory: Path, name: str, value: np.ndarray, chunks: tuple[int, ...] | None = None
-) -> dict[str, Any]:
-    """Write an array beside the tree; returns its spec in the tree."""
-    folder = name.replace("/", ".")
-    return {
-        "driver": "zarr",
-        "dtype": value.dtype.name,
-        "kvstore": {"driver": "file", "path": f"{folder}/"},
-        "metadata": store(directory / folder, value, chunks),
-    }
-
-
-def written(directory: Path, optimizer: Any, version: int = 3) -> Path:
-    """The file `checkpoint` of a T5X checkpoint."""
-    directory.mkdir(parents=True, exist_ok=True)
-    data = serialization.to_bytes({"version": version, "optimizer": optimizer})
-    (directory / "checkpoint").write_bytes(data)
-    return directory
 
 
 # --- lies -------------------------------------------------------------------------------------------------
