@@ -18,6 +18,7 @@ __all__ = [
     "Inferred",
     "Inverse",
     "LazyArray",
+    "LogicalAxes",
     "MigratedRecipe",
     "Plan",
     "Result",
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.inputs.request import read_recipe
     from ckpt_surgery.language.recipe_schema import schema
     from ckpt_surgery.live.lazy_arrays import LazyArray
+    from ckpt_surgery.live.logical_axes import LogicalAxes
     from ckpt_surgery.migration.opaque import opaque
     from ckpt_surgery.migration.recipes import MigratedRecipe
     from ckpt_surgery.migration.t5x_maps import from_t5x_assignment_map
@@ -87,6 +89,7 @@ _MODULES = {
     "Inferred": "api.inferring",
     "Inverse": "api.inverting",
     "LazyArray": "live.lazy_arrays",
+    "LogicalAxes": "live.logical_axes",
     "MigratedRecipe": "migration.recipes",
     "Plan": "planner.plan",
     "Result": "runs.run",

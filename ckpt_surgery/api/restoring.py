@@ -86,8 +86,8 @@ def restore(
 
     `shardings` wins over the shardings of the target's leaves: a sharding, or a prefix of the target's tree
     as in `jax.jit`, or rules: a pair of a mesh and pairs of a regular expression over keys and a
-    `PartitionSpec`, of which the first that matches wins. A leaf without a sharding becomes an uncommitted
-    array on the default device.
+    `PartitionSpec`, of which the first that matches wins; or `LogicalAxes`, by the names that parameters give
+    their axes. A leaf without a sharding becomes an uncommitted array on the default device.
 
     `memory` is the budget for data on the way, in bytes or as a text such as `2GiB`; `workers` the number
     of threads. `donate` deletes each array of `target` once its replacement exists. Where the target has

@@ -4,7 +4,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.shardings import spec_flaw, spec_text
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import abridged, shown
 
 
 def mesh_in_use() -> Any | None:
@@ -13,6 +13,19 @@ def mesh_in_use() -> Any | None:
 
     mesh = get_mesh()
     return None if mesh.empty else mesh
+
+
+def mesh_of_devices(mesh: Any, whose: str) -> Any:
+    """The mesh itself. Raises UsageError, beginning with `whose` it is, if it is not a mesh of devices."""
+    from jax.sharding import AbstractMesh, Mesh
+
+    if isinstance(mesh, Mesh):
+        return mesh
+    if isinstance(mesh, AbstractMesh):
+        what = "an AbstractMesh, which names no devices"
+    else:
+        what = f"{shown(abridged(mesh))}, which is not a mesh"
+    raise UsageError(f"{whose} is {what}", hint="Give a `jax.sharding.Mesh`, as `jax.make_mesh` makes.")
 
 
 def sharding_over(mesh: Any, spec: Any, whose: str, hint: str | None = None) -> Any:

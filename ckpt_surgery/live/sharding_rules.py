@@ -9,7 +9,7 @@ from ckpt_surgery.core.errors import RecipeError, UsageError
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.language.patterns import MatchingTime, Watch, compile_pattern
 from ckpt_surgery.language.scope import ExpressionError
-from ckpt_surgery.live.meshes import sharding_over
+from ckpt_surgery.live.meshes import mesh_of_devices, sharding_over
 
 WANTED = "Rules are `(mesh, [(regex, PartitionSpec), …])` or `(mesh, {regex: PartitionSpec, …})`."
 
@@ -52,13 +52,9 @@ def parse_rules(shardings: Any) -> Rules | None:
     if not isinstance(shardings, tuple | list) or not shardings:
         return None
     mesh, *rest = shardings
-    if isinstance(mesh, AbstractMesh):
-        raise UsageError(
-            "the mesh of the rules in `shardings` is an AbstractMesh, which names no devices",
-            hint="Give a `jax.sharding.Mesh`, as `jax.make_mesh` makes.",
-        )
-    if not isinstance(mesh, Mesh):
+    if not isinstance(mesh, Mesh | AbstractMesh):
         return None
+    mesh_of_devices(mesh, "the mesh of the rules in `shardings`")
     if len(rest) != 1:
         raise UsageError(f"after the mesh of `shardings` come {len(rest)} values instead of one", hint=WANTED)
     return Rules(mesh, [_rule(rule, mesh) for rule in _rule_list(rest[0])])

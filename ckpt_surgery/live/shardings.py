@@ -10,6 +10,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.shardings import misfit
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.boxes import BoxSpec, box_specs
+from ckpt_surgery.live.logical_axes import LogicalAxes, shardings_by_names
 from ckpt_surgery.live.meshes import mesh_in_use, mesh_text, spec_as_text
 from ckpt_surgery.live.sharding_prefixes import spread_prefix
 from ckpt_surgery.live.sharding_rules import Rules, parse_rules
@@ -24,17 +25,18 @@ def resolved_shardings(tree: LiveTree, shardings: Any, on_host: Container[str] =
 
     `shardings` is None for the leaves' own; or a sharding, or a prefix of the tree as in `jax.jit`, in which
     None stands for the leaves' own; or rules: a pair of a mesh and pairs, or a mapping, of regular
-    expressions over whole keys and PartitionSpecs, of which the first that matches wins. The boxes of flax
-    count where a leaf has no sharding, and where no rule matches. `on_host`: texts of the keys of arrays
-    that stay in the host's memory if no rule matches them.
+    expressions over whole keys and PartitionSpecs, of which the first that matches wins; or LogicalAxes. The
+    boxes of flax count where a leaf has no sharding, and where no rule matches. `on_host`: texts of the keys
+    of arrays that stay in the host's memory if no rule matches them.
 
     Raises UsageError if `shardings` cannot be understood as shardings of this tree, PlanError for leaves that
-    no rule matches, and for shapes that cannot be divided so.
+    no rule matches or no name of an axis fits, and for shapes that cannot be divided so.
     """
     arrays = {text: value for text, value in tree.values.items() if _lies_on_devices(value)}
     boxes = box_specs(tree)
-    rules = parse_rules(shardings)
-    if rules is not None:
+    if isinstance(shardings, LogicalAxes):
+        resolved = shardings_by_names(arrays, shardings, boxes, on_host)
+    elif (rules := parse_rules(shardings)) is not None:
         resolved = _by_rules(arrays, rules, boxes, on_host)
     else:
         given = {} if shardings is None else spread_prefix(shardings, tree)

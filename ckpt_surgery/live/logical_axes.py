@@ -1,0 +1,330 @@
+"""Shardings by the names of parameters' axes, as Flax and T5X have them, and rules from names to a mesh."""
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ckpt_surgery.core.errors import PlanError, Problem, UsageError
+from ckpt_surgery.core.keys import SEPARATOR
+from ckpt_surgery.core.notices import few_keys
+from ckpt_surgery.core.parameters import COLLECTIONS, OPTIMIZER, PARAMS
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import abridged, shown
+from ckpt_surgery.live.boxes import BoxSpec
+from ckpt_surgery.live.meshes import mesh_of_devices, mesh_text, sharding_over
+from ckpt_surgery.live.paths import key_of
+
+Names = tuple[str, ...]
+"""Components of a key."""
+Axes = tuple[Any, ...] | None
+"""Names of a parameter's axes; None for an axis that is not divided, and for a parameter that is not."""
+
+ROOTS = frozenset({PARAMS, "target"})
+"""What Flax and T5X call the subtree of the parameters."""
+SUFFIX = "_axes"
+"""Ends the names of what holds names of axes, beside what holds the arrays."""
+_WANTED = "Give `LogicalAxes(mesh, [(name, mesh_axis), …], params_axes)`."
+_NAME_THEM = "Give each of these as many names as it has axes; None for an axis that is not divided."
+
+
+class LogicalAxes:
+    """Shardings from the names of parameters' axes, for `shardings=` of `restore`.
+
+    `mesh` is a `jax.sharding.Mesh`. `rules` are pairs of a name and the axis of the mesh that it is divided
+    over, a tuple of them, or None. As in Flax (`logical_to_mesh_axes`), a rule whose mesh axis already
+    divides the array is passed over, and a name without a rule is not divided.
+
+    `axes` is a tree with the parameters' structure, such as the collection `params_axes` of Flax and T5X. Its
+    leaves are AxisMetadata, tuples of names or PartitionSpecs, called `kernel` or `kernel_axes`.
+
+    Arrays with the path and the shape of a parameter, such as its slots `param_states/PATH/m` and
+    `opt_state/0/mu/PATH`, take its axes. Everything else lies whole on every device of the mesh.
+
+    Raises UsageError for what are not a mesh, rules and names; `restore` raises PlanError for parameters
+    without names, with more or fewer names than axes, or with a name twice.
+    """
+
+    def __init__(self, mesh: Any, rules: Any, axes: Any):
+        self.mesh = mesh_of_devices(mesh, "the mesh of `LogicalAxes`")
+        self.rules = tuple(_parsed_rules(rules))
+        self.axes: Mapping[Names, Axes] = _parsed_axes(axes)
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.axes):,} parameters, {len(self.rules):,} rules"
+        return f"<LogicalAxes: {counts}, mesh {mesh_text(self.mesh)}>"
+
+
+def mesh_axes(axes: Axes, rules: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
+    """Axes of the mesh that each axis of an array is divided over; of no axes, an empty tuple.
+
+    What is not a name, such as None, stays what it is.
+    """
+    names = axes or ()
+    assigned = {i: name for i, name in enumerate(names) if not isinstance(name, str)}
+    for name, over in rules:
+        free = name in names and names.index(name) not in assigned
+        if free and not set(_each(over)).intersection(
+            one for axis in assigned.values() for one in _each(axis)
+        ):
+            assigned[names.index(name)] = over
+    return tuple(assigned.get(i) for i in range(len(names)))
+
+
+def _each(over: Any) -> Iterator[Any]:
+    """The axes of a mesh in a value of a rule."""
+    yield from (axis for axis in (over if isinstance(over, tuple | list) else (over,)) if axis is not None)
+
+
+# --- what is given ----------------------------------------------------------------------------------------
+
+
+def _parsed_rules(rules: Any) -> Iterator[tuple[Any, Any]]:
+    listed = rules.items() if isinstance(rules, Mapping) else rules
+    if isinstance(listed, str) or not isinstance(listed, Iterable):
+        raise UsageError(f"the rules of `LogicalAxes` are {shown(abridged(rules))}", hint=_WANTED)
+    for rule in listed:
+        match rule:
+            case (str(name), None | str() as over):
+                yield name, over
+            case (str(name), [*over]) if all(isinstance(axis, str) for axis in over):
+                yield name, tuple(over)
+            case _:
+                raise UsageError(
+                    f"`LogicalAxes` has the rule {shown(abridged(rule))}: it is not a name of an axis with "
+                    "an axis of the mesh, several, or None",
+                    hint=_WANTED,
+                )
+
+
+def _parsed_axes(axes: Any) -> Mapping[Names, Axes]:
+    """Names of axes by the path of the parameter, without the suffix of the last component.
+
+    A parameter that is really called so stays what it is.
+    """
+    import jax
+
+    exact, stripped = dict[Names, Axes](), dict[Names, Axes]()
+    for path, value in jax.tree_util.tree_flatten_with_path(axes, is_leaf=_names_axes)[0]:
+        text = key_of(path).text
+        exact[tuple(text.split(SEPARATOR))] = names = _axis_names(value, text)
+        stripped[tuple(text.removesuffix(SUFFIX).split(SEPARATOR))] = names
+    return {**exact, **stripped, **exact}
+
+
+def _names_axes(node: Any) -> bool:
+    if node is None or hasattr(node, "names"):
+        return True
+    from jax.sharding import PartitionSpec
+
+    is_names = isinstance(node, tuple) and all(isinstance(axis, str | None) for axis in node)
+    return isinstance(node, PartitionSpec) or is_names
+
+
+def _axis_names(value: Any, text: str) -> Axes:
+    names = getattr(value, "names", value)
+    if names is None:
+        return None
+    if not _names_axes(names):
+        raise UsageError(
+            f"`LogicalAxes` has {shown(abridged(value))} at `{shown(text)}`, which does not name axes",
+            hint="It takes AxisMetadata of Flax, tuples of names, and PartitionSpecs of names.",
+        )
+    return tuple(names)
+
+
+# --- which leaf takes which axes --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Places of the parameters in a tree."""
+
+    axes: Mapping[Names, Axes]
+    root: Names
+    """Key of the subtree that the paths of `axes` are relative to."""
+
+    @cached_property
+    def collections(self) -> frozenset[str]:
+        """First components of the axes, if these are collections of variables; else none."""
+        tops = frozenset(path[0] for path in self.axes)
+        return tops if PARAMS in tops else frozenset()
+
+    def parameter(self, names: Names) -> Names | None:
+        """Path of a parameter relative to the root; None for other leaves of the tree."""
+        path = names[len(self.root) :]
+        if names[: len(self.root)] != self.root or not path:
+            return None
+        if path in self.axes:
+            return path
+        beside = OPTIMIZER | COLLECTIONS if not self.root else frozenset()
+        is_other = path[0] not in self.collections if self.collections else path[0] in beside
+        return None if is_other else path
+
+    @cached_property
+    def _by_own_path(self) -> Mapping[Names, Names]:
+        """Paths by what slots have of them: without the collection."""
+        if not self.collections:
+            return {path: path for path in self.axes}
+        return {path[1:]: path for path in self.axes if path[0] == PARAMS}
+
+    def mirrored(self, names: Names) -> Names | None:
+        """Path of the parameter whose path a key ends with, but for one more name at most."""
+        spans = [
+            (names[:start], names[start:end])
+            for end in (len(names), len(names) - 1)
+            for start in range(end)
+            if names[start:end] in self._by_own_path
+        ]
+        if not spans:
+            return None
+        # In `param_states/kernel/m` both `kernel` and `m` may be parameters.
+        before, path = max(spans, key=lambda span: (len(span[1]), not OPTIMIZER.isdisjoint(span[0][-1:])))
+        return self._by_own_path[path] if COLLECTIONS.isdisjoint(before) else None
+
+
+def _layout(axes: Mapping[Names, Axes], keys: Iterable[Names]) -> _Layout | None:
+    """Where in a tree the parameters are; None if none of them is there."""
+    counts = Counter(names[:start] for names in keys for start in range(len(names)) if names[start:] in axes)
+    if not counts:
+        return None
+
+    def likelihood(root: Names) -> tuple[Any, ...]:
+        return OPTIMIZER.isdisjoint(root), counts[root], root[-1:] in {(name,) for name in ROOTS}, -len(root)
+
+    return _Layout(axes, max(counts, key=likelihood))
+
+
+# --- shardings --------------------------------------------------------------------------------------------
+
+
+def shardings_by_names(
+    arrays: Mapping[str, Any], given: LogicalAxes, boxes: Mapping[str, BoxSpec], on_host: Container[str]
+) -> dict[str, Any]:
+    """Sharding of each array, by the text of its key.
+
+    A parameter without names takes the sharding of its box of flax. None for arrays in the host's memory
+    (`on_host`) that are neither a parameter nor like one. Raises PlanError with all parameters whose names do
+    not fit them, UsageError for a rule with an axis that the mesh lacks.
+    """
+    keys = {text: tuple(text.split(SEPARATOR)) for text in arrays}
+    layout = _layout(given.axes, keys.values())
+    if layout is None:
+        if arrays:
+            raise _nothing_in_common(given.axes, arrays)
+        return {}
+    parameters = {text: path for text, key in keys.items() if (path := layout.parameter(key)) is not None}
+    named = {text: path for text, path in parameters.items() if path in given.axes}
+    unnamed = [text for text in parameters if text not in named and text not in boxes]
+    _check(unnamed, [(text, given.axes[path], len(arrays[text].shape)) for text, path in named.items()])
+    shapes = {path: arrays[text].shape for text, path in named.items()}
+
+    def sharding(text: str) -> Any:
+        if text in parameters and text not in named:
+            return boxes[text].sharding(given.mesh, text)
+        path = named.get(text) or layout.mirrored(keys[text])
+        if path is not None and shapes.get(path) == arrays[text].shape:
+            return _over_mesh(given, given.axes[path], text)
+        return None if text in on_host else _over_mesh(given, (), text)
+
+    return {text: sharding(text) for text in arrays}
+
+
+def _over_mesh(given: LogicalAxes, axes: Axes, text: str) -> Any:
+    from jax.sharding import PartitionSpec
+
+    spec = PartitionSpec(*mesh_axes(axes, given.rules))  # type: ignore[no-untyped-call]
+    return sharding_over(given.mesh, spec, f"the rules of `LogicalAxes` for `{shown(text)}`", _WANTED)
+
+
+def _check(unnamed: Sequence[str], named: Iterable[tuple[str, Axes, int]]) -> None:
+    """Raise PlanError with all parameters whose axes have no names, too few or many, or a name twice.
+
+    `named`: text of the key, names, and number of axes.
+    """
+    uneven, twice = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    for text, axes, rank in named:
+        names = [name for name in axes or () if isinstance(name, str)]
+        if axes is not None and len(axes) != rank:
+            uneven[f"{rank} axes have the names {_listed(axes)}"].append(text)
+        elif len(set(names)) < len(names):
+            twice[f"a name is twice in {_listed(axes or ())}"].append(text)
+    problems = [
+        *([f"{_keys(unnamed)}: no names of axes are given"] if unnamed else ()),
+        *(f"{_keys(texts)}: {what}" for group in (uneven, twice) for what, texts in group.items()),
+    ]
+    if problems:
+        raise PlanError(*(Problem(message, hint=_NAME_THEM) for message in problems), code=Code.SHARDING)
+
+
+def _listed(axes: tuple[Any, ...]) -> str:
+    return shown(f"({', '.join(map(str, axes))})")
+
+
+def _keys(texts: Sequence[str]) -> str:
+    return few_keys(map(shown, texts), most=len(texts))
+
+
+def _nothing_in_common(axes: Mapping[Names, Axes], arrays: Mapping[str, Any]) -> PlanError:
+    named = few_keys(shown(SEPARATOR.join(path)) for path in axes)
+    return PlanError(
+        f"none of the parameters that `LogicalAxes` names ({named or 'none'}) is in the tree: its arrays are "
+        f"{few_keys(map(shown, arrays))}",
+        hint="Give the axes of the tree's own parameters, as in the collection `params_axes`.",
+        code=Code.SHARDING,
+    )
+
+
+# --- variables and their axes -----------------------------------------------------------------------------
+
+
+def split_axes(variables: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Split the variables of a Flax model into those with arrays and those that name their axes.
+
+    A collection `NAME_axes` beside a collection NAME belongs to it. The first result is `variables` without
+    such collections. The second has their trees, by NAME, with leaves that are called as those of NAME:
+    `kernel` for `kernel_axes`. Both are of the type of `variables`, a dict or a FrozenDict; nothing is
+    copied but containers.
+
+    Raises PlanError, with all keys, for leaves of NAME that `NAME_axes` has no entry for.
+    """
+    named = {name.removesuffix(SUFFIX): name for name in variables if name.endswith(SUFFIX)}
+    named = {name: axes for name, axes in named.items() if name in variables}
+    container: Any = type(variables) if hasattr(variables, "unfreeze") else dict
+    kept = {name: value for name, value in variables.items() if name not in named.values()}
+    split = {name: _renamed(variables[axes], variables[name]) for name, axes in named.items()}
+    unnamed = [
+        SEPARATOR.join((name, *path)) for name, tree in split.items() for path in _unnamed(kept[name], tree)
+    ]
+    if unnamed:
+        raise PlanError(f"{_keys(unnamed)}: no names of axes are given", code=Code.SHARDING)
+    return container(kept), container(split)
+
+
+def _renamed(axes: Any, variables: Any) -> Any:
+    """Tree of axes with the names of the variables' tree."""
+    if not isinstance(axes, Mapping):
+        return axes
+    known = variables if isinstance(variables, Mapping) else {}
+    names = {name: name if name in known else name.removesuffix(SUFFIX) for name in axes}
+    return {names[name]: _renamed(value, known.get(names[name])) for name, value in axes.items()}
+
+
+def _unnamed(variables: Any, axes: Any) -> Iterator[Names]:
+    """Paths of leaves of a tree that the tree of axes lacks."""
+    if not isinstance(variables, Mapping):
+        return
+    for name, value in variables.items():
+        if not isinstance(axes, Mapping) or name not in axes:
+            below = list(_leaf_paths(value))
+            yield from ((name, *path) for path in below)
+        else:
+            yield from ((name, *path) for path in _unnamed(value, axes[name]))
+
+
+def _leaf_paths(tree: Any) -> Iterator[Names]:
+    if not isinstance(tree, Mapping):
+        yield ()
+        return
+    yield from ((name, *path) for name, value in tree.items() for path in _leaf_paths(value))
