@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import ckpt_surgery
+from ckpt_surgery import errors
 from ckpt_surgery.core.errors import SurgeryError
 
 HEAD = """\
@@ -31,6 +32,7 @@ What is not on this page is internal and can change without notice.
 `PathLike` stands for `str | os.PathLike[str]`. Sizes are in bytes."""
 
 MODULES = (
+    "errors",
     "orbax",
     "core.errors",
     "core.arrays",
@@ -58,6 +60,7 @@ def page() -> str:
     public = {name: getattr(ckpt_surgery, name) for name in ckpt_surgery.__all__}
     functions = {name: value for name, value in public.items() if inspect.isroutine(value)}
     classes = {name: value for name, value in public.items() if inspect.isclass(value)}
+    classes = {name: cls for name, cls in classes.items() if cls is SurgeryError or not _is_error(cls)}
     parts = [HEAD, "## ckpt_surgery"]
     for name, function in functions.items():
         parts += [f"### {name}", *_function(name, function)]
@@ -117,7 +120,7 @@ def _module(module: types.ModuleType) -> Iterator[str]:
     for name in documented:
         value = getattr(module, name)
         if inspect.isclass(value) and value.__module__ == module.__name__:
-            if not issubclass(value, SurgeryError):
+            if not _is_error(value):
                 yield f"### {name}"
                 yield from _class(value)
         elif inspect.isfunction(inspect.unwrap(value)):
@@ -125,18 +128,20 @@ def _module(module: types.ModuleType) -> Iterator[str]:
             yield from _function(name, value)
         else:
             constants.append((f"`{name}`", _on_one_line(documented[name])))
-    errors = [
-        e
-        for e in vars(module).values()
-        if inspect.isclass(e) and issubclass(e, SurgeryError) and e.__module__ == module.__name__
-    ]
-    if errors:
-        rows = [(f"`{e.__name__}`", str(e.exit_code), _on_one_line(e.__doc__ or "")) for e in errors]
+    if module is errors:
+        kinds = [kind for kind in vars(errors).values() if _is_error(kind)]
+        rows = [
+            (f"`{kind.__name__}`", str(kind.exit_code), _on_one_line(kind.__doc__ or "")) for kind in kinds
+        ]
         yield "### Errors"
         yield _table(("error", "exit code", "meaning"), rows)
     if constants:
         yield "### Names"
         yield _table(("name", "meaning"), constants)
+
+
+def _is_error(value: Any) -> bool:
+    return inspect.isclass(value) and issubclass(value, SurgeryError)
 
 
 def _documented_names(module: types.ModuleType) -> dict[str, str]:

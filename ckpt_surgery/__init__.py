@@ -7,6 +7,8 @@ The commands are functions too: `plan`, `apply`, `convert`, `inspect`, `diff`, `
 """
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ckpt_surgery.core.version import VERSION
@@ -14,24 +16,41 @@ from ckpt_surgery.core.version import VERSION
 __version__ = VERSION
 __all__ = [
     "Checkpoint",
+    "DataError",
+    "DestinationError",
     "Explanation",
+    "FunctionError",
     "Inferred",
+    "Interrupted",
     "Inverse",
+    "KeyNotFound",
     "LazyArray",
     "LogicalAxes",
     "MigratedRecipe",
+    "MissingLibraryError",
+    "OutOfMemoryError",
     "Plan",
+    "PlanError",
+    "RecipeError",
     "Result",
+    "SourceError",
+    "SourcesChanged",
     "Statistics",
+    "StorageError",
+    "SurgeryError",
     "SurgeryError",
     "Transform",
     "Unread",
+    "UsageError",
+    "VerificationError",
+    "WorkersLost",
     "apply",
     "apply_shard",
     "apply_transformations",
     "commit",
     "convert",
     "diff",
+    "errors",
     "explain",
     "from_function",
     "from_orbax_transforms",
@@ -54,6 +73,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from ckpt_surgery import errors
     from ckpt_surgery.api.applying import apply, convert, plan
     from ckpt_surgery.api.explaining import explain
     from ckpt_surgery.api.functions import from_function, load_and_transform
@@ -68,7 +88,24 @@ if TYPE_CHECKING:
     from ckpt_surgery.api.sharding import apply_shard, commit
     from ckpt_surgery.api.transformations import apply_transformations
     from ckpt_surgery.api.verifying import verify
-    from ckpt_surgery.core.errors import SurgeryError
+    from ckpt_surgery.core.errors import (
+        DataError,
+        DestinationError,
+        FunctionError,
+        Interrupted,
+        KeyNotFound,
+        MissingLibraryError,
+        OutOfMemoryError,
+        PlanError,
+        RecipeError,
+        SourceError,
+        SourcesChanged,
+        StorageError,
+        SurgeryError,
+        UsageError,
+        VerificationError,
+        WorkersLost,
+    )
     from ckpt_surgery.inputs.checkpoints import Checkpoint
     from ckpt_surgery.inputs.request import read_recipe
     from ckpt_surgery.language.recipe_schema import schema
@@ -85,24 +122,41 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Checkpoint": "inputs.checkpoints",
+    "DataError": "core.errors",
+    "DestinationError": "core.errors",
     "Explanation": "report.explanation",
+    "FunctionError": "core.errors",
     "Inferred": "api.inferring",
+    "Interrupted": "core.errors",
     "Inverse": "api.inverting",
+    "KeyNotFound": "core.errors",
     "LazyArray": "live.lazy_arrays",
     "LogicalAxes": "live.logical_axes",
     "MigratedRecipe": "migration.recipes",
+    "MissingLibraryError": "core.errors",
+    "OutOfMemoryError": "core.errors",
     "Plan": "planner.plan",
+    "PlanError": "core.errors",
+    "RecipeError": "core.errors",
     "Result": "runs.run",
     "Statistics": "report.leaves",
     "SurgeryError": "core.errors",
     "Transform": "migration.transforms",
     "Unread": "report.leaves",
+    "SourceError": "core.errors",
+    "SourcesChanged": "core.errors",
+    "StorageError": "core.errors",
+    "SurgeryError": "core.errors",
+    "UsageError": "core.errors",
+    "VerificationError": "core.errors",
+    "WorkersLost": "core.errors",
     "apply": "api.applying",
     "apply_shard": "api.sharding",
     "apply_transformations": "api.transformations",
     "commit": "api.sharding",
     "convert": "api.applying",
     "diff": "api.inspecting",
+    "errors": "errors",
     "explain": "api.explaining",
     "from_function": "api.functions",
     "from_orbax_transforms": "api.migrating",
@@ -123,11 +177,37 @@ _MODULES = {
     "schema": "language.recipe_schema",
     "verify": "api.verifying",
 }
-"""The module that defines each public name."""
+"""The module that defines each public name; a public module is its own."""
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name with what it needs on first use: the command line starts without the library."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+    return module if _MODULES[name] == name else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+_TEXT = __doc__
+
+
+class _Face(ModuleType):
+    """Module whose docstring, which `help` shows, lists the public names with their first sentences."""
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        import inspect
+        import re
+
+        lines = []
+        for name in __all__:
+            sentence = re.split(r"\.(?=\s|$)", inspect.getdoc(getattr(self, name)) or "", maxsplit=1)[0]
+            lines.append(f"{name}: {' '.join(sentence.split())}.")
+        return "\n\n".join([str(_TEXT).strip(), *lines])
+
+
+sys.modules[__name__].__class__ = _Face

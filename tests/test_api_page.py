@@ -1,5 +1,6 @@
 """The API reference is current, and every public thing has its docstring there."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import ckpt_surgery
+from ckpt_surgery import errors
 from tests.test_contributing import PUBLIC
 
 ROOT = Path(__file__).parent.parent
@@ -29,7 +31,17 @@ def test_every_public_module_has_a_section() -> None:
     assert set(re.findall(r"^## (ckpt_surgery.*)$", PAGE, re.MULTILINE)) == PUBLIC
 
 
-@pytest.mark.parametrize("name", ckpt_surgery.__all__)
+ERRORS = [name for name in ckpt_surgery.__all__ if name in errors.__all__]
+FUNCTIONS = [name for name in ckpt_surgery.__all__ if inspect.isroutine(getattr(ckpt_surgery, name))]
+CLASSES = [n for n in ckpt_surgery.__all__ if inspect.isclass(getattr(ckpt_surgery, n)) and n not in ERRORS]
+
+
+def test_every_error_is_in_the_table() -> None:
+    table = section("### Errors")
+    assert re.findall(r"^\| `(\w+)` \| \d \| .*\. \|$", table, re.MULTILINE) == ERRORS
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, *CLASSES, "SurgeryError"])
 def test_every_public_name_is_described(name: str) -> None:
     text = section(f"### {name}")
     assert text.startswith("\n```text\n")
@@ -37,7 +49,7 @@ def test_every_public_name_is_described(name: str) -> None:
     assert re.match(r"\n[A-Z].*\.$", meaning, re.MULTILINE), meaning
 
 
-@pytest.mark.parametrize("name", [n for n in ckpt_surgery.__all__ if n[0].islower() and n != "schema"])
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "schema"])
 def test_every_function_says_what_it_raises(name: str) -> None:
     assert "Raises " in section(f"### {name}")
 

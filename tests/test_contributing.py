@@ -22,6 +22,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "CONTRIBUTING.md"
 PUBLIC = {
     "ckpt_surgery",
+    "ckpt_surgery.errors",
     "ckpt_surgery.orbax",
     *(
         f"ckpt_surgery.core.{name}"

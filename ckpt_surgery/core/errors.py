@@ -81,6 +81,10 @@ class SurgeryError(Exception):
         self.problems = tuple(p if p.code else replace(p, code=code or self.code) for p in given)
         super().__init__("\n\n".join(map(str, self.problems)))
 
+    def _render_traceback_(self) -> list[str]:
+        """Lines that IPython shows in place of a traceback, which says nothing about a recipe."""
+        return "\n".join([str(self), *getattr(self, "__notes__", ())]).split("\n")
+
 
 class FunctionError(SurgeryError):
     """A function does not accept its arguments. The message has shapes and values; the rule is added
@@ -145,6 +149,10 @@ class SourceError(SurgeryError):
     code = Code.SOURCE
 
 
+class SourcesChanged(PlanError, SourceError):
+    """A source is not what it was when the plan was made that is to be carried out."""
+
+
 class DataError(SurgeryError):
     """An error that depends on the values of an array, such as an overflow in a cast."""
 
@@ -178,6 +186,10 @@ class StorageError(SurgeryError):
 
     exit_code = 5
     code = Code.STORAGE
+
+
+class WorkersLost(SurgeryError):
+    """The cluster is gone or has no workers, or they die of a shard again and again."""
 
 
 GO_ON = "Run the same again with `resume=True` to go on from there."

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.errors import FunctionError, PlanError, Problem, UsageError
+from ckpt_surgery.core.errors import FunctionError, PlanError, Problem, SourcesChanged, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
@@ -43,10 +43,6 @@ from ckpt_surgery.planner.target import TARGET
 SAID_ANEW = frozenset({"recipe", "dst", "memory", "workers", "allow_hooks", "link_mode"})
 """The parts of a request that a saved plan leaves open."""
 AGAIN = "Make the plan again."
-
-
-class SourcesChanged(PlanError):
-    """A source is not what it was when the plan was made."""
 
 
 # --- saving -----------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from ckpt_surgery.core.errors import (
     AGAIN,
     Interrupted,
     SourceError,
+    SourcesChanged,
     StorageError,
     SurgeryError,
     UsageError,
@@ -30,7 +31,7 @@ from ckpt_surgery.engine.worker import Means, Share, finish_checkpoint, work
 from ckpt_surgery.inputs.opening import check_unchanged, with_samples
 from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import Request, requested
-from ckpt_surgery.inputs.saved_plans import SourcesChanged, document_of, saved_request
+from ckpt_surgery.inputs.saved_plans import document_of, saved_request
 from ckpt_surgery.planner.identity import digest_of, identity_of
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.report.verification import Verify

@@ -758,19 +758,6 @@ def test_the_format_is_told_with_all_other_problems(recipe: Callable[[str], Path
     assert ckpt_surgery.lint([recipe("version: 1\noutput: {format: npz}\n")])[0][1] == ()
 
 
-@pytest.mark.parametrize("name", ckpt_surgery.__all__)
-def test_public_names_are_found_where_they_are_defined(name: str) -> None:
-    found = getattr(ckpt_surgery, name)
-    assert (found.__name__, found.__module__) == (name, f"ckpt_surgery.{ckpt_surgery._MODULES[name]}")
-
-
-def test_names_of_the_package() -> None:
-    assert sorted(ckpt_surgery._MODULES) == ckpt_surgery.__all__
-    assert ckpt_surgery.schema()["title"] == "ckpt-surgery recipe"
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        ckpt_surgery.nothing
-
-
 def test_hints_name_arguments(model: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     for call, hint in (

@@ -88,11 +88,13 @@ def test_exit_codes_are_those_of_the_documentation() -> None:
         "RecipeError": 2,
         "PlanError": 2,
         "SourceError": 1,
+        "SourcesChanged": 2,
         "DataError": 1,
         "OutOfMemoryError": 1,
         "VerificationError": 3,
         "DestinationError": 4,
         "StorageError": 5,
+        "WorkersLost": 1,
         "Interrupted": 1,
     }
 

@@ -20,7 +20,14 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.api import sharding
-from ckpt_surgery.core.errors import DataError, DestinationError, PlanError, SourceError, UsageError
+from ckpt_surgery.core.errors import (
+    DataError,
+    DestinationError,
+    PlanError,
+    SourceError,
+    UsageError,
+    WorkersLost,
+)
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.engine.parts import head_bytes, head_of, missing
@@ -175,7 +182,7 @@ def test_a_shard_whose_workers_are_always_killed(tmp_path: Path, recipe: Path) -
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         cluster(1, plugin) as made,
-        pytest.raises(clusters.WorkersLost, match=r"shard-\d+-") as raised,
+        pytest.raises(WorkersLost, match=r"shard-\d+-") as raised,
     ):
         apply_on(made.scheduler_address, recipe, tmp_path / "in", tmp_path / "out")
     assert raised.value.exit_code == 1
@@ -335,7 +342,7 @@ def test_a_cluster_that_dies(
             return finished(*arguments)
 
         monkeypatch.setattr(clusters, "_finished_shards", killing)
-        with pytest.raises(clusters.WorkersLost) as raised:
+        with pytest.raises(WorkersLost) as raised:
             apply_on(address, recipe, tmp_path / "in", tmp_path / "out")
         worker.kill()
         worker.join()

@@ -17,7 +17,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ckpt_surgery.core.errors import AGAIN, PlanError, Problem, SourceError, SurgeryError, UsageError
+from ckpt_surgery.core.errors import (
+    AGAIN,
+    PlanError,
+    Problem,
+    SourceError,
+    SurgeryError,
+    UsageError,
+    WorkersLost,
+)
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
@@ -57,10 +65,6 @@ QUIET = dict.fromkeys(("distributed", "distributed.client", "tornado.application
 
 Failure = tuple[type[SurgeryError], tuple[Problem, ...]]
 """Kind and problems of an error, as a value: one that is raised would be tried again on other workers."""
-
-
-class WorkersLost(SurgeryError):
-    """The cluster is gone or has no workers, or they die of a shard again and again."""
 
 
 def run_on_cluster(request: Request, options: RunOptions, sidecars: SidecarOptions) -> Result:

@@ -1,0 +1,50 @@
+"""Errors that the functions of this package raise.
+
+`SurgeryError` is the base class of all. `str(error)` says everything that is wrong and what to do about it,
+`error.problems` has each problem with its place and its code, and `error.exit_code` is that of the command
+line. Importing this imports nothing else of the package.
+"""
+
+from ckpt_surgery.core.errors import (
+    DataError,
+    DestinationError,
+    FunctionError,
+    Interrupted,
+    KeyNotFound,
+    MissingLibraryError,
+    OutOfMemoryError,
+    Place,
+    PlanError,
+    Problem,
+    RecipeError,
+    SourceError,
+    SourcesChanged,
+    StorageError,
+    SurgeryError,
+    UsageError,
+    VerificationError,
+    WorkersLost,
+)
+from ckpt_surgery.core.problem_codes import Code
+
+__all__ = [
+    "Code",
+    "DataError",
+    "DestinationError",
+    "FunctionError",
+    "Interrupted",
+    "KeyNotFound",
+    "MissingLibraryError",
+    "OutOfMemoryError",
+    "Place",
+    "PlanError",
+    "Problem",
+    "RecipeError",
+    "SourceError",
+    "SourcesChanged",
+    "StorageError",
+    "SurgeryError",
+    "UsageError",
+    "VerificationError",
+    "WorkersLost",
+]
