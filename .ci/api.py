@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import ckpt_surgery
-from ckpt_surgery import errors
+from ckpt_surgery import errors, t5x
 from ckpt_surgery.core.errors import SurgeryError
 
 HEAD = """\
@@ -34,6 +34,7 @@ What is not on this page is internal and can change without notice.
 MODULES = (
     "errors",
     "orbax",
+    "t5x",
     "core.errors",
     "core.arrays",
     "core.keys",
@@ -114,12 +115,17 @@ def _classes_in(hint: Any) -> Iterator[type]:
 
 
 def _module(module: types.ModuleType) -> Iterator[str]:
-    """The public functions, classes, and constants that a module defines, in its order."""
+    """The public functions, classes, and constants that a module defines, in its order.
+
+    `ckpt_surgery.t5x` defines none: its names lie with what they are made of.
+    """
     documented = _documented_names(module)
+    if module is t5x:
+        documented = dict.fromkeys(t5x.__all__, "")
     constants = []
     for name in documented:
         value = getattr(module, name)
-        if inspect.isclass(value) and value.__module__ == module.__name__:
+        if inspect.isclass(value) and (value.__module__ == module.__name__ or module is t5x):
             if not _is_error(value):
                 yield f"### {name}"
                 yield from _class(value)

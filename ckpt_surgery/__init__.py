@@ -69,11 +69,12 @@ __all__ = [
     "read_recipe",
     "restore",
     "schema",
+    "t5x",
     "verify",
 ]
 
 if TYPE_CHECKING:
-    from ckpt_surgery import errors
+    from ckpt_surgery import errors, t5x
     from ckpt_surgery.api.applying import apply, convert, plan
     from ckpt_surgery.api.explaining import explain
     from ckpt_surgery.api.functions import from_function, load_and_transform
@@ -175,6 +176,7 @@ _MODULES = {
     "read_recipe": "inputs.request",
     "restore": "api.restoring",
     "schema": "language.recipe_schema",
+    "t5x": "t5x",
     "verify": "api.verifying",
 }
 """The module that defines each public name; a public module is its own."""

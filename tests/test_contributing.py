@@ -24,6 +24,7 @@ PUBLIC = {
     "ckpt_surgery",
     "ckpt_surgery.errors",
     "ckpt_surgery.orbax",
+    "ckpt_surgery.t5x",
     *(
         f"ckpt_surgery.core.{name}"
         for name in ("arrays", "leaves", "keys", "errors", "manifests", "protocols")

@@ -44,7 +44,7 @@ MAY_IMPORT = {
 }
 """What each wing may import besides itself."""
 
-FACE = {"__init__": "face", "errors": "face", "orbax": "face", "__main__": "cli"}
+FACE = {"__init__": "face", "errors": "face", "orbax": "face", "t5x": "face", "__main__": "cli"}
 """The modules that lie in no wing's folder, and the wing that they count for."""
 
 LOCKS = "engine/staging/locks.py"

@@ -12,6 +12,7 @@ import pytest
 from flax import traverse_util
 from flax.core import freeze
 from flax.linen import partitioning
+from flax.linen.spmd import logical_to_mesh_axes
 from flax.training.train_state import TrainState
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,7 +84,7 @@ def specs(found: Mapping[str, Any]) -> Flat:
 def by_flax(params_axes: Any, rules: Any = RULES) -> Flat:
     """The PartitionSpec of each parameter, as T5X's partitioner asks flax for it."""
     names = flat(partitioning.get_axis_names(params_axes))
-    return {key: partitioning.logical_to_mesh_axes(axes, rules) for key, axes in names.items()}
+    return {key: logical_to_mesh_axes(axes, rules) for key, axes in names.items()}
 
 
 # --- rules ------------------------------------------------------------------------------------------------
@@ -98,7 +99,7 @@ rules = st.lists(st.tuples(st.sampled_from([*NAMES, "unused"]), over), max_size=
 
 @given(names, rules)
 def test_rules_are_flax_s(names: Sequence[str | None], rules: Sequence[tuple[str, Any]]) -> None:
-    assert P(*mesh_axes(tuple(names), rules)) == partitioning.logical_to_mesh_axes(tuple(names), rules)
+    assert P(*mesh_axes(tuple(names), rules)) == logical_to_mesh_axes(tuple(names), rules)
 
 
 def test_the_example_of_flax_s_documentation() -> None:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -66,7 +65,6 @@ def test_into_a_train_state_in_memory() -> None:
     found = traverse_util.flatten_dict(restored, sep="/")
     expected = {key: stored.get(key, value).astype(value.dtype) for key, value in fresh.items()}
     assert_same({key: np.asarray(value) for key, value in found.items()}, expected)
-    assert jax.tree.structure(restored) == jax.tree.structure(target)
 
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["files", "memory"])
