@@ -180,11 +180,13 @@ class T5XSource(MsgpackSource):
         self._disguised = frozenset(
             text
             for text, one in listed.items()
-            if one.array is not None and one.array.definition.spec.dtype.name == "uint16"
+            if _is_spec(one.found.node) and one.leaf.spec is not None and one.leaf.spec.dtype.name == "uint16"
         )
 
     def disguised_bfloat16(self) -> Set[str]:
         """Texts of the keys of zarr arrays of uint16: T5X stored bfloat16 so, and reads them as bfloat16.
+
+        Those of Orbax, which stand in the tree as placeholders, are what they say.
 
         Source: google-research/t5x, `LazyAwaitableArray.from_tensor_store_spec` of `checkpoint_importer.py`.
         """

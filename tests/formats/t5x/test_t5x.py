@@ -461,6 +461,15 @@ def test_uint16_of_other_formats_has_the_option_and_no_warning(tmp_path: Path) -
         ckpt_surgery.plan(None, tmp_path / "in.npz", uint16="float")
 
 
+def test_uint16_of_legacy_orbax_is_what_it_says(tmp_path: Path) -> None:
+    bits = KERNEL.view(np.uint16)
+    path = TestLegacyOrbax().save({"ids": bits}, tmp_path / "checkpoint_1")
+    assert ckpt_surgery.inspect(path).warnings == ()
+    recipe = {"version": 1, "rules": [{"match": "ids", "value": "cast(x, 'float32')"}]}
+    ckpt_surgery.apply(recipe, path, dst=tmp_path / "out")
+    assert_same(values(opened(tmp_path / "out")), {"ids": bits.astype(np.float32)})
+
+
 def test_names_with_dots_are_told_from_slashes_by_the_tree(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, "a.b.c", SCALE)
     written(tmp_path, {"a": {"b.c": spec}})
