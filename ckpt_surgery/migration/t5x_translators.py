@@ -7,7 +7,6 @@ refused before the first.
 """
 
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -16,15 +15,12 @@ from ckpt_surgery.core.errors import PlanError, Problem, UsageError
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, shown
-from ckpt_surgery.live.lazy_arrays import LazyArray
+from ckpt_surgery.live.lazy_arrays import introduce_to_t5x
 
 Translation = Callable[..., Any]
 """A function of options, key, value and groups. It returns a new key, None to drop the leaf, and a value."""
 F = TypeVar("F", bound=Translation)
 Rule = tuple[re.Pattern[str], Translation]
-
-IMPORTER = "t5x.checkpoint_importer"
-"""T5X's own module, whose LazyArray the functions of translators ask for."""
 
 
 class CheckpointTranslator:
@@ -82,7 +78,7 @@ def translate(rules: Iterable[Rule], flat: Mapping[str, Any], options: Mapping[s
 
     Raises PlanError and UsageError as `CheckpointTranslator.apply`.
     """
-    _introduce_lazy_arrays()
+    introduce_to_t5x()
     known = list(rules)
     matched = {key: _first_match(known, key) for key in flat}
     unmatched = [key for key, found in matched.items() if found is None]
@@ -158,13 +154,6 @@ def _check_distinct(origins: Mapping[str, Sequence[str]]) -> None:
     ]
     if problems:
         raise PlanError(*problems, code=Code.SAME_KEY)
-
-
-def _introduce_lazy_arrays() -> None:
-    """Let T5X's functions see lazy arrays as its own, if the program has imported T5X's importer."""
-    theirs = getattr(sys.modules.get(IMPORTER), "LazyArray", None)
-    if isinstance(theirs, type) and hasattr(theirs, "register") and not issubclass(LazyArray, theirs):
-        theirs.register(LazyArray)
 
 
 def _keys(keys: Sequence[str]) -> str:

@@ -109,13 +109,23 @@ def test_add_gives_the_function_back() -> None:
 
 def test_functions_see_lazy_arrays_as_t5x_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the step would be passed on as it is, without a word."""
+    made_before = lazily({"global_step": np.array(7, np.int64)}, [])
     theirs = ModuleType("t5x.checkpoint_importer")
     theirs.LazyArray = type("LazyArray", (ABC,), {})  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "t5x.checkpoint_importer", theirs)
-    found = importer(theirs.LazyArray).apply(lazily({"global_step": np.array(7, np.int64)}, []))
+    found = importer(theirs.LazyArray).apply(made_before)
     assert_same(found, {"state/step": np.array(7, np.int32)})
     with pytest.raises(DataError):
         importer(theirs.LazyArray).apply(lazily({"global_step": np.array(2**31, np.int64)}, []))
+
+
+def test_lazy_arrays_are_t5x_s_own_in_its_own_translators(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = ModuleType("t5x.checkpoint_importer")
+    theirs.LazyArray = type("LazyArray", (ABC,), {})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "t5x.checkpoint_importer", theirs)
+    rules = importer(theirs.LazyArray).rules
+    found = in_t5x(rules, lazily({"global_step": np.array(7, np.int64)}, []))
+    assert_same(found, {"state/step": np.array(7, np.int32)})
 
 
 def test_rules_of_other_translators() -> None:
