@@ -1,0 +1,88 @@
+"""Functions of flat dicts, `{"a/b": leaf}`, as functions of trees."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
+
+from ckpt_surgery.core.errors import Problem, UsageError
+from ckpt_surgery.core.keys import SEPARATOR, Key
+from ckpt_surgery.core.text import abridged, shown
+from ckpt_surgery.live.tree import LiveTree, live_tree, nested
+
+Names = tuple[str, ...]
+
+
+class OnFlatDicts:
+    """A function of flat dicts, to be called with trees: it gets and returns `{"a/b": leaf}`."""
+
+    def __init__(self, function: Callable[..., Any]):
+        functools.update_wrapper(self, function)
+        self.func = function
+
+    def __call__(self, *trees: Any) -> Any:
+        """Call the function with the leaves of each tree, and make a tree of the leaves that it returns.
+
+        The result has nested dicts, with lists where the trees have lists at the same keys; it is a flat dict
+        where the trees are. Raises UsageError if the function does not return a flat dict.
+        """
+        listed = [live_tree(tree) for tree in trees]
+        made = self.func(*(dict(tree.values) for tree in listed))
+        _check(made)
+        if all(map(_is_flat, listed)):
+            return dict(made)
+        lists = {names for tree in listed for names in _lists(tree)}
+        members: dict[Names, set[str]] = {}
+        split = {text: tuple(text.split(SEPARATOR)) for text in made}
+        for names in split.values():
+            for i in range(len(names)):
+                members.setdefault(names[:i], set()).add(names[i])
+        indices = {names: set(map(str, range(len(found)))) for names, found in members.items()}
+        whole = {names for names in lists if names in members and members[names] == indices[names]}
+        return nested((_key(split[text], whole), value) for text, value in made.items())
+
+
+def _is_flat(tree: LiveTree) -> bool:
+    """True for a dict whose keys are whole paths."""
+    keys = [leaf.key for leaf in tree.leaves.values()]
+    return all(len(key.names) == 1 for key in keys) and any(SEPARATOR in key.text for key in keys)
+
+
+def _lists(tree: LiveTree) -> Set[Names]:
+    """Keys of the lists of a tree."""
+    keys = [leaf.key for leaf in tree.leaves.values()]
+    return {key.names[:i] for key in keys for i, is_index in enumerate(key.sequences) if is_index}
+
+
+def _key(names: Names, lists: Set[Names]) -> Key:
+    return Key(names, tuple(names[:i] in lists for i in range(len(names))))
+
+
+def _check(made: Any) -> None:
+    """Raise UsageError if what a function returned is not a flat dict, or not one of a tree."""
+    if not isinstance(made, Mapping):
+        raise UsageError(
+            f"the function returns {shown(abridged(made))}, not a flat dict",
+            hint='With `flat=True` it has to return `{"a/b": leaf}`.',
+        )
+    others = [key for key in made if not isinstance(key, str)]
+    if others:
+        raise UsageError(
+            f"the function returns a dict with the key {shown(abridged(others[0]))}, which is not a text",
+            hint='With `flat=True` it has to return `{"a/b": leaf}`.',
+        )
+    inside = [key for key in made if _prefixes(key) & made.keys()]
+    if inside:
+        raise UsageError(*(_both(key, min(_prefixes(key) & made.keys(), key=len)) for key in inside))
+
+
+def _prefixes(key: str) -> Set[str]:
+    names: Sequence[str] = key.split(SEPARATOR)
+    return {SEPARATOR.join(names[:i]) for i in range(1, len(names))}
+
+
+def _both(key: str, container: str) -> Problem:
+    return Problem(
+        f"the function returns `{shown(container)}`, and below it `{shown(key)}`: a leaf cannot have others "
+        "inside",
+        hint="Rename one of them.",
+    )
