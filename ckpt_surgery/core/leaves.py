@@ -7,6 +7,7 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.text import abridged, bytes_text, shortened, shown
 
 
 class LeafKind(enum.StrEnum):
@@ -24,6 +25,20 @@ class LeafKind(enum.StrEnum):
     """A place without a value: None, or a container without entries."""
     OBJECT = "object"
     """An object of a tree in memory that no checkpoint holds, such as a tensor of PyTorch."""
+
+
+MOST_OF_KEY = 120
+"""Maximum number of characters of a key, and of what a leaf is, in the representation of a leaf."""
+
+
+def array_repr(type_name: str, key: str, spec: ArraySpec) -> str:
+    """`<LazyArray 'params/w' float32[8,4] 128 B>`: the representation of an array that is somewhere else."""
+    return leaf_repr(type_name, key, f"{spec} {bytes_text(spec.nbytes)}")
+
+
+def leaf_repr(type_name: str, key: str, what: str) -> str:
+    """One short line without control characters, however long the key is and what the leaf is."""
+    return f"<{type_name} {shortened(repr(key), MOST_OF_KEY)} {shortened(shown(what), MOST_OF_KEY)}>"
 
 
 @frozen()
@@ -53,3 +68,12 @@ class Leaf:
     def nbytes(self) -> int:
         """Bytes of the array in memory; 0 for leaves without an array."""
         return 0 if self.spec is None else self.spec.nbytes
+
+    def __repr__(self) -> str:
+        if self.spec is None:
+            value = next((v for v in (self.string, self.empty, self.type) if v is not None), "")
+            return leaf_repr("Leaf", self.key.text, f"{self.kind.value} {abridged(value)}")
+        if self.kind is LeafKind.ARRAY:
+            return array_repr("Leaf", self.key.text, self.spec)
+        about = "" if self.prng_impl is None else f"({self.prng_impl})"
+        return leaf_repr("Leaf", self.key.text, f"{self.kind.value}{about} {self.spec}")

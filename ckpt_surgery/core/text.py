@@ -53,3 +53,11 @@ def abridged(value: object) -> str:
     """`repr(value)`, cut where it is long: for values in messages that a recipe or a file gave."""
     text = repr(value)
     return text if len(text) <= LONGEST_REPR else f"{text[: LONGEST_REPR - 3]}..."
+
+
+def shortened(text: str, most: int) -> str:
+    """`text` with `…` for its middle where it is longer than `most` characters: the ends of keys differ."""
+    if len(text) <= most:
+        return text
+    end = (most - 1) // 2
+    return f"{text[: most - 1 - end]}…{text[len(text) - end :]}"

@@ -106,6 +106,10 @@ class Request:
     pinned: "PlanFile | None" = None
     """The saved plan that this is the request of: what it has fixed is not looked for again."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The state for other processes, which open the sources themselves."""
+        return {**self.__dict__, "opened": ()}
+
     @property
     def recipe_path(self) -> str | None:
         """Path or `@name` of the recipe, loaded or not; None where it has no file."""

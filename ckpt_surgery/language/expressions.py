@@ -25,7 +25,7 @@ from ckpt_surgery.language.scope import (
 from ckpt_surgery.language.spans import line_starts
 from ckpt_surgery.language.vocabulary import call_problem, function_names, unknown_name
 
-MAX_TEXT = 4096
+MAX_TEXT = 1 << 15
 """Limit on the characters of an expression."""
 
 

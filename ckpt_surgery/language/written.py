@@ -34,6 +34,10 @@ class TracedFunction:
         """Name and place, for sentences."""
         return self.name if self.place == self.name else f"{self.name} ({self.place})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The state for other processes, which hand no tree back."""
+        return {**self.__dict__, "rebuilt": None}
+
 
 def is_text(recipe: str) -> bool:
     """Whether a text is a recipe itself rather than the path of one: it has more than one line."""

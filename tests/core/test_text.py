@@ -2,7 +2,7 @@
 
 import pytest
 
-from ckpt_surgery.core.text import bytes_text, did_you_mean, few, shown
+from ckpt_surgery.core.text import bytes_text, did_you_mean, few, shortened, shown
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,11 @@ def test_shown(text: str, safe: str) -> None:
 def test_did_you_mean() -> None:
     assert did_you_mean("tranpose", ["stack", "transpose"]) == "; did you mean `transpose`?"
     assert did_you_mean("x", ["stack", "transpose"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "cut"),
+    [("abcdef", 6, "abcdef"), ("abcdefg", 6, "abc…fg"), ("abcdefg", 5, "ab…fg"), ("abc", 1, "…")],
+)
+def test_shortened_keeps_both_ends(text: str, most: int, cut: str) -> None:
+    assert shortened(text, most) == cut
