@@ -19,7 +19,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.inputs.checkpoints import kept_open
+from ckpt_surgery.inputs.open_sources import kept_open
 from ckpt_surgery.inputs.opening import check_unchanged, in_memory, with_samples
 from ckpt_surgery.inputs.preparing import open_inputs, plan_inputs
 from ckpt_surgery.inputs.request import (
@@ -159,7 +159,7 @@ def _is_checkpoint(path: str) -> bool:
 
 def _with_target(request: Request, target: Any) -> Request:
     if isinstance(target, OpenCheckpoint):
-        target = target.as_source()
+        target = target._as_source()
         target = target.tree if isinstance(target, InMemory) else target
     if isinstance(target, str | os.PathLike):
         raise UsageError(

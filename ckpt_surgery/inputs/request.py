@@ -63,7 +63,7 @@ class OpenCheckpoint(ABC):
     """A checkpoint that a program has open, and gives where a path is taken."""
 
     @abstractmethod
-    def as_source(self) -> OpenedPath | InMemory:
+    def _as_source(self) -> OpenedPath | InMemory:
         """Path with the choices of the program, or the tree that it is. Raises UsageError for a part."""
 
 
@@ -206,13 +206,13 @@ def _uint16_of(request: Request) -> str | None:
 def checkpoint_or_tree(given: Any) -> str | InMemory:
     """The path or URL of a checkpoint; everything that is neither is a tree. Raises UsageError."""
     if isinstance(given, OpenCheckpoint):
-        return given.as_source()
+        return given._as_source()
     return checked_path(given) if isinstance(given, str | os.PathLike) else InMemory(given)
 
 
 def path_of_source(given: Any) -> str:
     """Path or URL of a checkpoint where no tree is taken. Raises UsageError."""
-    path = given.as_source() if isinstance(given, OpenCheckpoint) else checked_path(given)
+    path = given._as_source() if isinstance(given, OpenCheckpoint) else checked_path(given)
     if isinstance(path, InMemory):
         raise UsageError("a tree in memory is given where the path of a checkpoint is needed")
     return path

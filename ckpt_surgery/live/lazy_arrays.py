@@ -231,13 +231,13 @@ class LazyArray(ABC):
         """
         from ckpt_surgery.report.values import statistics
 
-        source, leaf = self._as_source()
+        source, leaf = self._source_and_leaf()
         found = statistics(source, default_memory(), [leaf])[leaf.key.text]
         if isinstance(found, Statistics):
             return found
         raise (SourceError if found.damaged else UsageError)(f"{self!r} has no statistics: {found.why}")
 
-    def _as_source(self) -> tuple[Source, Leaf]:
+    def _source_and_leaf(self) -> tuple[Source, Leaf]:
         """A source that has this array as a leaf."""
         from ckpt_surgery.live.source import TreeSource
         from ckpt_surgery.live.tree import LiveTree

@@ -1,0 +1,186 @@
+"""Sources that stay open for a program: they refuse to read once they are closed, or files have changed."""
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.errors import SurgeryError, UsageError
+from ckpt_surgery.core.file_states import FileState, changes
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.protocols import (
+    CachingSource,
+    Choices,
+    ChosenSource,
+    ConvertingSource,
+    Source,
+    StoredType,
+)
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.shared.zarr_fetched import stored_chunks, touched
+from ckpt_surgery.inputs.opening import changed_since_opening
+from ckpt_surgery.inputs.request import InMemory, OpenedPath
+from ckpt_surgery.live.lazy_arrays import LazyArray
+from ckpt_surgery.live.source import TreeSource
+from ckpt_surgery.live.tree import nested, plain_value
+from ckpt_surgery.planner.disguised import BFLOAT16, is_uint16
+from ckpt_surgery.storage.samples import states_by_path
+
+
+class OpenSource:
+    """The source of a checkpoint that stays open for a program, with its values. Safe to use from threads.
+
+    It is a source itself, which refuses to read once it was closed, or once the files have changed.
+    """
+
+    def __init__(self, source: Source, given: OpenedPath | InMemory):
+        if isinstance(source, CachingSource):
+            source.cache_bytes = 0  # two reads read twice
+        self._source, self.given = source, given
+        self.path, self.format, self.step, self.item = source.path, source.format, source.step, source.item
+        self.metadata, self.closed = source.metadata, False
+        self._stored = source.leaves()
+        """Leaves as they are stored."""
+        as_bfloat16 = isinstance(given, OpenedPath) and given.uint16 == "bfloat16"
+        self._leaves = {t: _as_read(leaf, as_bfloat16) for t, leaf in self._stored.items()}
+        self._values: dict[str, Any] = {}
+        self._files = given.files if isinstance(given, OpenedPath) else {}
+
+    @functools.cached_property
+    def choices(self) -> Choices:
+        """The steps and items that there were when this was first asked for."""
+        return self._source.choices() if isinstance(self._source, ChosenSource) else Choices()
+
+    def leaves(self) -> Mapping[str, Leaf]:
+        """Every leaf by its key's text, in the checkpoint's order, with the dtype that it is read in."""
+        return self._leaves
+
+    def files(self) -> Iterable[str]:
+        """Paths of the files that the checkpoint consists of."""
+        return self._source.files()
+
+    def fingerprint(self) -> str:
+        """Fingerprint when it was opened."""
+        return self._source.fingerprint() if isinstance(self.given, InMemory) else self.given.fingerprint
+
+    def stored_type(self, leaf: Leaf) -> StoredType | None:
+        """Type of the format's own that an array is stored in; None if it has none."""
+        return self._source.stored_type(leaf) if isinstance(self._source, ConvertingSource) else None
+
+    def value(self, leaf: Leaf) -> Any:
+        """Value of a leaf: the same array each time."""
+        if leaf.kind is LeafKind.OBJECT:
+            assert isinstance(self._source, TreeSource)
+            return self._source.tree.values[leaf.key.text]
+        if leaf.spec is None:
+            return plain_value(leaf)
+        return self._values.setdefault(leaf.key.text, StoredArray(self, leaf))
+
+    def tree(self, leaves: Iterable[Leaf], prefix: str) -> Any:
+        """Values of leaves in their containers, without the components of the prefix."""
+        if isinstance(self._source, TreeSource) and not prefix:
+            return self._source.tree.rebuilt({leaf.key.text: self.value(leaf) for leaf in leaves})
+        return nested((_relative(leaf.key, prefix), self.value(leaf)) for leaf in leaves)
+
+    def check_open(self) -> None:
+        """Raise UsageError once it was closed."""
+        if self.closed:
+            raise UsageError(f"{shown(self.path)} was closed", hint="Read before that, or open it again.")
+
+    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
+        """The elements of one region. Raises SourceError where they cannot be read, or files have changed."""
+        self.check_open()
+        stored = self._stored[leaf.key.text]
+        try:
+            block = self._source.read(stored, region)
+        except SurgeryError:
+            self._check_all()
+            raise
+        self._check_files_of(stored, region)
+        assert leaf.spec is not None
+        return block if block.dtype == leaf.spec.dtype else block.view(leaf.spec.dtype)
+
+    def _check_files_of(self, leaf: Leaf, region: Region) -> None:
+        """Raise SourceError if a file has changed that a region was read from.
+
+        All files count if some of the region lies in an index, or in chunks that there were not. Sources look
+        themselves at the files of arrays without chunks.
+        """
+        if leaf.manifest is None or not region.size:
+            return
+        files = [chunk.file for _, chunk in stored_chunks(leaf.manifest, region)]
+        if len(files) < touched(leaf.manifest, region).size or any(file not in self._files for file in files):
+            self._check_all()
+        else:
+            self._compare({file: self._files[file] for file in files}, files)
+
+    def _check_all(self) -> None:
+        self._compare(self._files, self._source.files())
+
+    def _compare(self, before: Mapping[str, FileState], files: Iterable[str]) -> None:
+        """Raise SourceError, with their names, for files that are others than they were."""
+        found = changes(before, states_by_path(files), times=True)
+        if found:
+            raise changed_since_opening(self.path, found)
+
+
+def kept_open(source: Source, uint16: str = "keep") -> OpenSource:
+    """A source that stays open for a program. From now on, its files must not change."""
+    path = OpenedPath(source.path)
+    path.step, path.item, path.src_format, path.uint16 = source.step, source.item, source.format, uint16
+    path.fingerprint, path.files = source.fingerprint(), states_by_path(source.files())
+    return OpenSource(source, path)
+
+
+def _as_read(leaf: Leaf, as_bfloat16: bool) -> Leaf:
+    """Leaf with the dtype that it is read in."""
+    if not as_bfloat16 or not is_uint16(leaf):
+        return leaf
+    assert leaf.spec is not None
+    return replace(leaf, spec=ArraySpec(leaf.spec.shape, BFLOAT16))
+
+
+def _relative(key: Key, prefix: str) -> Key:
+    """A key without the components that a prefix has."""
+    skipped = 0
+    while len(prefix) > len(key.names[skipped]):
+        prefix = prefix[len(key.names[skipped]) + 1 :]
+        skipped += 1
+    first, *others = key.names[skipped:]  # a component with a slash can begin in the prefix
+    return Key((first[len(prefix) :], *others), key.sequences[skipped:])
+
+
+class StoredArray(LazyArray):
+    """An array of an open checkpoint."""
+
+    def __init__(self, opened: OpenSource, leaf: Leaf):
+        assert leaf.spec is not None
+        manifest = leaf.manifest
+        super().__init__(
+            leaf.spec,
+            key=leaf.key.text,
+            chunks=None if manifest is None else manifest.chunk_shape,
+            sharding=leaf.sharding,
+            prng_impl=leaf.prng_impl,
+        )
+        self._opened, self._leaf = opened, leaf
+        in_parts = manifest is not None and manifest.supports_partial_reads
+        self._read_as_whole = None if in_parts else self.chunks
+
+    @property
+    def _unit(self) -> Shape | None:
+        return self._read_as_whole
+
+    @property
+    def _kind(self) -> LeafKind:
+        return self._leaf.kind
+
+    def _read(self, region: Region) -> np.ndarray:
+        return self._opened.read(self._leaf, region)
+
+    def _source_and_leaf(self) -> tuple[Source, Leaf]:
+        return self._opened, self._leaf
