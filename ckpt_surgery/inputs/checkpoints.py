@@ -1,7 +1,7 @@
 """Checkpoints as mappings: keys to arrays that are read when they are asked for."""
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ckpt_surgery.core import urls
@@ -109,7 +109,17 @@ class Checkpoint(OpenCheckpoint, Mapping[str, Any]):
         if key in self._subtrees:
             return Checkpoint(self._opened, f"{self._prefix}{key}{SEPARATOR}")
         where = f"in `{shown(self._prefix.rstrip(SEPARATOR))}`" if self._prefix else ""
-        raise KeyNotFound.among(str(key), [*self._subtrees, *self._leaves], where)
+        raise KeyNotFound.among(str(key), self._similar(str(key)), where)
+
+    def _similar(self, key: str) -> Iterable[str]:
+        """Keys that may be meant: those that differ in the first component that there is not."""
+        names = key.split(SEPARATOR)
+        known = max(n for n in range(len(names)) if not n or SEPARATOR.join(names[:n]) in self._subtrees)
+        start = "".join(f"{name}{SEPARATOR}" for name in names[:known])
+        rest = "".join(f"{SEPARATOR}{name}" for name in names[known + 1 :])
+        inside = (text[len(start) :] for text in self._leaves if text.startswith(start))
+        children = dict.fromkeys(f"{start}{text.partition(SEPARATOR)[0]}" for text in inside)
+        return [one + rest for one in children if one + rest in self] or children
 
     def __contains__(self, key: object) -> bool:
         """Whether a leaf or a subtree has this key."""

@@ -78,6 +78,8 @@ class OpenSource:
             return self._source.tree.values[leaf.key.text]
         if leaf.spec is None:
             return plain_value(leaf)
+        if leaf.key.text in self._values:
+            return self._values[leaf.key.text]
         return self._values.setdefault(leaf.key.text, StoredArray(self, leaf))
 
     def tree(self, leaves: Iterable[Leaf], prefix: str) -> Any:
@@ -168,12 +170,11 @@ class StoredArray(LazyArray):
             prng_impl=leaf.prng_impl,
         )
         self._opened, self._leaf = opened, leaf
-        in_parts = manifest is not None and manifest.supports_partial_reads
-        self._read_as_whole = None if in_parts else self.chunks
 
     @property
     def _unit(self) -> Shape | None:
-        return self._read_as_whole
+        manifest = self._leaf.manifest
+        return None if manifest is None or manifest.supports_partial_reads else self.chunks
 
     @property
     def _kind(self) -> LeafKind:

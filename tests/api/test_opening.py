@@ -1,0 +1,59 @@
+"""`open`: what it takes, and what it refuses before it looks at any file."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import ckpt_surgery
+from ckpt_surgery.core.errors import SourceError, UsageError
+from tests.emulators.fixtures import Bucket
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    save_file({"a/w": np.arange(3, dtype=np.float32)}, tmp_path / "model.safetensors")
+    return tmp_path / "model.safetensors"
+
+
+def test_the_format_can_be_named(model: Path) -> None:
+    assert ckpt_surgery.open(str(model), format="safetensors").format == "safetensors"
+    with pytest.raises(SourceError, match="looks like safetensors"):
+        ckpt_surgery.open(model, format="npz")
+
+
+def test_what_cannot_be_opened_is_refused(model: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        ckpt_surgery.open(model.with_name("mode.safetensors"))
+    for options in ({"step": 3}, {"item": "a"}):
+        with pytest.raises(UsageError):
+            ckpt_surgery.open(model, **options)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="tree in memory"):
+            ckpt_surgery.open({"a": np.ones(1)}, **options)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="`uint16`"):
+        ckpt_surgery.open(model, uint16="bf16")  # type: ignore[arg-type]
+
+
+def test_an_open_checkpoint_can_be_opened_again(model: Path) -> None:
+    opened = ckpt_surgery.open(model)
+    again = ckpt_surgery.open(opened)
+    opened.close()
+    assert again.path == str(model)
+    np.testing.assert_array_equal(again["a/w"].get(), [0, 1, 2])
+    with pytest.raises(UsageError, match="a part of"):
+        ckpt_surgery.open(again["a"])
+
+
+def test_a_checkpoint_in_a_bucket(tmp_path: Path, bucket_of: Bucket) -> None:
+    for name, array in {"a": np.arange(6.0).reshape(3, 2), "b": np.ones(2)}.items():
+        ckpt_surgery.apply({"version": 1}, {name: array}, dst=f"{bucket_of.url}/{name}.zarr")
+    opened = ckpt_surgery.open(f"{bucket_of.url}/a.zarr")
+    np.testing.assert_array_equal(opened["a"][1:, ::-1], np.arange(6.0).reshape(3, 2)[1:, ::-1], strict=True)
+    ckpt_surgery.inspect(f"{bucket_of.url}/b.zarr")  # which forgets what was listed
+    np.testing.assert_array_equal(opened["a"][0], [0, 1])
+    ckpt_surgery.apply({"version": 1}, {"a": np.zeros((3, 2))}, dst=f"{bucket_of.url}/a.zarr", overwrite=True)
+    with pytest.raises(SourceError):
+        opened["a"].get()
+    with pytest.raises(SourceError, match="changed since it was opened"):
+        ckpt_surgery.plan(None, opened, dst=tmp_path / "c")
