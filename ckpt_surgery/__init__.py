@@ -3,6 +3,7 @@
 The commands are functions too: `plan`, `apply`, `convert`, `inspect`, `diff`, `explain`, `infer`, `invert`,
 `lint`, `merge`, `schema`, `verify`.
 `apply_shard` and `commit` carry out a saved plan on several machines.
+`open` gives a checkpoint as a mapping of arrays that are read when they are asked for.
 `restore` carries out a recipe into arrays of a running program.
 """
 

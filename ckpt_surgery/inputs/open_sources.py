@@ -109,16 +109,18 @@ class OpenSource:
     def _check_files_of(self, leaf: Leaf, region: Region) -> None:
         """Raise SourceError if a file has changed that a region was read from.
 
-        All files count if some of the region lies in an index, or in chunks that there were not. Sources look
-        themselves at the files of arrays without chunks.
+        All files count if some of the region does not lie in chunks of files: in an index, in chunks that are
+        missing, or in an array without a grid of chunks.
         """
-        if leaf.manifest is None or not region.size:
+        if not region.size:
             return
-        files = [chunk.file for _, chunk in stored_chunks(leaf.manifest, region)]
-        if len(files) < touched(leaf.manifest, region).size or any(file not in self._files for file in files):
-            self._check_all()
-        else:
+        manifest = leaf.manifest
+        files = [] if manifest is None else [chunk.file for _, chunk in stored_chunks(manifest, region)]
+        in_chunks = manifest is not None and len(files) == touched(manifest, region).size
+        if in_chunks and all(file in self._files for file in files):
             self._compare({file: self._files[file] for file in files}, files)
+        else:
+            self._check_all()
 
     def _check_all(self) -> None:
         self._compare(self._files, self._source.files())

@@ -578,3 +578,10 @@ def test_a_part_of_a_checkpoint_is_no_source(orbax: Path) -> None:
         ckpt_surgery.plan(ckpt_surgery.open(orbax))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="the target is the path"):
         ckpt_surgery.restore(None, orbax, target=ckpt_surgery.open(orbax))
+
+
+def test_transforms_of_orbax_look_at_an_open_checkpoint(orbax: Path) -> None:
+    transforms = {"b": ocp.Transform(multi_value_fn=lambda tree: tree["step"] * 2)}
+    opened = ckpt_surgery.open(orbax)
+    recipes = [ckpt_surgery.from_orbax_transforms(transforms, original=one) for one in (opened, str(orbax))]
+    assert recipes[0].document == recipes[1].document
