@@ -313,6 +313,7 @@ CALLS = """
         "apply": lambda: ckpt_surgery.apply("recipe.yaml", {"a": np.ones(3)}, dst="out"),
         "inspect": lambda: ckpt_surgery.inspect({"a": np.ones(3)}),
         "diff": lambda: ckpt_surgery.diff("old", {"a": np.ones(3)}),
+        "transformations": lambda: ckpt_surgery.apply_transformations("old", {}, {"a": ...}),
         "transforms": lambda: ckpt_surgery.from_orbax_transforms({"a": 1}),
         "original": lambda: ckpt_surgery.from_orbax_transforms({}, original={"a": np.ones(3)}),
     }
@@ -327,7 +328,7 @@ CALLS = """
 
 def test_calls_say_what_to_install(here: Path) -> None:
     lines = script(here, CALLS).splitlines()
-    assert len(lines) == 8
+    assert len(lines) == 9
     for line in lines:
         assert line.split()[1] == "MissingLibraryError", line
         assert_tells(line)

@@ -1,9 +1,17 @@
 """Transformations of pytrees: what Orbax's `apply_transformations` does."""
 
+import os
 from typing import Any
 
+from ckpt_surgery.api.opening import open
 from ckpt_surgery.core.libraries import report_missing
-from ckpt_surgery.migration.transforming import apply_transforms, original_in_memory
+from ckpt_surgery.inputs.checkpoints import Checkpoint
+from ckpt_surgery.migration.transforming import (
+    OriginalTree,
+    apply_transforms,
+    original_in_checkpoint,
+    original_in_memory,
+)
 
 
 def apply_transformations(
@@ -29,11 +37,28 @@ def apply_transformations(
     with the leaves themselves; they may return subtrees. Shapes are not compared, and leaves of the original
     that are not used are left out: a recipe made by `from_orbax_transforms` is stricter.
 
+    `original_tree` can also be the path of a checkpoint, or one that `open` opened, or a part of one. Leaves
+    that nothing asks for are not read; the others are read as `PyTreeCheckpointer().restore` of Orbax reads
+    them: arrays of JAX with their recorded sharding, arrays of NumPy, numbers of Python. A `multi_value_fn`
+    gets dicts and lists in which a leaf is read when it is first used, and kept until all transforms are
+    done. Where the devices of a recorded sharding do not exist, arrays are on the default device.
+
     Raises OriginalMissingError, a PlanError and a ValueError, that names every leaf that the original lacks,
     before any function is called; TransformError, a ValueError, for fields that contradict each other;
     UsageError for what is not a transform, for regular expressions that recipes do not take, and for two
-    leaves of `new_tree` with the same key; MissingLibraryError without jax.
+    leaves of `new_tree` with the same key; SourceError for a checkpoint that cannot be opened or read, or
+    that changes meanwhile; MissingLibraryError without jax.
     """
     with report_missing("jax", "`apply_transformations` needs jax"):
         import jax  # noqa: F401
-    return apply_transforms(original_in_memory(original_tree), transformations, new_tree, default_to_original)
+    return apply_transforms(_original(original_tree), transformations, new_tree, default_to_original)
+
+
+def _original(given: Any) -> OriginalTree:
+    if isinstance(given, str | os.PathLike):
+        given = open(given)
+    return (
+        original_in_checkpoint(given, given.tree)
+        if isinstance(given, Checkpoint)
+        else original_in_memory(given)
+    )

@@ -12,7 +12,10 @@ from ckpt_surgery.core.errors import OriginalMissingError, Problem, UsageError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.language.patterns import MatchingTime, Watch, compile_pattern
+from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.paths import orbax_name
+from ckpt_surgery.live.restored import reading, restored_value, settled
+from ckpt_surgery.migration.orbax_templates import literal
 from ckpt_surgery.migration.transforms import NamedTransform, read_transforms
 
 GUESSES = 20
@@ -24,11 +27,17 @@ class OriginalTree:
     """The tree that transforms are applied to."""
 
     leaves: Mapping[str, Any]
-    """Leaves by key. Looking one up may read it from a checkpoint."""
-    tree: Callable[[], Any]
-    """Gives the tree that each `multi_value_fn` gets."""
-    settled: Callable[[Any], Any] = lambda value: value
-    """Reads what is still to be read in the value that a function returned."""
+    """Leaves by key, those of a checkpoint as LazyArrays."""
+    tree: Any
+    """What each `multi_value_fn` gets."""
+
+    def leaf(self, key: str) -> Any:
+        """A leaf as the program would have it in memory."""
+        return self.leaves[key]
+
+    def result(self, value: Any) -> Any:
+        """The value that a function returned, in which everything is read."""
+        return value
 
 
 def original_in_memory(tree: Any) -> OriginalTree:
@@ -36,7 +45,25 @@ def original_in_memory(tree: Any) -> OriginalTree:
     import jax
 
     leaves = {orbax_name(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}
-    return OriginalTree(leaves, lambda: tree)
+    return OriginalTree(leaves, tree)
+
+
+class StoredTree(OriginalTree):
+    """The original that is a checkpoint, or a part of one: leaves are read when they are asked for."""
+
+    def leaf(self, key: str) -> Any:
+        """A leaf as Orbax restores it."""
+        return restored_value(self.leaves[key])
+
+    def result(self, value: Any) -> Any:
+        """The value, with ordinary containers in place of those that read."""
+        return settled(value)
+
+
+def original_in_checkpoint(checkpoint: Mapping[str, Any], tree: Any) -> OriginalTree:
+    """The original that is an open checkpoint: its values by key, and its tree of values."""
+    leaves = {key: value for key, value in checkpoint.items() if isinstance(value, LazyArray | str)}
+    return StoredTree(leaves, restored_value(reading(tree)))
 
 
 def apply_transforms(
@@ -85,8 +112,8 @@ class _Claim:
 
     def value(self, original: OriginalTree) -> Any:
         """Look the leaf up, and call the function."""
-        arguments = (self.key, original.tree()) if self.source is None else (original.leaves[self.source],)
-        return arguments[0] if self.function is None else original.settled(self.function(*arguments))
+        given = (self.key, original.tree) if self.source is None else (original.leaf(self.source),)
+        return given[0] if self.function is None else original.result(self.function(*given))
 
 
 def _claims(
@@ -94,12 +121,18 @@ def _claims(
 ) -> Sequence[tuple[_Claim, bool]]:
     """The claims of all keys of the new tree in Orbax's order, and whether each is the last of its key."""
     time = MatchingTime()
-    patterns = [(compile_pattern(transform.key), Watch(time), transform) for transform in transforms]
+    watches = [Watch(time) for _ in transforms]
+    patterns: list[int] = []
+    by_text: dict[str, list[int]] = {}  # thousands of keys, each with a transform of its own, are usual
+    for number, transform in enumerate(transforms):
+        text = literal(transform.key)
+        (patterns if text is None else by_text.setdefault(text, [])).append(number)
 
     def claims_of(key: str) -> Iterator[_Claim]:
         is_matched = False
-        for pattern, watch, transform in patterns:
-            match = watch.fullmatch(pattern, key)
+        for number in sorted([*patterns, *by_text.get(key, ())]):
+            transform = transforms[number]
+            match = watches[number].fullmatch(compile_pattern(transform.key), key)
             if match is None:
                 continue
             is_matched = True
