@@ -19,7 +19,7 @@ def apply_transformations(
 ) -> Any:
     r"""Make a tree of the structure of `new_tree` from the leaves of another one, as Orbax's function does.
 
-        new_tree = {"a2": ..., "dense/kernel": ...}
+        new_tree = {"a2": ..., "dense": {"kernel": ...}}
         transformations = {
             "a2": Transform(original_key="a"),
             r"dense/(.*)": Transform(original_key=r"layer/\1", value_fn=lambda kernel: kernel.T),
@@ -41,7 +41,9 @@ def apply_transformations(
     that nothing asks for are not read; the others are read as `PyTreeCheckpointer().restore` of Orbax reads
     them: arrays of JAX with their recorded sharding, arrays of NumPy, numbers of Python. A `multi_value_fn`
     gets dicts and lists in which a leaf is read when it is first used, and kept until all transforms are
-    done. Where the devices of a recorded sharding do not exist, arrays are on the default device.
+    done; to use them in `jax.tree.map` together with another tree, make ordinary ones of them,
+    `jax.tree.map(lambda leaf: leaf, subtree)`. Where the devices of a recorded sharding do not exist, arrays
+    are on the default device.
 
     Raises OriginalMissingError, a PlanError and a ValueError, that names every leaf that the original lacks,
     before any function is called; TransformError, a ValueError, for fields that contradict each other;
@@ -55,10 +57,7 @@ def apply_transformations(
 
 
 def _original(given: Any) -> OriginalTree:
-    if isinstance(given, str | os.PathLike):
-        given = open(given)
-    return (
-        original_in_checkpoint(given, given.tree)
-        if isinstance(given, Checkpoint)
-        else original_in_memory(given)
-    )
+    checkpoint = open(given) if isinstance(given, str | os.PathLike) else given
+    if isinstance(checkpoint, Checkpoint):
+        return original_in_checkpoint(checkpoint, checkpoint.tree)
+    return original_in_memory(given)

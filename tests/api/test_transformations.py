@@ -1,5 +1,7 @@
 """`apply_transformations` on a checkpoint: the result is that of Orbax on the tree that it restores."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,6 +156,24 @@ def test_a_tree_that_was_opened() -> None:
     with open_checkpoint({"a": np.arange(2), "b": 3}) as checkpoint:
         result = apply_transformations(checkpoint, {"b": Transform(value_fn=str)}, {"a": 0, "b": 0})
     assert_identical(result, {"a": np.arange(2), "b": "3"})
+
+
+def test_containers_become_ordinary_ones(path: Path) -> None:
+    def averaged(key: str, kv: Any) -> Any:
+        ordinary = jax.tree.map(lambda leaf: leaf, kv["b"]["d"])
+        return jax.tree.map(lambda one, other: (one + other) / 2, ordinary, [2.5, np.zeros(2)])
+
+    result = apply_transformations(path, {"x": Transform(multi_value_fn=averaged)}, {"x": 0})
+    assert_identical(result["x"], averaged("x", ORIGINAL))
+
+
+def test_orbax_is_not_imported() -> None:
+    code = (
+        "import sys, ckpt_surgery as c;"
+        "assert c.apply_transformations({'a': 1}, {'b': c.Transform('a')}, {'b': ...}) == {'b': 1};"
+        "assert not {'orbax', 'flax', 'tensorstore'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_other_formats(tmp_path: Path) -> None:

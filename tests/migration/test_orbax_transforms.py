@@ -343,6 +343,12 @@ def test_what_is_no_transform_is_refused(value: Any) -> None:
         from_orbax_transforms({"a": {"b": value}})
 
 
+def test_our_own_transforms_are_taken() -> None:
+    transform = ckpt_surgery.Transform(original_key="b", value_fn=lambda v: v * 2)
+    (rule,) = rules(from_orbax_transforms({"a": transform}))
+    assert rule == {"fill": "a", "from": "b", "value": "x * 2"}
+
+
 def test_both_functions_at_once_are_refused() -> None:
     transform = Transform(value_fn=lambda v: v)
     transform.multi_value_fn = lambda key, tree: tree["a"]

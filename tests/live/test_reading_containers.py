@@ -1,0 +1,123 @@
+"""Containers that read their values are used as the dicts and lists that hold them."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from ckpt_surgery.live.lazy_arrays import LazyArray
+from ckpt_surgery.live.reading_containers import reading, settled
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Keys of the arrays that are read, in order."""
+    keys: list[str] = []
+    get = LazyArray.get
+
+    def recorded(self: LazyArray) -> np.ndarray:
+        keys.append(self.key)
+        return get(self)
+
+    monkeypatch.setattr(LazyArray, "get", recorded)
+    return keys
+
+
+def lazy(start: int, name: str = "") -> LazyArray:
+    return LazyArray.of((2,), np.int64, lambda: np.arange(start, start + 2), key=name or str(start))
+
+
+def container() -> Any:
+    return reading(
+        {"a": lazy(1), "b": {"c": lazy(3), "d": lazy(5)}, "e": [lazy(7), "text", lazy(9)], "n": None}
+    )
+
+
+def plain() -> Any:
+    def at(start: int) -> np.ndarray:
+        return np.arange(start, start + 2)
+
+    return {"a": at(1), "b": {"c": at(3), "d": at(5)}, "e": [at(7), "text", at(9)], "n": None}
+
+
+def same(one: Any, other: Any) -> None:
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+    structures: list[Any] = [jax.tree.structure(one), jax.tree.structure(other)]
+    assert structures[0] == structures[1]
+
+
+USES: dict[str, Callable[[Any], Any]] = {
+    "index": lambda kv: kv["b"]["c"] + kv["a"],
+    "get": lambda kv: (kv.get("a"), kv.get("z"), kv["b"].get("z", 3)),
+    "values": lambda kv: sum(kv["b"].values()),
+    "items": lambda kv: [(name, value + 1) for name, value in kv["b"].items()],
+    "keys": lambda kv: ([*kv], [*kv.keys()], [*reversed(kv)], len(kv), "a" in kv, "z" in kv),
+    "iteration": lambda kv: [np.size(value) for value in kv["e"]],
+    "list": lambda kv: (kv["e"][-1], kv["e"][::2], kv["e"][1], [*reversed(kv["e"])], len(kv["e"])),
+    "unpacking": lambda kv: (lambda first, *rest: (first, rest))(*kv["e"]),
+    "keywords": lambda kv: (lambda c, d: c - d)(**kv["b"]),
+    "copies": lambda kv: ({**kv["b"]}, dict(kv["b"]), kv["b"].copy(), kv["e"].copy(), list(kv["e"])),
+    "union": lambda kv: (kv["b"] | {"x": 1}, {"x": 1} | kv["b"], {"x": 1, **kv["b"]}),
+    "sum of lists": lambda kv: (kv["e"] + [1], [1] + kv["e"], kv["e"] * 2, tuple(kv["e"])),
+    "pop": lambda kv: (kv["b"].pop("c"), kv["b"], kv["e"].pop(0), kv["e"]),
+    "changes": lambda kv: (kv.update(a=1), kv["e"].append(2), kv.setdefault("z", 3), kv),
+    "deep copy": lambda kv: (copy.deepcopy(kv["b"]), copy.copy(kv["e"]), pickle.loads(pickle.dumps(kv))),
+    "NumPy": lambda kv: (np.stack([*kv["b"].values()]), np.concatenate(kv["e"][::2]), np.array(kv["e"][:1])),
+    "jax.tree": lambda kv: (jax.tree.map(np.shape, kv), jax.tree.leaves(kv["b"])),
+    "jax.tree of two": lambda kv: jax.tree.map(np.add, kv["b"], kv["b"]),
+    "paths": lambda kv: [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(kv)],
+    "the text": lambda kv: (repr(kv), str(kv["e"])),
+    "itself": lambda kv: kv,
+    "inside": lambda kv: {"x": [kv["b"], (kv["e"],)], "y": kv["a"]},
+    "types": lambda kv: (isinstance(kv, dict), isinstance(kv["e"], list), isinstance(kv["a"], np.ndarray)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES)
+def test_containers_are_used_as_dicts_and_lists_are(use: str) -> None:
+    same(settled(USES[use](container())), USES[use](plain()))
+
+
+def test_patterns_match_them() -> None:
+    match container():
+        case {"b": {"c": c}, "e": [first, str(), *_]}:
+            assert (c[0], first[0]) == (3, 7)
+        case _:
+            raise AssertionError
+
+
+def test_they_are_equal_to_what_they_hold() -> None:
+    numbers = {"a": 1, "b": [2, {"c": 3}]}
+    assert reading(numbers) == numbers
+    assert numbers == reading(numbers)
+    assert reading(numbers) != {**numbers, "a": 2}
+    assert reading([1, [2]]) == [1, [2]] != reading([1, [3]])
+
+
+def test_a_leaf_is_read_when_it_is_first_used_and_kept(reads: list[str]) -> None:
+    kv = container()
+    assert (list(kv), len(kv["b"]), "c" in kv["b"], kv["b"].keys()) == (
+        ["a", "b", "e", "n"],
+        2,
+        True,
+        {"c", "d"},
+    )
+    assert reads == []
+    first = kv["b"]["c"]
+    assert reads == ["3"]
+    assert kv["b"]["c"] is first
+    values = iter(kv["b"].values())
+    assert next(values) is first
+    assert reads == ["3"]
+    assert kv["e"][0] is kv["e"][0]
+    assert reads == ["3", "7"]
+
+
+def test_what_holds_no_container_is_settled_as_it_is() -> None:
+    for value in (np.ones(2), {"a": [1]}, None, ..., P("x")):
+        assert settled(value) is value
