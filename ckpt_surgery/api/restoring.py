@@ -45,9 +45,11 @@ from ckpt_surgery.live.encoder import LiveEncoder, dtype_flaw
 from ckpt_surgery.live.lazy_results import lazy_values
 from ckpt_surgery.live.processes import agree, plan_digests
 from ckpt_surgery.live.results import is_narrowed
+from ckpt_surgery.live.settling import settled
 from ckpt_surgery.live.shardings import resolved_shardings
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import LiveTree, live_tree, nested
+from ckpt_surgery.live.wanted import type_of
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.target import TARGET, Target
@@ -180,11 +182,13 @@ def _prepare(request: Request, shardings: Any) -> Restoration:
         assert isinstance(source, TreeSource)
         tree = source.tree
         inputs = replace(inputs, target=_with_own_dtypes(inputs.target, tree))
-        places = dict(resolved_shardings(tree, shardings))
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
     plan = plan_inputs(inputs, arrays_in_memory(LiveEncoder(tree), staged=True), {}, memory, workers)
-    if tree is None and shardings is not None:
+    if tree is not None:
+        tree = settled(tree, plan, inputs.sources)
+        places = dict(resolved_shardings(tree, shardings))
+    elif shardings is not None:
         places = _planned_shardings(plan, shardings)
     rebuilt = loaded.function.rebuilt if loaded.function is not None and tree is None else None
     return with_samples(Restoration(plan, inputs.sources, tree, places, memory, workers, rebuilt))
@@ -224,7 +228,8 @@ def _with_own_dtypes(target: Target, tree: LiveTree) -> Target:
     import jax
 
     def dtype_of_number(leaf: Leaf, dtype: DType) -> DType:
-        of_jax = isinstance(tree.values[leaf.key.text], jax.Array | jax.ShapeDtypeStruct)
+        value = tree.values[leaf.key.text]
+        of_jax = isinstance(value, jax.ShapeDtypeStruct) or issubclass(type_of(value), jax.Array)
         return np.dtype(jax.dtypes.canonicalize_dtype(dtype)) if of_jax else dtype
 
     is_set = "dtype" in target.policy.model_fields_set

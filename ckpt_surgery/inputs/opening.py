@@ -21,6 +21,8 @@ from ckpt_surgery.language.configs import Config, Configs, Layer
 from ckpt_surgery.language.scope import CONFIGS
 from ckpt_surgery.live.source import FORMAT, TreeSource
 from ckpt_surgery.live.tree import is_abstract, live_tree
+from ckpt_surgery.live.wanted import Wanted
+from ckpt_surgery.planner.asked import Asked
 from ckpt_surgery.planner.entries import not_held
 from ckpt_surgery.storage.samples import states, states_by_path
 
@@ -41,9 +43,9 @@ def open_input(
     step: int | None = None,
     item: str | None = None,
     src_format: str | None = None,
-    called: str = TREE,
+    is_target: bool = False,
 ) -> Source:
-    """Open a checkpoint, or list a tree, which messages name `called`.
+    """Open a checkpoint, or list a tree; one that is the target (`is_target`) need not have values.
 
     Raises SourceError for a checkpoint that cannot be opened, or that has changed since a program opened it,
     UsageError for a tree with a step, an item or a format, and for one with two leaves of the same name.
@@ -52,10 +54,11 @@ def open_input(
         return _reopened(given, choice_at(given, step, item, src_format))
     if isinstance(given, str):
         return formats.open_source(given, src_format, step, item)
+    called = "(target)" if is_target else TREE
     for name, value in {"step": step, "item": item, "format": src_format}.items():
         if value is not None:
             raise UsageError(f"{called} is a tree in memory: it has no {name}, and {value!r} is given")
-    return TreeSource(live_tree(given.tree), called)
+    return TreeSource(live_tree(given.tree, is_target), called)
 
 
 def choice_at(
@@ -150,10 +153,7 @@ def without_values(source: Source) -> frozenset[str]:
 
 
 def target_leaves(source: Source) -> Mapping[str, Leaf]:
-    """Leaves of a target that the result must have, by key: all but the placeholders `...` of a tree.
-
-    Raises PlanError for objects that no array can replace.
-    """
+    """Leaves of a target by key. Raises PlanError for objects that no array can replace."""
     leaves = source.leaves()
     if not isinstance(source, TreeSource):
         return leaves
@@ -161,12 +161,20 @@ def target_leaves(source: Source) -> Mapping[str, Leaf]:
     objects = [
         Notice("", text, f" of the target is {not_held(leaf)}", about=leaf.type)
         for text, leaf in leaves.items()
-        if leaf.kind is LeafKind.OBJECT and values[text] is not ...
+        if leaf.kind is LeafKind.OBJECT and not isinstance(values[text], Wanted)
     ]
     if objects:
         problems = (Problem(one.sentence, hint=_REPLACE) for one in merged(objects))
         raise PlanError(*problems, code=Code.TARGET_MISFIT)
-    return {text: leaf for text, leaf in leaves.items() if leaf.kind is not LeafKind.OBJECT}
+    return leaves
+
+
+def asked_of(source: Source) -> Mapping[str, Asked]:
+    """What leaves of a target take that leave kind, shape or dtype to the source, by key."""
+    if not isinstance(source, TreeSource):
+        return {}
+    wanted = ((text, value) for text, value in source.tree.values.items() if isinstance(value, Wanted))
+    return {text: value.asked for text, value in wanted if value.asked is not None}
 
 
 _REPLACE = "Put an array there, of JAX or NumPy, or a `jax.ShapeDtypeStruct`; `...` asks for nothing."

@@ -27,6 +27,7 @@ from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
 from ckpt_surgery.inputs.model_configs import config_warnings
 from ckpt_surgery.inputs.opening import (
     ConfigFiles,
+    asked_of,
     configs_of,
     in_memory,
     on_disk,
@@ -246,8 +247,8 @@ def _open_target(
         return None
     given, pinned = request.target, None if request.pinned is None else request.pinned.inputs[-1]
     which = SourceOptions() if pinned is None else _options_of(pinned)
-    sources[TARGET] = source = open_input(given, **which, called="(target)")
-    target = Target(target_leaves(source), policy, without_values(source))
+    sources[TARGET] = source = open_input(given, **which, is_target=True)
+    target = Target(target_leaves(source), policy, without_values(source), asked=asked_of(source))
     is_stored = isinstance(given, str)
     return as_bfloat16(target) if is_stored and reads_uint16_as_bfloat16(loaded.recipe) else target
 

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -19,6 +19,7 @@ from ckpt_surgery.live.computing import Computing, Job
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.moving import Move, direct_move, take_over
 from ckpt_surgery.live.results import Discarded, result_of
+from ckpt_surgery.live.settling import values_read
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.staging_memory import let_memory_be_reused
 from ckpt_surgery.live.tree import LiveTree, plain_value
@@ -168,7 +169,7 @@ class Donation:
         """Arrays by identity that the output of a key replaces or reads."""
         for step in restoration.plan.steps:
             key = step.leaf.key.text
-            used = _jax_arrays([target.values[key], *_values_read(step, restoration.sources)])
+            used = _jax_arrays([target.values[key], *values_read(step, restoration.sources)])
             self._needed[key] = {id(array): array for array in used if id(array) in own}
         self._waiting = Counter(number for arrays in self._needed.values() for number in arrays)
         """Number of outputs that still need an array, by its identity."""
@@ -210,9 +211,3 @@ def _jax_arrays(values: Iterable[Any]) -> list[Any]:
     import jax
 
     return [value for value in values if isinstance(value, jax.Array)]
-
-
-def _values_read(step: Step, sources: Mapping[str, Source]) -> Sequence[Any]:
-    """Values of trees in memory that a step reads."""
-    read = [(sources[name], key) for name, key in step.sources]
-    return [source.tree.values[key] for source, key in read if isinstance(source, TreeSource)]

@@ -15,6 +15,7 @@ from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.tree import LiveTree
+from ckpt_surgery.live.wanted import Wanted, type_of
 from ckpt_surgery.planner.target import lost_by_cast
 
 _KINDS = {bool: "b", int: "iu", float: "f"}
@@ -46,14 +47,17 @@ class LiveEncoder(Encoder):
         """Flaw of a leaf, as a predicate to its key; None if it can be made."""
         assert leaf.spec is not None
         like = None if self.target is None else self.target.values[leaf.key.text]
-        if isinstance(like, np.ndarray | np.generic) or (like is None and leaf.kind is LeafKind.SCALAR):
+        type_ = type_of(like)
+        if issubclass(type_, np.ndarray | np.generic) or (like is None and leaf.kind is LeafKind.SCALAR):
             return None
-        if type(like) in _KINDS:
+        if type_ in _KINDS:
             assert self.target is not None
             wanted = self.target.leaves[leaf.key.text].spec
-            return _number_flaw(leaf, type(like), None if wanted is None else wanted.dtype)
+            return _number_flaw(leaf, type_, None if wanted is None else wanted.dtype)
         if leaf.kind is LeafKind.PRNG_KEY:
-            return self._key_flaw(leaf)
+            return None if isinstance(like, Wanted) else self._key_flaw(leaf)
+        if isinstance(like, Wanted) and like.type is None:  # NumPy has what JAX would narrow
+            return dtype_flaw(leaf.spec.dtype, narrows=False)
         return of_dtype(leaf.spec.dtype)
 
     def _key_flaw(self, leaf: Leaf) -> str | None:

@@ -15,6 +15,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.live.moving import default_devices
 from ckpt_surgery.live.staging_memory import staging_array
+from ckpt_surgery.live.wanted import type_of
 
 _NO_MEMORY = "RESOURCE_EXHAUSTED"
 """Status at the beginning of JAX's message where a device has no more memory."""
@@ -45,17 +46,18 @@ class Result(Protocol):
 
 
 def result_of(leaf: Leaf, like: Any | None, sharding: Any | None) -> Result:
-    """Result for a leaf of a plan. `like`: what the target holds there; None without a target.
+    """Result for a leaf of a plan. `like`: what the target has there, or asks for; None without a target.
 
     Without a target, arrays are JAX's, or NumPy's where JAX would narrow them, and scalars are Python's
     numbers, as Orbax restores them.
     """
-    if isinstance(like, np.ndarray) or (like is None and leaf.kind is LeafKind.ARRAY and is_narrowed(leaf)):
+    type_ = type_of(like)
+    if issubclass(type_, np.ndarray) or (like is None and leaf.kind is LeafKind.ARRAY and is_narrowed(leaf)):
         return HostValue(leaf, lambda array: array)
-    if isinstance(like, np.generic):
+    if issubclass(type_, np.generic):
         return HostValue(leaf, lambda array: array[()])
-    if isinstance(like, bool | int | float):
-        return HostValue(leaf, lambda array: type(like)(array.item()))
+    if issubclass(type_, bool | int | float):
+        return HostValue(leaf, lambda array: type_(array.item()))
     if like is None and leaf.kind is LeafKind.SCALAR:
         return HostValue(leaf, np.ndarray.item)
     return DeviceArray(leaf, sharding)

@@ -12,6 +12,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.tree import LiveTree, is_deleted
+from ckpt_surgery.live.wanted import Wanted
 
 FORMAT = "tree"
 """Name of the format of trees in memory, in plans and reports."""
@@ -68,7 +69,7 @@ class TreeSource:
         import jax
 
         value = self.tree.values[leaf.key.text]
-        if isinstance(value, jax.ShapeDtypeStruct):
+        if isinstance(value, jax.ShapeDtypeStruct | Wanted):
             raise SourceError(
                 f"{self._named(leaf)} has a shape and a dtype, and no value",
                 hint="Give a tree of arrays, or a checkpoint.",

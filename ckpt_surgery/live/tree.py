@@ -16,7 +16,9 @@ from ckpt_surgery.core.shardings import Spec, named_sharding, single_device_shar
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.modules import with_states
+from ckpt_surgery.live.orbax_metadata import unwrapped
 from ckpt_surgery.live.paths import is_flat_key, key_of
+from ckpt_surgery.live.wanted import Wanted, wanted_of
 
 
 @frozen(eq=False)
@@ -26,7 +28,7 @@ class LiveTree:
     leaves: Mapping[str, Leaf]
     """Leaves by the text of the key, in the tree's order."""
     values: Mapping[str, Any]
-    """Object at each key: an array, a ShapeDtypeStruct, a number, a text, an empty node."""
+    """Object at each key: an array, a ShapeDtypeStruct, a number, a text, an empty node, a Wanted."""
     nodes: tuple[tuple[str | None, Any], ...]
     """Key and object at each position; no key if the object, such as a function, is not a leaf."""
     treedef: Any
@@ -49,7 +51,7 @@ class LiveTree:
         )
 
 
-def live_tree(tree: Any) -> LiveTree:
+def live_tree(tree: Any, is_target: bool = False) -> LiveTree:
     """List a pytree.
 
     Leaves are arrays, ShapeDtypeStructs, typed PRNG keys, numbers, texts, and nodes that hold nothing.
@@ -57,18 +59,22 @@ def live_tree(tree: Any) -> LiveTree:
     a tensor of PyTorch and the placeholder `...`, is an object, which only rules that drop it accept. Raises
     UsageError for two leaves with the same text, for what jax cannot flatten, and for values that a
     transformation of jax traces; MissingLibraryError without jax.
+
+    In a target (`is_target`), types, `np.array([])`, `...` and metadata of Orbax say what is wanted: see
+    `wanted_of`. Metadata of checkpoints stands for the tree that it describes.
     """
-    nodes_with_paths, treedef, with_modules = _flatten(tree)
+    nodes_with_paths, treedef, with_modules = _flatten(tree, is_target)
     leaves: dict[str, Leaf] = {}
     values: dict[str, Any] = {}
     nodes: list[tuple[str | None, Any]] = []
     tuples: set[tuple[str, ...]] = set()
-    for path, value in nodes_with_paths:
+    for path, node in nodes_with_paths:
         key = key_of(path)
+        value = wanted_of(node) if is_target else node
         if path and is_flat_key(getattr(path[-1], "key", None)):
             tuples.add(key.names[:-1])
         leaf = _leaf(key, value)
-        nodes.append((None if leaf is None else key.text, value))
+        nodes.append((None if leaf is None else key.text, node))
         if leaf is None:
             continue
         if key.text in leaves:
@@ -77,13 +83,13 @@ def live_tree(tree: Any) -> LiveTree:
     return LiveTree(leaves, values, tuple(nodes), treedef, with_modules, frozenset(tuples))
 
 
-def _flatten(tree: Any) -> tuple[list[tuple[Any, Any]], Any, Callable[[Any], Any]]:
+def _flatten(tree: Any, is_target: bool) -> tuple[list[tuple[Any, Any]], Any, Callable[[Any], Any]]:
     """Paths and objects, nodes without children included; the rest is as in `LiveTree`. Raises UsageError."""
     with report_missing("jax", "a tree in memory needs jax"):
         import jax
 
     try:
-        listed, with_modules = with_states(tree)
+        listed, with_modules = with_states(unwrapped(tree) if is_target else tree)
         return *jax.tree_util.tree_flatten_with_path(listed, is_leaf=_is_empty), with_modules
     except (TypeError, ValueError) as error:  # such as for keys of a dict that have no order
         raise UsageError(f"jax cannot flatten the tree: {shown(str(error))}") from error
@@ -98,10 +104,10 @@ def _same_text(one: Key, other: Key) -> UsageError:
 
 
 def is_abstract(value: Any) -> bool:
-    """True if a leaf has shape and dtype but no value: a ShapeDtypeStruct, or an array that was deleted."""
+    """True if a leaf has no value: a ShapeDtypeStruct, a Wanted, or an array that was deleted."""
     import jax
 
-    return isinstance(value, jax.ShapeDtypeStruct) or is_deleted(value)
+    return isinstance(value, jax.ShapeDtypeStruct | Wanted) or is_deleted(value)
 
 
 def is_deleted(value: Any) -> bool:
@@ -195,6 +201,8 @@ def _leaf(key: Key, value: Any) -> Leaf | None:
     if isinstance(value, LazyArray):
         spec = ArraySpec(value.shape, value.dtype)
         return Leaf(key, value._kind, spec, sharding=value.sharding, prng_impl=value.prng_impl)
+    if isinstance(value, Wanted):
+        return value.leaf(key)
     if isinstance(value, jax.Array | jax.ShapeDtypeStruct):
         if isinstance(value, jax.core.Tracer):
             raise UsageError(

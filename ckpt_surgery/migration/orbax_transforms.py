@@ -13,6 +13,8 @@ from ckpt_surgery.migration.transforms import NamedTransform, read_transforms
 
 KIND = "kind(target[key])"
 """What a leaf of the new tree is. Orbax's transforms do not see those that are empty, such as None."""
+BOTH = {"fill": ".*", "when": "has(source[key]) and kind(source[key]) != 'empty'", "optional": True}
+"""Last rule: where the new tree has `...`, it gives what the original has at the same key, as in Orbax."""
 INPUTS = "multi_value_fn_input_args"
 """The field that a RestoreTransform has and a Transform has not."""
 
@@ -42,7 +44,8 @@ def from_orbax_transforms(
     if default_to_original and overlapping:
         before = [{"fill": ".*", "fallback": True, "when": f"{KIND} == 'empty'", "optional": True}]
     names = {n: f"transform `{shown(transform.key)}`" for n, transform in enumerate(found, len(before))}
-    document |= {"rules": [*before, *rules]} if rules else {}
+    after = [BOTH] if default_to_original else []
+    document |= {"rules": [*before, *rules, *after]} if rules or after else {}
     return MigratedRecipe(document, hooks.functions, names)
 
 

@@ -18,6 +18,7 @@ from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import Pass, reads_uint16_as_bfloat16
 from ckpt_surgery.language.operators import truth
 from ckpt_surgery.language.scope import ExpressionError, Scope
+from ckpt_surgery.planner.asked import PLACEHOLDER
 from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
 from ckpt_surgery.planner.entries import Decisions, Drop, Entry, Tree
 from ckpt_surgery.planner.evaluator import Evaluator, count_of, names_of_sources
@@ -30,6 +31,7 @@ Watch = Callable[[PassRun], None]
 """Called with each pass that has been run."""
 
 KEEP = "A checkpoint must have at least one leaf."
+CLAIM = "Where the target has `...`, only a rule that claims the key gives a value: `{fill: KEY}`, say."
 
 
 def decide(
@@ -96,7 +98,8 @@ def _nothing_left(loaded: LoadedRecipe, drops: Sequence[Drop]) -> Iterator[Probl
         if rule is None:
             message = f"no leaf is left: `{why}` takes {leaves}"
             place = loaded.place(("unmatched",)) if ("unmatched",) in loaded.document.marks else None
-            yield Problem(message, place, KEEP, Code.NOTHING_LEFT)
+            hint = CLAIM if why == PLACEHOLDER else KEEP
+            yield Problem(message, place, hint, Code.NOTHING_LEFT)
         else:
             message = f"no leaf is left: this rule drops {leaves}"
             yield Problem(message, loaded.place(rule.location), KEEP, Code.NOTHING_LEFT)

@@ -143,7 +143,7 @@ class FillRule:
         problems = evaluator.problems
         always = rule.fallback is True and self._target.policy.prefer == "source"
         if always or (rule.fallback == MISSING and offered is None):
-            if not self._target.has_value(leaf):
+            if not self._target.has_value(leaf) and text not in self._target.placeholders:
                 message = "the target has no value for it" if self._target.has_values else self._target.lack
                 error = PlanError(message, code=Code.NO_TARGET)
                 problems.at(self.index, ("fallback",), error, text)

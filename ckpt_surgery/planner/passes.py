@@ -3,7 +3,7 @@
 The value of an entry is a node, so nothing is read. Problems are collected; the caller raises them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
@@ -14,9 +14,9 @@ from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.graph.nodes import Apply, reads
 from ckpt_surgery.language.field_types import Unmatched
 from ckpt_surgery.language.models import Pass, Rule
-from ckpt_surgery.planner.awaited import awaited_keys
+from ckpt_surgery.language.templates import Template
 from ckpt_surgery.planner.braces import braces_of
-from ckpt_surgery.planner.claiming import Claims, Mirror, claim, mirrors_of
+from ckpt_surgery.planner.claiming import Claims, Mirror, claim, mirrors_of, views
 from ckpt_surgery.planner.entries import CONVERT, Drop, Entry, Tree, not_held
 from ckpt_surgery.planner.evaluator import Evaluator
 from ckpt_surgery.planner.filling import filled, last_resorts
@@ -99,7 +99,8 @@ def run_pass(
         }
         given |= last_resorts(rules, evaluator, target, given.keys() | matched.keys(), free)
         left = unclaimed([*given.values(), *matched.values()])
-        _refuse_objects([*given.values(), *matched.values()], left, evaluator.problems)
+        filled_in = [entry for entry in given.values() if not target.is_placeholder(entry)]
+        _refuse_objects([*filled_in, *matched.values()], left, evaluator.problems)
         is_awaited = awaited_keys(rules, mirrors, evaluator, left.refused)
         fit = fitted(evaluator, target, given, matched, left.kept, free, is_awaited)
         drops = (*made.drops, *left.drops, *fit.drops)
@@ -290,3 +291,36 @@ def _making(index: int | None, entry: Entry, evaluator: Evaluator) -> str:
     if index is None:
         return f"{made_of} stays there (`unmatched: keep`)"
     return f"{evaluator.problems.ref(index)} makes it" + (f" from {made_of}" if made_of else "")
+
+
+# --- keys that are missing because of a rule that failed, whose problem is told -----------------------------
+
+
+def awaited_keys(
+    rules: Sequence[Rule], mirrors: Sequence[Mirror], evaluator: Evaluator, refused: Set[str]
+) -> Callable[[str], bool]:
+    """A function of a key that is missing: whether a rule that failed may have been meant to give it.
+
+    `refused`: keys of leaves that are not kept because `unmatched: error` refuses them.
+    """
+    failed = [(index, rules[index]) for index in sorted(evaluator.problems.failed_rules)]
+
+    def is_awaited(text: str) -> bool:
+        seen = [view for view, _ in views(text, mirrors)]
+        return text in refused or any(
+            _may_give(index, rule, view, evaluator) for index, rule in failed for view in seen
+        )
+
+    return is_awaited
+
+
+def _may_give(index: int, rule: Rule, text: str, evaluator: Evaluator) -> bool:
+    """Whether a rule may give a leaf of this key."""
+    if rule.drop:
+        return False
+    if rule.fill is not None:
+        return evaluator.match(index, ("fill",), rule.fill, text) is not None
+    templates = [*rule.to] if not isinstance(rule.to, Template | None) else [rule.to or rule.add]
+    if templates == [None]:
+        return rule.match is not None and evaluator.match(index, ("match",), rule.match, text) is not None
+    return any(template.keys.fullmatch(text) for template in templates if template is not None)

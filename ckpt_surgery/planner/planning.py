@@ -71,7 +71,7 @@ def make_plan(
         recipe_sha256=loaded.sha256,
         inputs=tuple(inputs),
         steps=tuple(steps),
-        dropped=tuple(_dropped(decisions, listings)),
+        dropped=tuple(_dropped(decisions, listings, target)),
         warnings=(
             *loaded.notes,
             *sentences(notices),
@@ -272,8 +272,13 @@ def _cut_all(
     return done, problems
 
 
-def _dropped(decisions: Decisions, listings: Mapping[str, Mapping[str, Leaf]]) -> Iterator[Dropped]:
-    """Source leaves that feed no output, with the first decision against each."""
+def _dropped(
+    decisions: Decisions, listings: Mapping[str, Mapping[str, Leaf]], target: Target | None
+) -> Iterator[Dropped]:
+    """Source leaves that feed no output, with the first decision against each.
+
+    After them come those `...` of the target for which the source has no leaf.
+    """
     seen: set[int] = set()
     used = {id(r.leaf) for entry in decisions.outputs for r in reads(entry.value, seen)}
     reasons: dict[int, Drop] = {}
@@ -291,6 +296,10 @@ def _dropped(decisions: Decisions, listings: Mapping[str, Mapping[str, Leaf]]) -
                 rules = (effect.rule for effect in reason.entry.effects)
                 earlier = tuple([rule for rule in rules if rule != reason.rule])
                 yield Dropped(source, leaf, reason.rule, reason.why, earlier)
+    placeholders = [] if target is None else [target.leaves[text] for text in target.placeholders]
+    for leaf in placeholders:
+        if (reason := reasons.get(id(leaf))) is not None:
+            yield Dropped(TARGET, leaf, reason.rule, reason.why)
 
 
 def costs_of(steps: Sequence[Step], memory: int, workers: int, dead: int, linkable: Sequence[bool]) -> Costs:

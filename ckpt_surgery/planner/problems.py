@@ -155,4 +155,7 @@ def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
 
 
 def _with_keys(problem: Problem, keys: Sequence[str]) -> Problem:
-    return problem if not keys else replace(problem, message=f"{problem.message} (at {few_keys(keys)})")
+    most = (
+        MANY if problem.code is Code.NO_TARGET else FEW
+    )  # leaves without values have nothing else in common
+    return problem if not keys else replace(problem, message=f"{problem.message} (at {few_keys(keys, most)})")

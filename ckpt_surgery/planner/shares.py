@@ -15,6 +15,7 @@ from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import Rule
 from ckpt_surgery.language.written import TracedFunction
+from ckpt_surgery.planner.asked import PLACEHOLDER
 from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.plan import Fate, Plan
 from ckpt_surgery.planner.prefixes import suggestions
@@ -22,7 +23,7 @@ from ckpt_surgery.planner.problems import MANY
 from ckpt_surgery.planner.target import ANOTHER_TAKEN, NOT_IN_TARGET, Target
 
 Listings = Mapping[str, Mapping[str, Leaf]]
-BY_ITSELF = frozenset({NOT_IN_TARGET, ANOTHER_TAKEN, "not claimed"})
+BY_ITSELF = frozenset({NOT_IN_TARGET, ANOTHER_TAKEN, PLACEHOLDER, "not claimed"})
 """Why leaves are dropped that no part of a recipe speaks of."""
 
 

@@ -8,6 +8,7 @@ that no key of the target gets are dropped.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import regex
 
@@ -22,6 +23,7 @@ from ckpt_surgery.functions.quantize import QUANTIZED
 from ckpt_surgery.graph.nodes import Apply, Array, Read, reads
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
+from ckpt_surgery.planner.asked import PLACEHOLDER, Asked, note_subtrees
 from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
 from ckpt_surgery.planner.dots import slashed
 from ckpt_surgery.planner.effects import deciding_rule, naming_rule
@@ -53,6 +55,8 @@ class Target:
     dtype that the number has there where the recipe keeps the source's."""
     disguised: Mapping[str, Leaf] = field(default_factory=dict)
     """Leaves of uint16 that are read as bfloat16, as they are stored."""
+    asked: Mapping[str, Asked] = field(default_factory=dict)
+    """What leaves take that leave kind, shape or dtype to the source, by the text of the key."""
 
     @property
     def has_values(self) -> bool:
@@ -65,6 +69,16 @@ class Target:
         if not self.lists_known:
             return "the target is only a listing: it has no values"
         return "the target has shapes and dtypes, and no values"
+
+    @cached_property
+    def placeholders(self) -> Mapping[str, Asked]:
+        """What is asked where the target has `...`, by the text of the key."""
+        return {text: asked for text, asked in self.asked.items() if asked.is_placeholder}
+
+    def is_placeholder(self, entry: Entry) -> bool:
+        """Whether an entry is a `...` of the target, which stays as it is."""
+        text = entry.leaf.key.text
+        return text in self.placeholders and entry.leaf is self.leaves[text]
 
     def has_value(self, leaf: Leaf) -> bool:
         """Whether the target can give this leaf."""
@@ -147,14 +161,16 @@ def fitted(
     tree: dict[str, Entry] = {}
     missing: list[str] = []
     misfits: list[tuple[Entry, Notice]] = []
+    left_out: list[Entry] = []
     for text, leaf in _located(target, evaluator).items():
         if text in evaluator.failed:
             continue  # no other leaf is to be blamed for not being what its value would have been
-        offered = (
-            given.get(text)
-            or matched.get(text)
-            or (own.get(text) if target.policy.prefer == "source" else None)
-        )
+        is_placeholder = text in target.placeholders
+        takes_own = target.policy.prefer == "source" and not is_placeholder
+        offered = given.get(text) or matched.get(text) or (own.get(text) if takes_own else None)
+        if is_placeholder and (offered is None or target.is_placeholder(offered)):
+            left_out.append(offered or own.get(text) or target.own_value(leaf))
+            continue
         chosen = None if offered is None else _conformed(problems, target, leaf, offered, misfits)
         if chosen is None and not _falls_back(target, leaf, offered):
             # What does not fit is noted already, and so is the rule that gives nothing.
@@ -162,7 +178,12 @@ def fitted(
         else:
             tree[text] = _same_empty(chosen or target.own_value(leaf), own.get(text))
     _disagree(problems, target, misfits)
-    drops = _drops(tree, target, [*matched.values(), *own.values()])
+    available = [*unclaimed.get(evaluator.first, {}).values(), *matched.values()]
+    note_subtrees(problems, target.placeholders.keys(), available)
+    drops = [
+        *(Drop(entry, deciding_rule(entry.effects), PLACEHOLDER) for entry in left_out),
+        *_drops(tree, target, [*matched.values(), *own.values()], left_out),
+    ]
     if missing:
         _note_missing(problems, target, missing, surplus, unclaimed)
     if target.policy.extra == "error":
@@ -272,16 +293,13 @@ def _conformed(
     if entry.leaf.kind is LeafKind.OBJECT:
         return None  # the pass has refused it
     entry = replace(entry, key=leaf.key)
-    misfit = _misfit(leaf, entry)
+    misfit = _misfit(target, leaf, entry)
     if misfit is not None:
         misfits.append((entry, misfit))
         return None
-    if leaf.spec is None or leaf.kind not in HAS_ARRAY:
+    if leaf.kind not in HAS_ARRAY or entry.leaf.kind not in HAS_ARRAY:
         return entry
-    wanted = leaf.spec.dtype
-    if target.policy.dtype != "target":
-        own, is_number = entry.value.spec.dtype, entry.leaf.kind is LeafKind.SCALAR
-        wanted = target.dtype_of_number(leaf, own) if is_number else own
+    wanted = _dtype_for(target, leaf, entry)
     if wanted == entry.value.spec.dtype:
         return entry
     value = Apply(Cast(wanted), (entry.value,))
@@ -297,6 +315,17 @@ def _conformed(
         problems.about(entry, notice, _lossless_hint(wanted), Code.TARGET_MISFIT)
         return None
     return replace(entry, value=value, leaf=replace(entry.leaf, spec=spec, manifest=None))
+
+
+def _dtype_for(target: Target, leaf: Leaf, entry: Entry) -> DType:
+    """Dtype that a value gets at a leaf of the target."""
+    own, is_number = entry.value.spec.dtype, entry.leaf.kind is LeafKind.SCALAR
+    if target.policy.dtype != "target":
+        return target.dtype_of_number(leaf, own) if is_number else own
+    if leaf.spec is not None:
+        return leaf.spec.dtype
+    asked = target.asked.get(leaf.key.text)
+    return own if asked is None or asked.dtype is None else asked.dtype
 
 
 def _lossless_hint(wanted: DType) -> str:
@@ -319,9 +348,11 @@ def lost_by_cast(given: DType, wanted: DType) -> str | None:
     return "fractions" if is_integer(wanted) and kinds[0] == "f" else None
 
 
-def _misfit(leaf: Leaf, entry: Entry) -> Notice | None:
+def _misfit(target: Target, leaf: Leaf, entry: Entry) -> Notice | None:
     """How a value differs from the target's leaf: in kind (array and scalar count as one), or in shape."""
-    if leaf.kind is not entry.leaf.kind and not (leaf.kind in HAS_ARRAY and entry.leaf.kind in HAS_ARRAY):
+    asked, given = target.asked.get(leaf.key.text), entry.leaf.kind
+    both = leaf.kind is given or (leaf.kind in HAS_ARRAY and given in HAS_ARRAY)
+    if not (both if asked is None else given in asked.kinds):
         return Notice(
             "", leaf.key.text, f" is {KINDS[entry.leaf.kind]}, the target has {KINDS[leaf.kind]} there"
         )
@@ -352,9 +383,11 @@ def _disagree(problems: Problems, target: Target, misfits: Sequence[tuple[Entry,
         problems.about(entry, misfit, f"Change the value with a rule{own}.", Code.TARGET_MISFIT)
 
 
-def _drops(tree: Tree, target: Target, offered: Iterable[Entry]) -> list[Drop]:
-    """The offered entries whose values are not in the tree."""
-    used = {id(entry.value) for entry in tree.values()}
+def _drops(
+    tree: Tree, target: Target, offered: Iterable[Entry], left_out: Iterable[Entry] = ()
+) -> list[Drop]:
+    """The offered entries whose values are not in the tree, without those of placeholders (`left_out`)."""
+    used = {id(entry.value) for entry in (*tree.values(), *left_out)}
     drops: list[Drop] = []
     for entry in offered:
         if id(entry.value) in used:

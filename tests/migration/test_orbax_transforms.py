@@ -16,7 +16,7 @@ from orbax.checkpoint.transform_utils import RestoreTransform, Transform, apply_
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
-from ckpt_surgery.migration.orbax_transforms import from_orbax_transforms
+from ckpt_surgery.migration.orbax_transforms import BOTH, from_orbax_transforms
 from ckpt_surgery.migration.originals import original_of_leaves
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from tests.migration.recipes import carried_out
@@ -25,13 +25,16 @@ from tests.oracle.test_guide import GUIDE, Example
 from tests.oracle.test_transform_utils import CASES, INSERT, REFUSED, Case
 from tests.oracle.trees import Tree, assert_same, through_orbax
 
+MATRIX = np.arange(24, dtype=np.float32).reshape(4, 6) / 4 - 1
+OFFSETS = np.arange(6, dtype=np.float32)
+
 
 def rules(recipe: MigratedRecipe) -> list[dict[str, Any]]:
-    """The rules without what all of them have."""
+    """The rules without what all of them have, and without the first and last, which many recipes have."""
     return [
         {name: value for name, value in rule.items() if name != "optional"}
         for rule in recipe.document["rules"]
-        if rule.get("when") != "kind(target[key]) == 'empty'"
+        if rule.get("when") != "kind(target[key]) == 'empty'" and rule != BOTH
     ]
 
 
@@ -183,6 +186,7 @@ def test_the_document() -> None:
         "  - {fill: a, value: x * 2, optional: true}\n"
         r"  - {fill: (.*)kernel, from: \1w, optional: true}" + "\n"
         "  - {fill: fresh/.*, fallback: true, optional: true}\n"
+        "  - {fill: .*, when: \"has(source[key]) and kind(source[key]) != 'empty'\", optional: true}\n"
     )
 
 
@@ -209,7 +213,49 @@ def test_no_transform_at_all(transforms: Any) -> None:
     assert from_orbax_transforms(transforms).document == {
         "version": 1,
         "target": {"dtype": "source", "missing": "fallback"},
+        "rules": [BOTH],
     }
+
+
+PLACEHOLDERS = {
+    "renamed": ({"a2": Transform(original_key="a")}, {"a2": ..., "n": ..., "i": ..., "s": ..., "new": ...}),
+    "by a pattern": ({r"p/(.*)": Transform(original_key=r"x/\1")}, {"p": {"y": ..., "z": ...}, "a": MATRIX}),
+    "computed": (
+        {
+            "n2": Transform(original_key="n", value_fn=lambda v: v * 2),
+            "a2": Transform(original_key="a", value_fn=lambda v: v + 1),
+        },
+        {"n2": ..., "a2": ..., "none": None},
+    ),
+    "of the tree": (
+        {"m": Transform(multi_value_fn=lambda key, tree: tree["a"] * 2)},
+        {"m": ..., "none": ..., "x": {"y": ..., "z": OFFSETS}},
+    ),
+    "fallback": ({"a": Transform(use_fallback=True)}, {"a": ..., "n": ..., "w": MATRIX}),
+    "no transform": ({}, {"a": ..., "x": {"y": ...}, "w": MATRIX}),
+}
+
+
+@pytest.mark.parametrize("default", [True, False])
+@pytest.mark.parametrize("case", PLACEHOLDERS)
+def test_placeholders_come_out_as_in_orbax(case: str, default: bool) -> None:
+    transforms, new = PLACEHOLDERS[case]
+    original = {
+        "a": jnp.asarray(MATRIX),
+        "n": OFFSETS,
+        "i": 3,
+        "s": "text",
+        "none": None,
+        "x": {"y": OFFSETS, "z": jnp.asarray(OFFSETS)},
+    }
+    wanted = apply_transformations(original, transforms, new, default)
+    recipe = from_orbax_transforms(transforms, default_to_original=default, original=original)
+    for form in (recipe, recipe.to_yaml()):
+        found = ckpt_surgery.restore(form, original, target=new)
+        assert str(jax.tree.structure(found)) == str(jax.tree.structure(wanted))
+        for ours, theirs, like in zip(*map(jax.tree.leaves, (found, wanted, new)), strict=True):
+            assert type(ours) is type(theirs) or like is not ...
+            assert theirs is ours if theirs is ... else np.array_equal(ours, theirs)
 
 
 def test_in_memory() -> None:
@@ -358,7 +404,6 @@ def test_both_functions_at_once_are_refused() -> None:
 
 # --- functions ------------------------------------------------------------------------------------------
 
-MATRIX = np.arange(24, dtype=np.float32).reshape(4, 6) / 4 - 1
 """Multiples of 1/4: their sums are exact, in any order."""
 
 
@@ -398,9 +443,6 @@ def test_functions_of_one_value(tmp_path: Path, function: Callable[[Any], Any], 
     assert not recipe.hooks
     new = {"w": np.asarray(function(MATRIX)) * 0}
     assert_as_orbax(tmp_path, {"w": MATRIX}, transforms, new, recipe)
-
-
-OFFSETS = np.arange(6, dtype=np.float32)
 
 
 def named(v: Any) -> Any:

@@ -1,0 +1,146 @@
+"""Metadata of Orbax in targets: what `metadata()` of its versions 0 and 1 returns.
+
+It is told by the names of types and attributes: Orbax is not imported. Recorded shardings are not looked at.
+"""
+
+from collections.abc import Mapping, Set
+from typing import Any, get_args, get_origin
+
+import numpy as np
+
+from ckpt_surgery.core.dtypes import DType, kind
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.notices import few_keys
+
+_ONE_ITEM = "Give the metadata of one item: `target=metadata.{}[NAME]`."
+_OF_ARRAYS = {"ArrayMetadata", "NumpyMetadata", "ScalarMetadata"}
+"""Types of metadata with a shape and a dtype; in version 0 a ScalarMetadata is an ArrayMetadata, too."""
+_NUMBERS = {"b": bool, "i": int, "u": int, "f": float}
+"""Types of numbers by the kind of their dtype."""
+
+
+@frozen(eq=False)
+class Described:
+    """A value as metadata describes it."""
+
+    type: Any
+    """`jax.Array`, `np.ndarray`, `bool`, `int`, `float` or `str`."""
+    shape: tuple[int, ...] | None = None
+    dtype: DType | None = None
+
+
+def described_value(value: Any) -> Described | None:
+    """What metadata says of one value; None for anything else."""
+    if isinstance(value, Described):
+        return value
+    names = _type_names(value)
+    if "StringMetadata" in names:
+        return Described(str)
+    if not names & _OF_ARRAYS or not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        return None
+    dtype = None if value.dtype is None else np.dtype(value.dtype)
+    if "ScalarMetadata" in names and dtype is not None and kind(dtype) in _NUMBERS:
+        return Described(_NUMBERS[kind(dtype)], (), dtype)
+    if "NumpyMetadata" in names:
+        return Described(np.ndarray, value.shape, dtype)
+    import jax
+
+    return Described(jax.Array, value.shape, dtype)
+
+
+def unwrapped(tree: Any) -> Any:
+    """Replace metadata of checkpoints, and of trees, by the tree that they describe, at any depth.
+
+    Raises UsageError for metadata of several items, and for metadata without a tree.
+    """
+    import jax
+
+    if not any(map(_wraps, jax.tree.leaves(tree, is_leaf=_wraps))):
+        return tree
+    return jax.tree.map(_inner, tree, is_leaf=_wraps)
+
+
+def _wraps(value: Any) -> bool:
+    """True for metadata that stands for a tree."""
+    return _is_tree(value) or _is_items(value) or _is_step(value) or _is_checkpoint(value)
+
+
+def _is_tree(value: Any) -> bool:
+    return "TreeMetadata" in _type_names(value) and hasattr(value, "tree")
+
+
+def _is_items(value: Any) -> bool:
+    """True for the metadata of items by name."""
+    return "Composite" in _type_names(value) and isinstance(value, Mapping)
+
+
+def _is_step(value: Any) -> bool:
+    return "StepMetadata" in _type_names(value) and hasattr(value, "item_metadata")
+
+
+def _is_checkpoint(value: Any) -> bool:
+    """True for what version 1 returns."""
+    return "CheckpointMetadata" in _type_names(value) and hasattr(value, "metadata")
+
+
+def _type_names(value: Any) -> Set[str]:
+    """Names of a value's type and of those that it derives from."""
+    return {base.__name__ for base in type(value).__mro__}
+
+
+def _inner(value: Any) -> Any:
+    """The tree that metadata describes; any other value as it is. Raises UsageError."""
+    if _is_step(value):
+        return _inner(_described(value.item_metadata, value))
+    if _is_items(value):
+        return _inner(_described(_only_item(value, "item_metadata"), value))
+    if _is_checkpoint(value):
+        inner = value.metadata
+        if _is_of_items(value):
+            inner = _only_item(inner, "metadata")
+        return _without_values(_described(inner, value))
+    return unwrapped(value.tree) if _is_tree(value) else value
+
+
+def _only_item(items: Mapping[str, Any], attribute: str) -> Any:
+    """The metadata of the only item with arrays. Raises UsageError if there are several."""
+    described = {name: metadata for name, metadata in items.items() if metadata is not None}
+    if len(described) > 1:
+        names = few_keys(sorted(described))
+        raise UsageError(
+            f"the metadata given as the target is that of {len(described)} items: {names}",
+            hint=_ONE_ITEM.format(attribute),
+        )
+    return next(iter(described.values()), None)
+
+
+def _described(inner: Any, outer: Any) -> Any:
+    """The tree, if there is one. Raises UsageError otherwise, where Orbax has not described its arrays."""
+    if inner is None:
+        raise UsageError(
+            f"the {type(outer).__name__} given as the target describes no arrays",
+            hint="Orbax logs why it could not read them. Give another tree as the target, or none.",
+        )
+    return inner
+
+
+def _is_of_items(metadata: Any) -> bool:
+    """True if metadata of version 1 is that of items by name, as `checkpointables_metadata` returns it.
+
+    That of one tree, from `metadata` and `pytree_metadata`, is a `CheckpointMetadata[PyTreeMetadata]`.
+    """
+    if not isinstance(metadata.metadata, Mapping):
+        return False
+    arguments = get_args(getattr(metadata, "__orig_class__", None))
+    return not arguments or get_origin(arguments[0]) is dict
+
+
+def _without_values(tree: Any) -> Any:
+    """Tree in which numbers and texts, by which version 1 describes types, are no values."""
+    import jax
+
+    def described(value: Any) -> Any:
+        return Described(type(value)) if type(value) in (bool, int, float, str) else value
+
+    return jax.tree.map(described, unwrapped(tree))

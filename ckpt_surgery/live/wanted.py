@@ -1,0 +1,95 @@
+"""Leaves of a target that say what is wanted and have no value: types, empty arrays of NumPy, `...`.
+
+They are what `jax.ShapeDtypeStruct` is for arrays of JAX.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.dtypes import DType
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.live.orbax_metadata import described_value
+from ckpt_surgery.planner.asked import Asked
+
+ARRAYS = frozenset({LeafKind.ARRAY})
+NUMBERS_TOO = frozenset({LeafKind.ARRAY, LeafKind.SCALAR})
+KEYS_TOO = frozenset({LeafKind.ARRAY, LeafKind.PRNG_KEY})
+ANYTHING = frozenset(LeafKind) - {LeafKind.OBJECT}
+NUMBERS: tuple[type, ...] = (bool, int, float)
+"""Types of Python's numbers of which a target may ask for one."""
+
+
+@frozen(eq=False)
+class Wanted:
+    """A leaf of a target that has no value."""
+
+    type: Any
+    """Type of the result: `np.ndarray`, `jax.Array`, `int`, `float`, `bool`, `str`; None: the source's."""
+    kind: LeafKind
+    spec: ArraySpec | None = None
+    """Shape and dtype; None if the target does not say both."""
+    asked: Asked | None = None
+    """What it takes; None if `kind` and `spec` say it."""
+
+    def leaf(self, key: Key) -> Leaf:
+        """Leaf as the target has it."""
+        return Leaf(key, self.kind, self.spec, type="ellipsis" if self.kind is LeafKind.OBJECT else None)
+
+
+def wanted_of(value: Any) -> Any:
+    """Value of a target's leaf as the planner sees it; anything that has a value is returned as it is."""
+    if value is ...:
+        return Wanted(None, LeafKind.OBJECT, asked=Asked(ANYTHING, is_placeholder=True))
+    if isinstance(value, type):
+        return _of_type(value)
+    if type(value) is np.ndarray and value.shape == (0,):
+        dtype = value.dtype.newbyteorder("=")
+        return _numpy(NUMBERS_TOO, None if dtype == np.float64 else dtype)
+    described = described_value(value)
+    if described is None:
+        return value
+    if described.type is str:
+        return Wanted(str, LeafKind.STRING)
+    if described.type in NUMBERS:
+        return _number(described.type, described.dtype)
+    return _described_array(described.type, described.shape, described.dtype)
+
+
+def type_of(like: Any) -> type:
+    """Type of the value that a target wants at a leaf: that of its own value, or the one it asks for."""
+    return like.type or type(None) if isinstance(like, Wanted) else type(like)
+
+
+def _of_type(type_: type) -> Any:
+    """Wanted for a type of values; any other type is returned as it is."""
+    import jax
+
+    if type_ is np.ndarray:
+        return _numpy(ARRAYS)
+    if type_ is jax.Array:
+        return Wanted(jax.Array, LeafKind.ARRAY, asked=Asked(KEYS_TOO))
+    if type_ is str:
+        return Wanted(str, LeafKind.STRING)
+    return _number(type_) if type_ in NUMBERS else type_
+
+
+def _numpy(kinds: frozenset[LeafKind], dtype: DType | None = None) -> Wanted:
+    return Wanted(np.ndarray, LeafKind.ARRAY, asked=Asked(kinds, dtype))
+
+
+def _number(type_: type, dtype: DType | None = None) -> Wanted:
+    return Wanted(type_, LeafKind.SCALAR, ArraySpec((), np.dtype(type_) if dtype is None else dtype))
+
+
+def _described_array(type_: type, shape: tuple[int, ...] | None, dtype: DType | None) -> Wanted:
+    """Wanted for metadata of an array; one that JAX would narrow is NumPy's, as Orbax restores it."""
+    import jax
+
+    spec = None if shape is None or dtype is None else ArraySpec(tuple(shape), dtype)
+    if type_ is np.ndarray or (spec is not None and jax.dtypes.canonicalize_dtype(dtype) != dtype):
+        return Wanted(np.ndarray, LeafKind.ARRAY, spec, Asked(NUMBERS_TOO, dtype))
+    return Wanted(jax.Array, LeafKind.ARRAY, spec, Asked(KEYS_TOO, dtype))
