@@ -42,11 +42,10 @@ def restored(saved: Path, key: str, leaf: Any, recipe: Any = None) -> Any:
 
 
 def from_orbax(saved: Path, key: str, leaf: Any) -> Any:
-    with quiet(), v1.Context(pytree_options=v1.options.PyTreeOptions(loading=PARTIAL)):
+    context = v1.Context()
+    context.pytree.loading.partial_load = True
+    with quiet(), context:
         return v1.load(saved, {key: leaf})[key]
-
-
-PARTIAL = v1.options.PyTreeOptions.Loading(partial_load=True)
 
 
 @pytest.mark.parametrize("key", ["w", "narrow", "count", "zero_d", "step", "rate"])
