@@ -68,6 +68,7 @@ __all__ = [
     "open",
     "plan",
     "plan_merge",
+    "plan_restore",
     "read_recipe",
     "restore",
     "schema",
@@ -87,7 +88,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.api.merging import merge, merge_recipe, plan_merge
     from ckpt_surgery.api.migrating import from_orbax_transforms
     from ckpt_surgery.api.opening import open
-    from ckpt_surgery.api.restoring import restore
+    from ckpt_surgery.api.restoring import plan_restore, restore
     from ckpt_surgery.api.sharding import apply_shard, commit
     from ckpt_surgery.api.transformations import apply_transformations
     from ckpt_surgery.api.verifying import verify
@@ -178,6 +179,7 @@ _MODULES = {
     "open": "api.opening",
     "plan": "api.applying",
     "plan_merge": "api.merging",
+    "plan_restore": "api.restoring",
     "read_recipe": "inputs.request",
     "restore": "api.restoring",
     "schema": "language.recipe_schema",

@@ -14,6 +14,8 @@ from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.matching import recipe_of_selection
 from ckpt_surgery.inputs.opening import with_samples
 from ckpt_surgery.inputs.options import PlanOptions, SourceOptions
+from ckpt_surgery.inputs.pinned import Changes
+from ckpt_surgery.inputs.plan_objects import APPLY, remember_request, request_of_plan
 from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import Request, is_plan_file, requested, with_recipe
 from ckpt_surgery.inputs.saved_plans import document_of, saved_request
@@ -30,7 +32,7 @@ from ckpt_surgery.runs.run import (
     run_here,
     run_options,
 )
-from ckpt_surgery.runs.sidecars import Changes, SidecarOptions
+from ckpt_surgery.runs.sidecars import SidecarOptions
 from ckpt_surgery.system import signals
 
 interruptible = signals.interruptible
@@ -67,17 +69,22 @@ def plan(
     return plan_request(requested(recipe, sources, dst, options), overwrite, out)
 
 
-def plan_request(request: Request, overwrite: bool, out: PathLike | None = None) -> Plan:
-    """Plan a request, and save the plan in `out`. `overwrite`, `out`: see `plan`."""
+def plan_request(
+    request: Request, overwrite: bool, out: PathLike | None = None, changes: Changes | None = None
+) -> Plan:
+    """Plan a request, and save the plan in `out`.
+
+    `overwrite`, `out`: see `plan`; `changes`: see `run_request`.
+    """
     if out is not None:
         if request.has_trees:
             raise UsageError(
                 "the plan cannot be saved: a source or the target is in memory, which no other run has",
                 hint="Save the tree as a checkpoint, or leave out `out`.",
             )
-        request = with_recipe(request)
         output_files.check_documents([out], output_files.named_in(request))
         output_files.check_kept(out, overwrite, output_files.is_saved_document)
+    request = with_recipe(request)
     if request.dst is None:
         prepared = prepare(request)
     else:
@@ -85,19 +92,21 @@ def plan_request(request: Request, overwrite: bool, out: PathLike | None = None)
     if out is not None:
         prepared = with_samples(prepared)
         output_files.write_document(out, document_of(prepared, request))
-    return prepared.plan
+    return remember_request(prepared, request, changes)
 
 
 @takes(ApplyArguments, Request, RunOptions)
 def apply(
-    recipe: RecipeLike | Function | LoadedRecipe | MigratedRecipe | None,
+    recipe: RecipeLike | Function | LoadedRecipe | MigratedRecipe | Plan | None,
     *sources: CheckpointLike,
     dst: PathLike | None = None,
     **options: Unpack[ApplyArguments],
 ) -> Result:
-    """Run a recipe, or a plan that was saved with `plan(out=…)`, and publish the result at `dst`.
+    """Run a recipe or a plan, and publish the result at `dst`.
 
-    `recipe` is what `plan` takes, or the path of a saved plan, which has its sources and options.
+    `recipe` is what `plan` takes, or a Plan that `plan` has returned, or the path of one that was saved with
+    `plan(out=…)`. A plan has its recipe, sources and options: beside it may stand `dst`, `memory`, `workers`,
+    `link_mode`, and how it is carried out. Its sources must be what they were.
     The result is one file where the name of `dst` says so (`out.safetensors`), else a directory.
     `overwrite` replaces the checkpoint, or the empty directory, that is at `dst`, or the item `dst_item` of a
     step there, and removes no other item; anything else there is refused. `resume` goes on with what an
@@ -119,8 +128,10 @@ def run_request(request: Request, options: RunOptions, changes: Changes | None =
 
     `changes`: entries of the config that the result describes differently.
     """
+    request = planned_request(request) or request
+    if request.pinned is not None:
+        changes = request.pinned.config_changes
     sidecars = SidecarOptions(options.copy_config, changes or {})
-    request = (saved_request(request) if is_plan_file(request.recipe) else None) or request
     if not on_cluster(options.engine, options.scheduler):
         return run_here(request, options, sidecars)
     from ckpt_surgery.runs.engines import dask  # imports what only clusters need
@@ -131,6 +142,16 @@ def run_request(request: Request, options: RunOptions, changes: Changes | None =
             hint="Save the tree as a checkpoint, or leave out `engine`.",
         )
     return dask.run_on_cluster(with_recipe(request), options, sidecars)
+
+
+def planned_request(request: Request) -> Request | None:
+    """The request of the plan that stands in the place of the recipe; None where there is none.
+
+    Raises UsageError: see `saved_request` and `request_of_plan`.
+    """
+    if isinstance(request.recipe, Plan):
+        return request_of_plan(request, APPLY)
+    return saved_request(request) if is_plan_file(request.recipe) else None
 
 
 def on_cluster(engine: str, scheduler: str | None) -> bool:

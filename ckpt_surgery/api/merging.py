@@ -16,6 +16,7 @@ from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.config_files import CONFIG, read_config
 from ckpt_surgery.inputs.options import ConvertOptions
+from ckpt_surgery.inputs.pinned import Changes
 from ckpt_surgery.inputs.request import Request, checked_path, requested
 from ckpt_surgery.merging import recipes
 from ckpt_surgery.merging.checks import LORA, Finding, ignored
@@ -26,7 +27,6 @@ from ckpt_surgery.merging.slices import models_of, slices_of
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.runs.run import ConvertArguments, Result, RunOptions, run_options
-from ckpt_surgery.runs.sidecars import Changes
 
 FORMAT = "safetensors"
 """Format of the result, where neither the caller nor the destination's name says one."""
@@ -69,7 +69,8 @@ def plan_merge(
 
     With `dst`, everything is refused that `merge` would refuse there. Raises what `merge` raises.
     """
-    return applying.plan_request(_requested(config, dst, seed, options)[0], overwrite)
+    request, changes = _requested(config, dst, seed, options)
+    return applying.plan_request(request, overwrite, changes=changes)
 
 
 def merge_recipe(config: PathLike, *, seed: int = 0) -> MigratedRecipe:

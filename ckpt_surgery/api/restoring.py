@@ -20,8 +20,10 @@ from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.inputs.open_sources import kept_open
-from ckpt_surgery.inputs.opening import check_unchanged, in_memory, with_samples
-from ckpt_surgery.inputs.preparing import open_inputs, plan_inputs
+from ckpt_surgery.inputs.opening import check_unchanged, check_values, in_memory, with_samples
+from ckpt_surgery.inputs.pinned import check_same_plan, refuse_decided
+from ckpt_surgery.inputs.plan_objects import RESTORE, PlanOrigin, request_of_inputs, request_of_plan
+from ckpt_surgery.inputs.preparing import open_inputs, plan_inputs, planned_memory
 from ckpt_surgery.inputs.request import (
     InMemory,
     OpenCheckpoint,
@@ -31,6 +33,7 @@ from ckpt_surgery.inputs.request import (
     requested,
     with_recipe,
 )
+from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.written import is_text
@@ -51,15 +54,49 @@ from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import LiveTree, live_tree, nested
 from ckpt_surgery.live.wanted import type_of
 from ckpt_surgery.migration.recipes import MigratedRecipe
-from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.plan import Plan, with_origin
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.planner.transfers import arrays_in_memory
 from ckpt_surgery.runs.run import Overflowed, overflow_notices
 from ckpt_surgery.system.resources import default_memory, default_workers
 
 
-def restore(
+def plan_restore(
     recipe: RecipeLike | Function | LoadedRecipe | MigratedRecipe | None,
+    *sources: CheckpointLike,
+    target: Any = None,
+    shardings: Any = None,
+    set: Assignments = (),
+    step: int | None = None,
+    item: str | None = None,
+    src_format: str | None = None,
+    uint16: Literal["keep", "bfloat16"] | None = None,
+    memory: Size | None = None,
+    workers: int | None = None,
+    allow_hooks: bool = False,
+) -> Plan:
+    """Decide what `restore` would do, from metadata alone; `restore(plan)` carries it out.
+
+    The arguments are those of `restore`. The plan has its casts to the target's dtypes, and everything is
+    refused that `restore` would refuse before it reads data. It keeps the recipe, and the trees among its
+    sources and as its target, alive.
+
+    Raises RecipeError, PlanError, SourceError or UsageError (MissingLibraryError without jax), with every
+    problem that was found.
+    """
+    given = {"set": set, "step": step, "item": item, "src_format": src_format, "memory": memory}
+    options: Any = {**given, "uint16": uint16, "workers": workers, "allow_hooks": allow_hooks}
+    request = with_recipe(_restore_request(recipe, sources, target, options))
+    restoration = _prepare(request, shardings)
+    check_values(restoration.plan, restoration.sources)
+    decided = request_of_inputs(request, restoration.plan, restoration.sources, restoration.hooks)
+    decided = replace(decided, memory=restoration.memory, workers=restoration.workers)
+    origin = PlanOrigin(decided, RESTORE, restoration.hooks, shardings=shardings)
+    return with_origin(restoration.plan, origin)
+
+
+def restore(
+    recipe: RecipeLike | Function | LoadedRecipe | MigratedRecipe | Plan | None,
     *sources: CheckpointLike,
     target: Any = None,
     shardings: Any = None,
@@ -78,7 +115,9 @@ def restore(
 ) -> Any:
     """Carry out a recipe into arrays in memory; the result has the structure of `target`.
 
-    `recipe` and `sources` are what `apply` takes; nothing is written.
+    `recipe` and `sources` are what `apply` takes; nothing is written. In place of the recipe there may be a
+    Plan that `plan_restore` has returned. It has its sources, target and shardings, which must be what they
+    were; beside it may stand `memory`, `workers`, `donate`, `on_plan` and `progress`.
 
     `target` is any JAX pytree: of arrays, of `jax.ShapeDtypeStruct`s (`jax.eval_shape` gives them), or of
     both. Its leaves say shape, dtype and sharding, and those that are arrays are also the values to fall
@@ -107,21 +146,21 @@ def restore(
     """
     given = {"set": set, "step": step, "item": item, "src_format": src_format, "memory": memory}
     options: Any = {**given, "uint16": uint16, "workers": workers, "allow_hooks": allow_hooks}
-    with report_missing("jax", "`restore` needs jax"):
-        import jax  # noqa: F401
 
     if lazy:
         _check_lazy({"shardings": shardings is not None, "donate": donate})
 
     def prepare() -> Restoration:
-        _check_recipe_is_first(recipe, sources, target)
-        request = _with_target(requested(recipe, sources, None, options), target)
-        restoration = _prepare(request, shardings)
+        request = _restore_request(recipe, sources, target, options)
+        restoration = with_samples(_prepare(request, shardings))
         if on_plan is None:
             _log(restoration.plan.warnings)
         else:
             on_plan(restoration.plan)
         return restoration
+
+    with report_missing("jax", NEEDS_JAX):
+        import jax  # noqa: F401
 
     restoration = agree(prepare, lambda made: plan_digests(made.plan, made.shardings))
     if lazy:
@@ -131,6 +170,19 @@ def restore(
     agree(lambda: _check(restoration, progress))
     with naming_deletions(restoration.target):
         return agree(lambda: _make(restoration, True, progress))
+
+
+NEEDS_JAX = "`restore` needs jax"
+
+
+def _restore_request(recipe: Any, sources: tuple[Any, ...], target: Any, options: Any) -> Request:
+    """The request of `restore`. Raises UsageError."""
+    with report_missing("jax", NEEDS_JAX):
+        import jax  # noqa: F401
+
+    _check_recipe_is_first(recipe, sources, target)
+    request = _with_target(requested(recipe, sources, None, options), target)
+    return request_of_plan(request, RESTORE) if isinstance(recipe, Plan) else request
 
 
 def _log(sentences: Iterable[str]) -> None:
@@ -173,6 +225,10 @@ def _with_target(request: Request, target: Any) -> Request:
 
 @memory_errors("make the plan")
 def _prepare(request: Request, shardings: Any) -> Restoration:
+    pinned = request.pinned
+    if pinned is not None:
+        refuse_decided(pinned.name, [] if shardings is None else ["shardings"])
+        shardings = pinned.shardings
     request = with_recipe(request)
     loaded = loaded_recipe(request)
     inputs = open_inputs(request, loaded)
@@ -184,14 +240,18 @@ def _prepare(request: Request, shardings: Any) -> Restoration:
         inputs = replace(inputs, target=_with_own_dtypes(inputs.target, tree))
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
-    plan = plan_inputs(inputs, arrays_in_memory(LiveEncoder(tree), staged=True), {}, memory, workers)
+    hooks = inputs.loaded.hooks if isinstance(inputs.loaded.hooks, HookFile) else None
+    budget = planned_memory(request)
+    plan = plan_inputs(inputs, arrays_in_memory(LiveEncoder(tree), staged=True), {}, budget, workers)
+    if pinned is not None:
+        check_same_plan(plan, hooks, memory, pinned)
     if tree is not None:
         tree = settled(tree, plan, inputs.sources)
         places = dict(resolved_shardings(tree, shardings))
     elif shardings is not None:
         places = _planned_shardings(plan, shardings)
     rebuilt = loaded.function.rebuilt if loaded.function is not None and tree is None else None
-    return with_samples(Restoration(plan, inputs.sources, tree, places, memory, workers, rebuilt))
+    return Restoration(plan, inputs.sources, tree, places, memory, workers, rebuilt, hooks)
 
 
 def _planned_shardings(plan: Plan, shardings: Any) -> dict[str, Any]:

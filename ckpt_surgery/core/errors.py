@@ -150,7 +150,7 @@ class SourceError(SurgeryError):
 
 
 class SourcesChanged(PlanError, SourceError):
-    """A source is not what it was when the plan was made that is to be carried out."""
+    """A source of a plan that is carried out is gone, or is not what it was when the plan was made."""
 
 
 class DataError(SurgeryError):

@@ -58,7 +58,8 @@ def open_input(
     for name, value in {"step": step, "item": item, "format": src_format}.items():
         if value is not None:
             raise UsageError(f"{called} is a tree in memory: it has no {name}, and {value!r} is given")
-    return TreeSource(live_tree(given.tree, is_target), called)
+    tree = given.tree
+    return tree if isinstance(tree, TreeSource) else TreeSource(live_tree(tree, is_target), called)
 
 
 def choice_at(
@@ -190,7 +191,7 @@ def with_samples(planned: R) -> R:
     Raises SourceError where leaves of a tree are read that have no values.
     """
     plan, sources = planned.plan, planned.sources
-    _check_values(plan, sources)
+    check_values(plan, sources)
     return replace(planned, plan=replace(plan, inputs=with_states(plan.inputs, sources)))
 
 
@@ -199,7 +200,8 @@ def with_states(inputs: "Sequence[Input]", sources: Mapping[str, Source]) -> "tu
     return tuple(i if i.files else replace(i, files=states(sources[i.name].files())) for i in inputs)
 
 
-def _check_values(plan: "Plan", sources: Mapping[str, Source]) -> None:
+def check_values(plan: "Plan", sources: Mapping[str, Source]) -> None:
+    """Raise SourceError where a plan reads leaves of a tree that have no values."""
     for name, source in sources.items():
         lacking = without_values(source)
         read = (one for step in plan.steps if lacking for one in reads(step.value) if one.source == name)

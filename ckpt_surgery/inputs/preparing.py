@@ -38,8 +38,8 @@ from ckpt_surgery.inputs.opening import (
     without_values,
 )
 from ckpt_surgery.inputs.options import SourceOptions
+from ckpt_surgery.inputs.pinned import as_pinned, check_same_sources, load_hooks, options_of, reopen_sources
 from ckpt_surgery.inputs.request import InMemory, Request, loaded_recipe, with_hooks, with_recipe
-from ckpt_surgery.inputs.saved_plans import as_saved, check_same_files, load_hooks
 from ckpt_surgery.inputs.warnings import (
     chosen_item_notes,
     destination_warnings,
@@ -51,7 +51,7 @@ from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import InputPolicy, OutputPolicy, TargetPolicy, reads_uint16_as_bfloat16
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.planner.decisions import Watch
-from ckpt_surgery.planner.listings import is_listing, listed_leaves, read_listing
+from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import DEFAULT_FORMAT, DestinationOptions, Prepared, ResultForm
 from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.planning import make_plan
@@ -88,10 +88,8 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
     metadata, notes = _metadata_with_history(inputs.configs, recipe, options.format)
     destination = describe_destination(options, metadata, list(sources.values()))
     if (pinned := request.pinned) is not None:
-        linked, cut_for = pinned.saved.linked, pinned.saved.request.memory
-        destination = replace(destination, may_link=lambda number: linked[number : number + 1] == "1")
-    budget = memory if pinned is None else cut_for
-    plan = plan_inputs(inputs, destination, metadata, budget, workers, watch)
+        destination = replace(destination, may_link=pinned.may_link)
+    plan = plan_inputs(inputs, destination, metadata, planned_memory(request), workers, watch)
     warnings = (
         *request.notes,
         *plan.warnings,
@@ -112,7 +110,13 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
     )
     read = dict(inputs.configs.read)
     prepared = Prepared(plan, sources, options, form, memory, workers, hooks, read, inputs.listing)
-    return prepared if pinned is None else as_saved(prepared, pinned)
+    return prepared if pinned is None else as_pinned(prepared, pinned)
+
+
+def planned_memory(request: Request) -> int:
+    """Budget in bytes that the outputs of a request are cut for."""
+    pinned = None if request.pinned is None else request.pinned.request.memory
+    return pinned or request.memory or default_memory()
 
 
 @dataclass(frozen=True)
@@ -171,9 +175,9 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
     Raises SourcesChanged where they are not what they were when the plan was saved.
     """
     pinned = request.pinned
-    if pinned is not None:
+    if pinned is not None and pinned.hooks is not None:
         loaded = replace(loaded, hooks=load_hooks(pinned, request.allow_hooks))
-    elif request.allow_hooks:
+    elif pinned is None and request.allow_hooks:
         loaded = with_hooks(loaded)
     if request.uint16 is not None:
         policy = InputPolicy.model_construct(uint16=request.uint16)
@@ -182,17 +186,18 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
     if pinned is None:
         given = request.opened or open_sources(request)
     else:
-        given = [open_input(i.path, **_options_of(i)) for i in pinned.inputs if i.name != TARGET]
+        given = reopen_sources(request, pinned)
     sources = dict(zip(loaded.recipe.source_names(len(given)), given, strict=True))
-    configs = ConfigFiles(dict(sources), request.config, None if pinned is None else pinned.saved.configs)
+    configs = ConfigFiles(dict(sources), request.config, None if pinned is None else pinned.configs)
     loaded = replace(loaded, configs=configs_of(configs))
     listings = {name: source.leaves() for name, source in sources.items()}
     listing = _target_listing(request)
     target = _open_target(request, listing, loaded, sources)
     inputs = describe_inputs(sources)
     if pinned is not None:
-        inputs = list(with_states(inputs, sources))
-        check_same_files(pinned, inputs)
+        if any(one.files or not one.fingerprint for one in pinned.inputs):
+            inputs = list(with_states(inputs, sources))
+        check_same_sources(pinned, inputs)
     return Inputs(loaded, sources, listings, inputs, configs, listing, target)
 
 
@@ -227,8 +232,7 @@ def _respelled_listings(format: str, inputs: Inputs) -> Mapping[str, Mapping[str
 def _target_listing(request: Request) -> Mapping[str, Leaf] | None:
     """Read the leaves of a target that is a listing; None where it is anything else."""
     if request.pinned is not None:
-        listing = request.pinned.saved.target
-        return None if listing is None else listed_leaves(request.pinned.path, listing)
+        return request.pinned.listing
     given = request.target
     return read_listing(given) if isinstance(given, str) and is_listing(given) else None
 
@@ -246,15 +250,11 @@ def _open_target(
     if request.target is None:
         return None
     given, pinned = request.target, None if request.pinned is None else request.pinned.inputs[-1]
-    which = SourceOptions() if pinned is None else _options_of(pinned)
+    which = SourceOptions() if pinned is None else options_of(pinned)
     sources[TARGET] = source = open_input(given, **which, is_target=True)
     target = Target(target_leaves(source), policy, without_values(source), asked=asked_of(source))
     is_stored = isinstance(given, str)
     return as_bfloat16(target) if is_stored and reads_uint16_as_bfloat16(loaded.recipe) else target
-
-
-def _options_of(pinned: Input) -> SourceOptions:
-    return {"step": pinned.step, "item": pinned.item, "src_format": pinned.format}
 
 
 def describe_inputs(sources: Mapping[str, Source]) -> list[Input]:

@@ -28,11 +28,13 @@ from ckpt_surgery.storage.views import forget
 
 if TYPE_CHECKING:
     from ckpt_surgery.core.protocols import Source
+    from ckpt_surgery.inputs.pinned import Pinned
     from ckpt_surgery.language.findings import Finding
     from ckpt_surgery.language.loading import LoadedRecipe
     from ckpt_surgery.language.models import Recipe
     from ckpt_surgery.language.yaml_document import DocumentPath
-    from ckpt_surgery.planner.document import PlanFile
+    from ckpt_surgery.migration.recipes import MigratedRecipe
+    from ckpt_surgery.planner.plan import Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +42,7 @@ class InMemory:
     """A pytree that is given in place of a checkpoint."""
 
     tree: Any
+    """The tree, or the `TreeSource` that a plan has made of it."""
 
 
 class OpenedPath(str):
@@ -103,8 +106,8 @@ class Request:
     """Warnings about that file."""
     opened: "tuple[Source, ...]" = ()
     """The sources, where they have been opened already: a function was traced with what they list."""
-    pinned: "PlanFile | None" = None
-    """The saved plan that this is the request of: what it has fixed is not looked for again."""
+    pinned: "Pinned | None" = None
+    """The plan that this is the request of: what it has fixed is not looked for again."""
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for other processes, which open the sources themselves."""
@@ -120,7 +123,7 @@ class Request:
     def beside(self) -> list[str | None]:
         """Paths of the files besides the checkpoints that are read; None where there is none."""
         if self.pinned is not None:
-            return [self.pinned.path, *(self.pinned.saved.hooks or ())[:1]]
+            return [*self.pinned.files]
         return [self.recipe_path, self.made_from, self.config]
 
     @property
@@ -135,7 +138,7 @@ class Request:
 
 
 def requested(
-    recipe: "RecipeLike | Function | LoadedRecipe | MigratedRecipe | None",
+    recipe: "RecipeLike | Function | LoadedRecipe | MigratedRecipe | Plan | None",
     sources: tuple[Any, ...],
     dst: PathLike | None,
     options: PlanOptions | ConvertOptions,

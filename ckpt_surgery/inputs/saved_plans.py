@@ -1,25 +1,16 @@
 """Saved plans: a request with all that it depends on, which has to plan to the same digest again."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import fields, replace
-from pathlib import Path
+from functools import partial
 
 import msgspec
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.errors import FunctionError, PlanError, Problem, SourcesChanged, UsageError
-from ckpt_surgery.core.file_states import changes, changes_text
-from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.protocols import LinkMode
-from ckpt_surgery.core.text import bytes_text, shown
+from ckpt_surgery.core.errors import FunctionError, UsageError
 from ckpt_surgery.core.version import VERSION
-from ckpt_surgery.formats import destination_names
+from ckpt_surgery.inputs.pinned import Pinned, links_of, pinned_request
 from ckpt_surgery.inputs.request import Request
-from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
-from ckpt_surgery.planner.cutting import budget_for, room_of
 from ckpt_surgery.planner.document import (
     MOST_BYTES,
     MOST_STEP,
@@ -33,17 +24,9 @@ from ckpt_surgery.planner.document import (
 )
 from ckpt_surgery.planner.document_reading import looks_of
 from ckpt_surgery.planner.identity import plan_digest
-from ckpt_surgery.planner.listings import listing_json
+from ckpt_surgery.planner.listings import listed_leaves, listing_json
 from ckpt_surgery.planner.options import Prepared
-from ckpt_surgery.planner.plan import Input, Plan
-from ckpt_surgery.planner.plan_json import step_json
-from ckpt_surgery.planner.planning import peak_of
 from ckpt_surgery.planner.target import TARGET
-
-SAID_ANEW = frozenset({"recipe", "dst", "memory", "workers", "allow_hooks", "link_mode"})
-"""The parts of a request that a saved plan leaves open."""
-AGAIN = "Make the plan again."
-
 
 # --- saving -----------------------------------------------------------------------------------------------
 
@@ -70,7 +53,7 @@ def document_of(prepared: Prepared, request: Request) -> bytes:
             hint="Carry the recipe out at once, or write the functions as a file of hooks.",
         )
     try:
-        digest = plan_digest(prepared)
+        digest = plan_digest(plan, hooks)
     except FunctionError as error:
         raise UsageError(*error.problems) from error
     return plan_file(
@@ -83,7 +66,7 @@ def document_of(prepared: Prepared, request: Request) -> bytes:
             inputs=tuple([one.name for one in plan.inputs]),
             configs=prepared.configs,
             target=None if prepared.listing is None else listing_json(prepared.listing),
-            linked="".join(["1" if step.takes_files else "0" for step in plan.steps]),
+            linked=links_of(plan),
             digest=digest,
             looks=looks_of(plan),
         ),
@@ -124,131 +107,31 @@ def saved_request(request: Request, text: bytes | None = None) -> Request | None
     """
     path = request.recipe_path
     file = None if path is None else read_plan_file(path, text)
-    if file is None:
-        return None
-    given = {f.name: getattr(request, f.name) for f in fields(Request)}
-    given = {f.name: given[f.name] for f in fields(Request) if given[f.name] != f.default}
-    decided = [name for name in given if name not in SAID_ANEW]
-    if decided:
-        named = ("the sources" if name == "sources" else f"`{name}=…`" for name in decided)
-        raise UsageError(
-            f"{shown(file.path)} is a saved plan, which has its sources and options",
-            hint=f"Leave out {' and '.join(named)}, or make the plan again.",
-        )
-    recipe, planned = file.saved.recipe, file.saved.request
-    link_mode = request.link_mode or planned.link_mode
-    if planned.link_mode is LinkMode.COPY and link_mode is not LinkMode.COPY:
-        raise UsageError(
-            f"{shown(file.path)} was made to copy everything, so it does not say what can be linked",
-            hint=f'Make the plan again with `link_mode="{link_mode}"`.',
-        )
-    _check_name(file.path, planned, request.dst)
-    pinned = {
-        **msgspec.structs.asdict(planned),
-        "dst": planned.dst and urls.near(planned.dst),
-        **given,
-        "recipe": None if recipe is None else _loaded(recipe),
-        "sources": tuple([i.path for i in file.inputs if i.name != TARGET]),
-        "target": next((i.path for i in file.inputs if i.name == TARGET), None),
-    }
-    return Request(**pinned, pinned=file)
+    return None if file is None else pinned_request(_pinned(file), request)
 
 
-def _check_name(path: str, planned: RequestForm, dst: str | None) -> None:
-    """Refuse a name that says another format than the planned one. Raises UsageError."""
-    name, before = (os.path.basename(urls.absolute(one or "checkpoint")) for one in (dst, planned.dst))
-    promised = destination_names.promised(name)
-    if dst is not None and name != before and promised not in (None, planned.format):
-        raise UsageError(
-            f"{shown(path)} was made for {planned.format}, but the name {shown(name)} says {promised}",
-            hint="Choose another name, or make the plan again with this destination.",
-        )
+def _pinned(file: PlanFile) -> Pinned:
+    saved, form = file.saved, file.saved.recipe
+    planned = Request(
+        **msgspec.structs.asdict(saved.request),
+        recipe=None if form is None else _loaded(form),
+        sources=tuple([i.path for i in file.inputs if i.name != TARGET]),
+        target=next((i.path for i in file.inputs if i.name == TARGET), None),
+    )
+    return Pinned(
+        name=file.path,
+        request=planned,
+        inputs=file.inputs,
+        configs=saved.configs,
+        listing=None if saved.target is None else listed_leaves(file.path, saved.target),
+        linked=saved.linked,
+        digest=saved.digest,
+        leaves=partial(file.document.__getitem__, "leaves"),
+        hooks=saved.hooks,
+        text=file.text,
+    )
 
 
 def _loaded(form: RecipeForm) -> LoadedRecipe:
     rules = None if form.rules is None else dict(form.rules)
     return parse_recipe(form.text, form.path, form.set, rules=rules)
-
-
-# --- planning again ---------------------------------------------------------------------------------------
-
-
-def check_same_files(pinned: PlanFile, inputs: Sequence[Input]) -> None:
-    """Raise SourcesChanged where files have other sizes or samples than when the plan was made.
-
-    `inputs`: the same now, with the states of their files. Times do not count, nor where the files lie.
-    """
-    before = {one.name: one.files for one in pinned.inputs}
-    problems = []
-    for now in inputs:
-        found = changes(before.get(now.name, {}), now.files, times=False)
-        if found:
-            what = f"{shown(now.name)} changed since the plan was made: {changes_text(found)}"
-            problems.append(Problem(what, hint=AGAIN))
-    if problems:
-        raise SourcesChanged(*problems)
-
-
-def load_hooks(pinned: PlanFile, allowed: bool) -> HookFile | None:
-    """Run the file of hooks, if there is one. Raises PlanError where it has changed, or is not allowed."""
-    if pinned.saved.hooks is None:
-        return None
-    file, sha256 = pinned.saved.hooks
-    if not allowed:
-        raise PlanError(
-            f"{shown(pinned.path)} has hooks: Python code, in {shown(file)}",
-            hint="Read that file; then allow it to run: `allow_hooks=True`.",
-            code=Code.HOOKS,
-        )
-    return HookFile(Path(file), sha256)
-
-
-def as_saved(prepared: Prepared, pinned: PlanFile) -> Prepared:
-    """Check that a plan that was made again is the one that was saved.
-
-    Raises PlanError where it is another one, or where one of its tasks needs more than the budget, UsageError
-    where it copies what is to be linked.
-    """
-    plan, memory = prepared.plan, prepared.memory
-    if plan_digest(prepared) != pinned.saved.digest:
-        raise PlanError(
-            f"{shown(pinned.path)}: planned again, it came out differently: {_difference(plan, pinned)}",
-            hint=AGAIN,
-        )
-    _check_memory(plan, memory)
-    if prepared.destination.link_mode is LinkMode.HARDLINK and plan.costs.bytes_linkable:
-        size = bytes_text(plan.costs.bytes_linkable)
-        raise UsageError(
-            f"{shown(pinned.path)} was made to copy {size} that could be linked",
-            hint='Make the plan again with `link_mode="hardlink"`.',
-        )
-    if memory == pinned.saved.request.memory:
-        return prepared
-    costs = replace(plan.costs, peak_memory=peak_of(plan.steps, memory, prepared.workers))
-    return replace(prepared, plan=replace(plan, costs=costs))
-
-
-def _difference(plan: Plan, pinned: PlanFile) -> str:
-    """Name the first leaves that differ from those of the saved plan."""
-    before = {one["key"]: one for one in pinned.document["leaves"]}
-    now = {one["key"]: one for one in map(step_json, plan.steps)}
-    about = ("components", "fate", "sources", "shape", "dtype")
-    differing = [
-        key
-        for key in dict.fromkeys([*before, *now])
-        if key not in before or key not in now or any(before[key].get(n) != now[key][n] for n in about)
-    ]
-    return few_keys(differing) if differing else "values, chunks or metadata differ"
-
-
-def _check_memory(plan: Plan, memory: int) -> None:
-    cut = [(step.cut.working_set, step.leaf) for step in plan.steps if step.cut is not None]
-    needed, leaf = max(cut, key=lambda one: one[0], default=(0, None))
-    if leaf is not None and needed > room_of(memory):
-        raise PlanError(
-            f"`{shown(leaf.key.printed)}`: one of its tasks needs {bytes_text(needed)}; the budget of "
-            f"{bytes_text(memory)} leaves {bytes_text(room_of(memory))} for computing",
-            hint=f'Give it more: `memory="{budget_for(needed)}"`; or make the plan again with this budget, '
-            "which cuts finer.",
-            code=Code.BUDGET,
-        )

@@ -15,6 +15,7 @@ from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, Progress
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.graph.nodes import Read
+from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.live.computing import Computing, Job
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.moving import Move, direct_move, take_over
@@ -51,6 +52,8 @@ class Restoration:
     rebuilt: Callable[[Mapping[str, Any]], Any] | None = None
     """Makes the result of values by key, in the containers of a function that is the recipe; None where the
     target says the containers, or nothing does."""
+    hooks: HookFile | None = None
+    """File of the hooks that values call; None if there is none."""
 
 
 @frozen(eq=False)

@@ -13,7 +13,7 @@ from ckpt_surgery.graph.digests import value_digests
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.planner.document import known_kinds
 from ckpt_surgery.planner.options import Prepared
-from ckpt_surgery.planner.plan import Input, Step
+from ckpt_surgery.planner.plan import Input, Plan, Step
 
 LONGEST_TEXT = 1 << 15
 """Characters of a text about sources: `run.json`, which holds it, is read up to 64 KiB."""
@@ -60,20 +60,26 @@ def _sources_text(inputs: Sequence[Input]) -> str:
     return text if len(text) <= LONGEST_TEXT else digest_of([which, files])
 
 
-def plan_digest(prepared: Prepared) -> str:
+def plan_digest(plan: Plan, hooks: HookFile | None) -> str:
     """SHA-256, hexadecimal, of what a plan makes: descriptions of leaves, values, grids and metadata.
 
-    It is the same on every machine, whatever can be linked there. Raises FunctionError for values that cannot
-    be written down.
+    It is the same on every machine, whatever can be linked there. `hooks` are those that values call. Raises
+    FunctionError for values that cannot be written down.
     """
-    plan = prepared.plan
-    return digest_of(
-        {
-            "leaves": [_leaf(step) for step in plan.steps],
-            "values": value_digests([step.value for step in plan.steps], known_kinds(prepared.hooks)),
-            "metadata": json.dumps(plan.metadata, default=repr),
-        }
-    )
+    values = value_digests([step.value for step in plan.steps], known_kinds(hooks))
+    return digest_of({**_described(plan), "values": values})
+
+
+def leaves_digest(plan: Plan) -> str:
+    """The same without the values."""
+    return digest_of(_described(plan))
+
+
+def _described(plan: Plan) -> dict[str, Any]:
+    return {
+        "leaves": [_leaf(step) for step in plan.steps],
+        "metadata": json.dumps(plan.metadata, default=repr),
+    }
 
 
 def _leaf(step: Step) -> list[Any]:

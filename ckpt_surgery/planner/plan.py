@@ -256,6 +256,25 @@ class Plan:
     restorable_by: Mapping[str, str] = field(default_factory=dict)
     """The oldest version of each package that can restore the result; of packages for which it is known."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != _ORIGIN}
+
+
+_ORIGIN = "_origin"
+"""Attribute of a plan that is no field: it is neither compared, nor copied, nor pickled."""
+
+
+def with_origin(plan: Plan, origin: object) -> Plan:
+    """An equal plan that remembers what it was made of, by which it can be carried out."""
+    remembering = replace(plan)
+    vars(remembering)[_ORIGIN] = origin
+    return remembering
+
+
+def origin_of(plan: Plan) -> object:
+    """What a plan was made of; None where it does not remember."""
+    return vars(plan).get(_ORIGIN)
+
 
 @contextmanager
 def at_step(step: Step) -> Iterator[None]:

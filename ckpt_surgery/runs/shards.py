@@ -83,7 +83,8 @@ def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
     replaces = check_before(where, request.inputs, request.beside, overwrite)
     prepared = with_samples(check_after(where, replaces, prepare(request), overwrite))
     shard_places.check_format(where, prepared.destination.format)
-    document = document_of(prepared, request) if request.pinned is None else request.pinned.text
+    saved = None if request.pinned is None else request.pinned.text
+    document = document_of(prepared, request) if saved is None else saved
     identity = identity_of(prepared)
     shard_places.check_not_committed(where, digest_of(identity))
     shards = Shards(count, secrets.token_hex(4), digest_of(identity))

@@ -18,6 +18,7 @@ from ckpt_surgery.core.protocols import Companion, Source
 from ckpt_surgery.formats.shared.config_files import CONFIG, config_place, read_object
 from ckpt_surgery.inputs.model_configs import REMOVED, contradictions
 from ckpt_surgery.inputs.opening import in_memory, on_disk
+from ckpt_surgery.inputs.pinned import Changes
 from ckpt_surgery.planner.options import DEFAULT_FORMAT, Prepared
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.storage.companion_names import KEPT, is_companion
@@ -32,8 +33,6 @@ MOST_KEPT = 64 << 20
 """Limit on the bytes of kept files; beyond it none are kept."""
 PIECE = 1 << 20
 """Bytes that are copied at once."""
-Changes = Mapping[tuple[str, ...], Any]
-"""New values of a config's entries, by their path in it."""
 
 
 @dataclass(frozen=True)

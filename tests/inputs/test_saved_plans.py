@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery.api import applying
-from ckpt_surgery.core.errors import DestinationError, PlanError, SurgeryError, UsageError
+from ckpt_surgery.core.errors import DestinationError, PlanError, SourceError, SurgeryError, UsageError
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.engine.tasks import make_tasks, outputs_of
@@ -450,7 +450,7 @@ def test_a_source_that_was_touched_is_the_same(
 def test_a_source_that_is_gone_is_told(model: Path, tmp_path: Path) -> None:
     applying.plan(None, model, out=tmp_path / "plan.json")
     model.unlink()
-    with pytest.raises(UsageError, match=r"model\.safetensors does not exist"):
+    with pytest.raises(SourceError, match=r"model\.safetensors does not exist"):
         applying.apply(tmp_path / "plan.json", dst=tmp_path / "out")
 
 

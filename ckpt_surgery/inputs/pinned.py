@@ -1,0 +1,255 @@
+"""Requests that a plan has decided: they are planned again, and have to come out the same.
+
+A plan that was saved in a file and one that is an object of the program are carried out so.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.errors import FunctionError, PlanError, Problem, SourcesChanged, UsageError
+from ckpt_surgery.core.file_states import changes, changes_text
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.notices import few_keys
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.protocols import LinkMode, Source
+from ckpt_surgery.core.text import bytes_text, shown
+from ckpt_surgery.formats import destination_names
+from ckpt_surgery.inputs.opening import open_input
+from ckpt_surgery.inputs.options import SourceOptions
+from ckpt_surgery.inputs.request import Request
+from ckpt_surgery.language.hooks import HookFile
+from ckpt_surgery.live.source import FORMAT
+from ckpt_surgery.planner.cutting import budget_for, room_of
+from ckpt_surgery.planner.identity import leaves_digest, plan_digest
+from ckpt_surgery.planner.options import Prepared
+from ckpt_surgery.planner.plan import Input, Plan
+from ckpt_surgery.planner.plan_json import step_json
+from ckpt_surgery.planner.planning import peak_of
+from ckpt_surgery.planner.target import TARGET
+
+SAID_ANEW = frozenset({"recipe", "dst", "memory", "workers", "allow_hooks", "link_mode"})
+"""The parts of a request that a plan leaves open."""
+AGAIN = "Make the plan again."
+Changes = Mapping[tuple[str, ...], Any]
+"""New values of a config's entries, by their path in it."""
+OTHER_FILES = "its files have other names, sizes or times"
+
+
+@dataclass(frozen=True, eq=False)
+class Pinned:
+    """Everything that a plan has decided or read, besides the sources' own files."""
+
+    name: str
+    """What messages call the plan: the path of its file, or `the plan`."""
+    request: Request
+    """The request as it was decided, with its recipe loaded. `memory` is what outputs are cut for."""
+    inputs: tuple[Input, ...]
+    """The inputs as they were when the plan was made, at the paths that are read now."""
+    configs: Mapping[str, tuple[str, Mapping[str, Any]] | None]
+    """Name and content of each config that planning read, by source; None where there was none."""
+    listing: Mapping[str, Leaf] | None
+    """Leaves of the target by key, where that is a listing."""
+    linked: str
+    """For each output, `1` where its files may be linked. All others are never linked."""
+    digest: str
+    """Digest of the plan: see `digest_of_plan`."""
+    leaves: Callable[[], Sequence[Mapping[str, Any]]]
+    """Gives the leaves of the plan's document, to name those that differ."""
+    hooks: tuple[str, str] | None = None
+    """Path and digest of the file of hooks that has to be loaded; None where none has to."""
+    config_changes: Changes = field(default_factory=dict)
+    """Entries of the config that the result describes differently."""
+    shardings: Any = None
+    """Shardings of the arrays of a running program, as they were given."""
+    text: bytes | None = None
+    """Text of the file of the plan; None where it has none."""
+
+    @property
+    def files(self) -> list[str]:
+        """Paths of the files that are read besides the sources."""
+        return [self.name, *(self.hooks or ())[:1]] if self.text is not None else []
+
+    def may_link(self, number: int) -> bool:
+        """Whether the files of an output may be linked."""
+        return self.linked[number : number + 1] == "1"
+
+
+def links_of(plan: Plan) -> str:
+    """Say for each output whether its files may be linked: see `Pinned.linked`."""
+    return "".join(["1" if step.takes_files else "0" for step in plan.steps])
+
+
+def digest_of_plan(plan: Plan, hooks: HookFile | None) -> str:
+    """Digest of a plan; without its values where these call functions of this program, which have no text."""
+    try:
+        return plan_digest(plan, hooks)
+    except FunctionError:
+        return leaves_digest(plan)
+
+
+# --- the request ------------------------------------------------------------------------------------------
+
+
+def pinned_request(pinned: Pinned, given: Request) -> Request:
+    """Make the request that plans the same again. `given` says what the plan leaves open.
+
+    Raises UsageError where it also says what the plan has decided, and where the plan was not made for such a
+    destination.
+    """
+    said = {f.name: getattr(given, f.name) for f in fields(Request)}
+    said = {f.name: said[f.name] for f in fields(Request) if said[f.name] != f.default}
+    refuse_decided(pinned.name, [name for name in said if name not in SAID_ANEW])
+    planned = pinned.request
+    link_mode = given.link_mode or planned.link_mode
+    if planned.link_mode is LinkMode.COPY and link_mode is not LinkMode.COPY:
+        raise UsageError(
+            f"{shown(pinned.name)} was made to copy everything, so it does not say what can be linked",
+            hint=f'Make the plan again with `link_mode="{link_mode}"`.',
+        )
+    _check_name(pinned, given.dst)
+    dst = planned.dst and urls.near(planned.dst)
+    return replace(planned, **{"dst": dst, **said, "recipe": planned.recipe, "pinned": pinned})
+
+
+def refuse_decided(name: str, decided: Sequence[str]) -> None:
+    """Refuse arguments, given by name, that stand beside the plan that messages call `name`.
+
+    Raises UsageError.
+    """
+    if decided:
+        named = ("the sources" if one == "sources" else f"`{one}=…`" for one in decided)
+        what = "is a saved plan, which" if name != THE_PLAN else "is made already, and"
+        raise UsageError(
+            f"{shown(name)} {what} has its sources and options",
+            hint=f"Leave out {' and '.join(named)}, or make the plan again.",
+        )
+
+
+THE_PLAN = "the plan"
+"""What messages call a plan that is an object."""
+
+
+def _check_name(pinned: Pinned, dst: str | None) -> None:
+    """Refuse a name that says another format than the planned one. Raises UsageError."""
+    planned = pinned.request
+    name, before = (os.path.basename(urls.absolute(one or "checkpoint")) for one in (dst, planned.dst))
+    promised = destination_names.promised(name)
+    if dst is not None and name != before and promised not in (None, planned.format):
+        raise UsageError(
+            f"{shown(pinned.name)} was made for {planned.format}, but the name {shown(name)} says {promised}",
+            hint="Choose another name, or make the plan again with this destination.",
+        )
+
+
+# --- planning again ---------------------------------------------------------------------------------------
+
+
+def reopen_sources(request: Request, pinned: Pinned) -> list[Source]:
+    """Open the sources of a plan, as they were chosen then. Raises SourcesChanged for those that are gone."""
+    planned = [options_of(one) for one in pinned.inputs if one.name != TARGET]
+    try:
+        return [open_input(one, **which) for one, which in zip(request.sources, planned, strict=True)]
+    except UsageError as error:
+        raise SourcesChanged(*error.problems) from error
+
+
+def options_of(pinned: Input) -> SourceOptions:
+    """Options that open an input as it was chosen; a tree has none."""
+    if pinned.format == FORMAT:
+        return {}
+    return {"step": pinned.step, "item": pinned.item, "src_format": pinned.format}
+
+
+def check_same_sources(pinned: Pinned, inputs: Sequence[Input]) -> None:
+    """Raise SourcesChanged where sources are not what they were when the plan was made.
+
+    `inputs`: the same now, with the states of their files where the plan has these. Then sizes and samples
+    count, and neither times nor places; else names, sizes and times.
+    """
+    before = {one.name: one for one in pinned.inputs}
+    problems = []
+    for now in inputs:
+        if what := _changed(before[now.name], now):
+            problems.append(Problem(f"{shown(now.name)} changed since the plan was made: {what}", hint=AGAIN))
+    if problems:
+        raise SourcesChanged(*problems)
+
+
+def _changed(before: Input, now: Input) -> str:
+    """What has changed of an input; empty where nothing has."""
+    if before.files or not before.fingerprint:
+        return changes_text(changes(before.files, now.files, times=False))
+    return "" if before.fingerprint == now.fingerprint else OTHER_FILES
+
+
+def load_hooks(pinned: Pinned, allowed: bool) -> HookFile | None:
+    """Run the file of hooks, if there is one. Raises PlanError where it has changed, or is not allowed."""
+    if pinned.hooks is None:
+        return None
+    file, sha256 = pinned.hooks
+    if not allowed:
+        raise PlanError(
+            f"{shown(pinned.name)} has hooks: Python code, in {shown(file)}",
+            hint="Read that file; then allow it to run: `allow_hooks=True`.",
+            code=Code.HOOKS,
+        )
+    return HookFile(Path(file), sha256)
+
+
+def as_pinned(prepared: Prepared, pinned: Pinned) -> Prepared:
+    """Check that a plan that was made again is the one that was decided.
+
+    Raises what `check_same_plan` raises, and UsageError where it copies what is to be linked.
+    """
+    plan, memory = prepared.plan, prepared.memory
+    check_same_plan(plan, prepared.hooks, memory, pinned)
+    if prepared.destination.link_mode is LinkMode.HARDLINK and plan.costs.bytes_linkable:
+        size = bytes_text(plan.costs.bytes_linkable)
+        raise UsageError(
+            f"{shown(pinned.name)} was made to copy {size} that could be linked",
+            hint='Make the plan again with `link_mode="hardlink"`.',
+        )
+    if memory == pinned.request.memory:
+        return prepared
+    costs = replace(plan.costs, peak_memory=peak_of(plan.steps, memory, prepared.workers))
+    return replace(prepared, plan=replace(plan, costs=costs))
+
+
+def check_same_plan(plan: Plan, hooks: HookFile | None, memory: int, pinned: Pinned) -> None:
+    """Raise PlanError where a plan is not the one that was decided, or a task needs more than the budget."""
+    if digest_of_plan(plan, hooks) != pinned.digest:
+        raise PlanError(
+            f"{shown(pinned.name)}: planned again, it came out differently: {_difference(plan, pinned)}",
+            hint=AGAIN,
+        )
+    _check_memory(plan, memory)
+
+
+def _difference(plan: Plan, pinned: Pinned) -> str:
+    """Name the first leaves that differ from those of the plan before."""
+    before = {one["key"]: one for one in pinned.leaves()}
+    now = {one["key"]: one for one in map(step_json, plan.steps)}
+    about = ("components", "fate", "sources", "shape", "dtype")
+    differing = [
+        key
+        for key in dict.fromkeys([*before, *now])
+        if key not in before or key not in now or any(before[key].get(n) != now[key][n] for n in about)
+    ]
+    return few_keys(differing) if differing else "values, chunks or metadata differ"
+
+
+def _check_memory(plan: Plan, memory: int) -> None:
+    cut = [(step.cut.working_set, step.leaf) for step in plan.steps if step.cut is not None]
+    needed, leaf = max(cut, key=lambda one: one[0], default=(0, None))
+    if leaf is not None and needed > room_of(memory):
+        raise PlanError(
+            f"`{shown(leaf.key.printed)}`: one of its tasks needs {bytes_text(needed)}; the budget of "
+            f"{bytes_text(memory)} leaves {bytes_text(room_of(memory))} for computing",
+            hint=f'Give it more: `memory="{budget_for(needed)}"`; or make the plan again with this budget, '
+            "which cuts finer.",
+            code=Code.BUDGET,
+        )

@@ -1,0 +1,324 @@
+"""Plans that are objects: carried out as they were made, without the recipe, or refused with what to do."""
+
+import copy
+import json
+import os
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from safetensors.numpy import load_file, save_file
+
+import ckpt_surgery
+from ckpt_surgery.errors import Code, PlanError, SourceError, SourcesChanged, UsageError
+from ckpt_surgery.migration.recipes import MigratedRecipe
+from ckpt_surgery.planner.identity import plan_digest
+from ckpt_surgery.planner.plan import Transfer, origin_of
+from ckpt_surgery.planner.plan_json import plan_json
+from ckpt_surgery.runs import run
+from tests.support import checkpoints
+from tests.support.comparing import assert_same
+from tests.support.merging import arrays as model_arrays
+from tests.support.merging import save_config, save_model
+
+ARRAYS = {"a/w": np.arange(8, dtype=np.float32).reshape(2, 4), "b": np.ones(3, np.float32)}
+DOUBLED = {"x/w": ARRAYS["a/w"] * 2, "b": ARRAYS["b"]}
+RECIPE = "version: 1\nrules:\n  - {match: 'a/(.*)', to: 'x/\\1', value: x * 2}\n"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    save_file(ARRAYS, tmp_path / "old.safetensors")
+    return tmp_path / "old.safetensors"
+
+
+def abstract() -> Any:
+    return {"b": np.zeros(3, np.float32), "x": {"w": jax.ShapeDtypeStruct((2, 4), jnp.bfloat16)}}
+
+
+# --- carried out ------------------------------------------------------------------------------------------
+
+
+def test_apply_carries_out_a_plan_without_its_recipe(source: Path, recipe: Callable[[str], Path]) -> None:
+    path = recipe(RECIPE)
+    out = source.parent / "out.safetensors"
+    plan = ckpt_surgery.plan(path, source, dst=out)
+    path.unlink()
+    result = ckpt_surgery.apply(plan)
+    assert_same(load_file(out), DOUBLED)
+    assert plan_json(result.plan) == plan_json(plan)
+
+
+def test_a_plan_is_carried_out_more_than_once_and_elsewhere(source: Path) -> None:
+    plan = ckpt_surgery.plan(RECIPE, source, format="safetensors")
+    for name in ("one", "two"):
+        seen: list[Any] = []
+        ckpt_surgery.apply(
+            plan, dst=source.parent / name, memory="1GiB", workers=1, verify="full", on_plan=seen.append
+        )
+        assert_same(load_file(source.parent / name / "model.safetensors"), DOUBLED)
+        assert [one.steps[0].leaf.key for one in seen] == [plan.steps[0].leaf.key]
+
+
+def test_a_plan_holds_elsewhere(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = ckpt_surgery.plan(RECIPE, "old.safetensors", dst="new.safetensors")
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir("below")
+    ckpt_surgery.apply(plan)
+    assert_same(load_file(tmp_path / "new.safetensors"), DOUBLED)
+    assert os.listdir() == []
+
+
+def test_hooks_are_not_loaded_again(source: Path, tmp_path: Path, recipe: Callable[[str], Path]) -> None:
+    hooks = tmp_path / "hooks.py"
+    hooks.write_text("def add(x):\n    return x + 1\n")
+    path = recipe("version: 1\nhooks: hooks.py\nrules:\n  - {match: b, value: hooks.add(x)}\n")
+    plan = ckpt_surgery.plan(path, source, dst=tmp_path / "new.safetensors", allow_hooks=True)
+    hooks.write_text("raise SystemExit\n")
+    ckpt_surgery.apply(plan)
+    np.testing.assert_array_equal(load_file(tmp_path / "new.safetensors")["b"], [2, 2, 2])
+
+
+def test_functions_of_the_program_are_called(source: Path, tmp_path: Path) -> None:
+    """They have no text, so that no file can hold such a plan."""
+    document = {"version": 1, "rules": [{"match": "b", "value": "hooks.add(x)"}]}
+    recipe = MigratedRecipe(document, hooks={"add": lambda x: x + 1})
+    plan = ckpt_surgery.plan(recipe, source)
+    ckpt_surgery.apply(plan, dst=tmp_path / "new")
+    np.testing.assert_array_equal(ckpt_surgery.restore(None, tmp_path / "new")["b"], [2, 2, 2])
+
+
+def test_what_lay_beside_the_source_and_the_target_is_not_read_again(tmp_path: Path) -> None:
+    save_model(tmp_path / "old", model_arrays("models", "base"), dtype="float32")
+    listing = tmp_path / "listing.json"
+    listing.write_text(json.dumps([{"key": "count", "shape": [], "dtype": "int64"}]))
+    recipe = """
+version: 1
+params: {layers: {default: 0, config: num_hidden_layers}}
+unmatched: drop
+rules: [{add: count, value: 'full((), layers, "int64")'}]
+"""
+    plan = ckpt_surgery.plan(recipe, tmp_path / "old", target=listing)
+    wanted = json.loads((tmp_path / "old/config.json").read_text())["num_hidden_layers"]
+    (tmp_path / "old/config.json").write_text(json.dumps({"num_hidden_layers": 77}))
+    listing.unlink()
+    ckpt_surgery.apply(plan, dst=tmp_path / "new")
+    assert ckpt_surgery.restore(None, tmp_path / "new") == {"count": wanted}
+
+
+def test_the_steps_that_were_chosen_are_meant(tmp_path: Path) -> None:
+    for step in (1, 2):
+        checkpoints.save_pytree(tmp_path / "run" / str(step), {"w": np.full(3, step, np.float32)})
+    latest = ckpt_surgery.plan(None, tmp_path / "run")
+    both = ckpt_surgery.plan("@average", tmp_path / "run", last=2)
+    checkpoints.save_pytree(tmp_path / "run/3", {"w": np.full(3, 9, np.float32)})
+    for plan, value in ((latest, 2), (both, 1.5)):
+        ckpt_surgery.apply(plan, dst=tmp_path / "new", overwrite=True)
+        np.testing.assert_array_equal(ckpt_surgery.restore(None, tmp_path / "new")["w"], [value] * 3)
+
+
+def test_trees_are_those_of_the_plan(tmp_path: Path) -> None:
+    tree = {"a": {"w": np.arange(4.0)}, "b": np.ones(2)}
+    plan = ckpt_surgery.plan(RECIPE, tree)
+    tree["b"] = np.zeros(7)
+    del tree["a"]
+    ckpt_surgery.apply(plan, dst=tmp_path / "new")
+    made = ckpt_surgery.restore(None, tmp_path / "new")
+    assert_same(flatten_dict(made, sep="/"), {"b": np.ones(2), "x/w": np.arange(4.0) * 2})
+
+
+def test_what_the_plan_copies_is_never_linked(tmp_path: Path) -> None:
+    checkpoints.save_pytree(tmp_path / "old", {"w": np.arange(50_000.0)})
+    copied = ckpt_surgery.plan(None, tmp_path / "old", link_mode="copy")
+    linked = ckpt_surgery.plan(None, tmp_path / "old", link_mode="hardlink")
+    assert {step.transfer for step in linked.steps} == {Transfer.LINK}
+    with pytest.raises(UsageError, match="was made to copy everything"):
+        ckpt_surgery.apply(copied, dst=tmp_path / "new", link_mode="hardlink")
+    assert ckpt_surgery.apply(copied, dst=tmp_path / "one").shared == ()
+    assert ckpt_surgery.apply(linked, dst=tmp_path / "two", link_mode="copy").shared == ()
+    assert ckpt_surgery.apply(linked, dst=tmp_path / "three").shared != ()
+
+
+def test_a_plan_of_a_merge_changes_the_config_too(tmp_path: Path) -> None:
+    save_model(tmp_path / "base", model_arrays("models", "base"), dtype="float32")
+    config = save_config(
+        tmp_path / "merge.yaml",
+        {
+            "merge_method": "passthrough",
+            "slices": [{"sources": [{"model": str(tmp_path / "base"), "layer_range": [0, 1]}]}],
+        },
+    )
+    ckpt_surgery.merge(config, tmp_path / "wanted")
+    ckpt_surgery.apply(ckpt_surgery.plan_merge(config), dst=tmp_path / "new")
+    wanted, made = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("wanted", "new"))
+    assert made == wanted
+    assert wanted["num_hidden_layers"] == 1
+
+
+# --- arrays -----------------------------------------------------------------------------------------------
+
+
+def test_plan_restore_is_what_restore_does(source: Path, recipe: Callable[[str], Path]) -> None:
+    path, seen = recipe(RECIPE), list[Any]()
+    target = abstract()
+    plan = ckpt_surgery.plan_restore(path, source, target=target)
+    wanted = flatten_dict(ckpt_surgery.restore(path, source, target=target, on_plan=seen.append), sep="/")
+    assert plan_json(plan) == plan_json(seen[0])
+    assert {step.leaf.key.text: str(step.leaf.spec) for step in plan.steps} == {
+        "b": "float32[3]",
+        "x/w": "bfloat16[2,4]",
+    }
+    path.unlink()
+    for options in ({}, {"memory": "1GiB", "workers": 1}):
+        assert_same(flatten_dict(ckpt_surgery.restore(plan, **options), sep="/"), wanted)
+
+
+def test_plan_restore_has_the_refusals_of_restore(source: Path) -> None:
+    loses = {"a": {"w": jax.ShapeDtypeStruct((2, 4), jnp.int8)}, "b": np.zeros(3)}
+    for recipe, target in (
+        ("version: 1\n", {"zz": jax.ShapeDtypeStruct((2,), jnp.float32)}),
+        ("version: 1\n", loses),
+        ("version: 1\n", "a/path"),
+        ("version: 1\nrulez: []\n", abstract()),
+        (str(source), abstract()),
+    ):
+        errors = []
+        for function in (ckpt_surgery.restore, ckpt_surgery.plan_restore):
+            with pytest.raises(ckpt_surgery.SurgeryError) as raised:
+                function(recipe, source, target=target)
+            errors.append((type(raised.value), str(raised.value)))
+        assert errors[0] == errors[1]
+
+
+def test_leaves_without_values_are_refused_while_planning() -> None:
+    described = {"b": jax.ShapeDtypeStruct((3,), jnp.float32)}
+    with pytest.raises(SourceError, match="has no values for `b`"):
+        ckpt_surgery.plan_restore(None, described)
+
+
+def test_a_plan_has_its_shardings_and_targets_can_be_donated(source: Path) -> None:
+    mesh = Mesh(np.array(jax.devices()[:2]), ("d",))
+    sharding = NamedSharding(mesh, PartitionSpec("d"))
+    target = {"a": {"w": jnp.zeros((2, 4))}}
+    keep = "version: 1\nrules: [{match: b, drop: true}]\n"
+    plan = ckpt_surgery.plan_restore(keep, source, target=target, shardings=sharding)
+    made = ckpt_surgery.restore(plan, donate=True)
+    assert made["a"]["w"].sharding == sharding
+    np.testing.assert_array_equal(made["a"]["w"], ARRAYS["a/w"])
+    assert target["a"]["w"].is_deleted()
+
+
+# --- refused ----------------------------------------------------------------------------------------------
+
+
+def test_sources_that_have_changed_are_refused(source: Path) -> None:
+    applied = ckpt_surgery.plan(RECIPE, source)
+    restored = ckpt_surgery.plan_restore(RECIPE, source, target=abstract())
+    save_file({**ARRAYS, "c": np.ones(1)}, source)
+    runs: list[Callable[[], object]] = [
+        lambda: ckpt_surgery.apply(applied, dst=source.parent / "new"),
+        lambda: ckpt_surgery.restore(restored),
+    ]
+    for carry_out in runs:
+        with pytest.raises(SourceError, match="changed since the plan was made") as raised:
+            carry_out()
+        assert type(raised.value) is SourcesChanged
+        assert [problem.code for problem in raised.value.problems] == [Code.CHANGED]
+    source.unlink()
+    for carry_out in runs:
+        with pytest.raises(SourceError, match="does not exist"):
+            carry_out()
+    assert os.listdir(source.parent) == []
+
+
+@pytest.mark.parametrize(
+    ("sources", "options", "named"),
+    [
+        (1, {}, "the sources"),
+        (0, {"step": 3}, "`step=…`"),
+        (0, {"set": {"a": 1}, "format": "npz"}, "`format=…` and `set=…`"),
+        (0, {"target": "x"}, "`target=…`"),
+    ],
+)
+def test_what_a_plan_has_decided_cannot_be_said_again(
+    sources: int, options: dict[str, Any], named: str, source: Path
+) -> None:
+    plan = ckpt_surgery.plan(RECIPE, source)
+    with pytest.raises(UsageError) as raised:
+        ckpt_surgery.apply(plan, *[source] * sources, dst=source.parent / "new", **options)
+    (problem,) = raised.value.problems
+    assert problem.hint == f"Leave out {named}, or make the plan again."
+
+
+@pytest.mark.parametrize("option", ["target", "shardings", "step", "set"])
+def test_what_a_plan_of_arrays_has_decided_cannot_be_said_again(option: str, source: Path) -> None:
+    plan = ckpt_surgery.plan_restore(RECIPE, source, target=abstract())
+    value: Any = {"set": {"a": 1}, "step": 2}.get(option, jax.devices()[0])
+    with pytest.raises(UsageError, match=f"Leave out `{option}=…`"):
+        ckpt_surgery.restore(plan, **{option: value})
+
+
+def test_a_plan_of_the_other_function_is_refused(source: Path) -> None:
+    with pytest.raises(UsageError, match=r"Call `apply\(plan\)`"):
+        ckpt_surgery.restore(ckpt_surgery.plan(RECIPE, source))
+    with pytest.raises(UsageError, match=r"Call `restore\(plan\)`"):
+        ckpt_surgery.apply(ckpt_surgery.plan_restore(RECIPE, source), dst=source.parent / "new")
+    with pytest.raises(UsageError, match="cannot be of type Plan"):
+        ckpt_surgery.plan(ckpt_surgery.plan(RECIPE, source), source)  # type: ignore[arg-type]
+
+
+def test_a_plan_remembers_without_being_another(source: Path) -> None:
+    plan = ckpt_surgery.plan(RECIPE, source)
+    same = replace(plan)
+    assert plan == same
+    assert repr(plan) == repr(same)
+    assert plan_digest(plan, None) == plan_digest(same, None)
+    assert origin_of(plan) is not None
+    for other in (same, pickle.loads(pickle.dumps(plan)), copy.copy(plan), copy.deepcopy(plan)):
+        assert origin_of(other) is None
+        assert vars(other).keys() == vars(same).keys()
+        with pytest.raises(UsageError, match="Give the Plan itself"):
+            ckpt_surgery.apply(other, dst=source.parent / "new")
+
+
+def test_a_plan_that_comes_out_differently_is_refused(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = ckpt_surgery.plan(RECIPE, source)
+    other = ckpt_surgery.plan("version: 1\n", source)
+    monkeypatch.setattr("ckpt_surgery.inputs.preparing.make_plan", lambda *arguments: other)
+    with pytest.raises(PlanError, match=r"came out differently: `x/w`, `a/w`"):
+        ckpt_surgery.apply(plan, dst=source.parent / "new")
+
+
+def test_a_plan_brings_no_permission_to_replace(source: Path) -> None:
+    out = source.parent / "new.safetensors"
+    save_file({"z": np.ones(1)}, out)
+    plan = ckpt_surgery.plan(RECIPE, source, dst=out, overwrite=True)
+    with pytest.raises(ckpt_surgery.DestinationError):
+        ckpt_surgery.apply(plan)
+    ckpt_surgery.apply(plan, overwrite=True)
+    assert_same(load_file(out), DOUBLED)
+
+
+def test_a_run_of_a_plan_goes_on(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = ckpt_surgery.plan(RECIPE, source, dst=source.parent / "new")
+    publish = run.verify_and_publish
+
+    def fail(*arguments: Any) -> Any:
+        raise ckpt_surgery.Interrupted(15, "stopped")
+
+    monkeypatch.setattr(run, "verify_and_publish", fail)
+    with pytest.raises(ckpt_surgery.Interrupted):
+        ckpt_surgery.apply(plan)
+    monkeypatch.setattr(run, "verify_and_publish", publish)
+    ckpt_surgery.apply(plan, resume=True)
+    made = ckpt_surgery.restore(None, source.parent / "new")
+    assert_same(flatten_dict(made, sep="/"), DOUBLED)
