@@ -31,6 +31,7 @@ __all__ = [
     "MissingLibraryError",
     "OriginalMissingError",
     "OutOfMemoryError",
+    "PackagedRecipe",
     "Plan",
     "PlanError",
     "RecipeError",
@@ -70,6 +71,8 @@ __all__ = [
     "plan_merge",
     "plan_restore",
     "read_recipe",
+    "recipe",
+    "recipes",
     "restore",
     "schema",
     "t5x",
@@ -88,6 +91,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.api.merging import merge, merge_recipe, plan_merge
     from ckpt_surgery.api.migrating import from_orbax_transforms
     from ckpt_surgery.api.opening import open
+    from ckpt_surgery.api.packaged_recipes import PackagedRecipe, recipe, recipes
     from ckpt_surgery.api.restoring import plan_restore, restore
     from ckpt_surgery.api.sharding import apply_shard, commit
     from ckpt_surgery.api.transformations import apply_transformations
@@ -142,6 +146,7 @@ _MODULES = {
     "MissingLibraryError": "core.errors",
     "OriginalMissingError": "core.errors",
     "OutOfMemoryError": "core.errors",
+    "PackagedRecipe": "api.packaged_recipes",
     "Plan": "planner.plan",
     "PlanError": "core.errors",
     "RecipeError": "core.errors",
@@ -181,6 +186,8 @@ _MODULES = {
     "plan_merge": "api.merging",
     "plan_restore": "api.restoring",
     "read_recipe": "inputs.request",
+    "recipe": "api.packaged_recipes",
+    "recipes": "api.packaged_recipes",
     "restore": "api.restoring",
     "schema": "language.recipe_schema",
     "t5x": "t5x",

@@ -7,6 +7,7 @@ are `SurgeryError`s, whose `exit_code` is the command's.
 from collections.abc import Sequence
 from typing import Unpack
 
+from ckpt_surgery.api.progress_bars import reported
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, Function, PathLike, RecipeLike, takes
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
@@ -116,11 +117,15 @@ def apply(
     whether config and tokenizer files beside the source are copied into a directory of safetensors; None:
     they do where the source has a `config.json`. `engine` is `local`, threads of this process, or `dask`,
     processes of a cluster: of the one with the address `scheduler`, or of this machine, `workers` of them.
-    `on_plan` is called once, before any data is read; `progress` is called after each task, from any thread.
+    `on_plan` is called once, before any data is read. `progress` is a function that is called with a
+    `Progress` after each task, from any thread; or True, which shows a bar on stderr; or False, which shows
+    none. None shows one in notebooks and in interactive sessions on a terminal, after one second. What
+    `on_plan` and `progress` raise is passed on as it is.
 
     Raises SurgeryError; then nothing is published.
     """
-    return run_request(requested(recipe, sources, dst, options), run_options(options))
+    with reported(options.get("progress")) as report:
+        return run_request(requested(recipe, sources, dst, options), run_options(options, report))
 
 
 def run_request(request: Request, options: RunOptions, changes: Changes | None = None) -> Result:

@@ -1,15 +1,16 @@
 """`infer`: the recipe that turns the structure of one checkpoint into that of another."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Unpack, get_args
 
+from ckpt_surgery.api.progress_bars import reported
 from ckpt_surgery.core.arguments import CheckpointLike, PathLike, Size, bytes_of
 from ckpt_surgery.core.documents import JSON_SCHEMA
 from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, Progress
+from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, ProgressLike, Report
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.inference.documents import findings_json, rules_json
 from ckpt_surgery.inference.drafting import Draft, drafted
@@ -101,7 +102,6 @@ class Inferred:
         }
 
 
-@memory_errors("infer the recipe")
 def infer(
     src: CheckpointLike,
     target: CheckpointLike,
@@ -113,7 +113,7 @@ def infer(
     memory: Size | None = None,
     out: PathLike | None = None,
     overwrite: bool = False,
-    progress: Callable[[Progress], None] | None = None,
+    progress: ProgressLike = None,
 ) -> Inferred:
     """Draft the recipe that turns the structure of `src` into that of `target`.
 
@@ -121,28 +121,29 @@ def infer(
     Where the target holds numbers of the source, they decide, and every element is compared;
     `values="ignore"` looks at names, shapes and dtypes alone. `step`, `item` and `src_format` say how the
     source is read; `memory` is the budget for values, in bytes or as a text such as `2GiB`. `out` is the path
-    of a file for the recipe; one that is there already is replaced only with `overwrite`. `progress` is told
-    what is read.
+    of a file for the recipe; one that is there already is replaced only with `overwrite`. `progress`: see
+    `apply`.
 
     What evidence does not decide is listed in `findings.undecided`, and is not in the recipe, which then
     stops with an error where it is run. Raises SourceError or UsageError, and DestinationError where `out`
     is there already.
     """
-    forget()
-    if values not in get_args(Values):
-        guess = did_you_mean(values, get_args(Values))
-        raise UsageError(f"`values` is {values!r}{guess}", hint="It can be: auto, ignore.")
-    which: SourceOptions = {"step": step, "item": item, "src_format": src_format}
-    check_written([out], src, target, **which)
-    if out is not None:
-        check_kept(out, overwrite)
-    budget = bytes_of("memory", memory) or default_memory()
-    one, other = _open_side(src, budget, **which), _open_target(target, budget)
-    result = _infer_sides(one, other, values == "auto", progress)
-    if out is not None:
-        check_kept(out, overwrite)  # it took a while: somebody may have made the file
-        write_document(out, result.recipe.encode())
-    return result
+    with reported(progress) as report, memory_errors("infer the recipe"):
+        forget()
+        if values not in get_args(Values):
+            guess = did_you_mean(values, get_args(Values))
+            raise UsageError(f"`values` is {values!r}{guess}", hint="It can be: auto, ignore.")
+        which: SourceOptions = {"step": step, "item": item, "src_format": src_format}
+        check_written([out], src, target, **which)
+        if out is not None:
+            check_kept(out, overwrite)
+        budget = bytes_of("memory", memory) or default_memory()
+        one, other = _open_side(src, budget, **which), _open_target(target, budget)
+        result = _infer_sides(one, other, values == "auto", report)
+        if out is not None:
+            check_kept(out, overwrite)  # it took a while: somebody may have made the file
+            write_document(out, result.recipe.encode())
+        return result
 
 
 def check_written(
@@ -195,7 +196,7 @@ def _infer_sides(
     source: _OpenSide,
     target: _OpenSide,
     compare: bool,
-    progress: Callable[[Progress], None] | None,
+    progress: Report | None,
 ) -> Inferred:
     one, other = source.side, target.side
     if compare and one.read is not None and other.read is not None:
@@ -217,7 +218,7 @@ def _infer_sides(
     )
 
 
-def _read(one: Side, other: Side, progress: Callable[[Progress], None] | None) -> tuple[Side, Side]:
+def _read(one: Side, other: Side, progress: Report | None) -> tuple[Side, Side]:
     """Both sides with the fingerprints of their leaves."""
     total = sum(leaf.nbytes for leaf in (*one.leaves.values(), *other.leaves.values()))
     count = ByteCounter(total, progress, READING).add
@@ -235,7 +236,7 @@ def _check_draft(
     source: _OpenSide,
     target: _OpenSide,
     wanted: Side,
-    progress: Callable[[Progress], None] | None,
+    progress: Report | None,
 ) -> tuple[list[str], Mapping[str, str]]:
     """Plan the draft; returns its problems, and the leaves whose values it does not make, with the reason."""
     if not known.findings.formations and not known.findings.from_target:

@@ -2,16 +2,18 @@
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from ckpt_surgery.api.matching import check_matched, matching, selected
+from ckpt_surgery.api.progress_bars import reported
 from ckpt_surgery.core.arguments import CheckpointLike, Size, bytes_of
 from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.history import History
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.progress import ProgressLike
 from ckpt_surgery.core.protocols import Choices, ChosenSource, ConvertingSource, Source, StoredType
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.formats import registry as formats
@@ -85,7 +87,6 @@ class Inspection:
         return None if self.statistics is None else unusual(self.leaves, self.statistics)
 
 
-@memory_errors("inspect the checkpoint")
 def inspect(
     path: CheckpointLike,
     *,
@@ -97,7 +98,7 @@ def inspect(
     depth: int | None = None,
     sort: SortBy | None = None,
     stats: bool = False,
-    progress: Callable[[Progress], None] | None = None,
+    progress: ProgressLike = None,
 ) -> Inspection:
     """List the contents of a checkpoint or a pytree. No array is read but a few numbers without axes.
 
@@ -105,33 +106,35 @@ def inspect(
     with arrays); `format` is what it is read as (default: what its content says). `match` is a regular
     expression for whole keys, as in recipes; `under` the first components of keys: only these leaves are
     listed. `depth` is the number of levels of `subtrees` (default: all). `sort` puts the largest leaves
-    first (`size`), or orders them by their keys (`name`). `stats` reads all values of these leaves, and
-    `progress` is told of it. Raises SourceError or UsageError.
+    first (`size`), or orders them by their keys (`name`). `stats` reads all values of these leaves.
+    `progress`: see `apply`. Raises SourceError or UsageError.
     """
-    forget()
-    _check_view(depth, sort)
-    source = open_input(checkpoint_or_tree(path), step=step, item=item, src_format=format)
-    listed = source.leaves()
-    leaves = _sorted(selected(listed, match, under), sort)
-    bare = without_values(source)
-    values = scalar_values(source, (leaf for leaf in leaves if leaf.key.text not in bare))
-    return Inspection(
-        source.path,
-        source.format,
-        source.step,
-        source.item,
-        source.metadata,
-        leaves,
-        statistics(source, default_memory(), leaves, progress) if stats else None,
-        values,
-        len(listed) - len(leaves),
-        source.choices() if isinstance(source, ChosenSource) else Choices(),
-        depth,
-        sort,
-        _stored_types(source, leaves),
-        (*about_source(source), *(chosen_item_notes([source]) if item is None else ())),
-        None if in_memory(source) else history_of(source),
-    )
+    with reported(progress) as report, memory_errors("inspect the checkpoint"):
+        forget()
+        _check_view(depth, sort)
+        source = open_input(checkpoint_or_tree(path), step=step, item=item, src_format=format)
+        listed = source.leaves()
+        leaves = _sorted(selected(listed, match, under), sort)
+        bare = without_values(source)
+        values = scalar_values(source, (leaf for leaf in leaves if leaf.key.text not in bare))
+        numbers = statistics(source, default_memory(), leaves, report) if stats else None
+        return Inspection(
+            source.path,
+            source.format,
+            source.step,
+            source.item,
+            source.metadata,
+            leaves,
+            numbers,
+            values,
+            len(listed) - len(leaves),
+            source.choices() if isinstance(source, ChosenSource) else Choices(),
+            depth,
+            sort,
+            _stored_types(source, leaves),
+            (*about_source(source), *(chosen_item_notes([source]) if item is None else ())),
+            None if in_memory(source) else history_of(source),
+        )
 
 
 def _stored_types(source: Source, leaves: Iterable[Leaf]) -> dict[str, StoredType]:
@@ -159,7 +162,6 @@ def _sorted(leaves: Mapping[str, Leaf], sort: SortBy | None) -> tuple[Leaf, ...]
     return tuple(sorted(leaves.values(), key=name_order) if sort == "name" else leaves.values())
 
 
-@memory_errors("compare the checkpoints")
 def diff(
     a: CheckpointLike,
     b: CheckpointLike,
@@ -171,37 +173,40 @@ def diff(
     rtol: float = 0.0,
     atol: float = 0.0,
     memory: Size | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: ProgressLike = None,
 ) -> Difference:
     """Compare two checkpoints or pytrees: keys, containers, shapes and dtypes; with `values`, values too.
 
     `step` and `item` choose from checkpoints that hold several. `match` is a regular expression for whole
     keys, as in recipes: only these leaves are compared. Values of A and B count as the same where
     |a - b| <= atol + rtol * |b|, as for `numpy.allclose`, and NaN in the same place does. `memory` is the
-    budget for values: bytes, or a text such as `2GiB`; `progress` is told of what is read of A. Values that
-    cannot be compared are listed; the two then count as different. Leaves that both have under different
-    names are `renamed`, with what shows it: the same stored bytes, with `values` equal values, without it
-    perhaps only the names. Raises SourceError or UsageError.
+    budget for values: bytes, or a text such as `2GiB`; `progress` (see `apply`) counts what is read of A.
+    Values that cannot be compared are listed; the two then count as different. Leaves that both have under
+    different names are `renamed`, with what shows it: the same stored bytes, with `values` equal values,
+    without it perhaps only the names. Raises SourceError or UsageError.
     """
-    forget()
-    budget, tolerance = bytes_of("memory", memory), _tolerance(values, rtol, atol)
-    one, other = _open_both(a, b, step, item)
-    left, right = (matching(source.leaves(), match) for source in (one, other))
-    check_matched(match, len(left) + len(right), {**one.leaves(), **other.leaves()})
-    difference = diff_trees(left, right, _structure_of(one.format), _structure_of(other.format))
-    if values:
-        bare = without_values(one) | without_values(other)
-        found = value_differences(
-            one, other, budget or default_memory(), bare, keys=left, tolerance=tolerance, progress=progress
-        )
-        difference = replace(
-            difference, values=found.values, uncompared=found.uncompared, tolerance=tolerance
-        )
-        same = same_values(one, other, budget or default_memory(), bare)
-        difference = replace(difference, renamed=renamed_leaves(difference.only_a, difference.only_b, same))
-    else:
-        difference = replace(difference, renamed=renamed_leaves(difference.only_a, difference.only_b))
-    return replace(difference, warnings=kept_as_integers([one, other]))
+    with reported(progress) as report, memory_errors("compare the checkpoints"):
+        forget()
+        budget, tolerance = bytes_of("memory", memory), _tolerance(values, rtol, atol)
+        one, other = _open_both(a, b, step, item)
+        left, right = (matching(source.leaves(), match) for source in (one, other))
+        check_matched(match, len(left) + len(right), {**one.leaves(), **other.leaves()})
+        difference = diff_trees(left, right, _structure_of(one.format), _structure_of(other.format))
+        if values:
+            bare = without_values(one) | without_values(other)
+            found = value_differences(
+                one, other, budget or default_memory(), bare, keys=left, tolerance=tolerance, progress=report
+            )
+            difference = replace(
+                difference, values=found.values, uncompared=found.uncompared, tolerance=tolerance
+            )
+            same = same_values(one, other, budget or default_memory(), bare)
+            difference = replace(
+                difference, renamed=renamed_leaves(difference.only_a, difference.only_b, same)
+            )
+        else:
+            difference = replace(difference, renamed=renamed_leaves(difference.only_a, difference.only_b))
+        return replace(difference, warnings=kept_as_integers([one, other]))
 
 
 def _tolerance(values: bool, rtol: float, atol: float) -> Tolerance:

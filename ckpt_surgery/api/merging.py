@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from ckpt_surgery.api import applying
+from ckpt_surgery.api.progress_bars import reported
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike, takes
 from ckpt_surgery.core.errors import RecipeError
@@ -52,8 +53,9 @@ def merge(
     Raises RecipeError or PlanError with all problems of the configuration, and what `apply` raises; then
     nothing is published.
     """
-    request, changes = _requested(config, dst, seed, options)
-    return applying.run_request(request, run_options(options), changes)
+    with reported(options.get("progress")) as report:
+        request, changes = _requested(config, dst, seed, options)
+        return applying.run_request(request, run_options(options, report), changes)
 
 
 @takes(ConvertOptions, Request)

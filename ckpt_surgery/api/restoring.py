@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ckpt_surgery.api.progress_bars import reported
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, Function, RecipeLike, Size
 from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError, UsageError
@@ -16,7 +17,7 @@ from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import Notice, merged
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.progress import ProgressLike, Report
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.inputs.open_sources import kept_open
@@ -111,7 +112,7 @@ def restore(
     donate: bool = False,
     lazy: bool = False,
     on_plan: Callable[[Plan], None] | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: ProgressLike = None,
 ) -> Any:
     """Carry out a recipe into arrays in memory; the result has the structure of `target`.
 
@@ -137,9 +138,9 @@ def restore(
     the arrays of the result are `LazyArray`s, which the plan computes when their elements are asked for, each
     region by itself; numbers, texts and empty nodes are made at once. `on_plan`
     is called once, before any data is read; without it, the plan's warnings are logged, by the logger
-    `ckpt_surgery`. `progress` is called after each part, from any thread. The other options are those of
-    `apply`. With several processes (`jax.distributed`) all have to call it, with equal arguments; each
-    reads what its own devices need. Where one raises, every one does.
+    `ckpt_surgery`. `progress` and the other options are those of `apply`. With several processes
+    (`jax.distributed`) all have to call it, with equal arguments; each reads what its own devices need. Where
+    one raises, every one does.
 
     Raises RecipeError, PlanError, SourceError or UsageError (MissingLibraryError without jax) before any data
     is read, SourceError or DataError later. Either the whole result is returned, or an error is raised.
@@ -162,14 +163,15 @@ def restore(
     with report_missing("jax", NEEDS_JAX):
         import jax  # noqa: F401
 
-    restoration = agree(prepare, lambda made: plan_digests(made.plan, made.shardings))
-    if lazy:
-        return agree(lambda: _make_lazily(restoration))
-    if not donate or restoration.target is None:
-        return agree(lambda: _make(restoration, False, progress))
-    agree(lambda: _check(restoration, progress))
-    with naming_deletions(restoration.target):
-        return agree(lambda: _make(restoration, True, progress))
+    with reported(progress) as report:
+        restoration = agree(prepare, lambda made: plan_digests(made.plan, made.shardings))
+        if lazy:
+            return agree(lambda: _make_lazily(restoration))
+        if not donate or restoration.target is None:
+            return agree(lambda: _make(restoration, False, report))
+        agree(lambda: _check(restoration, report))
+        with naming_deletions(restoration.target):
+            return agree(lambda: _make(restoration, True, report))
 
 
 NEEDS_JAX = "`restore` needs jax"
@@ -301,7 +303,7 @@ _AGAIN = "Nothing was returned; restore again when nothing writes to it."
 
 
 @memory_errors("make the arrays")
-def _check(restoration: Restoration, progress: Callable[[Progress], None] | None) -> None:
+def _check(restoration: Restoration, progress: Report | None) -> None:
     """Compute everything once before arrays of the target are deleted. Raises SurgeryError."""
     if restoration.target is not None and existing_arrays(restoration.target):
         check_first(restoration, progress)
@@ -309,7 +311,7 @@ def _check(restoration: Restoration, progress: Callable[[Progress], None] | None
 
 
 @memory_errors("make the arrays")
-def _make(restoration: Restoration, donate: bool, progress: Callable[[Progress], None] | None) -> Any:
+def _make(restoration: Restoration, donate: bool, progress: Report | None) -> Any:
     """Make the result, in the structure of the target, or of nested dicts and lists. Raises SurgeryError."""
     plan, sources = restoration.plan, restoration.sources
     made = make_arrays(restoration, donate, progress)

@@ -5,9 +5,10 @@ import time
 from collections.abc import Callable
 from typing import Unpack
 
+from ckpt_surgery.api.progress_bars import reported
 from ckpt_surgery.core.arguments import PathLike, Size, takes
 from ckpt_surgery.core.errors import SourceError, UsageError
-from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.progress import ProgressLike
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.local_parts import LocalParts
 from ckpt_surgery.engine.object_parts import ObjectParts
@@ -52,7 +53,7 @@ def apply_shard(
     dst: PathLike | None = None,
     overwrite: bool = False,
     verify: Verify | str = Verify.FAST,
-    progress: Callable[[Progress], None] | None = None,
+    progress: ProgressLike = None,
     **options: Unpack[PlanOptions],
 ) -> ShardResult:
     """Carry out one part of a saved plan; `commit` publishes the result when all parts are done.
@@ -61,8 +62,8 @@ def apply_shard(
     from `0/N` on. Any machine that sees the sources and the destination can do any part, in any order, and
     more than once: the first attempt that is finished counts. The parts lie beside `dst` meanwhile.
     `overwrite` lets `commit` replace what is at `dst`. `verify` says what is read back before the part
-    counts as done: `fast` or `full`, what was computed; `none`, nothing. `progress` is called after each
-    task, from any thread.
+    counts as done: `fast` or `full`, what was computed; `none`, nothing. `progress`: see
+    `apply`.
 
     Raises SurgeryError; then the part is not done.
     """
@@ -84,8 +85,8 @@ def apply_shard(
         mine = shares(job.prepared.plan, count)[index]
         already = part_of(job.parts, index) is not None
         if not already:
-            with report_parts(job):
-                already = not write_shard(job, index, parse_verify_mode(verify), progress)
+            with reported(progress) as report, report_parts(job):
+                already = not write_shard(job, index, parse_verify_mode(verify), report)
         left = tuple(missing(job.parts, job.head))
     return ShardResult(
         index,
@@ -123,6 +124,7 @@ def commit(
     workers: int | None = None,
     allow_hooks: bool = False,
     on_plan: Callable[[Plan], None] | None = None,
+    progress: ProgressLike = None,
 ) -> Result | None:
     """Publish at `dst` what the shards of a plan have written, in one step; None if that was done before.
 
@@ -130,7 +132,7 @@ def commit(
     of another's writing; `full` reads all values back; `none`, nothing. `copy_config` is what it is for
     `apply`. `memory` is the budget for that, in
     bytes or as a text such as `2GiB`; `workers` the number of threads. `allow_hooks` is needed where the
-    plan has hooks. `on_plan` is called before anything is put together.
+    plan has hooks. `on_plan` is called before anything is put together; `progress`: see `apply`.
 
     Raises SourceError where shards are not done, which it names, or where a source has changed;
     VerificationError where what was written is not whole; DestinationError where something else is at `dst`,
@@ -154,8 +156,9 @@ def commit(
         check_head(head, parts, job.prepared, head.count)
         if on_plan is not None:
             on_plan(job.prepared.plan)
-        with report_parts(job):
-            return publish_shards(job, mode, SidecarOptions(copy_config), str(dst), started)
+        with reported(progress) as report, report_parts(job):
+            sidecars = SidecarOptions(copy_config)
+            return publish_shards(job, mode, sidecars, str(dst), started, report)
 
 
 def _check_committed(where: Publication, rolled: tuple[str, ...]) -> None:

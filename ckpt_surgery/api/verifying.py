@@ -1,15 +1,16 @@
 """Check that a checkpoint is still what was written: `verify`."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ckpt_surgery.api.progress_bars import reported
 from ckpt_surgery.core.arguments import PathLike, Size, bytes_of
 from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.progress import ProgressLike
 from ckpt_surgery.core.protocols import AdoptedFile, Source
 from ckpt_surgery.core.text import bytes_text, few, shown
 from ckpt_surgery.engine.worker import Means
@@ -37,7 +38,6 @@ NO_RECORD_FAST = "no digests are recorded: only structure and sizes were checked
 READ_ONLY = "the checkpoint has no record of ckpt-surgery: digests of what was read are not recorded"
 
 
-@memory_errors("verify the checkpoint")
 def verify(
     path: PathLike,
     *,
@@ -49,7 +49,7 @@ def verify(
     src_format: str | None = None,
     memory: Size | None = None,
     workers: int | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: ProgressLike = None,
 ) -> Verified:
     """Check that a checkpoint is whole and, where it has a record of ckpt-surgery, what was written.
 
@@ -59,32 +59,34 @@ def verify(
     with checksums that is read: chunks are drawn at random, and the same `seed` draws the same ones of a
     checkpoint. Damage in any other chunk is not noticed. `step` and `item` choose from a checkpoint that
     holds several; `src_format` is what it is read as. `memory` is the budget: bytes, or a text such as
-    `2GiB`; `workers` is the number of threads; `progress` is called from any thread.
+    `2GiB`; `workers` is the number of threads; `progress`: see `apply`.
 
     What is wrong is in the result. Raises UsageError, also for a sample where no checksums are recorded,
     SourceError where the path holds no known format, and StorageError where the record cannot be written.
     """
-    if mode not in list(Depth):
-        raise UsageError(f"`mode`: {shown(repr(mode))} is not one of: {', '.join(Depth)}")
-    if sample is not None:
-        check_share(sample)
-        if mode != Depth.VALUES:
-            raise UsageError(
-                f"`sample` is a part of what has digests, which `mode={mode!s}` does not read alone",
-                hint="Leave out one of them.",
-            )
-    forget()
-    place, depth = path_of_source(path), Depth(mode)
-    src_format, step, item = choice_at(place, step, item, src_format)
-    means = Means(bytes_of("memory", memory) or default_memory(), workers or default_workers(), progress)
-    chosen = src_format or (formats.detect_format(place).name if exists(place) else None)
-    with signals.interruptible():
-        try:
-            source = formats.open_source(place, chosen, step, item)
-            leaves = source.leaves()
-        except SourceError as error:
-            return Verified(place, depth, chosen or "", 0, 0, 0, (Flaw(None, None, told(error)),))
-        return _Run(source, leaves, depth, means, sample, seed).done()
+    with reported(progress) as report, memory_errors("verify the checkpoint"):
+        if mode not in list(Depth):
+            raise UsageError(f"`mode`: {shown(repr(mode))} is not one of: {', '.join(Depth)}")
+        if sample is not None:
+            check_share(sample)
+            if mode != Depth.VALUES:
+                raise UsageError(
+                    f"`sample` is a part of what has digests, which `mode={mode!s}` does not read alone",
+                    hint="Leave out one of them.",
+                )
+        forget()
+        place, depth = path_of_source(path), Depth(mode)
+        src_format, step, item = choice_at(place, step, item, src_format)
+        budget = bytes_of("memory", memory) or default_memory()
+        chosen = src_format or (formats.detect_format(place).name if exists(place) else None)
+        with signals.interruptible():
+            means = Means(budget, workers or default_workers(), report)
+            try:
+                source = formats.open_source(place, chosen, step, item)
+                leaves = source.leaves()
+            except SourceError as error:
+                return Verified(place, depth, chosen or "", 0, 0, 0, (Flaw(None, None, told(error)),))
+            return _Run(source, leaves, depth, means, sample, seed).done()
 
 
 @dataclass(frozen=True)

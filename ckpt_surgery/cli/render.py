@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import shown, whole_seconds_text
 
 WORD = 13
 """Width of the first column."""
@@ -22,14 +22,6 @@ def seconds_text(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
     return whole_seconds_text(seconds)
-
-
-def whole_seconds_text(seconds: float) -> str:
-    """`5 s`, `3 min 20 s`, `2 h 05 min`: of what nobody knows more exactly."""
-    if round(seconds) < 60:
-        return f"{round(seconds)} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def sentence(text: str, width: int) -> Iterator[Text]:

@@ -60,16 +60,18 @@ class Report:
         return self._code(result.plan)
 
     def committed(self, run: Callable[..., "Result | None"], dst: str) -> int:
-        """Call `run` with `on_plan`; print what was published, or that it was before.
+        """Call `run` with `progress` and `on_plan`; print what was published, or that it was before.
 
         Returns the exit code.
         """
         from ckpt_surgery.api.applying import interruptible
+        from ckpt_surgery.cli.progress import reporting
         from ckpt_surgery.report.shards import committed_document
 
         reuse_memory()
         with interruptible():
-            result = run(on_plan=self._start)
+            with reporting(self.terminal.notes, self.terminal.settings.quiet) as progress:
+                result = run(progress=progress, on_plan=self._start)
             if result is not None:
                 click.get_current_context().meta[PUBLISHED] = result.destination
                 self._finish(result)

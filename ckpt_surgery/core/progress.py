@@ -1,8 +1,10 @@
-"""The progress of a run, which the engine reports and the command line shows."""
+"""The progress of a run, which the engine reports, and its text."""
 
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from ckpt_surgery.core.text import bytes_text, whole_seconds_text
 
 WRITING = "writing"
 CHECKING = "checking"
@@ -23,10 +25,17 @@ class Progress:
     `restore` with `donate` computes before it deletes anything; `reading`."""
 
 
+Report = Callable[[Progress], None]
+"""Function that is called with the progress so far."""
+ProgressLike = Report | bool | None
+"""What public functions take as `progress`: a function; True or False for a bar or none; None for a bar where
+somebody looks."""
+
+
 class ByteCounter:
     """Counts the bytes that are done, and reports each step. Safe to use from several threads."""
 
-    def __init__(self, total: int, report: Callable[[Progress], None] | None, doing: str = WRITING):
+    def __init__(self, total: int, report: Report | None, doing: str = WRITING):
         """`report` is called by one thread at a time; None: nobody wants to know."""
         self._total, self._report, self._doing = total, report, doing
         self._done = 0
@@ -39,3 +48,29 @@ class ByteCounter:
         with self._lock:
             self._done += nbytes
             self._report(Progress(self._done, self._total, self._doing))
+
+
+class Watch:
+    """Measures how long what is being done has been going on."""
+
+    def __init__(self, clock: Callable[[], float]):
+        self._clock = clock
+        self._started = clock()
+        self._doing: str | None = None
+
+    def seconds(self, progress: Progress) -> float:
+        """Seconds since the last report of something else; since the beginning where there is none."""
+        if self._doing not in (None, progress.doing):
+            self._started = self._clock()
+        self._doing = progress.doing
+        return self._clock() - self._started
+
+
+def progress_text(progress: Progress, seconds: float) -> str:
+    """`writing 1.20 GiB of 4.00 GiB, 250 MiB/s, 12 s left`; `seconds` have passed since it began."""
+    done, total = progress.done_bytes, progress.total_bytes
+    text = f"{progress.doing} {bytes_text(done)} of {bytes_text(total)}"
+    if not done or seconds < 1:  # until then, a speed says more of the clock than of the run
+        return text
+    rate = done / seconds
+    return f"{text}, {bytes_text(rate)}/s, {whole_seconds_text((total - done) / rate)} left"

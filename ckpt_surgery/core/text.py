@@ -40,6 +40,14 @@ def bytes_text(count: float) -> str:
     return f"{count:.{digits}f} {_UNITS[unit]}"
 
 
+def whole_seconds_text(seconds: float) -> str:
+    """`5 s`, `3 min 20 s`, `2 h 05 min`: of what nobody knows more exactly."""
+    if round(seconds) < 60:
+        return f"{round(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
 def is_unicode(text: str) -> bool:
     """Whether a text can be encoded as UTF-8: it has no half of a surrogate pair."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)

@@ -20,7 +20,7 @@ from ckpt_surgery.core.blocks import read_regions
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.progress import READING, ByteCounter, Progress
+from ckpt_surgery.core.progress import READING, ByteCounter, Report
 from ckpt_surgery.core.protocols import ConvertingSource, OpaqueSource, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.report.differences import Uncompared, ValueDifference
@@ -39,9 +39,6 @@ class Comparison:
 
     values: tuple[ValueDifference, ...]
     uncompared: tuple[Uncompared, ...]
-
-
-Report = Callable[[Progress], None]
 
 
 def value_differences(

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import FEW
-from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.progress import ProgressLike, Report
 from ckpt_surgery.core.protocols import AdoptedFile, Companion, KeepingSink, LinkMode, Sink
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.engine import worker
@@ -47,7 +47,7 @@ class RunArguments(TypedDict, total=False):
     copy_config: bool | None
     engine: str
     scheduler: str | None
-    progress: Callable[[Progress], None] | None
+    progress: ProgressLike
     on_plan: Callable[[Plan], None] | None
 
 
@@ -69,16 +69,21 @@ class RunOptions:
     copy_config: bool | None = None
     engine: str = "local"
     scheduler: str | None = None
-    progress: Callable[[Progress], None] | None = None
+    progress: Report | None = None
     on_plan: Callable[[Plan], None] | None = None
 
 
-def run_options(given: RunArguments) -> RunOptions:
-    """Pick the options of a run from keyword arguments. Raises UsageError for an unknown `verify`."""
+def run_options(given: RunArguments, progress: Report | None) -> RunOptions:
+    """Pick the options of a run from keyword arguments. `progress` is what reports what `given` asks for.
+
+    Raises UsageError for an unknown `verify`.
+    """
     chosen: dict[str, Any] = {
         name: value for name, value in given.items() if name in RunArguments.__annotations__
     }
-    return RunOptions(**{**chosen, "verify": parse_verify_mode(chosen.get("verify", Verify.FAST))})
+    return RunOptions(
+        **{**chosen, "progress": progress, "verify": parse_verify_mode(chosen.get("verify", Verify.FAST))}
+    )
 
 
 # --- the result ---------------------------------------------------------------------------------------------
@@ -237,7 +242,7 @@ class PublishOptions:
     verify: Verify
     companions: Sequence[Companion] = ()
     """Config and tokenizer files."""
-    progress: Callable[[Progress], None] | None = None
+    progress: Report | None = None
     """Called with the bytes read back, from any thread."""
     shards: Shards | None = None
     """Shards that wrote it, and read back what they wrote; None for a run in this process."""

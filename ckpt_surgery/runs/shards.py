@@ -3,7 +3,7 @@
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.errors import (
@@ -18,7 +18,7 @@ from ckpt_surgery.core.errors import (
     add_sentence,
 )
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.progress import Report
 from ckpt_surgery.core.protocols import Sink
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.local_parts import LocalParts
@@ -179,9 +179,7 @@ def check_head(head: Head, parts: LocalParts | ObjectParts, prepared: Prepared, 
 
 
 @memory_errors("write the shard")
-def write_shard(
-    job: Job, index: int, verify: Verify, progress: Callable[[Progress], None] | None = None
-) -> bool:
+def write_shard(job: Job, index: int, verify: Verify, progress: Report | None = None) -> bool:
     """Write one shard; False where another attempt was faster. Each attempt has a name of its own."""
     prepared = job.prepared
     plan, means = prepared.plan, Means(prepared.memory, prepared.workers, progress)
@@ -206,7 +204,12 @@ def write_shard(
 
 
 def publish_shards(
-    job: Job, mode: Verify, sidecars: SidecarOptions, destination: str, started: float
+    job: Job,
+    mode: Verify,
+    sidecars: SidecarOptions,
+    destination: str,
+    started: float,
+    progress: Report | None = None,
 ) -> Result:
     """Merge and publish what all shards wrote, and remove the parts.
 
@@ -226,7 +229,7 @@ def publish_shards(
             raise VerificationError(
                 *(replace(p, message=f"{unread}: {p.message}", hint=HINT) for p in error.problems)
             ) from error
-        options = PublishOptions(job.where, mode, companions, shards=job.shards)
+        options = PublishOptions(job.where, mode, companions, progress, job.shards)
         result = verify_and_publish(prepared, sink, stage, written, options)
     notices = stage.notices
     try:

@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from ckpt_surgery.core.progress import CHECKING, ByteCounter, Progress
+from ckpt_surgery.core.progress import CHECKING, ByteCounter, Progress, progress_text
 
 
 def test_each_step_is_reported_with_all_that_is_done():
@@ -19,3 +19,15 @@ def test_threads_report_in_order_and_lose_nothing():
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(counter.add, [1] * 4000))
     assert done == list(range(1, 4001))
+
+
+def test_a_speed_is_told_once_there_is_one():
+    """Of the first milliseconds it would be TiB/s."""
+    text = progress_text(Progress(1 << 30, 4 << 30), 0.0001)
+    assert text == "writing 1.00 GiB of 4.00 GiB"
+    text = progress_text(Progress(1 << 30, 4 << 30), 4)
+    assert text == "writing 1.00 GiB of 4.00 GiB, 256 MiB/s, 12 s left"
+
+
+def test_progress_before_anything_is_done():
+    assert progress_text(Progress(0, 2048), 3.0) == "writing 0 B of 2.00 KiB"

@@ -1,0 +1,232 @@
+"""Progress: the caller's function, a bar where somebody looks, and nothing in scripts."""
+
+import io
+import os
+import subprocess
+import sys
+import termios
+import textwrap
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import ckpt_surgery
+from ckpt_surgery.api import progress_bars
+from ckpt_surgery.api.progress_bars import is_interactive, reported
+from ckpt_surgery.cli.progress import reporting
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.progress import Progress
+
+HALF, WHOLE = Progress(1 << 20, 2 << 20), Progress(2 << 20, 2 << 20)
+DOUBLED = "version: 1\nrules:\n  - {match: a, value: x * 2}\n"
+Call = Callable[[Path, Any], object]
+CALLS: dict[str, Call] = {
+    "apply": lambda d, p: ckpt_surgery.apply(DOUBLED, d / "old.npz", dst=d / "new", progress=p),
+    "convert": lambda d, p: ckpt_surgery.convert(d / "old.npz", d / "new.safetensors", progress=p),
+    "restore": lambda d, p: ckpt_surgery.restore(None, d / "old.npz", progress=p),
+    "verify": lambda d, p: ckpt_surgery.verify(d / "old.npz", progress=p),
+    "diff": lambda d, p: ckpt_surgery.diff(d / "old.npz", d / "two.npz", values=True, progress=p),
+    "inspect": lambda d, p: ckpt_surgery.inspect(d / "old.npz", stats=True, progress=p),
+    "infer": lambda d, p: ckpt_surgery.infer(d / "old.npz", d / "two.npz", progress=p),
+    "apply_shard": lambda d, p: ckpt_surgery.apply_shard(
+        plan_file(d), shard="0/1", dst=d / "new", progress=p
+    ),
+    "commit": lambda d, p: ckpt_surgery.commit(written_shard(d), verify="full", progress=p),
+}
+
+
+def plan_file(directory: Path) -> Path:
+    ckpt_surgery.plan(DOUBLED, directory / "old.npz", out=directory / "plan.json")
+    return directory / "plan.json"
+
+
+def written_shard(directory: Path) -> Path:
+    ckpt_surgery.apply_shard(plan_file(directory), shard="0/1", dst=directory / "new")
+    return directory / "new"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "old.npz", a=np.arange(50.0))
+    np.savez(tmp_path / "two.npz", a=np.arange(50.0) * 2)
+    return tmp_path
+
+
+# --- functions --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_function_is_told(name: str, directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    told: list[Progress] = []
+    CALLS[name](directory, told.append)
+    assert told[-1].done_bytes == told[-1].total_bytes > 0
+    CALLS["inspect"](directory, False)
+    CALLS["inspect"](directory, None)  # in a script
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    "error", [ValueError("mine"), OSError("mine"), MemoryError("mine"), UsageError("mine")], ids=repr
+)
+def test_what_a_function_raises_comes_out_as_it_is(name: str, error: Exception, directory: Path) -> None:
+    def fail(progress: Progress) -> None:
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        CALLS[name](directory, fail)
+    assert raised.value is error
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), MemoryError("mine"), UsageError("mine")], ids=repr)
+@pytest.mark.parametrize("function", [ckpt_surgery.apply, ckpt_surgery.restore])
+def test_what_on_plan_raises_comes_out_as_it_is(
+    function: Callable[..., object], error: Exception, directory: Path
+) -> None:
+    def fail(plan: ckpt_surgery.Plan) -> None:
+        raise error
+
+    place = {"dst": directory / "new"} if function is ckpt_surgery.apply else {}
+    with pytest.raises(type(error)) as raised:
+        function(DOUBLED, directory / "old.npz", on_plan=fail, **place)
+    assert raised.value is error
+    assert not (directory / "new").exists()
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    with pytest.raises(OSError, match="later"), reported(lambda progress: None) as report:
+        assert report is not None
+        report(HALF)
+        raise OSError("later")
+
+
+@pytest.mark.parametrize("progress", ["yes", 1, []])
+def test_what_is_not_a_function_is_refused(progress: Any, directory: Path) -> None:
+    with pytest.raises(UsageError, match="`progress`"):
+        ckpt_surgery.apply(DOUBLED, directory / "old.npz", dst=directory / "new", progress=progress)
+
+
+# --- bars -------------------------------------------------------------------------------------------------
+
+
+def stderr_of(code: str, *options: str, terminal: bool = False) -> str:
+    """What a program prints on stderr: a file, or a terminal."""
+    command = [sys.executable, *options, "-c", textwrap.dedent(code)]
+    if not terminal:
+        done = subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL)
+        return done.stderr.decode()
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
+    subprocess.run(command, stderr=theirs, stdout=subprocess.DEVNULL, check=True, stdin=subprocess.DEVNULL)
+    os.close(theirs)
+    text = b""
+    try:
+        while part := os.read(ours, 1 << 16):
+            text += part
+    except OSError:  # which is the end
+        pass
+    os.close(ours)
+    return text.decode()
+
+
+def applied(directory: Path, progress: object, before: str = "") -> str:
+    return f"""
+        import sys
+        {before}
+        import ckpt_surgery
+        assert not {{"tqdm", "IPython"}} & {{*filter(sys.modules.get, sys.modules)}}
+        old, new = {str(directory / "old.npz")!r}, {str(directory / "new.npz")!r}
+        ckpt_surgery.convert(old, new, progress={progress})
+    """
+
+
+WITHOUT_TQDM = "sys.modules['tqdm.auto'] = None"
+AT_ONCE = "from ckpt_surgery.api import progress_bars; progress_bars.PATIENCE = 0"
+LATER = "from ckpt_surgery.api import progress_bars; progress_bars.PATIENCE = 1000"
+
+
+def test_true_shows_a_bar_wherever_stderr_goes(directory: Path) -> None:
+    shown = stderr_of(applied(directory, True))
+    assert "writing: 100%" in shown
+    assert "400/400" in shown
+
+
+def test_without_tqdm_it_is_one_line(directory: Path) -> None:
+    shown = stderr_of(applied(directory, True, WITHOUT_TQDM))
+    assert shown == "\rwriting 400 B of 400 B\n\rchecking 400 B of 400 B\n"
+
+
+@pytest.mark.parametrize("progress", [None, False])
+def test_scripts_show_nothing_even_on_a_terminal(progress: object, directory: Path) -> None:
+    assert stderr_of(applied(directory, progress, AT_ONCE), terminal=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("progress", "before", "shown"), [(None, AT_ONCE, True), (None, LATER, False), (False, AT_ONCE, False)]
+)
+def test_an_interactive_terminal_shows_a_bar_after_a_second(
+    progress: object, before: str, shown: bool, directory: Path
+) -> None:
+    assert ("writing: 100%" in stderr_of(applied(directory, progress, before), "-i", terminal=True)) == shown
+
+
+def test_a_notebook_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As IPython tells it, whose terminal has no kernel."""
+    assert not is_interactive()
+    for kernel in (None, object()):
+        shell = types.SimpleNamespace(kernel=kernel)
+        ipython = types.SimpleNamespace(get_ipython=lambda shell=shell: shell)
+        monkeypatch.setitem(sys.modules, "IPython", ipython)  # type: ignore[arg-type]
+        assert is_interactive() == (kernel is not None)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_first_process_alone_shows_a_bar(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(jax, "process_index", lambda: number)
+    with reported(True) as report:
+        assert (report is None) == (number == 1)
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_each_kind_of_work_has_its_own_bar(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", out)
+    if not installed:
+        monkeypatch.setitem(sys.modules, "tqdm.auto", None)  # type: ignore[arg-type]
+    with pytest.raises(OSError, match="no space"), reported(True) as report:
+        assert report is not None
+        report(HALF)
+        report(WHOLE)
+        report(Progress(1 << 20, 4 << 20, "checking"))
+        raise OSError("no space")
+    writing, checking, rest = out.getvalue().split("\n")
+    assert "writing" in writing
+    assert ("2.00M" if installed else "2.00 MiB") in writing
+    assert "checking" in checking
+    assert rest == ""
+
+
+def test_a_bar_that_nobody_asked_for_waits_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    out, now = io.StringIO(), [100.0]
+    monkeypatch.setattr(sys, "stderr", out)
+    monkeypatch.setattr(progress_bars, "is_interactive", lambda: True)
+    monkeypatch.setattr("ckpt_surgery.api.progress_bars.time.monotonic", lambda: now[0])
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)  # type: ignore[arg-type]
+    with reported(None) as report:
+        assert report is not None
+        report(HALF)
+        assert out.getvalue() == ""
+        now[0] += 1
+        report(HALF)
+        assert out.getvalue() == "\rwriting 1.00 MiB of 2.00 MiB"
+
+
+def test_the_command_line_shows_its_own_alone() -> None:
+    with reporting(None, quiet=True) as report:  # type: ignore[arg-type]
+        assert report is False
