@@ -62,7 +62,8 @@ def plan(
     checkpoints, or pytrees, whose keys are those under which Orbax would save them. With `dst`, everything is
     refused that `apply` would refuse there; `overwrite` says whether it may exist. `out` is the path of a
     JSON file in which the plan is saved, for `apply`; a plan that is there already is replaced, any other
-    file only with `overwrite`.
+    file only with `overwrite`. The Plan that is returned can be given to `apply`; it keeps the trees among
+    its inputs alive.
 
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found;
     DestinationError or StorageError where nothing could be published at `dst`.

@@ -1,9 +1,10 @@
 """Saved plans that several machines carry out: `apply_shard`, any number of times, and then `commit`."""
 
+import os
 import re
 import time
 from collections.abc import Callable
-from typing import Unpack
+from typing import Any, Unpack
 
 from ckpt_surgery.api.progress_bars import reported
 from ckpt_surgery.core.arguments import PathLike, Size, takes
@@ -73,7 +74,7 @@ def apply_shard(
     saved = saved_request(request)
     if saved is None:
         raise UsageError(
-            f"{shown(str(plan))} is not a saved plan, and only a saved plan has shards",
+            f"{_named(plan)} is not a saved plan, and only a saved plan has shards",
             hint="Save the plan of the recipe first, once for all shards.",
         )
     if request.link_mode is not None:
@@ -98,6 +99,11 @@ def apply_shard(
         left,
         time.monotonic() - started,
     )
+
+
+def _named(plan: Any) -> str:
+    """What a message calls that which was given as a saved plan."""
+    return shown(str(plan)) if isinstance(plan, str | os.PathLike) else f"a {type(plan).__name__}"
 
 
 def shard_of(text: str) -> tuple[int, int]:

@@ -272,6 +272,8 @@ def test_a_plan_of_the_other_function_is_refused(source: Path) -> None:
         ckpt_surgery.restore(ckpt_surgery.plan(RECIPE, source))
     with pytest.raises(UsageError, match=r"Call `restore\(plan\)`"):
         ckpt_surgery.apply(ckpt_surgery.plan_restore(RECIPE, source), dst=source.parent / "new")
+    with pytest.raises(UsageError, match="a Plan is not a saved plan"):
+        ckpt_surgery.apply_shard(ckpt_surgery.plan(RECIPE, source), shard="0/1")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="cannot be of type Plan"):
         ckpt_surgery.plan(ckpt_surgery.plan(RECIPE, source), source)  # type: ignore[arg-type]
 
