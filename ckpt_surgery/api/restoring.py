@@ -197,6 +197,11 @@ def _check_recipe_is_first(recipe: Any, sources: tuple[Any, ...], target: Any) -
     if not isinstance(recipe, str | os.PathLike) or not _is_checkpoint(os.fspath(recipe)):
         return
     path = shown(repr(os.fspath(recipe)))
+    if any(callable(source) for source in sources):
+        raise UsageError(
+            f"{path} is a checkpoint, and the first argument of `restore` is the recipe, here the function",
+            hint=f"Give the function first, or `load_and_transform({path}, function)`.",
+        )
     has_target = target is not None or any(isinstance(checkpoint_or_tree(one), InMemory) for one in sources)
     raise UsageError(
         f"{path} is a checkpoint, and the first argument of `restore` is the recipe",

@@ -94,8 +94,15 @@ def recipe_of_function(function: Callable[..., Any], sources: Sequence[Original]
     document |= {"unmatched": "drop", "target": {"missing": "fallback"}, "rules": rules}
     names = dict.fromkeys(range(len(rules)), about.name)
     warnings = _narrowings(recorder)
-    facts = TracedFunction(about.name, about.place, frozenset(live.leaves), warnings, live.rebuilt)
+    rebuilt = functools.partial(_rebuilt, live)
+    facts = TracedFunction(about.name, about.place, frozenset(live.leaves), warnings, rebuilt)
     return FunctionRecipe(document, recorder.hooks, names, facts)
+
+
+def _rebuilt(live: LiveTree, values: Mapping[str, Any]) -> Any:
+    """The tree that the function has returned with these values by key, and with its own empty nodes."""
+    kept = (text for text, leaf in live.leaves.items() if leaf.kind not in VALUELESS)
+    return live.rebuilt({text: values[text] for text in kept if text in values})
 
 
 def _narrowings(recorder: HookRecorder) -> tuple[str, ...]:
@@ -192,6 +199,8 @@ def _listed(result: Any, label: str) -> LiveTree:
     if result is None:
         raise UsageError(f"{label} returns nothing", hint="A function as a recipe returns the new tree.")
     live = live_tree(result)
+    if not any(leaf.kind is not LeafKind.EMPTY or leaf.key.names for leaf in live.leaves.values()):
+        raise UsageError(f"{label} returns a tree without leaves", hint="Return the leaves of the result.")
     if "" in live.leaves and not live.leaves[""].key.names:
         raise UsageError(
             f"{label} returns an object of type {type(result).__name__}, not a tree",
@@ -220,7 +229,11 @@ class _Assembly:
             if origin is not None:
                 source, own = origin
                 places.setdefault((source, own.key.text), []).append(Move(source, own, leaf.key))
-        moves = [max(moves, key=_likeness) for moves in places.values()]
+        moves = [
+            move
+            for found in places.values()
+            for move in (found if found[0].leaf.kind is LeafKind.PRNG_KEY else [max(found, key=_likeness)])
+        ]
         moved = {move.to.text for move in moves}
         left = {text: leaf for text, leaf in live.leaves.items() if text not in moved}
         rules = {text: self._rule(leaf, live.values[text]) for text, leaf in left.items()}

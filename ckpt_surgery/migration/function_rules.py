@@ -39,7 +39,10 @@ class _Subtree:
 
     @property
     def rule(self) -> Rule:
+        """The rule that moves them."""
         first = self.moves[0]
+        if len({move.leaf.key.text for move in self.moves}) == 1:
+            return _single([move.to for move in self.moves], first.leaf.key)
         below = len(first.leaf.key.names) - self.depth
         old = _part(first.leaf.key, 0, self.depth)
         new = _part(first.to, 0, len(first.to.names) - below)
@@ -50,21 +53,24 @@ class _Subtree:
 
 
 def move_rules(moves: Sequence[Move], listings: Mapping[str, Mapping[str, Leaf]]) -> list[Rule]:
-    """Rules that move leaves.
+    """Rules that move leaves; whole subtrees are moved by one rule.
 
-    `listings`: the leaves of each source by name, in which `moves` has each leaf at most once. Whole subtrees
-    are moved by one rule.
+    `listings`: the leaves of each source by name. Leaves that `moves` has several times go to several places,
+    which expressions cannot say for those that are not arrays.
     """
     subtrees: list[tuple[str, _Subtree]] = []
     for name, leaves in listings.items():
-        moved = {move.leaf.key.text: move for move in moves if move.source == name}
+        moved: dict[str, list[Move]] = {}
+        for move in moves:
+            if move.source == name:
+                moved.setdefault(move.leaf.key.text, []).append(move)
         subtrees += [(name, found) for found in _subtrees(list(leaves.values()), moved, 0)]
     several = len(listings) > 1
     matched = len(subtrees) <= MOST_MATCHES
     rules: list[Rule] = []
     for name, found in subtrees:
         if matched or found.moves[0].leaf.kind not in LOOKED_UP:
-            rule = found.rule if len(found.moves) > 1 else _single(found.moves[0])
+            rule = found.rule
             rule |= {"source": name} if several and name != next(iter(listings)) else {}
             rules.append(rule)
         else:
@@ -76,20 +82,25 @@ def _looked_up(move: Move) -> Rule:
     return {"add": template_of(move.to), "value": f"{move.source}[{move.leaf.key.text!r}]"}
 
 
-def _single(move: Move) -> Rule:
-    rule: Rule = {"match": escaped(move.leaf.key.text)}
-    return rule if move.to == move.leaf.key else {**rule, "to": template_of(move.to)}
+def _single(places: Sequence[Key], key: Key) -> Rule:
+    """The rule that moves one leaf, to one place or to several."""
+    rule: Rule = {"match": escaped(key.text)}
+    if len(places) > 1:
+        return {**rule, "to": {template_of(place): "x" for place in places}}
+    return rule if places[0] == key else {**rule, "to": template_of(places[0])}
 
 
-def _subtrees(leaves: Sequence[Leaf], moved: Mapping[str, Move], depth: int) -> Iterator[_Subtree]:
+def _subtrees(leaves: Sequence[Leaf], moved: Mapping[str, Sequence[Move]], depth: int) -> Iterator[_Subtree]:
     """The largest subtrees that are moved as a whole; leaves that are moved alone are subtrees of one.
 
     `leaves`: all leaves below one key of `depth` components.
     """
-    moves = [moved[leaf.key.text] for leaf in leaves if leaf.key.text in moved]
-    if not moves:
+    found = [moved[leaf.key.text] for leaf in leaves if leaf.key.text in moved]
+    if not found:
         return
-    if len(moves) == len(leaves) and (len(moves) == 1 or _is_one(moves, depth)):
+    moves = [move for places in found for move in places]
+    once = len(moves) == len(found) == len(leaves)
+    if len(leaves) == 1 or (once and _is_one(moves, depth)):
         yield _Subtree(depth, moves)
         return
     below: dict[str, list[Leaf]] = {}

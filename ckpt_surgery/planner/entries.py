@@ -226,7 +226,7 @@ def key_of(components: Sequence[Component], origin: Key | None, lists: frozenset
     matched key, or if its path is in `lists`, the paths of known lists; every other component is a dict key.
     """
     names = tuple(c.name for c in components)
-    if not lists and not any(c.index for c in components):
+    if not lists and not any(c.index for c in components) and not (origin and True in origin.sequences):
         return Key.of(names)
     starts = {} if origin is None else _component_starts(origin)
     sequences = tuple(

@@ -114,6 +114,8 @@ class Evaluator:
         """The name of the source whose tree the pass transforms."""
         self.lists = container_paths([trees[self.first]])
         """The paths of all lists in that tree."""
+        self.lists_meant = self.lists if problems.loaded.function is None else frozenset()
+        """Those in which numbers in templates are indices; a function says itself where it returns lists."""
         self.problems = problems
         self.effects = EffectLog(trees)
         sources = names_of_sources(trees)
@@ -241,7 +243,7 @@ class Evaluator:
     ) -> Key | None:
         """The key that a template gives."""
         try:
-            return key_of(self.expanded(template, match, names), None, self.lists)
+            return key_of(self.expanded(template, match, names), None, self.lists_meant)
         except SurgeryError as error:
             self.problems.at(rule, field, error, key)
             return None

@@ -109,7 +109,11 @@ class MatchRule:
         """`index`: the number of the rule in its pass."""
         self._index = index
         self._rule = rule
-        self._outcomes = rule.to.items() if isinstance(rule.to, Mapping) else [(rule.to, rule.value)]
+        self._outcomes: list[tuple[Template | None, Expression | None]]
+        if isinstance(rule.to, Mapping):  # where `x` alone is the leaf itself, whatever its kind
+            self._outcomes = [(key, None if e.single_name == "x" else e) for key, e in rule.to.items()]
+        else:
+            self._outcomes = [(rule.to, rule.value)]
         self._evaluator = evaluator
         self._problems = evaluator.problems
         self._ref = evaluator.problems.ref(index)
@@ -164,7 +168,7 @@ class MatchRule:
         try:
             components = self._evaluator.expanded(template, claim.match, names)
             if claim.mirror is None:
-                return key_of(components, origin, lists)
+                return key_of(components, origin, self._evaluator.lists_meant)
             return self._mirrored(key_of(components, None, lists), claim.mirror)
         except SurgeryError as error:
             several = isinstance(self._rule.to, Mapping)

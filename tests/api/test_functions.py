@@ -513,6 +513,12 @@ def test_load_and_transform_needs_a_function(saved: Path) -> None:
     assert {"target", "shardings", "memory"} <= options.keys()
 
 
+def test_a_path_before_the_function_is_refused_with_both_ways_to_write_it(saved: Path) -> None:
+    with pytest.raises(UsageError, match="function") as caught:
+        ckpt_surgery.restore(saved, head)
+    assert "load_and_transform" in str(caught.value)
+
+
 def test_a_function_alone_is_not_a_recipe_that_can_be_read() -> None:
     with pytest.raises(UsageError, match="from_function"):
         ckpt_surgery.read_recipe(head)  # type: ignore[arg-type]

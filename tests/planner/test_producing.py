@@ -50,6 +50,7 @@ def problem_of(leaves: Described, *rules: str) -> str:
     [
         (["a", "b"], ["match: b", "match: a, to: z"], [(0, "b", ("b",)), (1, "z", ("a",))]),  # by rules
         (["a"], ["match: a, to: {b: 'x[0]', c: x}"], [(0, "b", ("a",)), (0, "c", ("a",))]),  # one to many
+        ({"a": "string"}, ["match: a, to: {b: x, c: x}"], [(0, "b", ("a",)), (0, "c", ("a",))]),  # any kind
         (
             ["l10", "l2", "l1"],
             [r"match: 'l\d+', to: l, value: stack(xs)"],
