@@ -58,6 +58,7 @@ __all__ = [
     "from_function",
     "from_orbax_transforms",
     "from_t5x_assignment_map",
+    "from_t5x_translator",
     "infer",
     "inspect",
     "invert",
@@ -83,7 +84,7 @@ if TYPE_CHECKING:
     from ckpt_surgery import errors, t5x
     from ckpt_surgery.api.applying import apply, convert, plan
     from ckpt_surgery.api.explaining import explain
-    from ckpt_surgery.api.functions import from_function, load_and_transform
+    from ckpt_surgery.api.functions import from_function, from_t5x_translator, load_and_transform
     from ckpt_surgery.api.inferring import Inferred, infer
     from ckpt_surgery.api.inspecting import diff, inspect
     from ckpt_surgery.api.inverting import Inverse, invert
@@ -173,6 +174,7 @@ _MODULES = {
     "from_function": "api.functions",
     "from_orbax_transforms": "api.migrating",
     "from_t5x_assignment_map": "migration.t5x_maps",
+    "from_t5x_translator": "api.functions",
     "infer": "api.inferring",
     "inspect": "api.inspecting",
     "invert": "api.inverting",

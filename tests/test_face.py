@@ -31,7 +31,8 @@ def test_names_of_the_package() -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_signatures_are_spelled_out(name: str) -> None:
     parameters = inspect.signature(getattr(ckpt_surgery, name)).parameters.values()
-    assert [one.name for one in parameters if one.kind is one.VAR_KEYWORD] == []
+    open_ended = {"from_t5x_translator": ["options"]}  # which go to the translator's own functions
+    assert [one.name for one in parameters if one.kind is one.VAR_KEYWORD] == open_ended.get(name, [])
 
 
 def test_help_lists_public_names_with_first_sentences_and_nothing_else() -> None:

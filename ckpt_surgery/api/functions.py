@@ -11,7 +11,9 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import abridged
 from ckpt_surgery.inputs.functions import traced
 from ckpt_surgery.inputs.request import requested
+from ckpt_surgery.migration.flat_functions import OnFlatDicts
 from ckpt_surgery.migration.recipes import MigratedRecipe
+from ckpt_surgery.migration.t5x_translators import TranslatorFunction
 
 
 def from_function(
@@ -40,6 +42,27 @@ def from_function(
         raise UsageError(f"`from_function`: {abridged(function)} is not a function")
     options: Any = {"step": step, "item": item, "src_format": src_format}
     recipe: MigratedRecipe = traced(requested(function, sources, None, options)).recipe
+    return recipe
+
+
+def from_t5x_translator(translator: Any, *, source: CheckpointLike, **options: Any) -> MigratedRecipe:
+    """Make a recipe of a translator of T5X's importer: it does what `translator.apply` does with `source`.
+
+    `translator` is a `ckpt_surgery.t5x.CheckpointTranslator`, T5X's own, or another object whose `rules` are
+    pairs of a pattern and a function. `options` are handed to the functions, as by `apply`. `source` is the
+    path of a checkpoint, or a pytree; others have to have the same keys and shapes.
+
+    The functions are called once, with stand-ins in place of arrays, as `from_function` describes it.
+    Stand-ins are lazy arrays, also those of T5X: `value.astype(dtype).get()` is written down as a cast. What
+    needs all leaves at once, such as missing slots, goes into a function around the translator:
+    `restore(lambda flat: fix(translator.apply(flat)), path, flat=True)`.
+
+    Raises PlanError, with all keys, for keys without a rule and for several with one new name; UsageError for
+    what is no translator, and for what no expression says; SourceError for a checkpoint that cannot be
+    opened. What a function itself raises passes on unchanged.
+    """
+    function = OnFlatDicts(TranslatorFunction(translator, options))
+    recipe: MigratedRecipe = traced(requested(function, (source,), None, {})).recipe
     return recipe
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from ckpt_surgery.api.matching import check_matched, matching, selected
 from ckpt_surgery.api.progress_bars import reported
 from ckpt_surgery.core.arguments import CheckpointLike, Size, bytes_of
 from ckpt_surgery.core.errors import SurgeryError, UsageError

@@ -54,6 +54,7 @@ from ckpt_surgery.live.shardings import resolved_shardings
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import LiveTree, live_tree, nested
 from ckpt_surgery.live.wanted import type_of
+from ckpt_surgery.migration.flat_functions import with_flat_dicts
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan, with_origin
 from ckpt_surgery.planner.target import TARGET, Target
@@ -67,6 +68,8 @@ def plan_restore(
     *sources: CheckpointLike,
     target: Any = None,
     shardings: Any = None,
+    flat: bool = False,
+    flat: bool = False,
     set: Assignments = (),
     step: int | None = None,
     item: str | None = None,
@@ -87,7 +90,7 @@ def plan_restore(
     """
     given = {"set": set, "step": step, "item": item, "src_format": src_format, "memory": memory}
     options: Any = {**given, "uint16": uint16, "workers": workers, "allow_hooks": allow_hooks}
-    request = with_recipe(_restore_request(recipe, sources, target, options))
+    request = with_recipe(_restore_request(with_flat_dicts(recipe, flat), sources, target, options))
     restoration = _prepare(request, shardings)
     check_values(restoration.plan, restoration.sources)
     decided = request_of_inputs(request, restoration.plan, restoration.sources, restoration.hooks)
@@ -126,6 +129,8 @@ def restore(
     what would lose its fractions is refused. Without a target the result consists of nested dicts and lists,
     with arrays on the default device; those of 64 bits are NumPy's unless `jax_enable_x64` is on.
 
+    `flat` says that a function as the recipe gets and returns flat dicts, `{"a/b": leaf}`, in place of trees.
+
     `shardings` wins over the shardings of the target's leaves: a sharding, or a prefix of the target's tree
     as in `jax.jit`, or rules: a pair of a mesh and pairs of a regular expression over keys and a
     `PartitionSpec`, of which the first that matches wins; or `LogicalAxes`, by the names that parameters give
@@ -152,7 +157,7 @@ def restore(
         _check_lazy({"shardings": shardings is not None, "donate": donate})
 
     def prepare() -> Restoration:
-        request = _restore_request(recipe, sources, target, options)
+        request = _restore_request(with_flat_dicts(recipe, flat), sources, target, options)
         restoration = with_samples(_prepare(request, shardings))
         if on_plan is None:
             _log(restoration.plan.warnings)

@@ -12,6 +12,19 @@ from ckpt_surgery.live.tree import LiveTree, live_tree, nested
 Names = tuple[str, ...]
 
 
+def with_flat_dicts(recipe: Any, flat: bool) -> Any:
+    """The recipe itself; a function of flat dicts as one of trees if `flat` is true.
+
+    Raises UsageError for a recipe that is not a function, of which `flat` says nothing.
+    """
+    if flat and (not callable(recipe) or isinstance(recipe, str)):
+        raise UsageError(
+            "`flat=True` says what a function gets and returns, and the recipe is not a function",
+            hint="Leave out `flat=True`.",
+        )
+    return OnFlatDicts(recipe) if flat else recipe
+
+
 class OnFlatDicts:
     """A function of flat dicts, to be called with trees: it gets and returns `{"a/b": leaf}`."""
 

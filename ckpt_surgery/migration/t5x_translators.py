@@ -6,6 +6,7 @@ refused: that two leaves get one name. Keys without a rule, which it refuses aft
 refused before the first.
 """
 
+import inspect
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.live.lazy_arrays import introduce_to_t5x
+from ckpt_surgery.migration.replacing import replaced
 
 Translation = Callable[..., Any]
 """A function of options, key, value and groups. It returns a new key, None to drop the leaf, and a value."""
@@ -71,6 +73,22 @@ def rules_of(translator: Any) -> Sequence[Rule]:
             hint="Give a `CheckpointTranslator` of `ckpt_surgery.t5x` or of T5X.",
         )
     return [_rule(rule, number) for number, rule in enumerate(rules)]
+
+
+class TranslatorFunction:
+    """A translator with its options as a function of a flat dict, in places that name functions."""
+
+    def __init__(self, translator: Any, options: Mapping[str, Any]):
+        """Raises UsageError for what is not a translator."""
+        self.rules, self.options = rules_of(translator), options
+        self.__qualname__ = type(translator).__name__
+        first = inspect.unwrap(self.rules[0][1]) if self.rules else None
+        self.__code__ = getattr(first, "__code__", None)  # messages name the line where the rules begin
+
+    def __call__(self, flat: Mapping[str, Any], /) -> dict[str, Any]:
+        functions = [function for _, function in self.rules]
+        with replaced(*functions):
+            return translate(self.rules, flat, self.options)
 
 
 def translate(rules: Iterable[Rule], flat: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

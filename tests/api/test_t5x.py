@@ -1,0 +1,270 @@
+"""Programs of T5X as recipes: translators and what they need around them, traced and carried out."""
+
+import sys
+from abc import ABC
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from flax import traverse_util
+from jax.sharding import NamedSharding, PartitionSpec
+from safetensors.numpy import save_file
+
+import ckpt_surgery
+from ckpt_surgery import LazyArray
+from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
+from ckpt_surgery.t5x import CheckpointTranslator
+from tests.formats.tensorflow.bundles import Piece, save_pieces
+from tests.recipes import t5_layouts as layouts
+from tests.recipes.t5_layouts import Size
+from tests.recipes.test_t5 import Arrays, filled
+from tests.support.checkpoints import restored
+from tests.support.comparing import assert_same
+from tests.support.shardings import eight_devices
+from tests.support.t5x_files import save_state
+from tests.support.t5x_importer import add_rules, in_t5x, with_missing_slots, with_shared_biases
+from tests.support.trees import nested
+
+HERE = Path(__file__).name
+PARAMETERS = layouts.t5(Size(), "1.1", "shared")
+
+
+@pytest.fixture(scope="module")
+def variables() -> Arrays:
+    """A T5 1.1 with Adafactor's slots, of random bits, under the names of Mesh TensorFlow."""
+    arrays = filled(layouts.mesh_variables(PARAMETERS, "factored", "bfloat16"))
+    return arrays | {"global_step": np.array(1_000_000, np.int64)}
+
+
+@pytest.fixture
+def checkpoint(variables: Arrays, tmp_path: Path) -> Path:
+    return Path(save_pieces(tmp_path / "model.ckpt-1000000", [Piece(*item) for item in variables.items()]))
+
+
+def importer(lazy: Any = LazyArray) -> CheckpointTranslator:
+    translator = CheckpointTranslator()
+    add_rules(translator.add, lazy)
+    return translator
+
+
+def in_numpy(translator: Any, arrays: Arrays, **options: Any) -> dict[str, Any]:
+    """What T5X makes of arrays, once it has read its lazy ones."""
+    return in_t5x(translator.rules, arrays, **options) | {"state/step": np.array(1_000_000, np.int32)}
+
+
+def flat(tree: Any) -> dict[str, np.ndarray]:
+    return {key: np.asarray(value) for key, value in traverse_util.flatten_dict(tree, sep="/").items()}
+
+
+# --- translators ------------------------------------------------------------------------------------------
+
+
+def test_an_importer_as_a_recipe(variables: Arrays, checkpoint: Path, tmp_path: Path) -> None:
+    translator = importer()
+    expected = in_numpy(translator, variables)
+    recipe = ckpt_surgery.from_t5x_translator(translator, source=checkpoint)
+    plan = ckpt_surgery.apply(recipe, checkpoint, dst=tmp_path / "out").plan
+    assert_same(restored(tmp_path / "out"), expected)
+    assert [step.leaf.key.text for step in plan.steps if step.fate.value != "renamed"] == ["state/step"]
+    (tmp_path / "recipe.yaml").write_text(recipe.to_yaml())
+    assert_same(flat(ckpt_surgery.restore(tmp_path / "recipe.yaml", checkpoint)), expected)
+
+
+@pytest.mark.parametrize("format", ["orbax", "safetensors", "t5x", "memory"])
+def test_renamed_leaves_keep_their_bytes(format: str, variables: Arrays, tmp_path: Path) -> None:
+    path = tmp_path / "in.safetensors" if format == "safetensors" else tmp_path / "in"
+    if format == "orbax":
+        ocp.PyTreeCheckpointer().save(path, nested(variables))
+    elif format == "safetensors":
+        save_file(variables, path)
+    elif format == "t5x":
+        save_state(path, variables)
+    source = nested(variables) if format == "memory" else path
+    recipe = ckpt_surgery.from_t5x_translator(importer(), source=source)
+    out = tmp_path / ("out.safetensors" if format == "safetensors" else "out")
+    plan = ckpt_surgery.apply(recipe, source, dst=out).plan
+    found = {key: np.asarray(value) for key, value in flat(ckpt_surgery.restore(None, out)).items()}
+    assert_same(found, in_numpy(importer(), variables))
+    if format == "orbax":
+        assert {step.transfer.value for step in plan.steps if step.fate.value == "renamed"} == {"link"}
+
+
+def test_post_processing_around_a_translator(variables: Arrays, checkpoint: Path) -> None:
+    """All that `load_tf_ckpt` and T5X's importer do, into a train state on devices."""
+    translator = importer()
+    expected = with_shared_biases(with_missing_slots(in_numpy(translator, variables)))
+    described = {key: layouts.spec(value.shape, value.dtype.name) for key, value in expected.items()}
+    assert described == layouts.train_state(PARAMETERS, "factored", "bfloat16")
+    replicated = NamedSharding(eight_devices(), PartitionSpec())
+    target: Any = traverse_util.unflatten_dict(
+        {k: jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=replicated) for k, v in expected.items()}, sep="/"
+    )
+    state = ckpt_surgery.restore(
+        lambda flat: with_shared_biases(with_missing_slots(translator.apply(flat))),
+        checkpoint,
+        target=target,
+        flat=True,
+    )
+    assert_same(flat(state), expected)
+    assert state["target"]["token_embedder"]["embedding"].sharding == replicated
+
+
+def test_nothing_is_read_while_planning(variables: Arrays) -> None:
+    """Shapes and dtypes are enough."""
+    translator, seen = importer(), []
+
+    def function(flat: Mapping[str, Any]) -> Any:
+        seen.extend(flat.values())
+        return translator.apply(flat)
+
+    abstract = {
+        k: jax.ShapeDtypeStruct(v.shape, v.dtype) for k, v in variables.items() if v.dtype.itemsize < 8
+    }
+    source = nested(abstract | {"global_step": jax.ShapeDtypeStruct((), jnp.int32)})
+    ckpt_surgery.plan(ckpt_surgery.from_t5x_translator(translator, source=source), source)
+    with pytest.raises(SurgeryError, match="has no values for"):
+        ckpt_surgery.restore(function, source, flat=True)
+    assert len(seen) == len(variables)
+    assert all(isinstance(value, LazyArray) for value in seen)
+
+
+def test_values_are_computed_as_the_functions_do(tmp_path: Path) -> None:
+    translator = CheckpointTranslator()
+
+    @translator.add(r"enc/(\d+)/w(_T)?")
+    def weight(opts: Any, key: str, val: Any, n: str, turned: str | None) -> Any:
+        assert val.shape == (4, 6)  # shapes and dtypes are real
+        val = val.T if turned else val
+        return f"layers_{int(n) + opts['first']}/w", val.astype(np.float32) * opts["scale"]
+
+    @translator.add(r"split/(\w+)")
+    def split(opts: Any, key: str, val: Any, name: str) -> Any:
+        return (None, None) if name == "unused" else (name, jnp.concatenate([val[1:], val[:1] + 1]))
+
+    arrays = {
+        f"enc/{i}/w{turned}": np.arange(24, dtype=ml_dtypes.bfloat16).reshape(4, 6) + i
+        for i, turned in enumerate(["", "_T", ""])
+    } | {"split/a": np.arange(6, dtype=np.float32), "split/unused": np.ones(3, np.float32)}
+    save_state(tmp_path / "in", arrays)
+    options = {"first": 2, "scale": np.float32(0.3)}
+    recipe = ckpt_surgery.from_t5x_translator(translator, source=tmp_path / "in", **options)
+    expected = in_t5x(translator.rules, arrays, **options)
+    found = flat(ckpt_surgery.restore(recipe, tmp_path / "in"))
+    assert_same(found, {key: np.asarray(value) for key, value in expected.items()})
+
+
+def test_t5x_s_own_translator_and_lazy_arrays(
+    variables: Arrays, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are recognized by what they have, and the step is cast as T5X casts it."""
+    theirs = ModuleType("t5x.checkpoint_importer")
+    theirs.LazyArray = type("LazyArray", (ABC,), {})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "t5x.checkpoint_importer", theirs)
+    rules = importer(theirs.LazyArray).rules
+    t5_importer = SimpleNamespace(rules=rules, apply=lambda flat, **opts: in_t5x(rules, flat, **opts))
+    expected = in_numpy(t5_importer, variables)
+    recipe = ckpt_surgery.from_t5x_translator(t5_importer, source=checkpoint)
+    assert_same(flat(ckpt_surgery.restore(recipe, checkpoint)), expected)
+    by_itself = ckpt_surgery.restore(lambda flat: t5_importer.apply(flat), checkpoint, flat=True)
+    assert_same(flat(by_itself), expected)
+
+
+# --- flat dicts -------------------------------------------------------------------------------------------
+
+
+def test_a_function_of_several_flat_dicts(tmp_path: Path) -> None:
+    one, other = {"a": {"w": np.ones(2)}, "b": [np.zeros(1), np.ones(1)]}, {"w": np.arange(3.0)}
+    ocp.PyTreeCheckpointer().save(tmp_path / "one", one)
+    ocp.PyTreeCheckpointer().save(tmp_path / "other", other)
+    seen: list[Any] = []
+
+    def joined(first: Any, second: Any) -> Any:
+        seen.extend([list(first), list(second)])
+        return first | {f"new/{key}": value for key, value in second.items()}
+
+    found = ckpt_surgery.restore(joined, tmp_path / "one", tmp_path / "other", flat=True)
+    assert seen == [["a/w", "b/0", "b/1"], ["w"]]
+    assert str(jax.tree.structure(found)) == str(jax.tree.structure({**one, "new": other}))
+    assert np.array_equal(found["new"]["w"], np.arange(3.0))
+
+
+def test_what_the_function_does_not_give_is_the_target_s() -> None:
+    source = {"params": {"w": np.ones(2, np.float32), "old": np.zeros(1, np.float32)}}
+    target = {"params": {"w": jnp.zeros(2), "new": jnp.full(3, 7.0)}}
+    found = ckpt_surgery.restore(
+        lambda flat: {key: value for key, value in flat.items() if key != "params/old"},
+        source,
+        target=target,
+        flat=True,
+    )
+    assert_same(flat(found), {"params/w": np.ones(2, np.float32), "params/new": np.full(3, 7, np.float32)})
+
+
+def test_load_and_transform_has_flat_dicts_too() -> None:
+    found = ckpt_surgery.load_and_transform(
+        {"a": {"b": np.ones(2)}}, lambda flat: {"c/d": flat["a/b"]}, flat=True
+    )
+    assert np.array_equal(found["c"]["d"], np.ones(2))
+
+
+# --- what is refused --------------------------------------------------------------------------------------
+
+
+def test_keys_without_a_rule_and_with_one_name() -> None:
+    translator = CheckpointTranslator()
+    translator.add(r"(\w)/\d")(lambda opts, key, val, name: (name, val))
+    source = {"a": [np.ones(1), np.ones(1)], "b": {"1": np.ones(1)}}
+    for made in (
+        lambda: ckpt_surgery.from_t5x_translator(translator, source=source),
+        lambda: ckpt_surgery.restore(lambda flat: translator.apply(flat), source, flat=True),
+    ):
+        with pytest.raises(PlanError, match=r"2 leaves would be called `a`: `a/\{0,1\}`"):
+            made()
+    with pytest.raises(PlanError, match="no rule of the translator matches `c/x`, `d`"):
+        ckpt_surgery.from_t5x_translator(translator, source={"c": {"x": np.ones(1)}, "d": 1, "e": {"1": 2}})
+
+
+def test_what_no_expression_says_is_refused_with_the_line_of_the_function() -> None:
+    translator = CheckpointTranslator()
+
+    @translator.add(".*")
+    def asks(opts: Any, key: str, val: Any) -> Any:
+        return (key, val) if float(val) > 0 else (None, None)
+
+    line = asks.__code__.co_firstlineno + 2
+    for made in (
+        lambda: ckpt_surgery.from_t5x_translator(translator, source={"w": np.float32(1)}),
+        lambda: ckpt_surgery.restore(lambda f: translator.apply(f), {"w": np.float32(1)}, flat=True),
+    ):
+        with pytest.raises(UsageError, match=rf"`__float__`.* \(.*{HERE}:{line}\)"):
+            made()
+
+
+def test_what_no_recipe_says_names_where_the_rules_begin() -> None:
+    translator = CheckpointTranslator()
+
+    @translator.add(".*")
+    def made(opts: Any, key: str, val: Any) -> Any:
+        return key, object()
+
+    place = rf"{HERE}:{made.__code__.co_firstlineno}\) returns an object of type builtins.object at `w`"
+    with pytest.raises(UsageError, match=rf"`CheckpointTranslator` \(.*{place}"):
+        ckpt_surgery.from_t5x_translator(translator, source={"w": np.float32(1)})
+
+
+def test_what_is_no_translator() -> None:
+    with pytest.raises(UsageError, match="is not a translator"):
+        ckpt_surgery.from_t5x_translator(lambda flat: flat, source={"w": np.ones(1)})
+
+
+def test_flat_is_for_functions() -> None:
+    for recipe in (None, "version: 1\n", {"version": 1}, ckpt_surgery.from_t5x_assignment_map([])):
+        with pytest.raises(UsageError, match="`flat=True`"):
+            ckpt_surgery.restore(recipe, {"w": np.ones(1)}, flat=True)
