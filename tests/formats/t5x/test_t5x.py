@@ -461,6 +461,16 @@ def test_uint16_of_other_formats_has_the_option_and_no_warning(tmp_path: Path) -
         ckpt_surgery.plan(None, tmp_path / "in.npz", uint16="float")
 
 
+def test_functions_do_not_make_floats_of_integers_that_are_bfloat16(disguised: Path) -> None:
+    def function(tree: Any) -> Any:
+        return {"w": tree["zarr"].astype(np.float32)}
+
+    with pytest.raises(PlanError, match="integers of uint16 would become floating-point numbers"):
+        ckpt_surgery.restore(function, disguised)
+    restored = ckpt_surgery.restore(function, disguised, uint16="bfloat16")
+    assert_same({"w": np.asarray(restored["w"])}, {"w": KERNEL.astype(np.float32)})
+
+
 def test_uint16_of_legacy_orbax_is_what_it_says(tmp_path: Path) -> None:
     bits = KERNEL.view(np.uint16)
     path = TestLegacyOrbax().save({"ids": bits}, tmp_path / "checkpoint_1")
