@@ -3,9 +3,8 @@
 import asyncio
 import functools
 import inspect
-import sys
 import uuid
-from abc import ABC, ABCMeta, abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, overflow_reason
 from ckpt_surgery.live.indexing import parse_index, read_picked
+from ckpt_surgery.live.t5x_classes import introduce_to_t5x
 from ckpt_surgery.report.leaves import Statistics
 from ckpt_surgery.system.resources import default_memory
 
@@ -48,7 +48,7 @@ class LazyArray(ABC):
         sharding: str | None = None,
         prng_impl: str | None = None,
     ):
-        introduce_to_t5x()
+        introduce_to_t5x(LazyArray)
         self._spec = spec
         self._key, self._chunks, self._sharding, self._prng_impl = key, chunks, sharding, prng_impl
 
@@ -356,16 +356,6 @@ def dtype_of(dtype: Any) -> DType:
             f"not a dtype: {dtype!r}", hint="Types are written in full, such as float32 and bfloat16."
         ) from None
     return found
-
-
-def introduce_to_t5x() -> None:
-    """Let T5X's functions take lazy arrays for its own, if the program has imported T5X's importer.
-
-    They ask `isinstance(value, LazyArray)` with T5X's class before they call `value.get()`.
-    """
-    theirs = getattr(sys.modules.get(T5X_IMPORTER), "LazyArray", None)
-    if isinstance(theirs, ABCMeta) and not issubclass(LazyArray, theirs):
-        theirs.register(LazyArray)  # type: ignore[type-abstract]
 
 
 def wait_for(awaitable: Awaitable[Any]) -> Any:

@@ -16,7 +16,8 @@ from ckpt_surgery.core.errors import PlanError, Problem, UsageError
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, shown
-from ckpt_surgery.live.lazy_arrays import introduce_to_t5x
+from ckpt_surgery.live.lazy_arrays import LazyArray
+from ckpt_surgery.live.t5x_classes import introduce_to_t5x
 from ckpt_surgery.migration.replacing import replaced
 
 Translation = Callable[..., Any]
@@ -96,7 +97,7 @@ def translate(rules: Iterable[Rule], flat: Mapping[str, Any], options: Mapping[s
 
     Raises PlanError and UsageError as `CheckpointTranslator.apply`.
     """
-    introduce_to_t5x()
+    introduce_to_t5x(LazyArray)
     known = list(rules)
     matched = {key: _first_match(known, key) for key in flat}
     unmatched = [key for key, found in matched.items() if found is None]
