@@ -4,6 +4,7 @@ Bytes (storage, formats) and meaning (the others) meet in the engine and above i
 """
 
 import ast
+import importlib
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -94,6 +95,9 @@ HOME = {
     "torch": set(),
 }
 """The only wings that may import these at all."""
+
+UPWARDS = {"planner/plan.py": {"report.plan_texts:plan_summary", "api.report_page:report_page"}}
+"""What a module uses of wings above it, by name and only when it is called: how it is shown to people."""
 
 HEAVY = {"h5py", "jax", "orbax", "tensorstore"}
 """Imported only inside functions: `--help` must not wait for them."""
@@ -198,6 +202,23 @@ def test_wings_import_only_what_they_may(wing: str) -> None:
         i for i in all_imports() if wing_of(i.file) == wing and i.ours and wing_of(i.target) not in allowed
     ]
     assert not wrong, lines(wrong)
+
+
+def calls_upwards(texts: Mapping[str, str]) -> dict[str, set[str]]:
+    """The functions that modules use through `from_above`, by module."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for file, text in texts.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "from_above":
+                found[file].add(":".join(ast.literal_eval(argument) for argument in node.args))
+    return dict(found)
+
+
+def test_few_modules_use_wings_above_them() -> None:
+    assert calls_upwards(TEXTS) == UPWARDS
+    for name in {name for names in UPWARDS.values() for name in names}:
+        module, _, function = name.partition(":")
+        assert callable(getattr(importlib.import_module(f"ckpt_surgery.{module}"), function))
 
 
 def test_importing_a_wing_imports_no_more_of_the_package() -> None:

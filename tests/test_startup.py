@@ -146,6 +146,7 @@ def test_catching_its_errors_needs_no_library() -> None:
         "ckpt_surgery.core",
         "ckpt_surgery.core.errors",
         "ckpt_surgery.core.problem_codes",
+        "ckpt_surgery.core.text",
         "ckpt_surgery.core.version",
     }
 

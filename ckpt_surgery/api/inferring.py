@@ -11,7 +11,9 @@ from ckpt_surgery.core.documents import JSON_SCHEMA
 from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, ProgressLike, Report
-from ckpt_surgery.core.text import did_you_mean
+from ckpt_surgery.core.summaries.represented import Represented
+from ckpt_surgery.core.summaries.summary import LINES, Summary, text_rows
+from ckpt_surgery.core.text import did_you_mean, number_of
 from ckpt_surgery.inference.documents import findings_json, rules_json
 from ckpt_surgery.inference.drafting import Draft, drafted
 from ckpt_surgery.inference.finding import Found, found
@@ -45,8 +47,8 @@ MOST_ROUNDS = 3
 """Maximum number of drafts, each without what the proof of the one before refuted."""
 
 
-@dataclass(frozen=True)
-class Inferred:
+@dataclass(frozen=True, repr=False)
+class Inferred(Represented):
     """Result of `infer`."""
 
     source: str
@@ -86,6 +88,12 @@ class Inferred:
     def decided(self) -> bool:
         """True if the recipe makes all of the target; its plan is checked, and values where they decide."""
         return not self.findings.undecided and not self.problems
+
+    def _summary(self) -> Summary:
+        word = "decided" if self.decided else "not decided"
+        rules = number_of(len(self.draft.rules), "rule")
+        about = f"{rules}, {word}: {self.source} → {self.target}"
+        return Summary(about, (), text_rows(self.recipe), self.problems, noun=LINES)
 
     def document(self) -> dict[str, Any]:
         """Everything in the types of JSON: the document of `infer --json`."""

@@ -14,7 +14,9 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import ProgressLike
 from ckpt_surgery.core.protocols import Choices, ChosenSource, ConvertingSource, Source, StoredType
-from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.core.summaries.represented import Represented
+from ckpt_surgery.core.summaries.summary import Summary
+from ckpt_surgery.core.text import chosen_text, did_you_mean, shown
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.inputs.history import history_of
 from ckpt_surgery.inputs.matching import check_matched, matching, selected
@@ -24,8 +26,9 @@ from ckpt_surgery.inputs.warnings import about_source, chosen_item_notes, kept_a
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.leaves import Statistics, Unread
+from ckpt_surgery.report.listing_summary import listing_summary
 from ckpt_surgery.report.renames import renamed_leaves
-from ckpt_surgery.report.scalars import Values, scalar_values
+from ckpt_surgery.report.scalars import Values, scalar_values, shared_texts
 from ckpt_surgery.report.tree import Subtree, name_order, parameters, subtrees
 from ckpt_surgery.report.unusual import Unusual, unusual
 from ckpt_surgery.report.values import same_values, statistics, value_differences
@@ -35,8 +38,8 @@ from ckpt_surgery.system.resources import default_memory
 SortBy = Literal["size", "name"]
 
 
-@dataclass(frozen=True)
-class Inspection:
+@dataclass(frozen=True, repr=False)
+class Inspection(Represented):
     """Result of `inspect`."""
 
     path: str
@@ -84,6 +87,11 @@ class Inspection:
     def unusual(self) -> tuple[Unusual, ...] | None:
         """Leaves with NaN or infinities, of zeros alone, or of mixed dtypes; None without statistics."""
         return None if self.statistics is None else unusual(self.leaves, self.statistics)
+
+    def _summary(self) -> Summary:
+        about = f"{self.path} ({chosen_text(self.format, self.step, self.item)})"
+        texts = shared_texts(self.leaves, self.values)
+        return listing_summary(about, self.leaves, texts, self.others, self.warnings)
 
 
 def inspect(

@@ -14,6 +14,9 @@ from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import Encoder
+from ckpt_surgery.core.summaries.represented import Represented
+from ckpt_surgery.core.summaries.summary import LINES, Summary, text_rows
+from ckpt_surgery.core.text import number_of
 from ckpt_surgery.inference.drafting import drafted
 from ckpt_surgery.inference.inverting import Inversion, Irreversible, inverted
 from ckpt_surgery.inference.trials import Trial, comes_back, structure_problems, tried
@@ -33,8 +36,8 @@ MOST_LINES = 20
 """Reasons that the comment at the beginning of a draft lists."""
 
 
-@dataclass(frozen=True)
-class Inverse:
+@dataclass(frozen=True, repr=False)
+class Inverse(Represented):
     """Result of `invert`: the recipe that undoes another one on one checkpoint, as far as possible."""
 
     recipe: str
@@ -46,6 +49,12 @@ class Inverse:
     sampled: tuple[str, ...]
     """Keys of leaves that are too large to be compared whole: random regions of them were. Empty with
     `check=False`."""
+
+    def _summary(self) -> Summary:
+        lost = len(self.irreversible)
+        verb = "does" if lost == 1 else "do"
+        about = f"{number_of(lost, 'leaf')} {verb} not come back" if lost else "every leaf comes back"
+        return Summary(about, (), text_rows(self.recipe), self.problems, noun=LINES)
 
 
 def invert(

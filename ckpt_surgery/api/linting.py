@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
+from ckpt_surgery.core.text import brief
 from ckpt_surgery.inputs.request import read_recipe
 from ckpt_surgery.language.forgotten_mirrors import forgotten_mirrors
 
@@ -20,6 +21,8 @@ class CheckedRecipe:
     """Why it cannot be used."""
     warnings: tuple[Problem, ...] = ()
     """Rules that may be missing from a recipe without problems."""
+
+    __repr__ = brief
 
 
 def lint(recipes: PathLike | Iterable[PathLike]) -> list[tuple[str, tuple[Problem, ...]]]:

@@ -5,21 +5,22 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from ckpt_surgery.cli.columns import GAP, blocks_of, flowing, padded, rows_of
-from ckpt_surgery.cli.render import WORD, number_of, start_of
+from ckpt_surgery.cli.render import WORD, start_of
 from ckpt_surgery.core.folding import escaped
-from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import number_of, shown
+from ckpt_surgery.report.difference_texts import (
+    count_texts,
+    distance_texts,
+    format_note,
+    same_text,
+    tolerance_note,
+)
 from ckpt_surgery.report.differences import (
     Difference,
     DifferenceRow,
-    Holds,
-    ValueDifference,
     difference_rows,
     folded_values,
-    why_missing,
 )
-from ckpt_surgery.report.distances import Tolerance
-from ckpt_surgery.report.renames import Proof
 
 MOST_VALUES = 20
 """Number of leaves with differing values that are listed without `--full`."""
@@ -33,7 +34,7 @@ def difference_lines(difference: Difference, *, full: bool, width: int) -> Itera
         if row.source:
             yield from _renamed_lines(row, width)
     unequal = folded_values(difference.values or (), full=full)
-    told = [(row.key, row.count, [_leaves(row.count), *_distances(row.worst)]) for row in unequal]
+    told = [(row.key, row.count, [_leaves(row.count), *distance_texts(row.worst)]) for row in unequal]
     yield from _listed(told, "values", full, width)
     unknown = [(escaped(one.key), 1, [shown(one.why)]) for one in difference.uncompared]
     yield from _listed(unknown, "not compared", full, width)
@@ -71,14 +72,6 @@ def _side(side: str) -> Text:
     return start_of(side, styles[side])
 
 
-def _distances(value: ValueDifference) -> list[str]:
-    """The largest distances and the cosine; for what is no number, that the bytes differ."""
-    if value.max_abs is None or value.max_rel is None:
-        return ["other bytes"]
-    cosine = "-" if value.cosine is None else f"{value.cosine:.8f}"
-    return [f"max abs {value.max_abs:.4g}", f"max rel {value.max_rel:.4g}", f"cosine {cosine}"]
-
-
 def _listed(
     told: Sequence[tuple[str, int, Sequence[str]]], word: str, full: bool, width: int
 ) -> Iterator[Text]:
@@ -96,53 +89,14 @@ def _listed(
 
 def _difference_summary(difference: Difference, width: int) -> Iterator[Text]:
     compared = difference.values
-    within = _within(difference.tolerance)
+    within = tolerance_note(difference.tolerance)
     if not difference.different:
-        keys = "" if difference.only_a or difference.only_b else "keys, "
-        kinds = "" if difference.scalars or not keys else "kinds, "
-        what = f"{keys}{kinds}shapes, dtypes" + ("" if compared is None else " and values")
         note = "; --values compares the numbers too" if compared is None else within
-        same = f"{what} ({number_of(difference.common, 'leaf')}){note}{_of_formats(difference)}"
+        same = f"{same_text(difference)}{note}{format_note(difference)}"
         yield from flowing([Text("same", "bold green"), *map(Text, same.split(" "))], " ", width)
         return
-    unequal = sum(not value.equal for value in compared or ())
-    guessed = sum(one.proof is Proof.NAMES for one in difference.renamed)
-    moved = len(difference.renamed)
-    counts = [
-        (len(difference.only_a) - moved, f"only in A{_of_empty(difference.only_a, difference.holds_b)}"),
-        (len(difference.only_b) - moved, f"only in B{_of_empty(difference.only_b, difference.holds_a)}"),
-        (moved - guessed, "renamed"),
-        (guessed, "renamed, to go by names and shapes (--values compares them)"),
-        (len(difference.changed), "changed"),
-        (unequal, f"with other values{within}"),
-        (len(difference.uncompared), "not compared"),
-    ]
-    told = [f"{count:,} {what}," for count, what in counts if count]
+    told = [f"{text}," for text in count_texts(difference, of_guesses=" (--values compares them)")]
     told[-1] = f"{told[-1].removesuffix(',')};"
     word = "different:" if difference.known else "not known to be the same:"
     parts = [word, *told, f"{number_of(difference.common, 'leaf')} in both"]
     yield from flowing([Text(part, "" if i else "bold") for i, part in enumerate(parts)], " ", width)
-
-
-def _within(tolerance: Tolerance) -> str:
-    """` (rtol 1e-05, atol 0)`; nothing where only equal values are the same."""
-    return "" if tolerance.exact else f" (rtol {tolerance.rtol:g}, atol {tolerance.atol:g})"
-
-
-def _of_formats(difference: Difference) -> str:
-    """A remark on what one of the formats cannot express, although the values are the same."""
-    holds = difference.holds_a if not difference.holds_a.empty else difference.holds_b
-    counts = [
-        (len(difference.scalars), "scalar", "scalars"),
-        (len(difference.only_a) + len(difference.only_b), "empty node", "empty nodes"),
-    ]
-    told = [f"{count:,} {one if count == 1 else several}" for count, one, several in counts if count]
-    return f"; {holds.format} has no place for {' and '.join(told)}" if told else ""
-
-
-def _of_empty(leaves: Sequence[Leaf], other: Holds) -> str:
-    """A remark on how many of the leaves the format of the other checkpoint cannot hold."""
-    count = sum(bool(why_missing(leaf, other)) for leaf in leaves)
-    if not count:
-        return ""
-    return f" ({number_of(count, 'empty node')}, which {other.format} does not hold)"

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 from rich.text import Text
 
-from ckpt_surgery.cli.render import WORD, number_of
-from ckpt_surgery.cli.render_plan import ARROW, LOUD, STYLES, row_lines
+from ckpt_surgery.cli.render import WORD
+from ckpt_surgery.cli.render_plan import STYLES, row_lines
 from ckpt_surgery.core.folding import ShownKey, fold, unfolded
-from ckpt_surgery.core.text import bytes_text, shown
+from ckpt_surgery.core.text import bytes_text, number_of, shown
 from ckpt_surgery.report.explanation import UNMATCHED, Made, Used, described
 from ckpt_surgery.report.leaves import describe
 from ckpt_surgery.report.plan import plan_rows
+from ckpt_surgery.report.plan_texts import ARROW, fate_word
 from ckpt_surgery.report.subtrees import WAYS
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _subtree_lines(explanation: "Explanation", full: bool, width: int) -> Iterat
 def _made_lines(explanation: "Explanation", made: Made, full: bool, width: int) -> Iterator[Text]:
     step, several = made.step, _several(explanation)
     fate = step.fate.value
-    word = (fate.upper() if fate in LOUD else fate, STYLES[fate])
+    word = (fate_word(fate), STYLES[fate])
     way = "copied by the store itself" if step.served else WAYS[step.transfer]
     yield (
         _labelled("result", "")

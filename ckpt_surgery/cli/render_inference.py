@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from ckpt_surgery.cli.render import number_of
 from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import number_of, shown
 
 if TYPE_CHECKING:
     from ckpt_surgery.api.inferring import Inferred

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from ckpt_surgery.cli.columns import flowing, padded, rows_of
-from ckpt_surgery.cli.render import chosen_text, number_of
 from ckpt_surgery.core.documents import json_text
 from ckpt_surgery.core.history import own_metadata
-from ckpt_surgery.core.text import bytes_text, shown
+from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, shown
 from ckpt_surgery.report.history import history_sentences
 from ckpt_surgery.report.leaves import short_dtype
 from ckpt_surgery.report.scalars import shared_texts
-from ckpt_surgery.report.tree import Line, Total, by_size, dtype_totals, listing, total_of, tree
+from ckpt_surgery.report.tree import Line, by_size, dtype_totals, listing, size_texts, total_text, tree
 
 if TYPE_CHECKING:
     from ckpt_surgery.api.inspecting import Inspection
@@ -27,17 +26,6 @@ MOST_NAMES = 8
 
 ON_MESH = " on mesh "
 """What stands between a partition and the mesh of devices in the text of a sharding."""
-
-_UNITS = ("", "K", "M", "B", "T")
-
-
-def count_text(count: int) -> str:
-    """A large number in short: `512`, `1.50K`, `267M`, `70.6B`; three significant digits, powers of 1000."""
-    value, unit = float(count), 0
-    while value >= 999.5 and unit < len(_UNITS) - 1:
-        value, unit = value / 1000, unit + 1
-    digits = 0 if unit == 0 or value >= 99.95 else 1 if value >= 9.995 else 2
-    return f"{value:.{digits}f}{_UNITS[unit]}"
 
 
 def inspection_lines(
@@ -78,7 +66,7 @@ def _cells(line: Line, mesh: str, verbose: bool) -> list[Text]:
     """Count, spec and value, bytes, sharding and chunks (`verbose`) of leaves; totals of subtrees."""
     size = Text(bytes_text(line.total.nbytes), "dim")
     if line.row is None:
-        return [Text(), Text(_total_text(line.total)), size, Text(), Text()]
+        return [Text(), Text(total_text(line.total)), size, Text(), Text()]
     row = line.row
     count = Text(f"{row.count:,} ×" if row.count > 1 else "", "dim")
     spec = Text.assemble((row.spec, "dim"), f" {row.value}" if row.value else "")
@@ -86,19 +74,11 @@ def _cells(line: Line, mesh: str, verbose: bool) -> list[Text]:
     return [count, spec, size, sharding, Text(row.chunks if verbose else "", "dim")]
 
 
-def _total_text(total: Total) -> str:
-    """`26 leaves, 267M elements`; leaves alone where they have no elements."""
-    leaves = number_of(total.leaves, "leaf")
-    if not total.elements:
-        return leaves
-    return f"{leaves}, {count_text(total.elements)} element{'' if total.elements == 1 else 's'}"
-
-
 def head_lines(found: "Inspection", verbose: bool, width: int) -> Iterator[Text]:
     """What the checkpoint is as a whole: path, format, totals, dtypes, steps, items, metadata."""
     about = chosen_text(found.format, found.step, found.item)
     yield from flowing([Text(shown(found.path), "bold"), Text(f"({about})", "dim")], "  ", width)
-    yield from flowing(_sizes(found), ", ", width)
+    yield from flowing(list(map(Text, size_texts(found.leaves, found.others))), ", ", width)
     dtypes = [
         Text(f"{short_dtype(name)} {bytes_text(total.nbytes)} in {number_of(total.leaves, 'leaf')}")
         for name, total in dtype_totals(found.leaves).items()
@@ -129,20 +109,6 @@ def _stored_texts(found: "Inspection") -> list[Text]:
         Text(f"{stored.name} in {number_of(count, 'leaf')}{'' if stored.readable else ' (cannot be read)'}")
         for stored, count in Counter(found.stored_types.values()).items()
     ]
-
-
-def _sizes(found: "Inspection") -> list[Text]:
-    total = total_of(found.leaves)
-    count = found.parameters
-    leaves = number_of(total.leaves, "leaf")
-    if found.others:
-        leaves = f"{total.leaves:,} of {number_of(total.leaves + found.others, 'leaf')}"
-    parts = [leaves, bytes_text(total.nbytes)]
-    if count:
-        parts.append(f"{number_of(count, 'parameter')}")
-    if count and count != total.elements:
-        parts.append(f"{number_of(total.elements, 'element')}")
-    return list(map(Text, parts))
 
 
 def _labelled(label: str, parts: Sequence[Text], width: int) -> Iterator[Text]:

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from ckpt_surgery.cli.render import number_of, seconds_text
-from ckpt_surgery.core.text import bytes_text, shown
+from ckpt_surgery.core.text import bytes_text, number_of, seconds_text, shown
 from ckpt_surgery.report.shards import ShardResult
 
 MOST_NAMED = 20

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from ckpt_surgery.cli.columns import blocks_of, flowing, padded
-from ckpt_surgery.cli.render import number_of
 from ckpt_surgery.cli.render_inspection import head_lines
 from ckpt_surgery.core.folding import ShownKey, fold
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import number_of, shown
 from ckpt_surgery.report.histograms import blocks
 from ckpt_surgery.report.leaves import Statistics, Unread, describe, leaf_rows
 from ckpt_surgery.report.unusual import INFINITE, MIXED_DTYPES, NAN, ZEROS, Unusual

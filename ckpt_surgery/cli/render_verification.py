@@ -5,9 +5,16 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from ckpt_surgery.cli.columns import flowing
-from ckpt_surgery.cli.render import number_of
-from ckpt_surgery.core.text import bytes_text, shown
-from ckpt_surgery.report.verification import MOST_FLAWS, Depth, Verified, VerifiedRun, Verify, flaw_text
+from ckpt_surgery.core.text import bytes_text, number_of, shown
+from ckpt_surgery.report.verification import (
+    MOST_FLAWS,
+    Depth,
+    Verified,
+    VerifiedRun,
+    Verify,
+    flaw_text,
+    verdict,
+)
 
 
 def run_lines(run: VerifiedRun, width: int) -> Iterator[Text]:
@@ -33,13 +40,8 @@ def flaw_lines(found: Verified) -> Iterator[Text]:
 
 def verified_line(found: Verified) -> Text:
     """The last line of `verify`."""
-    part = found.sample is not None and found.sample.regions_read < found.sample.regions
-    if found.flaws:
-        word = ("damaged", "bold red")
-    elif part or found.bytes_not_read:  # what was not read proves nothing
-        word = ("no damage found", "green")
-    else:
-        word = ("whole", "bold green")
+    style = "bold red" if found.flaws else "green" if found.in_part else "bold green"
+    word = (verdict(found), style)
     line = Text.assemble(word, f"  {number_of(found.leaves, 'leaf')} · {bytes_text(found.bytes_read)} read")
     if found.sample is not None:
         line.append(f" ({found.sample.share_read:.2%} of what has digests)")

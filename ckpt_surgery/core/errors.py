@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import LONGEST_BRIEF, brief, shortened
 
 WINDOW = 200
 """Limit on the characters that are shown of a recipe's line with a problem."""
@@ -33,6 +34,8 @@ class Place:
     name: str | None = None
     """What the recipe was made of there, such as "transform `a/(.*)`"; None where somebody wrote it."""
 
+    __repr__ = brief
+
     @property
     def where(self) -> str:
         """File, line, column and path, as messages begin with them."""
@@ -52,6 +55,8 @@ class Problem:
     """What the user can do about it, as a sentence of its own."""
     code: Code | None = None
     """What kind of mistake it is; an error gives its own to problems that have none."""
+
+    __repr__ = brief
 
     def __str__(self) -> str:
         message = self.message if self.hint is None else f"{self.message}\n  {self.hint}"
@@ -80,6 +85,9 @@ class SurgeryError(Exception):
         given = (p if isinstance(p, Problem) else Problem(p, hint=hint) for p in problems)
         self.problems = tuple(p if p.code else replace(p, code=code or self.code) for p in given)
         super().__init__("\n\n".join(map(str, self.problems)))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({shortened(repr(str(self)), LONGEST_BRIEF)})"
 
     def _render_traceback_(self) -> list[str]:
         """Lines that IPython shows in place of a traceback, which says nothing about a recipe."""

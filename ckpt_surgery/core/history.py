@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ckpt_surgery.core.text import brief
+
 RECORD = "ckpt_surgery"
 """Name of the entry in custom metadata; recipes read it as `ckpt_surgery/recipes/NAME/params/PARAM`."""
 RECIPES = "recipes"
@@ -50,6 +52,8 @@ class PastRecipe:
     params: Mapping[str, Any]
     """Values of its params."""
 
+    __repr__ = brief
+
 
 @dataclass(frozen=True)
 class History:
@@ -65,6 +69,8 @@ class History:
     """When its record was written, by the time of that file; None in a bucket, or where there is none."""
     config: tuple[str, ...] = ()
     """Names of the entries of the config that is recorded in it."""
+
+    __repr__ = brief
 
 
 def own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

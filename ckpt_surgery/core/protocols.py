@@ -13,6 +13,7 @@ from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.text import brief
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Choices:
     """The other steps, ascending."""
     items: tuple[str, ...] = ()
     """The items of the chosen step, those without arrays included."""
+
+    __repr__ = brief
 
 
 @runtime_checkable

@@ -1,8 +1,11 @@
 """Text for messages: printable names and values, and suggestions for misspelt names."""
 
+import dataclasses
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -40,14 +43,6 @@ def bytes_text(count: float) -> str:
     return f"{count:.{digits}f} {_UNITS[unit]}"
 
 
-def whole_seconds_text(seconds: float) -> str:
-    """`5 s`, `3 min 20 s`, `2 h 05 min`: of what nobody knows more exactly."""
-    if round(seconds) < 60:
-        return f"{round(seconds)} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
 def is_unicode(text: str) -> bool:
     """Whether a text can be encoded as UTF-8: it has no half of a surrogate pair."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
@@ -69,3 +64,75 @@ def shortened(text: str, most: int) -> str:
         return text
     end = (most - 1) // 2
     return f"{text[: most - 1 - end]}…{text[len(text) - end :]}"
+
+
+LONGEST_BRIEF = 400
+"""Limit on the characters of `brief`."""
+
+
+class _Brief(reprlib.Repr):
+    """`repr` of limited width and depth: the first entries of containers, the ends of texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 3
+        self.maxtuple = self.maxlist = self.maxset = self.maxfrozenset = self.maxdict = 4
+        self.maxstring = self.maxother = LONGEST_REPR
+
+    def repr_instance(self, value: Any, level: int) -> str:
+        if isinstance(value, Mapping):
+            return self.repr_dict(dict(value), level)
+        if vars(type(value)).get("__repr__") is not brief:
+            return super().repr_instance(value, level)
+        shown_fields = [one.name for one in dataclasses.fields(value) if one.repr]
+        parts = [f"{name}={self.repr1(getattr(value, name), level - 1)}" for name in shown_fields]
+        return f"{type(value).__name__}({', '.join(parts) if level > 0 else '...'})"
+
+
+_BRIEF = _Brief()
+
+
+def brief(value: Any) -> str:
+    """The `__repr__` of a dataclass whose fields can grow with a checkpoint: one line, of limited length."""
+    return shortened(shown(_BRIEF.repr(value)), LONGEST_BRIEF)
+
+
+def number_of(count: int, noun: str) -> str:
+    """`1 leaf`, `2 leaves`, `3 problems`."""
+    plural = "leaves" if noun == "leaf" else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
+def seconds_text(seconds: float) -> str:
+    """`0.42 s`, `12.3 s`, `3 min 20 s`, `2 h 05 min`."""
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+    return whole_seconds_text(seconds)
+
+
+def whole_seconds_text(seconds: float) -> str:
+    """`5 s`, `3 min 20 s`, `2 h 05 min`: of what nobody knows more exactly."""
+    if round(seconds) < 60:
+        return f"{round(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def chosen_text(format: str, step: int | None, item: str | None) -> str:
+    """`orbax, step 10, item default`: the format of a checkpoint, and what was chosen from its path."""
+    parts = [shown(format)]
+    parts += [] if step is None else [f"step {step}"]
+    parts += [] if item is None else [f"item {shown(item)}"]
+    return ", ".join(parts)
+
+
+_THOUSANDS = ("", "K", "M", "B", "T")
+
+
+def count_text(count: int) -> str:
+    """A large number in short: `512`, `1.50K`, `267M`, `70.6B`; three significant digits, powers of 1000."""
+    value, unit = float(count), 0
+    while value >= 999.5 and unit < len(_THOUSANDS) - 1:
+        value, unit = value / 1000, unit + 1
+    digits = 0 if unit == 0 or value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:.{digits}f}{_THOUSANDS[unit]}"

@@ -18,6 +18,7 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.text import brief
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.functions.nonfinite import AllowNonfinite, may_be_nonfinite
@@ -67,6 +68,8 @@ class Apply:
     all nodes that it is computed from."""
     kinds: frozenset[LeafKind] = field(init=False, repr=False)
     """The kinds of all leaves that it is computed from."""
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         inputs = self.inputs

@@ -14,6 +14,8 @@ from pydantic import BaseModel, ValidationError
 from ckpt_surgery.core.errors import FunctionError, Place, PlanError, Problem, RecipeError
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.summaries.represented import Represented
+from ckpt_surgery.core.summaries.summary import LINES, Summary, text_rows
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.checks import findings
 from ckpt_surgery.language.configs import NO_CONFIGS, Configs
@@ -36,8 +38,8 @@ Check = Callable[[Recipe], Iterable[Finding]]
 """A check that needs more than the language, such as which formats exist."""
 
 
-@dataclass(frozen=True)
-class LoadedRecipe:
+@dataclass(frozen=True, repr=False)
+class LoadedRecipe(Represented):
     """A recipe that passed all checks that need no checkpoint, with its file."""
 
     path: str
@@ -57,6 +59,9 @@ class LoadedRecipe:
     """What the caller sets, as texts `NAME=VALUE`."""
     function: TracedFunction | None = None
     """The user's function that the recipe was traced from; None for recipes that were written."""
+
+    def _summary(self) -> Summary:
+        return Summary(self.path, (), text_rows(self.document.text), noun=LINES)
 
     @cached_property
     def param_values(self) -> tuple[ParamValue, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError, Problem, RecipeError, UsageError
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.text import did_you_mean
+from ckpt_surgery.core.text import brief, did_you_mean
 from ckpt_surgery.language.configs import Config
 from ckpt_surgery.language.models import Param
 from ckpt_surgery.language.scope import Constant
@@ -39,6 +39,8 @@ class ParamValue:
     """Path in the config, if the value comes from it."""
     note: str | None = None
     """File that the value comes from, such as `config.json`. For a default: why the config gave none."""
+
+    __repr__ = brief
 
     @property
     def text(self) -> str:

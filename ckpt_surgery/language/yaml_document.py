@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ckpt_surgery.core.errors import Place, Problem
+from ckpt_surgery.core.text import brief
 from ckpt_surgery.language.yaml_offsets import value_offsets
 
 DocumentPath = tuple[str | int, ...]
@@ -24,6 +25,8 @@ class Mark:
     """Style of a scalar: empty (plain), `'`, `"`, `|` or `>`. None for a list or a mapping."""
     value: str = ""
     """Characters of a scalar, before they are converted to a number."""
+
+    __repr__ = brief
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Document:
     rules: Mapping[DocumentPath, str] | None = None
     """None for a text that somebody wrote. For one that stands for data, what rules were made of, by their
     paths, such as "transform `a/(.*)`": its places have no lines."""
+
+    __repr__ = brief
 
     @cached_property
     def _line_starts(self) -> list[int]:

@@ -13,8 +13,11 @@ from typing import Any
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.leaves import Leaf, leaf_repr
 from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.summaries.represented import Represented, from_above
+from ckpt_surgery.core.summaries.summary import Summary
+from ckpt_surgery.core.text import brief
 from ckpt_surgery.functions.create import InPlaceOf
 from ckpt_surgery.graph.nodes import Apply, Node
 from ckpt_surgery.language.params import ParamValue
@@ -92,6 +95,11 @@ class Step:
         """Whether the files that hold its stored bytes are taken whole: linked, or copied by their store."""
         return self.transfer is Transfer.LINK or self.served
 
+    def __repr__(self) -> str:
+        return leaf_repr(
+            "Step", self.leaf.key.text, f"{self.fate}, {self.transfer}, {self.leaf.spec or self.leaf.kind}"
+        )
+
 
 @frozen()
 class Dropped:
@@ -111,6 +119,9 @@ class Dropped:
     def rules(self) -> tuple[RuleRef, ...]:
         """All rules that claimed it, the one that dropped it last."""
         return self.earlier if self.rule is None else (*self.earlier, self.rule)
+
+    def __repr__(self) -> str:
+        return leaf_repr("Dropped", self.leaf.key.text, f"from {self.source}: {self.why}")
 
 
 @dataclass(frozen=True)
@@ -133,6 +144,8 @@ class Input:
     """The item that was chosen from a composite checkpoint; None for any other checkpoint."""
     files: Mapping[str, FileState] = field(default_factory=dict)
     """Its files with samples, by their paths within it; empty where the plan was only looked at."""
+
+    __repr__ = brief
 
 
 @frozen()
@@ -224,8 +237,8 @@ class Costs:
         return self.bytes_read + self.bytes_computed + self.bytes_copied - self.bytes_served
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Represented):
     """Everything that `apply` will do."""
 
     recipe: str
@@ -255,6 +268,18 @@ class Plan:
     """Where the result goes; None where that is in memory, or was not said."""
     restorable_by: Mapping[str, str] = field(default_factory=dict)
     """The oldest version of each package that can restore the result; of packages for which it is known."""
+
+    def html(self) -> str:
+        """The page of `apply --report`: one HTML document with every leaf, which needs no network.
+
+        The recipe is in it if it has a file that has not changed since the plan was made.
+        """
+        page: str = from_above("api.report_page", "report_page")(self, None)
+        return page
+
+    def _summary(self) -> Summary:
+        summary: Summary = from_above("report.plan_texts", "plan_summary")(self)
+        return summary
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != _ORIGIN}

@@ -11,6 +11,7 @@ import regex
 
 from ckpt_surgery.core.keys import SEPARATOR, natural_order
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.text import brief
 from ckpt_surgery.graph.nodes import Node, Read
 from ckpt_surgery.language.models import Rule
 from ckpt_surgery.language.values import told
@@ -37,6 +38,8 @@ class Claimed:
     """What the groups of the regular expression matched, by name, or by number (`1`) where they have none;
     and the values of the `for` variables."""
 
+    __repr__ = brief
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -55,6 +58,8 @@ class Stage:
     """The expressions that gave the values; none where values stay as they are."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """The values of the `for` variables of an `add` rule."""
+
+    __repr__ = brief
 
 
 class Outcome(enum.StrEnum):
@@ -84,6 +89,8 @@ class Attempt:
     outcome: Outcome
     key: str
     """The key that it matches, or the part of the key."""
+
+    __repr__ = brief
 
 
 # --- from a leaf of the result back to the sources ----------------------------------------------------------

@@ -9,6 +9,9 @@ from typing import Any, cast
 from ckpt_surgery.core.documents import JSON_SCHEMA, key_json, spec_json
 from ckpt_surgery.core.folding import ShownKey, escaped
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.summaries.represented import Represented
+from ckpt_surgery.core.summaries.summary import Summary
+from ckpt_surgery.core.text import brief
 from ckpt_surgery.report.distances import EXACT, Tolerance
 from ckpt_surgery.report.leaves import describe, folded
 from ckpt_surgery.report.renames import Proof, Renamed
@@ -37,6 +40,8 @@ class ValueDifference:
     components: tuple[str, ...] = field(default=(), compare=False)
     """Components of the key."""
 
+    __repr__ = brief
+
 
 @dataclass(frozen=True)
 class Uncompared:
@@ -48,6 +53,8 @@ class Uncompared:
     """`it is an array of Python objects`."""
     components: tuple[str, ...] = field(default=(), compare=False)
     """Components of the key."""
+
+    __repr__ = brief
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,8 @@ class Change:
     """The parts that differ, among `kind`, `shape`, `dtype`, `value` (of strings, empty nodes and PRNG
     implementations) and `container` (a list in one, a dict in the other)."""
 
+    __repr__ = brief
+
 
 @dataclass(frozen=True)
 class Holds:
@@ -79,8 +88,8 @@ class Holds:
     """Whether the format distinguishes lists from dicts; if not, a dict of a listing may stand for a list."""
 
 
-@dataclass(frozen=True)
-class Difference:
+@dataclass(frozen=True, repr=False)
+class Difference(Represented):
     """Checkpoint A against checkpoint B."""
 
     only_a: tuple[Leaf, ...]
@@ -118,6 +127,11 @@ class Difference:
     def different(self) -> bool:
         """Whether the two may differ: a difference was found, or some values could not be compared."""
         return self.known or bool(self.uncompared)
+
+    def _summary(self) -> Summary:
+        from ckpt_surgery.report.difference_texts import difference_summary  # it shows what is defined here
+
+        return difference_summary(self)
 
 
 @dataclass(frozen=True)

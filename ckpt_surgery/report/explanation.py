@@ -1,18 +1,23 @@
 """Where one leaf of a result comes from, and what becomes of one leaf of a source."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ckpt_surgery.core.documents import JSON_SCHEMA, spec_json
+from ckpt_surgery.core.folding import escaped
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.summaries.represented import Represented
+from ckpt_surgery.core.summaries.summary import Summary, SummaryRow
+from ckpt_surgery.core.text import brief
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.origins import functions, origins
 from ckpt_surgery.planner.plan import Dropped, Plan, Step
-from ckpt_surgery.planner.plan_json import dropped_json, step_json
+from ckpt_surgery.planner.plan_json import DROPPED, dropped_json, step_json
 from ckpt_surgery.planner.tracing import Attempt, Claimed, Outcome, Stage
 from ckpt_surgery.report.leaves import describe, short_spec
+from ckpt_surgery.report.plan_texts import ARROW, fate_word, plan_summary_rows, totals_text
 
 UNMATCHED = "unmatched"
 """Where `Explanation.excerpts` has the policy for leaves that no rule claims."""
@@ -26,6 +31,8 @@ class Line:
     """Its number, from 1."""
     text: str
     """The line without its line break; characters that would move the cursor are replaced."""
+
+    __repr__ = brief
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,8 @@ class Made:
     operations: tuple[Operation, ...]
     """The functions of its value, each after its inputs; none where the value stays as it is."""
 
+    __repr__ = brief
+
 
 @dataclass(frozen=True)
 class Used:
@@ -78,9 +87,11 @@ class Used:
     attempts: tuple[Attempt, ...]
     """The `match` rules that claimed it, or nearly did."""
 
+    __repr__ = brief
 
-@dataclass(frozen=True)
-class Explanation:
+
+@dataclass(frozen=True, repr=False)
+class Explanation(Represented):
     """What there is to say about one key: as a leaf of the result, as leaves of sources, or as a subtree."""
 
     key: str
@@ -99,6 +110,28 @@ class Explanation:
     def is_subtree(self) -> bool:
         """Whether no leaf has the key, and leaves lie under it."""
         return self.made is None and not self.used
+
+    def _summary(self) -> Summary:
+        if self.is_subtree:
+            return Summary(f"{self.key}: {totals_text(self.plan)}", (), plan_summary_rows(self.plan))
+        rows = [] if self.made is None else list(_made_rows(self.made))
+        rows += [row for one in self.used for row in _used_rows(one)]
+        return Summary(f"{self.key} ({self.plan.recipe})", (), rows)
+
+
+def _made_rows(made: Made) -> Iterator[SummaryRow]:
+    step, rule = made.step, "" if made.step.rule is None else made.step.rule.title
+    yield SummaryRow(fate_word(step.fate), escaped(step.leaf.key.printed), describe(step.leaf), rule)
+    for one in made.sources:
+        yield SummaryRow("made from", f"{one.source}:{escaped(one.leaf.key.printed)}", describe(one.leaf))
+
+
+def _used_rows(used: Used) -> Iterator[SummaryRow]:
+    key = f"{used.source}:{escaped(used.leaf.key.printed)}"
+    if used.dropped is not None:
+        yield SummaryRow(fate_word(DROPPED), key, describe(used.leaf), used.dropped.why)
+    for output in used.outputs:
+        yield SummaryRow("used for", f"{key}{ARROW}{escaped(output)}", describe(used.leaf))
 
 
 def made(step: Step, stages: Sequence[Stage]) -> Made:

@@ -9,6 +9,7 @@ from ckpt_surgery.core.folding import Fold, ShownKey, fold, unfolded
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.shardings import sharding_text
+from ckpt_surgery.core.text import number_of
 from ckpt_surgery.report.histograms import NO_VALUES, Histogram
 
 _SHORT_DTYPES = {"bfloat": "bf", "float": "f", "uint": "u", "int": "i", "complex": "c"}
@@ -134,3 +135,10 @@ def chunks_text(manifest: Manifest) -> str:
     """`[2048,2048] C zstd`: chunk shape, order of the elements inside a chunk, codec."""
     shape = ",".join(map(str, manifest.chunk_shape))
     return f"[{shape}] {manifest.codec.order} {manifest.codec.name}"
+
+
+def times_text(count: int, what: str) -> str:
+    """`48 × f32[8]`; of several leaves without a description `48 leaves`."""
+    if count == 1:
+        return what
+    return f"{count:,} × {what}" if what else number_of(count, "leaf")

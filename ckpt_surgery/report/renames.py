@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.text import brief
 
 MOST_TRIED = 8
 """Number of leaves of B whose values are compared with those of one leaf of A."""
@@ -40,6 +41,8 @@ class Renamed:
     a: Leaf
     b: Leaf
     proof: Proof
+
+    __repr__ = brief
 
 
 Same = Callable[[Leaf, Leaf], bool]

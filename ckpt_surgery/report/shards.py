@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ckpt_surgery.core.documents import JSON_SCHEMA
+from ckpt_surgery.core.text import brief
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class ShardResult:
     """Shards that are not done yet."""
     seconds: float
     """Wall time."""
+
+    __repr__ = brief
 
 
 def shard_document(result: ShardResult) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.keys import ESCAPED, SEPARATOR, natural_order, parts_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.parameters import is_parameter
+from ckpt_surgery.core.text import bytes_text, count_text, number_of
 from ckpt_surgery.report.leaves import LeafRow, folded, leaf_row, look
 
 CUT = "…"
@@ -93,6 +94,28 @@ def subtrees(leaves: Iterable[Leaf], depth: int | None = None) -> tuple[Subtree,
             prefix = f"{prefix}{SEPARATOR}{part}" if i else part
             found[prefix] = found.get(prefix, Total()) + total
     return tuple(Subtree(key, total) for key, total in found.items())
+
+
+def total_text(total: Total) -> str:
+    """`26 leaves, 267M elements`; leaves alone where they have no elements."""
+    leaves = number_of(total.leaves, "leaf")
+    if not total.elements:
+        return leaves
+    return f"{leaves}, {count_text(total.elements)} element{'' if total.elements == 1 else 's'}"
+
+
+def size_texts(leaves: Sequence[Leaf], others: int = 0) -> list[str]:
+    """`164 leaves`, `1.20 GiB`, `300,000 parameters`; `others`: number of leaves that are not among these."""
+    total, count = total_of(leaves), parameters(leaves)
+    listed = number_of(total.leaves, "leaf")
+    if others:
+        listed = f"{total.leaves:,} of {number_of(total.leaves + others, 'leaf')}"
+    parts = [listed, bytes_text(total.nbytes)]
+    if count:
+        parts.append(number_of(count, "parameter"))
+    if count and count != total.elements:
+        parts.append(number_of(total.elements, "element"))
+    return parts
 
 
 # --- lines ---------------------------------------------------------------------------------------------

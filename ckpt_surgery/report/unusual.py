@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.text import brief
 from ckpt_surgery.report.leaves import Statistics, Unread
 
 NAN, INFINITE, ZEROS, MIXED_DTYPES = "nan", "inf", "zeros", "mixed dtypes"
@@ -21,6 +22,8 @@ class Unusual:
     though their keys differ in indices only)."""
     leaves: tuple[Leaf, ...]
     """In the order of the listing."""
+
+    __repr__ = brief
 
 
 def unusual(leaves: Iterable[Leaf], statistics: Mapping[str, Statistics | Unread]) -> tuple[Unusual, ...]:

@@ -6,7 +6,9 @@ from typing import Any
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.documents import JSON_SCHEMA
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.summaries.represented import Represented
+from ckpt_surgery.core.summaries.summary import Summary, SummaryRow
+from ckpt_surgery.core.text import brief, bytes_text, number_of, shown
 
 MOST_FLAWS = 100
 """Number of flaws that are listed; the others are counted."""
@@ -22,6 +24,8 @@ class Flaw:
     """Index of the chunk, or of the region of the checksums' grid; None where all of the leaf is meant."""
     what: str
     """What is wrong, as a clause."""
+
+    __repr__ = brief
 
 
 class Verify(enum.StrEnum):
@@ -83,8 +87,8 @@ class Sample:
         return self.bytes_read / self.bytes if self.bytes else 1.0
 
 
-@dataclass(frozen=True)
-class Verified:
+@dataclass(frozen=True, repr=False)
+class Verified(Represented):
     """What `verify` found."""
 
     path: str
@@ -104,6 +108,27 @@ class Verified:
     """What could not be compared, or was recorded."""
     sample: Sample | None = None
     """The part of the digests that was compared; None where the mode alone says what was."""
+
+    @property
+    def in_part(self) -> bool:
+        """Whether some of it was not read: then no damage was found, and nothing is proved."""
+        sampled = self.sample is not None and self.sample.regions_read < self.sample.regions
+        return sampled or bool(self.bytes_not_read)
+
+    def _summary(self) -> Summary:
+        word = verdict(self)
+        read = f"{number_of(self.leaves, 'leaf')}, {bytes_text(self.bytes_read)} read"
+        rest = f", {bytes_text(self.bytes_not_read)} not read" if self.bytes_not_read else ""
+        rows = [SummaryRow("damaged", flaw_text(flaw)) for flaw in self.flaws]
+        where = f"{self.path} ({self.format})"
+        return Summary(f"{word}: {read}{rest}", (where,), rows, self.notices, noun=("flaw", "flaws"))
+
+
+def verdict(verified: Verified) -> str:
+    """What verification says of a checkpoint in a word or three: what was not read proves nothing."""
+    if verified.flaws:
+        return "damaged"
+    return "no damage found" if verified.in_part else "whole"
 
 
 def flaw_text(flaw: Flaw) -> str:

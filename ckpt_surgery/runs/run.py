@@ -11,7 +11,9 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import FEW
 from ckpt_surgery.core.progress import ProgressLike, Report
 from ckpt_surgery.core.protocols import AdoptedFile, Companion, KeepingSink, LinkMode, Sink
-from ckpt_surgery.core.text import bytes_text, shown
+from ckpt_surgery.core.summaries.represented import Represented
+from ckpt_surgery.core.summaries.summary import Summary
+from ckpt_surgery.core.text import bytes_text, seconds_text, shown
 from ckpt_surgery.engine import worker
 from ckpt_surgery.engine.staging.life import Stage, staged
 from ckpt_surgery.engine.staging.stages import Publication, stage_for
@@ -22,6 +24,7 @@ from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import Request
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan, Step, Transfer
+from ckpt_surgery.report.plan_texts import plan_summary, totals_text
 from ckpt_surgery.report.verification import NOT_VERIFIED, VerifiedRun, Verify
 from ckpt_surgery.runs.destination import check_after, check_before, open_sink, place_of
 from ckpt_surgery.runs.sidecars import (
@@ -99,8 +102,8 @@ class Overflowed:
     """Number of these elements."""
 
 
-@dataclass(frozen=True)
-class Result:
+@dataclass(frozen=True, repr=False)
+class Result(Represented):
     """What `apply` and `convert` did."""
 
     plan: Plan
@@ -121,6 +124,12 @@ class Result:
     overflowed: tuple[Overflowed, ...] = ()
     """Leaves in which the recipe permitted NaN or infinity, by `allow_nonfinite` or `on_overflow='inf'`, and
     in which there are some that their sources do not have."""
+
+    def _summary(self) -> Summary:
+        costs, plan = self.plan.costs, plan_summary(self.plan)
+        took = f"{bytes_text(costs.bytes_out)} in {seconds_text(self.seconds)}"
+        about = f"{totals_text(self.plan)}; {took}"
+        return replace(plan, about=about, closing=(*plan.closing[:1], *self.notices))
 
 
 def finish_result(result: Result, started: float, destination: str, notices: Iterable[str]) -> Result:

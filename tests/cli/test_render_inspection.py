@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ckpt_surgery.api.inspecting import Inspection
-from ckpt_surgery.cli.render_inspection import count_text, inspection_lines
+from ckpt_surgery.cli.render_inspection import inspection_lines
 from ckpt_surgery.core.protocols import Choices
 from tests.support.leaves import array_leaf
 
@@ -141,11 +141,3 @@ def test_deep_keys_need_no_recursion(found):
     a = found.leaves[-2]
     keys = [replace(a, key=type(a.key).parse("/".join("x" * n))) for n in range(1, 1500, 2)]
     assert listed(replace(found, leaves=tuple(keys), values={})).count("scalar i64") == 750
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0"), (999, "999"), (1000, "1.00K"), (98_304, "98.3K"), (999_600, "1.00M"), (7 * 10**16, "70000T")],
-)
-def test_count_text(count, text):
-    assert count_text(count) == text

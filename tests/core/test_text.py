@@ -2,7 +2,7 @@
 
 import pytest
 
-from ckpt_surgery.core.text import bytes_text, did_you_mean, few, shortened, shown
+from ckpt_surgery.core.text import bytes_text, count_text, did_you_mean, few, seconds_text, shortened, shown
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,19 @@ def test_did_you_mean() -> None:
 )
 def test_shortened_keeps_both_ends(text: str, most: int, cut: str) -> None:
     assert shortened(text, most) == cut
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.421, "0.42 s"), (12.34, "12.3 s"), (59.99, "60.0 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")],
+)
+def test_seconds_text(seconds: float, text: str) -> None:
+    assert seconds_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0"), (999, "999"), (1000, "1.00K"), (98_304, "98.3K"), (999_600, "1.00M"), (7 * 10**16, "70000T")],
+)
+def test_count_text(count: int, text: str) -> None:
+    assert count_text(count) == text

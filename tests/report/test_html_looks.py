@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from rich.style import Style
 
-from ckpt_surgery.cli.render_plan import LOUD, STYLES
+from ckpt_surgery.cli.render_plan import STYLES
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.plan import Dropped, Fate, Input, Plan
 from ckpt_surgery.report.html import ASSETS, html_page
+from ckpt_surgery.report.plan_texts import LOUD
 from tests.report.test_html import RECIPE, RULES, hostile, opened, plan_of, small, step
 from tests.support.browser import browse, needs_browser
 from tests.support.ci_scripts import script

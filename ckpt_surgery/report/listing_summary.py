@@ -1,0 +1,64 @@
+"""What a listing of leaves shows of itself in a terminal and in a notebook."""
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ckpt_surgery.core.keys import SEPARATOR
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.summaries.summary import Summary, SummaryRow, warning_lines
+from ckpt_surgery.core.text import bytes_text, number_of
+from ckpt_surgery.report.leaves import short_dtype, times_text
+from ckpt_surgery.report.tree import CUT, Line, dtype_totals, listing, size_texts, total_text, tree
+
+MOST_TREE_LINES = 60
+"""Lines of a tree; of a larger one only the upper levels are shown."""
+
+
+def listing_summary(
+    about: str,
+    leaves: Sequence[Leaf],
+    texts: Mapping[str, str],
+    others: int = 0,
+    warnings: Sequence[str] = (),
+) -> Summary:
+    """A checkpoint by its leaves. `texts`: values that are known, by key text; see `shared_texts`.
+
+    `others`: number of leaves that are not among these.
+    """
+    dtypes = [
+        f"{short_dtype(name)} {bytes_text(total.nbytes)} in {number_of(total.leaves, 'leaf')}"
+        for name, total in dtype_totals(leaves).items()
+    ]
+    lines = listing(leaves, texts)
+    return Summary(
+        about,
+        (", ".join(size_texts(leaves, others)), *([", ".join(dtypes)] if len(dtypes) > 1 else [])),
+        list(map(_listing_row, lines)),
+        warning_lines(warnings),
+        lambda: _upper_levels(tree(lines)),
+    )
+
+
+def _upper_levels(lines: Sequence[Line]) -> list[SummaryRow]:
+    """A tree with as many of its levels as fit."""
+    counts = Counter(line.level for line in lines)
+    sizes = itertools.accumulate(counts[level] for level in sorted(counts))
+    deepest = max(0, sum(size <= MOST_TREE_LINES for size in sizes) - 1)
+    shown = [line for line in lines if line.level <= deepest]
+    return [_cut_off(line) if line.level == deepest else _listing_row(line) for line in shown]
+
+
+def _cut_off(line: Line) -> SummaryRow:
+    """The row of a line without those inside of it."""
+    row = _listing_row(line)
+    return row if line.row is not None else replace(row, key=f"{row.key}{SEPARATOR}{CUT}")
+
+
+def _listing_row(line: Line) -> SummaryRow:
+    size, count = bytes_text(line.total.nbytes), line.total.leaves
+    if line.row is None:
+        return SummaryRow("", line.key, total_text(line.total), size, count, line.level)
+    what = f"{times_text(line.row.count, line.row.spec)} {line.row.value}".rstrip()
+    return SummaryRow("", line.key, what, size, count, line.level)

@@ -1,0 +1,167 @@
+"""The diff of a plan in words: what one of its rows says, without columns and colours."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ckpt_surgery.core.summaries.summary import Summary, SummaryRow, warning_lines
+from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, shown
+from ckpt_surgery.planner.plan import Fate, Plan
+from ckpt_surgery.planner.plan_json import DROPPED
+from ckpt_surgery.planner.target import TARGET
+from ckpt_surgery.report.plan import Row, plan_rows, totals
+
+ORDER = ("kept", "renamed", "transformed", "added", "defaulted", DROPPED)
+"""The order of the diff: possible surprises come last, next to the prompt."""
+
+LOUD = frozenset({Fate.DEFAULTED.value, DROPPED})
+"""Fates that are written in capitals, so that they stand out without colour too."""
+
+ARROW = " → "
+"""Between what a leaf was and what it is."""
+
+MOST_SOURCES = 3
+"""Number of patterns of sources that one line of the diff shows, unless it shows everything; and of sources
+that a summary names."""
+
+
+def diff_rows(plan: Plan, *, full: bool = False) -> tuple[list[Row], list[Row]]:
+    """The rows of the diff in its order: those of leaves that are kept, and all others."""
+    rows = sorted(plan_rows(plan, full=full), key=lambda row: ORDER.index(row.fate))
+    kept = sum(row.fate == Fate.KEPT for row in rows)
+    return rows[:kept], rows[kept:]
+
+
+def kept_text(rows: Sequence[Row]) -> str:
+    """`140 leaves, 3.00 GiB`: what is said of leaves that are kept."""
+    leaves = number_of(sum(row.total for row in rows), "leaf")
+    return f"{leaves}, {bytes_text(sum(row.nbytes for row in rows))}"
+
+
+def fate_word(fate: str) -> str:
+    """The fate as it is written: `renamed`, `DROPPED`."""
+    return fate.upper() if fate in LOUD else fate
+
+
+def row_word(row: Row) -> str:
+    """The first word of a row."""
+    return "averaged" if row.averaged else fate_word(row.fate)
+
+
+def fate_texts(by_fate: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Each fate that leaves have, and their number: `1 kept`, `140 renamed`, `1 DROPPED`."""
+    return [(fate, f"{by_fate[fate]:,} {fate_word(fate)}") for fate in ORDER if by_fate[fate]]
+
+
+def keys_text(row: Row, full: bool) -> str:
+    """`old → new`, or the key alone where it stays."""
+    if row.sources in ((), (row.key,), (f"*:{row.key}",), (f"target:{row.key}",)):
+        return row.key
+    most = len(row.sources) if full else MOST_SOURCES
+    listed = ", ".join(row.sources[:most])
+    more = f" and {len(row.sources) - most} more" if len(row.sources) > most else ""
+    return f"{listed}{more}{ARROW}{row.key}"
+
+
+def held_text(row: Row) -> str:
+    """`48 × bf16[2048,8192]`, `16 leaves, f32, also in mu and nu`, `i32[], value replaced`."""
+    if row.leaves > 1:
+        here = row.nbytes // (1 + len(row.also))
+        size = [bytes_text(here)] if row.fate == "dropped" else []
+        text = ", ".join([number_of(row.count * row.leaves, "leaf"), row.spec, *size])
+        text = f"{text} ({row.gathers:,}{ARROW}1)" if row.gathers > 1 else text
+    else:
+        text = row.spec if row.gathers < 2 else f"{row.gathers:,} × {row.spec}"
+        if row.gathers > 1 and ARROW not in row.spec:
+            text = f"{row.spec}  ({row.gathers:,}{ARROW}1)"
+        elif row.gathers > 1 and row.count > 1:
+            text = f"({text})"
+        text = f"{row.count:,} × {text}" if row.count > 1 else text
+    text = f"{text}, also in {_listed(row.also)}" if row.also else text
+    text = (
+        f"{text}, also in {_listed(row.other_shapes)} (other shapes or dtypes)" if row.other_shapes else text
+    )
+    return f"{text}, {row.why}" if row.why and row.fate != "dropped" else text
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`mu, nu and v`: the last components, where they tell the subtrees apart."""
+    distinct = list(dict.fromkeys(names))
+    ends = [name.rpartition("/")[2] for name in distinct]
+    *before, last = ends if len(set(ends)) == len(ends) else distinct
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def reason_text(row: Row, full: bool) -> str:
+    """The rules that did the work, or the policy that decided."""
+    if row.rule is None:
+        return "the target's value" if row.fate == Fate.DEFAULTED else shown(row.why)
+    rules = [row.rule, *(rule for rule in row.rules if rule != row.rule)]
+    numbered = [shown(rule.title) + ("" if rule.line is None else f", line {rule.line}") for rule in rules]
+    if len(numbered) > 2 and not full:
+        numbered[1:] = [f"{len(numbered) - 1} more"]
+    return ", and ".join(numbered)
+
+
+def cost_texts(plan: Plan, of_copies: str = "") -> Iterator[str]:
+    """`3.00 GiB linked`, `1.00 GiB computed`, …: the parts of what goes out, what is read, and memory.
+
+    `of_copies` is added where bytes are copied.
+    """
+    costs = plan.costs
+    parts = (
+        (costs.bytes_linked, "linked"),
+        (costs.bytes_copied - costs.bytes_served, f"copied{of_copies}"),
+        (costs.bytes_served, "copied by the store itself"),
+        (costs.bytes_computed, "computed"),
+    )
+    yield from [f"{bytes_text(size)} {way}" for size, way in parts if size] or ["0 B out"]
+    if costs.bytes_dead:
+        whole = "copied" if costs.bytes_served else "linked"
+        yield f"{bytes_text(costs.bytes_dead)} unused in {whole} files"
+    yield f"{bytes_text(costs.bytes_read)} to read"
+    yield f"peak memory {bytes_text(costs.peak_memory)}"
+
+
+# --- a summary of it ----------------------------------------------------------------------------------------
+
+
+def plan_summary(plan: Plan) -> Summary:
+    """The diff as it is printed: leaves that are kept are counted, possible surprises come last."""
+    return Summary(
+        totals_text(plan),
+        (f"{plan.recipe}: {_way_text(plan)}",),
+        plan_summary_rows(plan),
+        (", ".join(cost_texts(plan)), *warning_lines(plan.warnings)),
+    )
+
+
+def totals_text(plan: Plan) -> str:
+    """`16 leaves → 7: 1 kept, 140 renamed, 1 DROPPED`."""
+    found = totals(plan)
+    fates = ", ".join(text for _, text in fate_texts(found.by_fate)) or "nothing"
+    return f"{number_of(found.before, 'leaf')}{ARROW}{found.after:,}: {fates}"
+
+
+def _way_text(plan: Plan) -> str:
+    """`/old (orbax, step 3) → /new (safetensors)`."""
+    sources = [i for i in plan.inputs if i.name != TARGET]
+    named = [f"{i.path} ({chosen_text(i.format, i.step, i.item)})" for i in sources[:MOST_SOURCES]]
+    more = f" and {len(sources) - MOST_SOURCES:,} more sources" if len(sources) > MOST_SOURCES else ""
+    goal = plan.destination
+    to = "" if goal is None else f"{ARROW}{goal.path} ({chosen_text(goal.format, goal.step, goal.item)})"
+    return f"{', '.join(named)}{more}{to}"
+
+
+def plan_summary_rows(plan: Plan) -> list[SummaryRow]:
+    """The rows of the diff, and the items that the result does not get."""
+    kept, rows = diff_rows(plan)
+    count = sum(row.total for row in kept)
+    found = [SummaryRow(fate_word("kept"), kept_text(kept), count=count)] if kept else []
+    found += [
+        SummaryRow(row_word(row), keys_text(row, False), held_text(row), reason_text(row, False), row.total)
+        for row in rows
+    ]
+    found += [
+        SummaryRow(fate_word(DROPPED), f"item {gone.item}", bytes_text(gone.nbytes), gone.why, 0)
+        for gone in plan.dropped_items
+    ]
+    return found
