@@ -27,6 +27,7 @@ PAGES = {
     "shell": ["bash completion"],
     "deviations": ["differences to Orbax"],
     "coming-from/orbax": ["apply_transformations", "transforms"],
+    "coming-from/frameworks": ["model surgery", "flatten_dict", "PLACEHOLDER", "TreeMetadata"],
     "coming-from/maxtext": ["maxtext"],
     "cookbook/average": ["averaging", "average checkpoints", "model soup", "SWA", "weight averaging"],
     "cookbook/ci-job": ["dry run", "continuous integration"],
