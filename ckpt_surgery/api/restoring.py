@@ -126,8 +126,12 @@ def restore(
     `target` is any JAX pytree: of arrays, of `jax.ShapeDtypeStruct`s (`jax.eval_shape` gives them), or of
     both. Its leaves say shape, dtype and sharding, and those that are arrays are also the values to fall
     back on. Where the recipe does not say `target: {dtype: …}`, values are cast to the target's dtypes;
-    what would lose its fractions is refused. Without a target the result consists of nested dicts and lists,
-    with arrays on the default device; those of 64 bits are NumPy's unless `jax_enable_x64` is on.
+    what would lose its fractions is refused. Leaves may leave shape and dtype to the source, and then have
+    no value: `np.array([])` asks for NumPy, an empty array of another dtype for that dtype, and the types
+    `np.ndarray`, `jax.Array`, `int`, `float`, `bool` and `str` for that kind. Metadata of Orbax stands for
+    what it describes, an `nnx.Module` for its state. `...` gets a value where a rule claims its key, and
+    stays otherwise. Without a target the result consists of nested dicts and lists, with arrays on the
+    default device; those of 64 bits are NumPy's unless `jax_enable_x64` is on.
 
     `flat` says that a function as the recipe gets and returns flat dicts, `{"a/b": leaf}`, in place of trees.
 

@@ -3,6 +3,7 @@
 It is told by the names of types and attributes: Orbax is not imported. Recorded shardings are not looked at.
 """
 
+import functools
 from collections.abc import Mapping, Set
 from typing import Any, get_args, get_origin
 
@@ -16,6 +17,7 @@ from ckpt_surgery.core.notices import few_keys
 _ONE_ITEM = "Give the metadata of one item: `target=metadata.{}[NAME]`."
 _OF_ARRAYS = {"ArrayMetadata", "NumpyMetadata", "ScalarMetadata"}
 """Types of metadata with a shape and a dtype; in version 0 a ScalarMetadata is an ArrayMetadata, too."""
+_WRAPPERS = {"TreeMetadata", "Composite", "StepMetadata", "CheckpointMetadata"}
 _NUMBERS = {"b": bool, "i": int, "u": int, "f": float}
 """Types of numbers by the kind of their dtype."""
 
@@ -63,6 +65,8 @@ def unwrapped(tree: Any) -> Any:
 
 def _wraps(value: Any) -> bool:
     """True for metadata that stands for a tree."""
+    if not _type_names(value) & _WRAPPERS:
+        return False
     return _is_tree(value) or _is_items(value) or _is_step(value) or _is_checkpoint(value)
 
 
@@ -85,8 +89,14 @@ def _is_checkpoint(value: Any) -> bool:
 
 
 def _type_names(value: Any) -> Set[str]:
-    """Names of a value's type and of those that it derives from."""
-    return {base.__name__ for base in type(value).__mro__}
+    """Names of a value's type, and of those that it derives from."""
+    type_: Any = type(value)
+    return _names_of(type_)
+
+
+@functools.lru_cache(maxsize=256)  # a tree has leaves of few types
+def _names_of(type_: Any) -> Set[str]:
+    return {base.__name__ for base in type_.__mro__}
 
 
 def _inner(value: Any) -> Any:

@@ -22,12 +22,12 @@ def settled(tree: LiveTree, plan: Plan, sources: Mapping[str, Source]) -> LiveTr
     Arrays of JAX become ShapeDtypeStructs. Where the target has `...`, arrays are of NumPy if those that they
     are made of are, or if JAX would narrow them. A leaf of a tree that is only moved stays the same array.
     """
-    values = dict(tree.values)
+    leaves, values = dict(tree.leaves), dict(tree.values)
     for step in plan.steps:
         text = step.leaf.key.text
         if isinstance(value := values[text], Wanted):
-            values[text] = _settled(value, step, sources)
-    return replace(tree, values=values)
+            leaves[text], values[text] = step.leaf, _settled(value, step, sources)
+    return replace(tree, leaves=leaves, values=values)
 
 
 def struct_of(leaf: Leaf) -> Any:
@@ -49,16 +49,18 @@ def _settled(wanted: Wanted, step: Step, sources: Mapping[str, Source]) -> Any:
         return struct_of(step.leaf)
     if wanted.type is not None:
         return wanted
-    if step.leaf.kind not in (LeafKind.ARRAY, LeafKind.PRNG_KEY):
-        return None  # as without a target
     given = values_read(step, sources)
     if isinstance(step.value, Read) and given:
         (moved,) = given
-        if isinstance(moved, np.ndarray):
+        if isinstance(moved, np.ndarray | np.generic | bool | int | float):
             return moved
         if isinstance(moved, jax.Array) and moved.committed:
             return jax.ShapeDtypeStruct(moved.shape, moved.dtype, sharding=moved.sharding)  # type: ignore[no-untyped-call]
     of_numpy = bool(given) and all(isinstance(value, np.ndarray | np.generic) for value in given)
+    if step.leaf.kind is LeafKind.SCALAR and of_numpy:
+        return Wanted(np.generic, step.leaf.kind)
+    if step.leaf.kind not in (LeafKind.ARRAY, LeafKind.PRNG_KEY):
+        return None  # as without a target
     if of_numpy or is_narrowed(step.leaf):
         return Wanted(np.ndarray, step.leaf.kind)
     return struct_of(step.leaf)

@@ -92,4 +92,7 @@ def _described_array(type_: type, shape: tuple[int, ...] | None, dtype: DType | 
     spec = None if shape is None or dtype is None else ArraySpec(tuple(shape), dtype)
     if type_ is np.ndarray or (spec is not None and jax.dtypes.canonicalize_dtype(dtype) != dtype):
         return Wanted(np.ndarray, LeafKind.ARRAY, spec, Asked(NUMBERS_TOO, dtype))
-    return Wanted(jax.Array, LeafKind.ARRAY, spec, Asked(KEYS_TOO, dtype))
+    kinds = (
+        NUMBERS_TOO | KEYS_TOO if dtype in (None, np.uint32) else NUMBERS_TOO
+    )  # keys are described as uint32
+    return Wanted(jax.Array, LeafKind.ARRAY, spec, Asked(kinds, dtype))

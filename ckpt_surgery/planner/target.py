@@ -68,6 +68,8 @@ class Target:
         """Why leaves have no value, as a sentence for messages."""
         if not self.lists_known:
             return "the target is only a listing: it has no values"
+        if self.asked:
+            return "the target has no values"
         return "the target has shapes and dtypes, and no values"
 
     @cached_property
@@ -380,6 +382,7 @@ def _disagree(problems: Problems, target: Target, misfits: Sequence[tuple[Entry,
         elif are_few:
             fill = f"{{fill: '{regex.escape(entry.key.text, special_only=True)}', fallback: true}}"
             own = f"; where the target's own value is meant, write `{fill}`"
+        own += ", or ask for another kind in the target" if entry.key.text in target.asked else ""
         problems.about(entry, misfit, f"Change the value with a rule{own}.", Code.TARGET_MISFIT)
 
 

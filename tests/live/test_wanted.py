@@ -201,6 +201,17 @@ def test_shardings_are_those_that_are_given(saved: Path) -> None:
     assert type(found["count"]) is type(found["zero_d"]) is np.ndarray
 
 
+def test_shardings_that_do_not_divide_the_stored_shape_are_refused(saved: Path) -> None:
+    mesh = Mesh(np.array(jax.devices()[:1]), ("x",))
+    rules = (mesh, {".*": PartitionSpec(None, None, "x")})
+    for target in ({"w": jax.Array, "narrow": jax.Array}, {"w": ..., "narrow": ...}):
+        with pytest.raises(PlanError) as caught:
+            ckpt_surgery.restore(
+                {"version": 1, "rules": [{"fill": ".*"}]}, saved, target=target, shardings=rules
+            )
+        assert [problem.code for problem in caught.value.problems] == [Code.SHARDING] * 2
+
+
 def test_donation_deletes_what_the_target_has(saved: Path) -> None:
     own = jnp.zeros((2, 3))
     found = ckpt_surgery.restore(None, saved, target={"w": own, "narrow": jax.Array}, donate=True)

@@ -218,14 +218,19 @@ def test_no_transform_at_all(transforms: Any) -> None:
 
 
 PLACEHOLDERS = {
-    "renamed": ({"a2": Transform(original_key="a")}, {"a2": ..., "n": ..., "i": ..., "s": ..., "new": ...}),
+    "renamed": (
+        {"a2": Transform(original_key="a")},
+        {"a2": ..., "n": ..., "i": ..., "s": ..., "g": ..., "new": ...},
+    ),
     "by a pattern": ({r"p/(.*)": Transform(original_key=r"x/\1")}, {"p": {"y": ..., "z": ...}, "a": MATRIX}),
     "computed": (
         {
             "n2": Transform(original_key="n", value_fn=lambda v: v * 2),
             "a2": Transform(original_key="a", value_fn=lambda v: v + 1),
+            "i2": Transform(original_key="i", value_fn=lambda v: v * 2),
+            "g2": Transform(original_key="g", value_fn=lambda v: v * 2),
         },
-        {"n2": ..., "a2": ..., "none": None},
+        {"n2": ..., "a2": ..., "i2": ..., "g2": ..., "none": None},
     ),
     "of the tree": (
         {"m": Transform(multi_value_fn=lambda key, tree: tree["a"] * 2)},
@@ -244,6 +249,7 @@ def test_placeholders_come_out_as_in_orbax(case: str, default: bool) -> None:
         "a": jnp.asarray(MATRIX),
         "n": OFFSETS,
         "i": 3,
+        "g": np.float32(1.5),
         "s": "text",
         "none": None,
         "x": {"y": OFFSETS, "z": jnp.asarray(OFFSETS)},
