@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import DataError, PlanError, SourceError, UsageError
 from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.formats.safetensors.source import SafetensorsSource
 from ckpt_surgery.planner.plan import Plan
 
 BFLOAT16 = jnp.bfloat16
@@ -153,6 +154,24 @@ def test_arrays_stand_in_with_shape_and_dtype_and_texts_and_empty_nodes_are_real
         return tree
 
     assert_same(ckpt_surgery.restore(look, saved), loaded(saved))
+
+
+def test_nothing_is_read_while_planning_and_only_what_is_returned_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_file({n: np.ones(2, np.float32) for n in "abc"}, tmp_path / "m.safetensors")
+    read: list[str] = []
+    original = SafetensorsSource.read
+
+    def noting(self: Any, leaf: Any, region: Any) -> Any:
+        read.append(leaf.key.text)
+        return original(self, leaf, region)
+
+    monkeypatch.setattr(SafetensorsSource, "read", noting)
+    ckpt_surgery.plan(lambda t: {"x": t["a"] + t["b"], "y": t["c"]}, tmp_path / "m.safetensors")
+    assert not read
+    ckpt_surgery.restore(lambda t: {"x": t["a"] + t["b"]}, tmp_path / "m.safetensors")
+    assert sorted(set(read)) == ["a", "b"]
 
 
 def test_what_is_already_in_its_place_stays_where_two_leaves_change_places(tmp_path: Path) -> None:
