@@ -34,6 +34,7 @@ __all__ = [
     "PackagedRecipe",
     "Plan",
     "PlanError",
+    "Progress",
     "RecipeError",
     "Result",
     "SourceError",
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
         VerificationError,
         WorkersLost,
     )
+    from ckpt_surgery.core.progress import Progress
     from ckpt_surgery.inputs.checkpoints import Checkpoint
     from ckpt_surgery.inputs.request import read_recipe
     from ckpt_surgery.language.recipe_schema import schema
@@ -150,6 +152,7 @@ _MODULES = {
     "PackagedRecipe": "api.packaged_recipes",
     "Plan": "planner.plan",
     "PlanError": "core.errors",
+    "Progress": "core.progress",
     "RecipeError": "core.errors",
     "Result": "runs.run",
     "SourceError": "core.errors",
@@ -198,12 +201,14 @@ _MODULES = {
 """The module that defines each public name; a public module is its own."""
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name with what it needs on first use: the command line starts without the library."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
-    return module if _MODULES[name] == name else getattr(module, name)
+if not TYPE_CHECKING:  # type checkers know the names from the imports above, and refuse all others
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name on first use: the command line starts without what the library needs."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+        return module if _MODULES[name] == name else getattr(module, name)
 
 
 def __dir__() -> list[str]:

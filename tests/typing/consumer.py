@@ -1,0 +1,128 @@
+"""A program that uses every public name, which mypy and pyright check as strictly as they can. It never runs.
+
+What both have to refuse has a comment for each of them; a comment that is not needed is an error too.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, assert_type
+
+import ckpt_surgery
+from ckpt_surgery import (
+    Explanation,
+    Inferred,
+    Inverse,
+    MigratedRecipe,
+    Plan,
+    Result,
+    SurgeryError,
+    apply,
+    apply_shard,
+    commit,
+    convert,
+    diff,
+    explain,
+    from_orbax_transforms,
+    from_t5x_assignment_map,
+    infer,
+    inspect,
+    invert,
+    lint,
+    merge,
+    merge_recipe,
+    plan,
+    plan_merge,
+    read_recipe,
+    restore,
+    schema,
+    verify,
+)
+
+RECIPE = {"version": 1, "rules": [{"match": "a/(.*)", "to": r"b/\1"}]}
+OLD, NEW = Path("old"), Path("new")
+
+
+def recipes(target: object) -> None:
+    """A path, a name, a text, a document, one that was read, one that was made, or None."""
+    read = read_recipe("recipe.yaml", set={"heads": 8})
+    made = from_orbax_transforms({"a": {"b": None}}, default_to_original=True)
+    assert_type(made, MigratedRecipe)
+    assert_type(from_t5x_assignment_map([("a/(.*)", r"b/\1")]), MigratedRecipe)
+    assert_type(merge_recipe("merge.yaml", seed=1), MigratedRecipe)
+    assert_type(made.to_yaml(), str)
+    assert_type(plan(OLD / "recipe.yaml", OLD), Plan)
+    assert_type(plan("@linen-to-nnx", "old", target=target), Plan)
+    assert_type(plan(RECIPE, OLD, {"a": 1}, set=["heads=8"]), Plan)
+    assert_type(plan(read, OLD), Plan)
+    assert_type(plan(made, OLD), Plan)
+    assert_type(plan(None, OLD, step=3, item="params"), Plan)
+    assert_type([path for path, _ in lint(["recipe.yaml", OLD])], list[str])
+    assert_type(schema(), dict[str, Any])
+
+
+def plans(made: Plan) -> None:
+    assert_type(made.steps[0].leaf.key.text, str)
+    assert_type([gone.why for gone in made.dropped], list[str])
+    assert_type(made.costs.peak_memory, int)
+    assert_type(made.html(), str)
+    assert_type(repr(made), str)
+    assert_type(plan_merge("merge.yaml", NEW, memory="2GiB"), Plan)
+
+
+def runs(on_plan: Callable[[Plan], None]) -> None:
+    done = apply(
+        RECIPE, OLD, dst=NEW, overwrite=True, resume=False, verify="full", memory=1 << 30, on_plan=on_plan
+    )
+    assert_type(done, Result)
+    assert_type(done.plan, Plan)
+    assert_type(done.seconds, float)
+    assert_type(convert(OLD, NEW, to="maxtext", format="safetensors", shard_size="5GB", workers=4), Result)
+    assert_type(merge("merge.yaml", NEW, seed=1, link_mode="copy"), Result)
+    assert_type(apply_shard("plan.json", shard="0/4").missing, tuple[int, ...])
+    assert_type(commit(NEW), Result | None)
+
+
+def looks() -> None:
+    listed = inspect(OLD, stats=True, sort="size", match=".*kernel")
+    assert_type(listed.parameters, int)
+    assert_type([leaf.nbytes for leaf in listed.leaves], list[int])
+    difference = diff(OLD, NEW, values=True, rtol=1e-5)
+    assert_type(difference.different, bool)
+    told = explain(RECIPE, OLD, key="b/kernel")
+    assert_type(told, Explanation)
+    assert_type(told.key, str)
+    drafted = infer(OLD, NEW, values="ignore")
+    assert_type(drafted, Inferred)
+    assert_type(drafted.recipe, str)
+    back = invert(RECIPE, OLD, check=False)
+    assert_type(back, Inverse)
+    assert_type(back.recipe, str)
+    assert_type([flaw.what for flaw in verify(NEW, mode="fast", sample=0.05).flaws], list[str])
+
+
+def training(state: Mapping[str, object]) -> None:
+    """What is restored has the type of the target, which only the caller knows."""
+    assert_type(restore(RECIPE, OLD, target=state, donate=True, memory="1GiB"), Any)
+
+
+def errors() -> Sequence[str]:
+    try:
+        apply(RECIPE, OLD, dst=NEW)
+    except SurgeryError as error:
+        return [problem.message for problem in error.problems]
+    return []
+
+
+def mistakes(made: Plan) -> None:
+    """Each of these is refused by both."""
+    ckpt_surgery.aply(RECIPE, OLD)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    apply(RECIPE, OLD, dst=NEW, overwite=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    apply(RECIPE, OLD, dst=NEW, workers="4")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    plan(RECIPE, OLD, resume=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    plan(3, OLD)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    plan(RECIPE, OLD, uint16="float16")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    convert(OLD, NEW, last=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    inspect(OLD, sort="bytes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    explain(RECIPE, OLD)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    made.costs = made.costs  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
+    made.cost.peak_memory  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
