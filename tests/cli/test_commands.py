@@ -432,7 +432,7 @@ def test_inspect(checkpoint):
     ((paths, options),) = checkpoint
     assert paths == ("/ckpt",)
     plain = {"format": None, "match": None, "under": None, "depth": None, "sort": None, "stats": False}
-    assert options == {"step": 10, "item": "default", **plain, "progress": None}
+    assert options == {"step": 10, "item": "default", **plain, "progress": False}
     run("inspect", "/ckpt", "--format", "orbax")
     assert checkpoint[-1][1]["format"] == "orbax"
     assert "params/layer_{0..11}/ln" in run("inspect", "/ckpt", "--flat").stdout
