@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 from ckpt_surgery import SurgeryError
 from ckpt_surgery.api import inferring
+from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.inference import by_values, drafting
 from ckpt_surgery.inference.formations import Evidence, Findings, Value
 from tests.support import checkpoints
@@ -251,7 +252,7 @@ def test_a_draft_that_does_something_else_is_a_problem(monkeypatch: pytest.Monke
 
 
 def test_progress_counts_what_is_read_and_what_is_compared() -> None:
-    told: list[ckpt_surgery.Progress] = []
+    told: list[Progress] = []
     ckpt_surgery.infer({"w": normal(3, 4)}, {"v": normal(3, 4).T.copy()}, progress=told.append)
     assert [(one.done_bytes, one.total_bytes) for one in told] == [(48, 96), (96, 96), (48, 48)]
     assert len({one.doing for one in told}) == 2
