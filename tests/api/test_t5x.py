@@ -13,7 +13,10 @@ import ml_dtypes
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from flax import traverse_util
+from flax import linen as nn
+from flax import struct, traverse_util
+from flax.linen import partitioning
+from flax.linen.spmd import logical_to_mesh_axes
 from jax.sharding import NamedSharding, PartitionSpec
 from safetensors.numpy import save_file
 
@@ -212,6 +215,91 @@ def test_load_and_transform_has_flat_dicts_too() -> None:
         {"a": {"b": np.ones(2)}}, lambda flat: {"c/d": flat["a/b"]}, flat=True
     )
     assert np.array_equal(found["c"]["d"], np.ones(2))
+
+
+# --- train states -----------------------------------------------------------------------------------------
+
+
+class Model(nn.Module):
+    """A model that names its axes, of parameters and of a mutable."""
+
+    @nn.compact
+    def __call__(self, ids: jax.Array) -> jax.Array:
+        normal = nn.initializers.normal()
+        table = partitioning.param_with_axes("table", normal, (16, 8), axes=("vocab", "embed"))
+        kernel = partitioning.param_with_axes("kernel", normal, (8, 16), axes=("embed", "mlp"))
+        index = partitioning.variable_with_axes("cache", "index", jnp.zeros, (8,), axes=("batch",))
+        index.value += 1
+        return table[ids] @ kernel
+
+
+class InT5X(struct.PyTreeNode):
+    """T5X's `FlaxOptimTrainState`, written anew: Adafactor without factors, with momentum."""
+
+    step: Any
+    params: Any
+    param_states: Any
+    params_axes: Any
+    flax_mutables: Any
+
+    @classmethod
+    def create(cls, variables: Any) -> Any:
+        params = variables["params"]
+        slots = jax.tree.map(lambda leaf: {"m": leaf * 0, "v": leaf * 0, "v_row": jnp.zeros(1)}, params)
+        mutables = {"cache": variables["cache"]}
+        return cls(jnp.zeros((), jnp.int32), params, slots, variables["params_axes"], mutables)
+
+    def state_dict(self) -> Any:
+        state = {"step": self.step, "param_states": self.param_states}
+        return {"target": self.params, "state": state, "flax_mutables": self.flax_mutables}
+
+    def restore_state(self, state: Any) -> Any:
+        return self.replace(
+            step=state["state"]["step"],
+            params=state["target"],
+            param_states=state["state"]["param_states"],
+            flax_mutables=state["flax_mutables"],
+        )
+
+    def mesh_axes(self, rules: Any) -> Any:
+        """What T5X's partitioner gives each leaf of the state dict; None for whole."""
+        specs = {
+            key: logical_to_mesh_axes(names, rules)
+            for key, names in traverse_util.flatten_dict(
+                partitioning.get_axis_names(self.params_axes), sep="/"
+            ).items()
+        }
+        found: dict[str, Any] = {"state/step": None, "flax_mutables/cache/index": None}
+        for key, spec in specs.items():
+            slots = f"state/param_states/{key}"
+            found |= {f"target/{key}": spec, f"{slots}/m": spec, f"{slots}/v": spec, f"{slots}/v_row": None}
+        return found
+
+
+def test_a_program_restores_its_train_state(tmp_path: Path) -> None:
+    """A trained state comes from a file of T5X, divided as T5X's partitioner divides it."""
+    rules = (("vocab", "model"), ("mlp", "model"), ("embed", None), ("batch", "data"))
+    mesh = eight_devices()
+    variables, axes = ckpt_surgery.t5x.split_axes(Model().init(jax.random.key(0), jnp.zeros((2,), jnp.int32)))
+    fresh = InT5X.create({**variables, "params_axes": axes["params"]})
+    stored = filled({k: layouts.spec(v.shape, v.dtype.name) for k, v in flat(fresh.state_dict()).items()})
+    path = save_state(tmp_path / "checkpoint_500", stored)
+    state = fresh.restore_state(
+        ckpt_surgery.restore(
+            None,
+            path,
+            target=jax.eval_shape(fresh.state_dict),
+            shardings=ckpt_surgery.LogicalAxes(mesh, rules, fresh.params_axes),
+        )
+    )
+    assert_same(flat(state.state_dict()), stored)
+    placed = traverse_util.flatten_dict(state.state_dict(), sep="/")
+    for key, spec in fresh.mesh_axes(rules).items():
+        assert placed[key].sharding == NamedSharding(mesh, spec or PartitionSpec()), key
+    # `replace_step`
+    recipe = {"version": 1, "rules": [{"match": "state/step", "value": "7"}]}
+    again = fresh.restore_state(ckpt_surgery.restore(recipe, path, target=fresh.state_dict()))
+    assert_same(flat(again.state_dict()), stored | {"state/step": np.array(7, np.int32)})
 
 
 # --- what is refused --------------------------------------------------------------------------------------
