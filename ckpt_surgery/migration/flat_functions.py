@@ -42,7 +42,8 @@ class OnFlatDicts:
         made = self.func(*(dict(tree.values) for tree in listed))
         _check(made)
         if all(map(_is_flat, listed)):
-            return dict(made)
+            by_tuples = all(() in tree.tuple_dicts for tree in listed)
+            return {tuple(t.split(SEPARATOR)) if by_tuples else t: value for t, value in made.items()}
         lists = {names for tree in listed for names in _lists(tree)}
         members: dict[Names, set[str]] = {}
         split = {text: tuple(text.split(SEPARATOR)) for text in made}

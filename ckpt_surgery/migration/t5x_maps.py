@@ -79,7 +79,7 @@ def _of_partial(function: Any) -> dict[str, Any]:
         )
     raise UsageError(
         f"`{shown(name)}` is code, and only the maps of `{FUNCTION}` are data",
-        hint="Write what the function does as rules of a recipe, or as a hook that they call.",
+        hint="Give `restore` a function of the tree that calls it, or write what it does as rules.",
     )
 
 

@@ -44,7 +44,10 @@ def test_lists_stay_lists_while_they_are_whole() -> None:
 
 def test_flat_trees_stay_flat() -> None:
     flat = {"a/b": 1, "a/c": 2, "d": 3}
-    assert OnFlatDicts(lambda flat: flat | {"e/f": 4})(flat) == {**flat, "e/f": 4}
+    made = OnFlatDicts(lambda flat: flat | {"e/f": 4})
+    assert made(flat) == {**flat, "e/f": 4}
+    by_tuples = {tuple(key.split("/")): value for key, value in flat.items()}
+    assert made(by_tuples) == {**by_tuples, ("e", "f"): 4}
 
 
 def test_several_trees() -> None:
