@@ -24,6 +24,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.zarr_fetched import stored_chunks, touched
 from ckpt_surgery.inputs.opening import changed_since_opening
 from ckpt_surgery.inputs.request import InMemory, OpenedPath
+from ckpt_surgery.inputs.warnings import disguised_leaves
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import nested, plain_value
@@ -172,6 +173,7 @@ class StoredArray(LazyArray):
             prng_impl=leaf.prng_impl,
         )
         self._opened, self._leaf = opened, leaf
+        self._is_disguised = is_uint16(leaf) and leaf.key.text in disguised_leaves(opened._source)
 
     @property
     def _unit(self) -> Shape | None:

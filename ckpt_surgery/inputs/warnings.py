@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ckpt_surgery.core.arrays import grid_counts
-from ckpt_surgery.core.errors import PlanError, Problem, SourceError
+from ckpt_surgery.core.errors import Problem, SourceError
 from ckpt_surgery.core.folding import ShownKey, fold
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import few_keys
@@ -122,18 +122,14 @@ def disguised_bfloat16(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str
 
     Raises PlanError where such integers become floating-point numbers: they would be wrong.
     """
-    from ckpt_surgery.planner.disguised import converted, used_as_integers  # imports planning
+    from ckpt_surgery.planner.disguised import converted, misread, used_as_integers  # imports planning
 
     suspects = {name: disguised_leaves(source) for name, source in sources.items()}
     if not any(suspects.values()):
         return ()
     wrong = converted(plan, suspects)
     if wrong:
-        raise PlanError(
-            f"{few_keys(wrong)}: integers of uint16 would become floating-point numbers, but T5X kept "
-            "bfloat16 as uint16, and the numbers would be wrong",
-            hint="Read them as bfloat16: `uint16=\"bfloat16\"`, or `bitcast(x, 'bfloat16')` in the rule.",
-        )
+        raise misread(wrong)
     return disguised_warning(used_as_integers(plan, suspects))
 
 

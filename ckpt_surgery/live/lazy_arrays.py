@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.dtypes import DTYPES, DType
+from ckpt_surgery.core.dtypes import DTYPES, DType, kind
 from ckpt_surgery.core.errors import DataError, FunctionError, SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
@@ -37,6 +37,8 @@ class LazyArray(ABC):
     A subclass says how a region is read. Safe to use from several threads.
     """
 
+    _is_disguised = False
+    """Whether its integers of uint16 are most likely the bits of bfloat16."""
     __array_priority__ = 1000  # `numpy_array + lazy` is a TypeError, as `lazy + numpy_array` is
 
     def __init__(
@@ -203,9 +205,14 @@ class LazyArray(ABC):
         """Lazy array of the same shape, whose values are converted when they are read.
 
         Values are converted as `cast` does in recipes: floats are rounded once, and a value out of the range
-        of `dtype` is a DataError, with the key. Raises UsageError for a dtype that has no such conversion.
+        of `dtype` is a DataError, with the key. Raises UsageError for a dtype that has no such conversion,
+        and PlanError for floats of integers that T5X kept in place of bfloat16.
         """
         wanted = dtype_of(dtype)
+        if self._is_disguised and kind(wanted) in "fc":
+            from ckpt_surgery.planner.disguised import misread  # imports planning
+
+            raise misread([self.key])
         return self if wanted == self.dtype else _Converted(self, _CheckedCast(wanted, key=self.key))
 
     def view(self, dtype: Any) -> "LazyArray":
@@ -318,6 +325,7 @@ class _Converted(LazyArray):
             raise UsageError(f"{array!r}: {error.problems[0].message}", hint=error.problems[0].hint) from None
         super().__init__(spec, key=array.key, chunks=array.chunks, sharding=array.sharding)
         self._array, self._function = array, function
+        self._is_disguised = array._is_disguised and isinstance(function, Cast)
 
     @property
     def _unit(self) -> Shape | None:

@@ -1,7 +1,7 @@
 """Read a pytree in memory as if it were a checkpoint."""
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,11 @@ class TreeSource:
                 hint="Keep or rename it here and compute afterwards, or read it from a checkpoint.",
             )
         return elements
+
+    def disguised_bfloat16(self) -> Set[str]:
+        """Keys of lazy arrays of uint16 that come from T5X, and are most likely bfloat16."""
+        values = self.tree.values.items()
+        return {text for text, value in values if isinstance(value, LazyArray) and value._is_disguised}
 
     def value(self, leaf: Leaf) -> Any:
         """Object in the tree for a leaf. Raises SourceError if it is only a description, or was deleted."""

@@ -1,9 +1,11 @@
 """Finds where a plan uses integers of uint16 that are bfloat16 in truth, as old versions of T5X stored it."""
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from ckpt_surgery.core.dtypes import DTYPES, kind
+from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.functions.dtypes import Bitcast
 from ckpt_surgery.graph.nodes import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.planner.plan import Plan
@@ -22,6 +24,15 @@ def is_uint16(leaf: Leaf) -> bool:
 def bfloat16_of(read: Read) -> Apply:
     """The value of an array of uint16 as bfloat16 with the same bits."""
     return Apply(Bitcast(BFLOAT16), (read,))
+
+
+def misread(keys: Iterable[str]) -> PlanError:
+    """The error for leaves of which such integers become floating-point numbers."""
+    return PlanError(
+        f"{few_keys(keys)}: integers of uint16 would become floating-point numbers, but T5X kept bfloat16 as "
+        "uint16, and the numbers would be wrong",
+        hint="Read them as bfloat16: `uint16=\"bfloat16\"`, or `bitcast(x, 'bfloat16')` in the rule.",
+    )
 
 
 def converted(plan: Plan, suspects: Suspects) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 import msgpack
 import numpy as np
 import pytest
@@ -478,6 +479,31 @@ def test_uint16_of_legacy_orbax_is_what_it_says(tmp_path: Path) -> None:
     recipe = {"version": 1, "rules": [{"match": "ids", "value": "cast(x, 'float32')"}]}
     ckpt_surgery.apply(recipe, path, dst=tmp_path / "out")
     assert_same(values(opened(tmp_path / "out")), {"ids": bits.astype(np.float32)})
+
+
+def test_lazy_arrays_of_integers_that_are_bfloat16_do_not_become_floats(disguised: Path) -> None:
+    checkpoint = ckpt_surgery.open(disguised)
+    array = checkpoint["zarr"]
+    for cast in (
+        lambda: array.astype("float32"),
+        lambda: array.astype("bfloat16"),
+        lambda: array.astype("int32").astype("float32"),
+        lambda: np.asarray(array, np.float64),
+        lambda: ckpt_surgery.restore(None, {"w": array}, target={"w": jnp.zeros(KERNEL.shape)}),
+        lambda: ckpt_surgery.restore(None, checkpoint, target={"zarr": jnp.zeros(KERNEL.shape)}),
+    ):
+        with pytest.raises(PlanError, match="integers of uint16 would become floating-point numbers"):
+            cast()
+    by_bits = array.view("bfloat16").astype("float32")
+    assert_same(
+        {"w": array.get(), "v": by_bits.get()}, {"w": KERNEL.view(np.uint16), "v": KERNEL.astype(np.float32)}
+    )
+    read = ckpt_surgery.open(disguised, uint16="bfloat16")["zarr"]
+    restored = ckpt_surgery.restore(None, {"w": read}, target={"w": jnp.zeros(KERNEL.shape)})
+    assert_same({"w": np.asarray(restored["w"])}, {"w": KERNEL.astype(np.float32)})
+    assert ckpt_surgery.plan(None, {"w": array}).warnings == (KEPT_SO,)
+    inline = checkpoint["inline"].astype("float32").get()  # in the tree's file they are what they say
+    assert_same({"w": inline}, {"w": KERNEL.view(np.uint16).astype(np.float32)})
 
 
 def test_names_with_dots_are_told_from_slashes_by_the_tree(tmp_path: Path) -> None:
