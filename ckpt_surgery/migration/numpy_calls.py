@@ -4,6 +4,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from ckpt_surgery.migration.lax_calls import LAX
+from ckpt_surgery.migration.shaped_calls import SHAPED, WITH_SHAPES, permuted
 from ckpt_surgery.migration.standins import Recorder, Traced, dtype_node, node_of
 
 Call = Callable[..., Any]
@@ -24,40 +28,64 @@ def _binary(symbol: str) -> Call:
 
 
 def _reduced(name: str) -> Call:
-    def function(x: Any, axis: Any = None, *, keepdims: bool | None = None) -> Any:
-        options = {} if axis is None else {"axis": axis}
+    def function(x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool | None = None) -> Any:
+        options = {} if axis is None else {"axis": tuple(axis) if isinstance(axis, list) else axis}
+        x = x if dtype is None else _cast(x, dtype)
         return x._called(name, x, **options, **({"keepdims": True} if keepdims else {}))
 
     return function
 
 
-def _reshape(x: Any, *shape: Any) -> Any:
-    given = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+def _reshape(x: Any, *shape: Any, order: str = "C") -> Any:
+    if order != "C":
+        raise x._recorder.refused(f"it calls `reshape` with arguments such as order={order!r}")
+    given = shape[0] if len(shape) == 1 and np.ndim(shape[0]) else shape
     if isinstance(given, Traced):
         return x._called("reshape", x, given)
-    return x._called("reshape", x, tuple(given))
+    return x._reshaped(tuple(given))
 
 
 def _transpose(x: Any, *axes: Any, **named: Any) -> Any:
-    given = named.get("axes", axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes)
-    return x._called("transpose", x, tuple(given)) if given else x.T
+    given = named.get("axes", axes[0] if len(axes) == 1 and np.ndim(axes[0]) else axes)
+    if given is None or not len(given) or given == (None,):
+        return x.T
+    return permuted(x, given) if x.has_shape else x._called("transpose", x, tuple(given))
 
 
-def _cast(x: Any, dtype: Any) -> Any:
-    return x._called("cast", x, dtype_node(dtype, x._recorder))
+def _cast(x: Any, dtype: Any, copy: bool | None = None) -> Any:
+    return x._cast(dtype_node(dtype, x._recorder))
 
 
-def _array(x: Any, dtype: Any = None) -> Any:
-    if not isinstance(x, Traced):
-        x = _joined("stack")(x)
-    return x if dtype is None else _cast(x, dtype)
+def _view(x: Any, dtype: Any) -> Any:
+    name = dtype_node(dtype, x._recorder)
+    return x if x.has_shape and x.dtype.name == name else x._called("bitcast", x, name)
+
+
+def _array(x: Any, dtype: Any = None, copy: bool | None = None) -> Any:
+    if isinstance(x, list | tuple):
+        x = _joined("stack")([_array(item) for item in x])
+    return x if dtype is None or not isinstance(x, Traced) else _cast(x, dtype)
 
 
 def _joined(name: str) -> Call:
-    def function(arrays: Any, axis: int = 0) -> Any:
-        return _some(arrays)._called(name, list(arrays), axis=axis)
+    def function(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Any:
+        arrays = [*arrays]
+        if axis is None:
+            arrays, axis = [x.reshape(-1) for x in arrays], 0
+        one = _some(arrays)
+        alone = name == "concat" and len(arrays) == 1 and one.has_shape and one.ndim
+        joined = one if alone else one._called(name, arrays, axis=axis)
+        return joined if dtype is None else _cast(joined, dtype)
 
     return function
+
+
+def _clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
+    low, high = (a if a is not None else b for a, b in ((a_min, min), (a_max, max)))
+    if all(bound is None or type(bound) in (bool, int, float) for bound in (low, high)):
+        return x._called("clip", x, low, high)
+    x = x if low is None else x._called("maximum", x, low)
+    return x if high is None else x._called("minimum", x, high)
 
 
 def _with_axis(name: str) -> Call:
@@ -68,18 +96,55 @@ def _with_axis(name: str) -> Call:
 
 
 def _like(name: str) -> Call:
-    return lambda x, *values: x._called(name, x.shape, *values, x.dtype)
+    def function(x: Any, *values: Any, dtype: Any = None, shape: Any = None) -> Any:
+        given = x.shape if shape is None else shape
+        return x._called(name, given, *values, x.dtype if dtype is None else dtype_node(dtype, x._recorder))
+
+    return function
 
 
-def _einsum(pattern: str, *arrays: Any) -> Any:
+def _for_shapes(name: str, other: Call) -> Call:
+    """The function for arrays of known shapes, or else the other one."""
+
+    def function(*arguments: Any, **keywords: Any) -> Any:
+        first = _some(arguments)
+        return (WITH_SHAPES[name] if first.has_shape else other)(*arguments, **keywords)
+
+    return function
+
+
+def _einsum(pattern: str, *arrays: Any, optimize: Any = None) -> Any:
     return _some(arrays)._called("einsum", pattern, *arrays)
 
 
+def _truth(x: Any) -> Any:
+    """Which elements are not zero."""
+    return x if x.has_shape and x.dtype == np.bool_ else x._cast("bool")
+
+
+def _logical(symbol: str) -> Call:
+    def function(x: Any, y: Any) -> Any:
+        one = _some((x, y))
+        sides = [_truth(one._recorder.operand(side)) if np.ndim(side) else bool(side) for side in (x, y)]
+        return one._operated(symbol, *sides)
+
+    return function
+
+
+def _where(condition: Any, x: Any, y: Any) -> Any:
+    return _some((condition, x, y))._called("where", condition, x, y)
+
+
 FUNCTIONS: Mapping[str, Call] = {
-    **{name: _plain(name) for name in ("sqrt", "exp", "log", "abs", "where", "minimum", "maximum", "rsqrt")},
-    **{name: _plain(name) for name in ("clip", "tile")},
-    **{name: _with_axis(name) for name in ("squeeze", "expand_dims", "flip", "repeat", "take")},
+    **SHAPED,
+    **{f"lax.{name}": call for name, call in LAX.items()},
+    **{name: _plain(name) for name in ("sqrt", "exp", "log", "abs", "minimum", "maximum", "rsqrt", "sign")},
+    **{name: _plain(name) for name in ("sin", "cos", "arccos", "tile")},
+    **{name: _with_axis(name) for name in ("squeeze", "expand_dims", "flip")},
+    **{name: _for_shapes(name, _with_axis(name)) for name in ("repeat", "take")},
     **{name: _reduced(name) for name in ("sum", "mean", "max", "min")},
+    "where": _where,
+    "clip": _clip,
     "absolute": _plain("abs"),
     "amax": _reduced("max"),
     "amin": _reduced("min"),
@@ -95,16 +160,25 @@ FUNCTIONS: Mapping[str, Call] = {
     "remainder": _binary("%"),
     "mod": _binary("%"),
     "power": _binary("**"),
+    "pow": _binary("**"),
     "matmul": _binary("@"),
-    "dot": _binary("@"),
+    "dot": _for_shapes("dot", _binary("@")),
     "equal": _binary("=="),
     "not_equal": _binary("!="),
     "less": _binary("<"),
     "less_equal": _binary("<="),
     "greater": _binary(">"),
     "greater_equal": _binary(">="),
-    "asarray": _array,
-    "array": _array,
+    "bitwise_and": _binary("&"),
+    "bitwise_or": _binary("|"),
+    "logical_and": _logical("&"),
+    "logical_or": _logical("|"),
+    "logical_xor": _logical("!="),
+    "logical_not": lambda x: ~_truth(x),
+    "isnan": lambda x: x != x,
+    "divmod": lambda x, y: (x // y, x % y),
+    **dict.fromkeys(("asarray", "array", "asanyarray", "ascontiguousarray", "copy"), _array),
+    **dict.fromkeys(("device_get", "device_put", "block_until_ready"), _array),
     "reshape": _reshape,
     "ravel": lambda x: _reshape(x, -1),
     "transpose": _transpose,
@@ -113,16 +187,18 @@ FUNCTIONS: Mapping[str, Call] = {
     "concat": _joined("concat"),
     "stack": _joined("stack"),
     "astype": _cast,
-    "einsum": _einsum,
+    "einsum": _for_shapes("einsum", _einsum),
     "zeros_like": _like("zeros"),
     "ones_like": _like("ones"),
     "full_like": _like("full"),
 }
-"""Functions of NumPy, of jax.numpy and of jax.lax, by name."""
+"""Functions of NumPy and of jax.numpy by name, those of jax.lax by `lax.` and the name."""
 
 METHODS: Mapping[str, Call] = {
     **{name: FUNCTIONS[name] for name in ("sum", "mean", "max", "min", "clip", "squeeze", "repeat")},
     **{name: FUNCTIONS[name] for name in ("reshape", "transpose", "dot", "ravel", "astype", "take")},
+    "swapaxes": FUNCTIONS["swapaxes"],
+    "view": _view,
     "flatten": FUNCTIONS["ravel"],
     "copy": lambda x: x,
     "block_until_ready": lambda x: x,
@@ -145,8 +221,9 @@ class NumpyRecorder(Recorder):
         """A call of the function of this name, of which some arguments are stand-ins."""
         if name not in FUNCTIONS:
             raise self.refused(f"it calls `{name}`")
-        # Defaults that say nothing are left out, as NumPy's own functions pass them on.
-        given = {n: value for n, value in keywords.items() if value is not None}
+        # Defaults that say nothing are left out, as NumPy's own functions pass them on; `concatenate` has
+        # an axis if none is given.
+        given = {n: value for n, value in keywords.items() if value is not None or n == "axis"}
         first = inputs[0] if inputs else None
         if not isinstance(first, Traced | list | tuple | str):
             inputs = (self.operand(first), *inputs[1:])

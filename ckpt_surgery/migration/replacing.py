@@ -230,6 +230,15 @@ def _is_made_by_jax(value: Any) -> bool:
     return value.__code__.co_filename.replace("\\", "/").endswith("/jax/_src/traceback_util.py")
 
 
+def asked_by_jax() -> bool:
+    """Whether the caller's caller is a function of JAX that needs values.
+
+    The operators of its arrays ask, too, to leave the operation to the other operand.
+    """
+    file = sys._getframe(2).f_code.co_filename.replace("\\", "/")
+    return "/jax/_src/" in file and not file.endswith("/array_methods.py")
+
+
 _real_isinstance = isinstance
 _installation = _Installation()
 

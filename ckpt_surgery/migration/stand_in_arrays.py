@@ -1,33 +1,52 @@
 """Stand-ins for arrays whose shapes and dtypes are known: what a user's function of trees is called with."""
 
 import ast
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.dtypes import DType, kind
-from ckpt_surgery.core.errors import SurgeryError, UsageError
+from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.graph.nodes import Array, Read
-from ckpt_surgery.language.expressions import parse
-from ckpt_surgery.language.scope import Scope
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.migration.indexing import parse_subscript
 from ckpt_surgery.migration.literals import can_be_written, concrete_array, is_of_jax, literal_node
 from ckpt_surgery.migration.numpy_calls import FUNCTIONS, METHODS, NumpyRecorder
-from ckpt_surgery.migration.placeholders import Operands, filled_in, subscript_node
-from ckpt_surgery.migration.promotions import JAX, NUMPY, promote, whole_outcome
-from ckpt_surgery.migration.standins import Traced, Untraceable, operator_node, stand_ins_in
-from ckpt_surgery.migration.user_frames import Place, user_place
+from ckpt_surgery.migration.outcomes import JAX, NUMPY, whole_outcome
+from ckpt_surgery.migration.placeholders import subscript_node
+from ckpt_surgery.migration.recorded_arrays import NO_NAMES, RecordedArray, as_jax, leaves_of, moved
+from ckpt_surgery.migration.replacing import asked_by_jax
+from ckpt_surgery.migration.standins import BINARY, Traced, Untraceable, stand_ins_in
+from ckpt_surgery.migration.user_frames import Place, is_operator, user_place
 
-_WIDE = ("float64", "int64", "uint64", "int32", "uint32")
-"""Dtypes with values that float32 cannot represent."""
-_NO_NAMES: Mapping[str, Any] = MappingProxyType({})
+_REDUCED = {"add": "sum", "maximum": "max", "minimum": "min"}
+"""Functions whose `reduce` is another function."""
+_SYMBOLS = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "floor_divide": "//",
+    "remainder": "%",
+    "power": "**",
+    "matmul": "@",
+    "bitwise_and": "&",
+    "bitwise_or": "|",
+    "equal": "==",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+}
+"""Operators of NumPy's arrays, by the function that they call."""
+_TRANSFERS = ("device_get", "device_put", "block_until_ready")
+"""Functions of JAX that take trees of arrays, and give them as they are."""
 
 
 class ArrayRecorder(NumpyRecorder):
@@ -51,7 +70,7 @@ class ArrayRecorder(NumpyRecorder):
         """The exception to raise where the function is more than an expression."""
         if self.flaw is None:
             self.place = user_place()
-            self.leaves = _leaves_of(stand_ins_in(list(operands)))
+            self.leaves = leaves_of(stand_ins_in(list(operands)))
         return super().refused(flaw)
 
     def problem(self) -> UsageError:
@@ -73,28 +92,34 @@ class ArrayRecorder(NumpyRecorder):
     ) -> Any:
         """A call of NumPy's or JAX's function of this name, of which some arguments are stand-ins."""
         of_jax = str(getattr(function, "__module__", "")).startswith("jax")
+        if name in _TRANSFERS:
+            return _transferred(name, inputs, keywords, function)
+        if name == "reshape" and isinstance(inputs[0], RecordedArray):
+            of_jax = inputs[0].library == JAX  # `jax.numpy.reshape` leaves arrays of NumPy what they are
         if name not in FUNCTIONS:
             called = f"{'jax' if of_jax else 'numpy'}.{name}"
             raise self.refused(f"it calls `{called}`", *inputs, *keywords.values())
         if not of_jax:
-            return self._called_in(NUMPY, name, inputs, keywords)
+            return self._called_in(NUMPY, name, moved(list(inputs), NUMPY), keywords)
         assert function is not None
-        inputs = [_as_jax(value) for value in inputs]
-        keywords = {n: _as_jax(value) for n, value in keywords.items()}
+        inputs = [as_jax(value) for value in inputs]
+        keywords = {n: as_jax(value) for n, value in keywords.items()}
         expected = whole_outcome(function, inputs, keywords)
         return self.checked(name, self._called_in(JAX, name, inputs, keywords), expected)
 
     def _called_in(self, library: str, name: str, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
         before, self.library = self.library, library
         try:
-            return _moved(super().called(name, inputs, keywords), library)
+            return moved(super().called(name, inputs, keywords), library)
         finally:
             self.library = before
 
     def checked(self, name: str, result: Any, expected: Any) -> Any:
         """The result of JAX's function, if it has the shape and dtype that JAX gives it."""
         if isinstance(expected, list | tuple):
-            return type(expected)(self.checked(name, *pair) for pair in zip(result, expected, strict=True))
+            return type(result)(self.checked(name, *pair) for pair in zip(result, expected, strict=True))
+        if not isinstance(result, StandIn):
+            return result  # a shape, or a number of axes
         if (result.shape, result.dtype) != (expected.shape, expected.dtype):
             told = f"{expected.dtype.name}{list(expected.shape)}, not {result.dtype.name}{list(result.shape)}"
             raise self.refused(f"it calls `jax.{name}`, which gives {told}", result)
@@ -123,13 +148,8 @@ class ArrayRecorder(NumpyRecorder):
         return StandIn(node, self, Array(Read("", leaf), array.dtype), (), library, weak)
 
 
-class StandIn(Traced, LazyArray):
-    """An array that a function gets or makes: an expression of the recipe language, and its shape and dtype.
-
-    It is NumPy's or JAX's, as it would be in the function: dtypes are promoted by their rules.
-    """
-
-    _recorder: ArrayRecorder
+class StandIn(RecordedArray, LazyArray):
+    """The stand-in of an array, as a user's function sees it."""
 
     def __init__(
         self,
@@ -141,137 +161,9 @@ class StandIn(Traced, LazyArray):
         weak: bool = False,
     ):
         LazyArray.__init__(self, array.spec, key=leaves[0] if len(leaves) == 1 else "")
-        Traced.__init__(self, node, recorder)
-        self._array = array
-        self.leaves = leaves
-        self.library = library
-        self._weak = weak
+        RecordedArray.__init__(self, node, recorder, array, leaves, library, weak)
 
-    @property
-    def node(self) -> ast.expr:
-        """The value as an expression: `source['a/b']` for a leaf that is only moved."""
-        return self._node
-
-    @property
-    def expression(self) -> str:
-        """The text of the expression."""
-        return ast.unparse(ast.fix_missing_locations(ast.Expression(self._node)))
-
-    @property
-    def weak(self) -> bool:
-        """Whether its dtype gives way to that of another operand of JAX."""
-        return self._weak
-
-    def _in_library(self, library: str, weak: bool = False) -> "StandIn":
-        """The same value as an array of this library."""
-        if (library, weak) == (self.library, self._weak):
-            return self
-        return StandIn(self._node, self._recorder, self._array, self.leaves, library, weak)
-
-    # --- writing down ---
-
-    def _recorded(self, template: ast.expr, operands: Mapping[str, "StandIn"]) -> "StandIn":
-        """The value of an expression in which operands stand under these names."""
-        text = ast.unparse(ast.fix_missing_locations(ast.Expression(template)))
-        try:
-            array = parse(text).evaluate(Scope({name: o._array for name, o in operands.items()}))
-        except SurgeryError as error:
-            flaw = f"the recipe language refuses it: {error.problems[0].message}"
-            raise self._recorder.refused(flaw, *operands.values()) from None
-        node = filled_in(template, operands)
-        return StandIn(node, self._recorder, array, _leaves_of(operands.values()), self._recorder.library)
-
-    def _written(self, build: Callable[["Operands"], ast.expr]) -> "StandIn":
-        operands = Operands(self._recorder, StandIn)
-        template = build(operands)
-        return self._recorded(template, operands.by_name)
-
-    def _call(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> "StandIn":
-        """A call of a function of the language, with operands as it takes them."""
-        return self._written(
-            lambda operands: ast.Call(
-                ast.Name(name),
-                [operands.node(value) for value in arguments],
-                [ast.keyword(n, operands.node(value)) for n, value in keywords.items()],
-            )
-        )
-
-    def converted(self, dtype: DType) -> "StandIn":
-        """The values as NumPy converts them, and rounded if they are computed in a wider dtype."""
-        if self._array.node.spec.dtype == dtype == self.dtype:
-            return self
-        through = self
-        if dtype.kind == "V" and kind(dtype) == "f" and self.dtype.name in _WIDE:
-            through = self.converted(np.dtype(np.float32))  # ml_dtypes rounds twice
-        return through._call("cast", [through, dtype.name], _NO_NAMES)._in_library(self.library)
-
-    def _promoted(
-        self, name: str, operands: Sequence[Any], keywords: Mapping[str, Any], write: Callable[..., "StandIn"]
-    ) -> "StandIn":
-        """The value of an operator or a function, with the casts that the library makes."""
-        library = self._recorder.library
-        if library == JAX:
-            operands = [_as_jax(operand) for operand in operands]
-        found = promote(library, name, operands, keywords)
-        if found.inexact is not None:
-            raise self._recorder.refused(found.inexact, *operands)
-        result = write(found.operands)
-        dtype = result.dtype if found.outcome is None else found.outcome.dtype
-        return result.converted(dtype)._in_library(library, found.outcome is not None and found.outcome.weak)
-
-    def _called(self, name: str, *arguments: Any, **keywords: Any) -> "StandIn":
-        operands = [self._lifted(value) for value in arguments]
-        return self._promoted(name, operands, keywords, lambda given: self._call(name, given, keywords))
-
-    def _lifted(self, value: Any) -> Any:
-        if isinstance(value, np.dtype):
-            return value.name
-        if isinstance(value, list):
-            return [self._lifted(item) for item in value]
-        return value if concrete_array(value) is None else self._recorder.operand(value)
-
-    def _operated(self, symbol: str, left: Any, right: Any) -> "StandIn":
-        sides = [self._recorder.operand(side) for side in (left, right)]
-        return self._in_own(
-            sides,
-            lambda: self._promoted(
-                symbol,
-                sides,
-                _NO_NAMES,
-                lambda given: self._written(
-                    lambda operands: operator_node(symbol, *(operands.node(side) for side in given))
-                ),
-            ),
-        )
-
-    def _signed(self, symbol: str) -> "StandIn":
-        kind_ = ast.USub if symbol == "-" else ast.Invert
-        return self._in_own(
-            [self],
-            lambda: self._promoted(
-                "neg" if symbol == "-" else "~",
-                [self],
-                _NO_NAMES,
-                lambda given: self._written(lambda operands: ast.UnaryOp(kind_(), operands.node(given[0]))),
-            ),
-        )
-
-    def _in_own(self, sides: Sequence[Any], call: Callable[[], "StandIn"]) -> "StandIn":
-        """What an operator gives: of JAX, where one of the operands is."""
-        of_jax = any(isinstance(side, StandIn) and side.library == JAX for side in sides)
-        before = self._recorder.library
-        self._recorder.library = JAX if of_jax else before
-        try:
-            return call()
-        finally:
-            self._recorder.library = before
-
-    def _started(self) -> "StandIn":
-        return self if kind(self.dtype) in "iu" else self._operated("+", 0, self)
-
-    # --- what arrays have ---
-
-    def __getitem__(self, index: Any) -> "StandIn":  # type: ignore[override]
+    def __getitem__(self, index: Any) -> RecordedArray:  # type: ignore[override]
         try:
             found = parse_subscript(index, self.shape)
         except TypeError as error:
@@ -282,9 +174,9 @@ class StandIn(Traced, LazyArray):
             raise self._recorder.refused("it indexes beyond an array, which JAX clamps", self) from None
         if found.is_whole:
             return self
-        taken = self
+        taken: RecordedArray = self
         if found.indices is not None:
-            taken = self._call("take", [self, found.indices.tolist(), found.axis], _NO_NAMES)
+            taken = self._call("take", [self, found.indices.tolist(), found.axis], NO_NAMES)
         if all(item == slice(None) for item in found.items):
             return taken._in_library(self.library)
         return taken._written(
@@ -294,19 +186,29 @@ class StandIn(Traced, LazyArray):
     def __len__(self) -> int:
         return LazyArray.__len__(self)
 
-    def __iter__(self) -> Iterator["StandIn"]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[RecordedArray]:  # type: ignore[override]
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
         return (self[i] for i in range(self.shape[0]))
 
     @property
-    def T(self) -> "StandIn":
+    def T(self) -> RecordedArray:
         """The array with its axes reversed."""
         if self.ndim < 2:
             return self
         return self._written(lambda operands: ast.Attribute(operands.node(self), "T"))._in_library(
             self.library
         )
+
+    @property
+    def mT(self) -> RecordedArray:
+        """The array with its last two axes swapped."""
+        return self.swapaxes(-1, -2)  # type: ignore[no-any-return]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
 
     def __getattr__(self, name: str) -> Any:
         if name in METHODS:
@@ -315,12 +217,31 @@ class StandIn(Traced, LazyArray):
             raise AttributeError(f"an array has no attribute {name!r}")
         raise self._recorder.refused(f"it uses `.{name}`", self)
 
-    def astype(self, dtype: Any, **options: Any) -> "StandIn":
+    def astype(self, dtype: Any, **options: Any) -> RecordedArray:  # type: ignore[override]
         """The array with another dtype."""
         return _Method(self, "astype")(dtype, **options)  # type: ignore[no-any-return]
 
-    def get(self) -> "StandIn":  # type: ignore[override]
+    def view(self, dtype: Any) -> RecordedArray:  # type: ignore[override]
+        """The bytes of the array as another dtype, whose items may be wider or narrower."""
+        return _Method(self, "view")(dtype)  # type: ignore[no-any-return]
+
+    def get(self) -> RecordedArray:  # type: ignore[override]
         """The array itself."""
+        return self
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
+        if method == "reduce" and ufunc.__name__ in _REDUCED:
+            axis = keywords.pop("axis", 0)
+            return self._recorder.called(_REDUCED[ufunc.__name__], inputs, {**keywords, "axis": axis}, ufunc)
+        symbol = _SYMBOLS.get(ufunc.__name__)
+        if symbol and self.library == JAX and len(inputs) == 2 and is_operator(sys._getframe(1)):
+            return self._operated(symbol, *inputs)  # NumPy's arrays leave operators to JAX
+        return super().__array_ufunc__(ufunc, method, *inputs, **keywords)
+
+    def __copy__(self) -> RecordedArray:  # type: ignore[override]
+        return self
+
+    def __deepcopy__(self, memo: Any) -> RecordedArray:  # type: ignore[override]
         return self
 
     def _read(self, region: Region) -> NoReturn:
@@ -328,7 +249,17 @@ class StandIn(Traced, LazyArray):
 
     @property
     def __jax_array__(self) -> NoReturn:
+        if asked_by_jax():
+            raise self._recorder.refused("it calls a function of JAX that is not seen by its name", self)
         raise AttributeError("__jax_array__")
+
+
+def _in_place(symbol: str) -> Callable[[StandIn, Any], RecordedArray]:
+    return lambda array, other: array._in_place(symbol, other)
+
+
+for _name, _symbol in BINARY.items():
+    setattr(StandIn, f"__i{_name}__", _in_place(_symbol))
 
 
 class _Method:
@@ -342,7 +273,7 @@ class _Method:
         method = METHODS[name]
         before, recorder.library = recorder.library, array.library
         try:
-            result = _moved(method(array, *arguments, **keywords), array.library)
+            result = moved(method(array, *arguments, **keywords), array.library)
         finally:
             recorder.library = before
         if array.library == NUMPY:
@@ -351,31 +282,21 @@ class _Method:
         return recorder.checked(name, result, whole_outcome(call, [array], {}))
 
 
-def _moved(value: Any, library: str) -> Any:
-    if isinstance(value, StandIn):
-        return value._in_library(library)
-    if isinstance(value, list | tuple):
-        return type(value)(_moved(item, library) for item in value)
-    return value
-
-
-def _as_jax(value: Any) -> Any:
-    """An argument as JAX takes it: arrays of 64 bits become 32, unless JAX is told to keep them."""
-    if isinstance(value, list | tuple):
-        return type(value)(_as_jax(item) for item in value)
-    if not isinstance(value, StandIn):
-        return value
+def _transferred(
+    name: str, inputs: Sequence[Any], keywords: Mapping[str, Any], function: Callable[..., Any] | None
+) -> Any:
+    """The tree of arrays that a transfer between devices gives."""
+    assert function is not None
     import jax
 
-    dtype = np.dtype(jax.dtypes.canonicalize_dtype(value.dtype))
-    if dtype != value.dtype:
-        for key in value.leaves:
-            value._recorder.narrowed.setdefault(key, (value.dtype.name, dtype.name))
-    return value.converted(dtype)._in_library(JAX, value.weak)
+    def change(leaf: Any) -> Any:
+        if not isinstance(leaf, RecordedArray):
+            return function(leaf, *inputs[1:], **keywords)
+        if name == "block_until_ready":
+            return leaf
+        return leaf._in_library(NUMPY) if name == "device_get" else as_jax(leaf)
 
-
-def _leaves_of(arrays: Any) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(key for array in arrays for key in getattr(array, "leaves", ())))
+    return jax.tree.map(change, inputs[0])
 
 
 def _is_array_attribute(name: str) -> bool:

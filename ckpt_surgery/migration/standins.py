@@ -40,13 +40,20 @@ class Recorder:
         """A call of a library's function of this name, of which some arguments are stand-ins."""
         raise self.refused(f"it calls `{name}`")
 
-    def refused(self, flaw: str) -> Untraceable:
-        """The exception to raise where the function is more than an expression."""
+    def operand(self, value: Any) -> Any:
+        """A value of the function's own that is used like an array."""
+        raise self.refused(f"it combines an array with {type(value).__name__}, a value from elsewhere")
+
+    def refused(self, flaw: str, *operands: Any) -> Untraceable:
+        """The exception to raise where the function is more than an expression.
+
+        `operands`: what it does that with.
+        """
         self.flaw = self.flaw or flaw
         return Untraceable(flaw)
 
 
-_BINARY: Mapping[str, str] = {
+BINARY: Mapping[str, str] = {
     "add": "+",
     "sub": "-",
     "mul": "*",
@@ -58,6 +65,7 @@ _BINARY: Mapping[str, str] = {
     "and": "&",
     "or": "|",
 }
+"""Operators that compute, by the names of their special methods."""
 _COMPARED: Mapping[str, str] = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 OPERATORS: Mapping[str, type[ast.operator] | type[ast.cmpop]] = {
     "+": ast.Add,
@@ -91,6 +99,8 @@ class Traced:
 
     __hash__ = None  # type: ignore[assignment]
     __array_priority__ = 1000
+    has_shape: ClassVar[bool] = False
+    """Whether its shape and dtype are known."""
 
     def __init__(self, node: ast.expr, recorder: Recorder):
         self._node = node
@@ -109,6 +119,14 @@ class Traced:
             )
         )
 
+    def _cast(self, dtype: Any) -> "Traced":
+        """This with a dtype of a name, or the dtype of a stand-in."""
+        return self._called("cast", self, dtype)
+
+    def _reshaped(self, shape: Any) -> "Traced":
+        """This with other lengths of axes, of which one may be -1."""
+        return self._called("reshape", self, shape)
+
     def __getitem__(self, index: Any) -> "Traced":
         return self._with(ast.Subscript(self._node, _index(index, self._recorder)))
 
@@ -120,7 +138,7 @@ class Traced:
         method = self._recorder.methods.get(name)
         if method is not None:
             return lambda *arguments, **keywords: method(self, *arguments, **keywords)
-        raise self._recorder.refused(f"it uses `.{name}`")
+        raise self._recorder.refused(f"it uses `.{name}`", self)
 
     def _operated(self, symbol: str, left: Any, right: Any) -> "Traced":
         """An operator between two operands, of which one is this."""
@@ -149,7 +167,7 @@ class Traced:
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
         if method != "__call__":
-            raise self._recorder.refused(f"it uses `numpy.{ufunc.__name__}.{method}`")
+            raise self._recorder.refused(f"it uses `numpy.{ufunc.__name__}.{method}`", *inputs)
         return self._recorder.called(ufunc.__name__, inputs, keywords, ufunc)
 
     def __array_function__(self, function: Any, types: Any, inputs: Any, keywords: Any) -> Any:
@@ -175,12 +193,12 @@ def _operator(symbol: str, reverse: bool) -> Callable[[Traced, Any], Traced]:
 
 def _refusal(name: str) -> Callable[..., Any]:
     def method(self: Traced, *arguments: Any, **keywords: Any) -> Any:
-        raise self._recorder.refused(f"it asks for values, by `{name}`")
+        raise self._recorder.refused(f"it asks for values, by `{name}`", self)
 
     return method
 
 
-for _name, _symbol in _BINARY.items():
+for _name, _symbol in BINARY.items():
     setattr(Traced, f"__{_name}__", _operator(_symbol, reverse=False))
     setattr(Traced, f"__r{_name}__", _operator(_symbol, reverse=True))
 for _name, _symbol in _COMPARED.items():

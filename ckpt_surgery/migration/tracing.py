@@ -1,6 +1,7 @@
 """Functions as expressions: they are called once with stand-ins, which write down what is done to them."""
 
 import ast
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from typing import Any
 
 from ckpt_surgery.core.errors import Interrupted
 from ckpt_surgery.migration.replacing import replaced
-from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder
+from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn
 from ckpt_surgery.migration.standins import Recorder, Traced, Untraceable
+from ckpt_surgery.migration.user_frames import is_library, place_of
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,12 @@ def _uncompiled(function: Any) -> Any:
     return function
 
 
+def _is_of_library(error: Exception) -> bool:
+    """Whether a library raised the error because of a stand-in that it was given."""
+    innermost = traceback.extract_tb(error.__traceback__)[-1]
+    return is_library(innermost.filename) and StandIn.__name__ in str(error)
+
+
 @contextmanager
 def tracing(recorder: ArrayRecorder, *functions: Any) -> Iterator[None]:
     """Let what is done with stand-ins be written down, in these functions and in those that they call.
@@ -61,5 +69,11 @@ def tracing(recorder: ArrayRecorder, *functions: Any) -> Iterator[None]:
             yield
         except Untraceable:
             raise recorder.problem() from None
+        except Exception as error:
+            if recorder.flaw is None and not _is_of_library(error):
+                raise
+            recorder.refused(f"it calls a library that does not take its arrays: {error}")
+            recorder.place = place_of(error) or recorder.place
+            raise recorder.problem() from error
     if recorder.flaw is not None:  # which the function has hidden
         raise recorder.problem()

@@ -1,11 +1,12 @@
 """The line of the user's own program at which something happens: in no library, and not in this package."""
 
+import dis
 import sys
 import sysconfig
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 
 _PACKAGE = str(Path(__file__).parents[1])
 
@@ -41,6 +42,12 @@ def is_users(code: CodeType) -> bool:
     return not is_library(code.co_filename)
 
 
+def is_operator(frame: FrameType) -> bool:
+    """Whether a frame is at an operator, such as `+`, and not at a call."""
+    name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    return name.startswith(("BINARY_", "COMPARE_", "INPLACE_"))
+
+
 def user_place() -> Place | None:
     """The innermost line of the user's program that is being executed; None if there is none."""
     frame: FrameType | None = sys._getframe(1)
@@ -49,3 +56,14 @@ def user_place() -> Place | None:
             return Place(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return None
+
+
+def place_of(error: BaseException) -> Place | None:
+    """The innermost line of the user's program that an error passed; None if there is none."""
+    found: Place | None = None
+    step: TracebackType | None = error.__traceback__
+    while step is not None:
+        if is_users(step.tb_frame.f_code):
+            found = Place(step.tb_frame.f_code.co_filename, step.tb_lineno)
+        step = step.tb_next
+    return found

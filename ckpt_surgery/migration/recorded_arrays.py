@@ -1,0 +1,262 @@
+"""Arrays as expressions with shapes and dtypes, and what operators and functions make of them."""
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ckpt_surgery.core.dtypes import DType, dtype_named, kind
+from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.graph.nodes import Array
+from ckpt_surgery.language.expressions import parse
+from ckpt_surgery.language.scope import Scope
+from ckpt_surgery.migration.literals import concrete_array
+from ckpt_surgery.migration.outcomes import JAX, NUMPY, outcome
+from ckpt_surgery.migration.placeholders import Operands, filled_in
+from ckpt_surgery.migration.promotions import converted, promote
+from ckpt_surgery.migration.standins import Traced, operator_node
+
+WIDE = ("float64", "int64", "uint64", "int32", "uint32")
+"""Dtypes with values that float32 cannot represent."""
+NO_NAMES: Mapping[str, Any] = MappingProxyType({})
+
+
+class RecordedArray(Traced):
+    """An array that a function gets or makes: an expression of the recipe language, and its shape and dtype.
+
+    It is NumPy's or JAX's, as it would be in the function: dtypes are promoted by their rules.
+    """
+
+    has_shape: ClassVar[bool] = True
+    _recorder: Any
+
+    def __init__(
+        self,
+        node: ast.expr,
+        recorder: Any,
+        array: Array,
+        leaves: tuple[str, ...],
+        library: str = NUMPY,
+        weak: bool = False,
+    ):
+        super().__init__(node, recorder)
+        self._array = array
+        self.leaves = leaves
+        self.library = library
+        self._weak = weak
+
+    @property
+    def node(self) -> ast.expr:
+        """The value as an expression: `source['a/b']` for a leaf that is only moved."""
+        return self._node
+
+    @property
+    def expression(self) -> str:
+        """The text of the expression."""
+        return ast.unparse(ast.fix_missing_locations(ast.Expression(self._node)))
+
+    @property
+    def weak(self) -> bool:
+        """Whether its dtype gives way to that of another operand of JAX."""
+        return self._weak
+
+    def _in_library(self, library: str, weak: bool = False) -> "RecordedArray":
+        """The same value as an array of this library."""
+        if (library, weak) == (self.library, self._weak):
+            return self
+        return type(self)(self._node, self._recorder, self._array, self.leaves, library, weak)
+
+    # --- writing down ---
+
+    def _recorded(self, template: ast.expr, operands: Mapping[str, "RecordedArray"]) -> "RecordedArray":
+        """The value of an expression in which operands stand under these names."""
+        text = ast.unparse(ast.fix_missing_locations(ast.Expression(template)))
+        try:
+            array = parse(text).evaluate(Scope({name: o._array for name, o in operands.items()}))
+        except SurgeryError as error:
+            flaw = f"the recipe language refuses it: {error.problems[0].message}"
+            raise self._recorder.refused(flaw, *operands.values()) from None
+        node = filled_in(template, operands)
+        return type(self)(node, self._recorder, array, leaves_of(operands.values()), self._recorder.library)
+
+    def _written(self, build: Callable[["Operands"], ast.expr]) -> "RecordedArray":
+        operands = Operands(self._recorder, RecordedArray)
+        template = build(operands)
+        return self._recorded(template, operands.by_name)
+
+    def _call(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> "RecordedArray":
+        """A call of a function of the language, with operands as it takes them."""
+        return self._written(
+            lambda operands: ast.Call(
+                ast.Name(name),
+                [operands.node(value) for value in arguments],
+                [ast.keyword(n, operands.node(value)) for n, value in keywords.items()],
+            )
+        )
+
+    def converted(self, dtype: DType) -> "RecordedArray":
+        """The values as NumPy converts them, and rounded if they are computed in a wider dtype."""
+        if self._array.node.spec.dtype == dtype == self.dtype:
+            return self
+        through = self
+        if dtype.kind == "V" and kind(dtype) == "f" and self.dtype.name in WIDE:
+            through = self.converted(np.dtype(np.float32))  # ml_dtypes rounds twice
+        return through._call("cast", [through, dtype.name], NO_NAMES)._in_library(self.library)
+
+    def _promoted(
+        self,
+        name: str,
+        operands: Sequence[Any],
+        keywords: Mapping[str, Any],
+        write: Callable[..., "RecordedArray"],
+    ) -> "RecordedArray":
+        """The value of an operator or a function, with the casts that the library makes."""
+        library = self._recorder.library
+        if library == JAX:
+            operands = [as_jax(operand) for operand in operands]
+        found = promote(library, name, operands, keywords)
+        if found.inexact is not None:
+            raise self._recorder.refused(found.inexact, *operands)
+        result = write([self._lifted(operand) for operand in found.operands])
+        dtype = result.dtype if found.outcome is None else found.outcome.dtype
+        return result.converted(dtype)._in_library(library, found.outcome is not None and found.outcome.weak)
+
+    def _called(self, name: str, *arguments: Any, **keywords: Any) -> "RecordedArray":
+        operands = [self._lifted(value) for value in arguments]
+        if name == "mean" and self._recorder.library == JAX:
+            return self._mean_of_jax(as_jax(operands[0]), keywords)
+        return self._promoted(name, operands, keywords, lambda given: self._call(name, given, keywords))
+
+    def _lifted(self, value: Any) -> Any:
+        if isinstance(value, np.dtype):
+            return value.name
+        if isinstance(value, list):
+            return [self._lifted(item) for item in value]
+        return value if concrete_array(value) is None else self._recorder.operand(value)
+
+    def _operated(self, symbol: str, left: Any, right: Any) -> "RecordedArray":
+        sides = [self._recorder.operand(side) for side in (left, right)]
+        return self._in_own(sides, lambda: self._combined(symbol, sides))
+
+    def _combined(self, symbol: str, sides: Sequence[Any]) -> "RecordedArray":
+        if symbol == "**" and type(sides[1]) in (int, float) and sides[1] in (1, 2):
+            return self._power(sides[0], sides[1])
+        if symbol == "/" and self._recorder.library == JAX:
+            left, right = map(as_jax, sides)
+            whole = np.broadcast_shapes(*(getattr(side, "shape", ()) for side in sides))
+            if getattr(right, "shape", ()) != whole:
+                return self._by_reciprocal(left, right)
+        return self._promoted(symbol, sides, NO_NAMES, lambda given: self._operation(symbol, *given))
+
+    def _operation(self, symbol: str, left: Any, right: Any) -> "RecordedArray":
+        """An operator between operands as the language takes them."""
+        return self._written(lambda given: operator_node(symbol, given.node(left), given.node(right)))
+
+    def _by_reciprocal(self, left: "RecordedArray", right: Any) -> "RecordedArray":
+        """A quotient as XLA computes it where the divisor is broadcast."""
+        found = outcome(JAX, "/", [left, right])
+        x, y = converted(left, found.dtype), converted(right, found.dtype)
+        if isinstance(y, RecordedArray):
+            inverse: Any = self._operation("/", 1, y)
+            inverse = inverse if found.dtype.kind == "V" else inverse.converted(found.dtype)
+        else:
+            inverse = _reciprocal(y, found.dtype)
+        return self._operation("*", x, inverse).converted(found.dtype)._in_library(JAX, found.weak)
+
+    def _mean_of_jax(self, x: "RecordedArray", keywords: Mapping[str, Any]) -> "RecordedArray":
+        """The mean as JAX computes it: narrow floats in float32, with the reciprocal of the number."""
+        found = outcome(JAX, "mean", [x], **keywords)
+        wide = found.dtype if found.dtype.itemsize > 2 else np.dtype(np.float32)
+        total = self._call("sum", [x if kind(x.dtype) == "f" else x.converted(found.dtype)], keywords)
+        number = x.size // max(1, total.size)
+        mean = self._operation("*", total, _reciprocal(number, wide)) if number else total
+        return mean.converted(found.dtype)._in_library(JAX)
+
+    def _power(self, base: "RecordedArray", exponent: int | float) -> "RecordedArray":
+        """The array or its square, as both libraries compute these powers."""
+        dtype = outcome(self._recorder.library, "**", [base, exponent]).dtype
+        x = base.converted(dtype)._in_library(self._recorder.library)
+        return x if exponent == 1 else x._operated("*", x, x)
+
+    def _in_place(self, symbol: str, other: Any) -> "RecordedArray":
+        if self.library == NUMPY:
+            flaw = f"it changes an array in place, by `{symbol}=`: `x = x {symbol} …` makes a new one"
+            raise self._recorder.refused(flaw, self)
+        return self._operated(symbol, self, other)
+
+    def _signed(self, symbol: str) -> "RecordedArray":
+        name, kind_ = ("neg", ast.USub) if symbol == "-" else ("~", ast.Invert)
+
+        def write(given: Sequence[Any]) -> RecordedArray:
+            return self._written(lambda operands: ast.UnaryOp(kind_(), operands.node(given[0])))
+
+        return self._in_own([self], lambda: self._promoted(name, [self], NO_NAMES, write))
+
+    def _in_own(self, sides: Sequence[Any], call: Callable[[], "RecordedArray"]) -> "RecordedArray":
+        """What an operator gives: of JAX, where one of the operands is."""
+        of_jax = any(isinstance(side, RecordedArray) and side.library == JAX for side in sides)
+        before = self._recorder.library
+        self._recorder.library = JAX if of_jax else before
+        try:
+            return call()
+        finally:
+            self._recorder.library = before
+
+    def _started(self) -> "RecordedArray":
+        return self if kind(self.dtype) in "iu" else self._operated("+", 0, self)
+
+    def _cast(self, dtype: Any) -> "RecordedArray":
+        wanted = dtype_named(dtype)
+        return self.converted(narrowed(wanted) if self._recorder.library == JAX else wanted)
+
+    def _reshaped(self, shape: Sequence[Any]) -> "RecordedArray":
+        lengths = [operator.index(length) for length in shape]
+        if lengths.count(-1) == 1:
+            known = -math.prod(lengths)
+            lengths[lengths.index(-1)] = self.size // known if known else 0
+        found = tuple(lengths)
+        if math.prod(found) != self.size or min(found, default=0) < 0:
+            raise ValueError(f"cannot reshape array of size {self.size} into shape {tuple(shape)}")
+        return self if found == self.shape else self._call("reshape", [self, found], NO_NAMES)
+
+
+def _reciprocal(number: Any, dtype: DType) -> float:
+    """One divided by a number, in the dtype that XLA divides in."""
+    wide = np.dtype(np.float32) if dtype.kind == "V" else dtype
+    return float(np.ones((), wide) / np.asarray(number).astype(wide))
+
+
+def moved(value: Any, library: str) -> Any:
+    if isinstance(value, RecordedArray):
+        return value._in_library(library)
+    if isinstance(value, list | tuple):
+        return type(value)(moved(item, library) for item in value)
+    return value
+
+
+def as_jax(value: Any) -> Any:
+    """An argument as JAX takes it: arrays of 64 bits become 32, unless JAX is told to keep them."""
+    if isinstance(value, list | tuple):
+        return type(value)(as_jax(item) for item in value)
+    if not isinstance(value, RecordedArray):
+        return value
+    dtype = narrowed(value.dtype)
+    if dtype != value.dtype:
+        for key in value.leaves:
+            value._recorder.narrowed.setdefault(key, (value.dtype.name, dtype.name))
+    return value.converted(dtype)._in_library(JAX, value.weak)
+
+
+def narrowed(dtype: DType) -> DType:
+    """The dtype in which JAX keeps values of this one."""
+    import jax
+
+    return np.dtype(jax.dtypes.canonicalize_dtype(dtype))
+
+
+def leaves_of(arrays: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(key for array in arrays for key in getattr(array, "leaves", ())))

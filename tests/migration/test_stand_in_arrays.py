@@ -1,0 +1,308 @@
+"""Stand-ins with shapes and dtypes: what a user's function sees, what is written down, what is refused."""
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import einops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.numpy import concatenate
+
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.live.lazy_arrays import LazyArray
+from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn
+from ckpt_surgery.migration.tracing import tracing
+from tests.migration.stand_ins import check, sample, traced
+
+A = sample("float32", (4, 6), 1)
+B = sample("float32", (4, 6), 2)
+
+ACTIVATIONS: dict[str, Any] = {"gelu": jax.nn.gelu, "add": jnp.add}
+compiled = jax.jit(lambda x: x * 2)
+mapped = jax.vmap(lambda x: x * 2)
+
+
+def expression(function: Callable[..., Any], *arrays: np.ndarray) -> str:
+    return traced(function, *(arrays or (A, B)))[0].expression  # type: ignore[no-any-return]
+
+
+# --- what they are ---
+
+
+def test_what_a_function_sees() -> None:
+    def seen(x: Any) -> Any:
+        assert (x.shape, x.dtype, x.ndim, x.size, x.nbytes, len(x)) == ((4, 6), np.float32, 2, 24, 96, 4)
+        assert isinstance(x, np.ndarray)
+        assert isinstance(x, jax.Array)
+        assert isinstance(x, int | np.ndarray)
+        assert isinstance(x, LazyArray)
+        assert not isinstance(x, dict | int | float)
+        assert not hasattr(x, "__jax_array__")
+        assert not hasattr(x, "items")
+        assert x.get() is x
+        assert (np.shape(x), jnp.ndim(x)) == ((4, 6), 2)
+        return x
+
+    found, _ = traced(seen, A)
+    assert not isinstance(found, np.ndarray)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x,
+        lambda x: x[:],
+        lambda x: x[..., :100],
+        lambda x: x.astype(np.float32),
+        lambda x: np.asarray(x, dtype="float32"),
+        lambda x: jnp.asarray(x),
+        lambda x: x.reshape(4, -1),
+        lambda x: np.transpose(x, (0, 1)),
+        lambda x: np.concatenate([x]),
+        lambda x: x.copy().view(np.float32),
+        lambda x: jax.device_get(jax.device_put(x)),
+        lambda x: +x,
+    ],
+)
+def test_a_moved_leaf(function: Callable[[Any], Any]) -> None:
+    assert expression(function, A) == "source['a']"
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (lambda x, y: x + y, "source['a'] + source['b']"),
+        (lambda x, y: x[1:100, -1], "source['a'][1:, -1]"),
+        (lambda x, y: x[::-1], "source['a'][::-1]"),
+        (lambda x, y: concatenate([x, y]), "concat([source['a'], source['b']], axis=0)"),
+        (lambda x, y: functools.reduce(jnp.add, [x, y]), "source['a'] + source['b']"),
+        (lambda x, y: x.T.reshape(3, 8), "reshape(source['a'].T, (3, 8))"),
+        (lambda x, y: x * np.float32(2), "source['a'] * full((), 2.0, 'float32')"),
+        (lambda x, y: jnp.ones((4, 6)) * x, "full((4, 6), 1.0, 'float32') * source['a']"),
+        (lambda x, y: jax.tree.map(lambda a: a * 2, {"k": x})["k"], "source['a'] * 2"),
+        (lambda x, y: [*x][2], "source['a'][2]"),
+    ],
+)
+def test_expressions(function: Callable[..., Any], text: str) -> None:
+    assert expression(function) == text
+
+
+def test_a_narrow_float_is_rounded_after_every_operation() -> None:
+    x = sample("bfloat16", (4, 6))
+    text = "cast(cast(source['a'] * source['a'], 'bfloat16') - source['a'], 'bfloat16')"
+    assert expression(lambda x: x * x - x, x) == text
+
+
+def test_leaves() -> None:
+    found, _ = traced(lambda x, y: [x + y, x, np.zeros_like(x)], A, B)
+    assert [value.leaves for value in found] == [("a", "b"), ("a",), ()]
+
+
+def test_a_large_array_of_the_program_is_a_constant() -> None:
+    rows = np.arange(18, dtype=np.float32).reshape(3, 6)
+    found, recorder = traced(lambda x: np.concatenate([x, rows]), A)
+    assert found.expression == "concat([source['a'], hooks.constant_1()], axis=0)"
+    assert np.array_equal(recorder.constants["constant_1"], rows)
+    check(lambda x: np.concatenate([x, rows]), A)
+    check(lambda x: x + np.array([1, -0.0, np.inf, np.nan, 2, 3], np.float32), A)
+
+
+def test_what_jax_narrows_is_noted() -> None:
+    x = sample("float64", (4, 6))
+    _, recorder = traced(lambda x, y: [jnp.add(x, 1), y + 1], x, x)
+    assert recorder.narrowed == {"a": ("float64", "float32")}
+
+
+# --- what is refused ---
+
+
+class Holder:
+    @staticmethod
+    def double(x: Any) -> Any:
+        return float(x) * 2
+
+
+def helper(x: Any) -> Any:
+    return Holder.double(x)
+
+
+def _line(marker: str) -> int:
+    with open(__file__) as file:
+        return next(n for n, line in enumerate(file, 1) if line.rstrip().endswith(f"# {marker}"))
+
+
+def test_the_place_is_in_the_users_function() -> None:
+    def branches(x: Any) -> Any:
+        total = x.sum()
+        if total > 0:  # here
+            return x
+        return -x
+
+    with pytest.raises(UsageError) as caught:
+        traced(branches, A)
+    message = str(caught.value)
+    assert f"{__file__}:{_line('here')}" in message
+    assert "`a`" in message
+    assert "ckpt_surgery.opaque(g, shape=…, dtype=…)" in message
+
+
+@pytest.mark.parametrize(
+    ("function", "asked"),
+    [
+        (lambda x: helper(x), "__float__"),
+        (lambda x: np.linalg.svd(x), "svd"),
+        (lambda x: jnp.linalg.svd(x), "svd"),
+        (lambda x: jax.nn.softmax(x), "softmax"),
+        (lambda x: x.at[0].set(1), ".at"),
+        (lambda x: x.item(), ".item"),
+        (lambda x: x.__setitem__(0, 1), "__setitem__"),
+        (lambda x: jax.vmap(lambda row: row * 2)(x), "lambda"),
+        (lambda x: jax.jit(lambda row: row * 2)(x), "lambda"),
+        (lambda x: jax.grad(jnp.sum)(x), "sum"),
+        (lambda x: compiled(x), "lambda"),
+        (lambda x: mapped(x), "lambda"),
+        (lambda x: np.sort(x), "numpy.sort"),
+        (lambda x: jnp.exp(x), "rounds"),
+        (lambda x: x[x > 0], "index"),
+        (lambda x: np.sum(x.astype("float16")), "partial sum"),
+        (lambda x: list(map(int, x[0])), "__int__"),
+        (lambda x: np.array(x).tolist(), ".tolist"),
+        (lambda x: ACTIVATIONS["gelu"](x), "JAX"),
+        (lambda x: einops.rearrange(x, "a b -> b a"), "library"),
+    ],
+)
+def test_what_no_expression_says(function: Callable[[Any], Any], asked: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        traced(function, A)
+    message = str(caught.value)
+    assert asked in message
+    assert __file__ in message
+    assert "opaque" in message
+
+
+def test_nothing_hides_a_refusal() -> None:
+    def unseen(x: Any) -> Any:
+        try:
+            return ACTIVATIONS["gelu"](x)
+        except Exception:  # noqa: BLE001
+            return x * 2
+
+    with pytest.raises(UsageError, match="JAX"):
+        traced(unseen, A)
+
+    def sneaky(x: Any) -> Any:
+        try:
+            return x if float(x.sum()) else -x
+        except Exception:  # noqa: BLE001
+            return x * 2
+
+    def sneakier(x: Any) -> Any:
+        try:
+            return x if float(x.sum()) else -x
+        except BaseException:  # noqa: BLE001
+            return x * 2
+
+    for function in (sneaky, sneakier):
+        with pytest.raises(UsageError, match="__float__"):
+            traced(function, A)
+
+
+def test_changes_in_place_are_refused() -> None:
+    def scaled(x: Any) -> Any:
+        x *= 2
+        return x
+
+    with pytest.raises(UsageError, match="in place"):
+        traced(scaled, A)
+    check(lambda x: scaled(jnp.asarray(x)), A)  # arrays of JAX are new ones
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        (lambda x: x[7], IndexError),
+        (lambda x: x.reshape(5, 5), ValueError),
+        (lambda x: np.concatenate([x, x[0]]), ValueError),
+        (lambda x: np.split(x, 3), ValueError),
+        (lambda x: 1 // 0, ZeroDivisionError),
+        (lambda x: x.no_such_thing, AttributeError),
+    ],
+)
+def test_what_fails_with_arrays_fails_in_the_same_way(
+    function: Callable[[Any], Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        function(A)
+    with pytest.raises(error):
+        traced(function, A)
+
+
+# --- replacements ---
+
+
+def test_replacements_are_taken_back() -> None:
+    before = (jnp.add, jnp.concatenate, concatenate, isinstance, np.asarray, jax.vmap, compiled)
+    with pytest.raises(KeyError):
+        traced(lambda x: {}[0], A)
+    traced(lambda x: jnp.add(x, 1), A)
+    assert (jnp.add, jnp.concatenate, concatenate, isinstance, np.asarray, jax.vmap, compiled) == before
+
+
+def test_other_threads_compute_meanwhile() -> None:
+    started, done = threading.Event(), threading.Event()
+    results: list[Any] = []
+
+    def compute() -> None:
+        started.wait()
+        results.append(jnp.concatenate([jnp.ones(2), jnp.zeros(1)]))
+        results.append(concatenate([np.ones(2), np.zeros(1)]))
+        results.append(compiled(jnp.ones(2)))
+        results.append(jax.vmap(lambda x: x * 2)(jnp.ones(2)))
+        results.append(np.asarray([1, 2]))
+        results.append(isinstance(1, int))
+        done.set()
+
+    def function(x: Any) -> Any:
+        started.set()
+        done.wait(60)
+        return jnp.add(x, 1)
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    found, _ = traced(function, A)
+    thread.join()
+    assert found.expression == "source['a'] + 1"
+    assert [np.asarray(result).tolist() for result in results] == [
+        *([1, 1, 0], [1, 1, 0], [2, 2], [2, 2], [1, 2], True),
+    ]
+
+
+def test_two_threads_trace_at_the_same_time() -> None:
+    barrier = threading.Barrier(2)
+    found: dict[int, Any] = {}
+
+    def trace_one(n: int) -> None:
+        def function(x: Any) -> Any:
+            barrier.wait(60)
+            return jnp.add(x, n)
+
+        found[n] = traced(function, A)[0].expression
+
+    threads = [threading.Thread(target=trace_one, args=(n,)) for n in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {1: "source['a'] + 1", 2: "source['a'] + 2"}
+
+
+def test_a_stand_in_that_is_left_over_reads_nothing() -> None:
+    kept: list[StandIn] = []
+    recorder = ArrayRecorder()
+    traced(lambda x: kept.append(x) or x, A)
+    with pytest.raises(UsageError), tracing(recorder):
+        raise kept[0]._recorder.refused("it asks for values")
