@@ -80,8 +80,8 @@ def check_keys(function: TracedFunction, target: Target | None) -> None:
     """
     if target is None:
         return
-    leaves = target.leaves.items()
-    missing = [text for text, leaf in leaves if text not in function.keys and leaf.kind is not LeafKind.EMPTY]
+    wanted = {t: leaf for t, leaf in target.leaves.items() if t not in target.placeholders}
+    missing = [t for t, leaf in wanted.items() if t not in function.keys and leaf.kind is not LeafKind.EMPTY]
     surplus = [text for text in sorted(function.keys) if text not in target.leaves]
     abstract = [text for text in missing if not target.has_value(target.leaves[text])]
     if missing and surplus:

@@ -556,3 +556,57 @@ def test_partial_functions_and_objects_that_can_be_called_are_functions(saved: P
 
     for function in (Take("head"), functools.partial(take, "head")):
         assert_same(ckpt_surgery.restore(function, saved), head(loaded(saved)))
+
+
+# --- with open checkpoints, lazy results and plans ---
+
+
+def test_a_checkpoint_that_is_open_is_a_source(saved: Path) -> None:
+    with ckpt_surgery.open(saved) as checkpoint:
+        found = ckpt_surgery.restore(restructure, checkpoint)
+    assert_same(found, restructure(loaded(saved)))
+
+
+def test_lazy_results_are_in_the_containers_of_the_function(saved: Path) -> None:
+    def pair(tree: Any) -> Any:
+        return tree["name"], {"w": tree["params"]["head"]["kernel"] * 2}
+
+    name, made = ckpt_surgery.restore(pair, saved, lazy=True)
+    assert name == "old"
+    assert isinstance(made["w"], ckpt_surgery.LazyArray)
+    assert_same(made["w"][1:3], (loaded(saved)["params"]["head"]["kernel"] * 2)[1:3])
+
+
+def test_a_plan_of_a_function_is_carried_out_without_calling_it_again(saved: Path, tmp_path: Path) -> None:
+    calls: list[Any] = []
+    sort = ckpt_surgery.opaque(np.sort)
+
+    def change(tree: Any) -> Any:
+        calls.append(1)
+        return {"sorted": sort(tree["params"]["head"]["kernel"]), "more": np.arange(20), "n": [tree["step"]]}
+
+    plan = ckpt_surgery.plan(change, saved)
+    ckpt_surgery.apply(plan, dst=tmp_path / "new")
+    restored = ckpt_surgery.restore(ckpt_surgery.plan_restore(change, saved))
+    assert len(calls) == 2
+    wanted = change(loaded(saved))
+    assert_same(loaded(tmp_path / "new"), wanted)
+    assert_same(restored, {**wanted, "n": [int(wanted["n"][0])]})
+
+
+def test_placeholders_of_the_target_stay_where_the_function_returns_nothing(saved: Path) -> None:
+    target = {"head": {"kernel": ...}, "other": ..., "step": np.array([])}
+
+    def change(tree: Any) -> Any:
+        return {"head": tree["params"]["head"], "step": tree["step"]}
+
+    found = ckpt_surgery.restore(change, saved, target=target)
+    assert found["other"] is ...
+    assert_same(found["head"]["kernel"], loaded(saved)["params"]["head"]["kernel"])
+    assert int(found["step"]) == 7
+
+
+def test_arrays_of_an_open_checkpoint_are_no_values_of_the_function(saved: Path) -> None:
+    other = ckpt_surgery.open(saved)
+    with pytest.raises(UsageError, match="`a`"):
+        ckpt_surgery.restore(lambda tree: {"a": other["step"]}, saved)
