@@ -67,7 +67,7 @@ def make_plan(
     unsharded = is_unsharded(loaded.recipe)
     notices = [*_notices(decisions, steps, listings, target, destination, unsharded), *sharded.notices]
     return Plan(
-        recipe=loaded.path,
+        recipe=loaded.path if loaded.function is None else loaded.function.label,
         recipe_sha256=loaded.sha256,
         inputs=tuple(inputs),
         steps=tuple(steps),

@@ -124,6 +124,9 @@ def test_leaves_have_their_fates_and_sources_and_what_is_not_returned_is_told(sa
         "nothing": ("kept", ["nothing"]),
     }
     assert [gone.leaf.key.text for gone in plan.dropped] == ["params/head/kernel"]
+    assert re.fullmatch(rf"`restructure` \(.*{HERE}:\d+\)", plan.recipe)
+    assert {str(step.rule) for step in plan.steps} == {"`restructure`"}
+    assert "`restructure`" in plan.html()
 
 
 def test_the_function_is_called_once_with_containers_of_its_own(saved: Path) -> None:
