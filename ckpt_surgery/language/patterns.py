@@ -42,10 +42,13 @@ MAX_REPEATS = 100_000
 
 
 @functools.lru_cache(maxsize=1024)
-def compile_pattern(text: str) -> regex.Pattern[str]:
-    """The compiled pattern. Raises PatternError, with the offset in the pattern, if it is refused."""
-    if len(text) > MAX_PATTERN:
-        message = f"a regular expression of {len(text)} characters; the limit is {MAX_PATTERN}"
+def compile_pattern(text: str, longest: int = MAX_PATTERN) -> regex.Pattern[str]:
+    """The compiled pattern. Raises PatternError, with the offset in the pattern, if it is refused.
+
+    `longest`: limit on its characters, which is for patterns that strangers wrote.
+    """
+    if len(text) > longest:
+        message = f"a regular expression of {len(text)} characters; the limit is {longest}"
         raise PatternError(message, 0, 1)
     _check_size(text)
     _check_with_python(text)

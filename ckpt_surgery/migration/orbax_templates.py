@@ -7,7 +7,7 @@ from types import MappingProxyType
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.naming import name_problem
-from ckpt_surgery.language.patterns import compile_pattern
+from ckpt_surgery.language.patterns import MAX_PATTERN, compile_pattern
 from ckpt_surgery.language.scope import ExpressionError
 from ckpt_surgery.language.template_parsing import parse_template
 
@@ -29,10 +29,22 @@ def literal(pattern: str) -> str | None:
     return re.sub(r"\\(.)", r"\1", pattern, flags=re.DOTALL)
 
 
-def check_pattern(pattern: str) -> None:
+_BRACE = re.compile(
+    r"(?P<other>\\.|\[\^?\]?(?:\\.|[^\]\\])*\])"  # an escape, a character class
+    r"|\{(?!(?:[0-9]+(?:,[0-9]*)?|,[0-9]*)\})",
+    re.DOTALL,
+)
+
+
+def with_plain_braces(pattern: str) -> str:
+    """The regular expression with a backslash before each `{` that Python reads as the character itself."""
+    return _BRACE.sub(lambda match: match["other"] or "\\{", pattern)
+
+
+def check_pattern(pattern: str, longest: int = MAX_PATTERN) -> None:
     """Raise UsageError for a regular expression that recipes do not take, or read differently."""
     try:
-        compile_pattern(pattern)
+        compile_pattern(pattern, longest)
     except ExpressionError as error:
         raise UsageError(
             f"the transform `{shown(pattern)}`: {error.message}",

@@ -1,5 +1,6 @@
 """Transforms of Orbax, as `apply_transformations` takes them, as a recipe."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from ckpt_surgery.core.text import shown
@@ -30,9 +31,7 @@ def from_orbax_transforms(
     known = original if isinstance(original, Original | None) else original_of_tree(original)
     hooks = Hooks()
     values = Values(known, hooks)
-    found = list(
-        read_transforms(transforms, lambda path: key_of(path).text, "from_orbax_transforms").values()
-    )
+    found = read_transforms(transforms, lambda path: key_of(path).text, "from_orbax_transforms")
     overlapping = any(literal(transform.pattern) is None for transform in found)
     if overlapping:
         found = _in_order(found, default_to_original)
@@ -49,7 +48,7 @@ def from_orbax_transforms(
     return MigratedRecipe(document, hooks.functions, names)
 
 
-def _in_order(transforms: list[NamedTransform], default_to_original: bool) -> list[NamedTransform]:
+def _in_order(transforms: Sequence[NamedTransform], default_to_original: bool) -> Sequence[NamedTransform]:
     """The transforms as rules, of which the first that matches wins.
 
     In Orbax the last one does, but one that falls back to the new tree leaves what another one gave.

@@ -19,6 +19,8 @@ from ckpt_surgery.live.restored_values import restored_value
 from ckpt_surgery.migration.orbax_templates import literal
 from ckpt_surgery.migration.transforms import NamedTransform, read_transforms
 
+LONGEST = 50_000
+"""Limit on the characters of a regular expression. Programs put hundreds of names into one."""
 GUESSES = 20
 """Limit on the missing leaves for which a close name is searched, which takes long in large trees."""
 
@@ -79,7 +81,7 @@ def apply_transforms(
     keys = [orbax_name(path) for path, _ in nodes]
     _check_distinct(keys)
     values = {key: leaf for key, (_, leaf) in zip(keys, nodes, strict=True)}
-    known = list(read_transforms(transforms, orbax_name, "apply_transformations").values())
+    known = read_transforms(transforms, orbax_name, "apply_transformations", LONGEST)
     claims = _claims(original.leaves, known, keys, default_to_original)
     _check_originals(original.leaves, claims)
     for claim, is_last in claims:
@@ -126,14 +128,14 @@ def _claims(
     patterns: list[int] = []
     by_text: dict[str, list[int]] = {}  # thousands of keys, each with a transform of its own, are usual
     for number, transform in enumerate(transforms):
-        text = literal(transform.key)
+        text = literal(transform.expression)
         (patterns if text is None else by_text.setdefault(text, [])).append(number)
 
     def claims_of(key: str) -> Iterator[_Claim]:
         is_matched = False
         for number in sorted([*patterns, *by_text.get(key, ())]):
             transform = transforms[number]
-            match = watches[number].fullmatch(compile_pattern(transform.key), key)
+            match = watches[number].fullmatch(compile_pattern(transform.expression, LONGEST), key)
             if match is None:
                 continue
             is_matched = True

@@ -1,13 +1,19 @@
 """Transforms as Orbax's `apply_transformations` takes them: their fields, their order, their keys."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ckpt_surgery.core.errors import TransformError, UsageError
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.migration.orbax_templates import check_pattern, template_of, with_free_names
+from ckpt_surgery.language.patterns import MAX_PATTERN
+from ckpt_surgery.migration.orbax_templates import (
+    check_pattern,
+    template_of,
+    with_free_names,
+    with_plain_braces,
+)
 
 ValueFunction = Callable[[Any], Any]
 MultiValueFunction = Callable[[str, Any], Any]
@@ -58,6 +64,8 @@ class NamedTransform:
 
     key: str
     """Its key as it was given: a regular expression."""
+    expression: str
+    """The same as `compile_pattern` takes it."""
     pattern: str
     """The same with names of groups that recipes take."""
     template: str | None
@@ -72,30 +80,31 @@ class NamedTransform:
 
 
 def read_transforms(
-    tree: Any, name_of: Callable[[Sequence[Any]], str], caller: str
-) -> Mapping[str, NamedTransform]:
-    """The transforms of a tree by their keys, in Orbax's order: that of `jax.tree`, where dicts are sorted.
+    tree: Any, name_of: Callable[[Sequence[Any]], str], caller: str, longest: int = MAX_PATTERN
+) -> Sequence[NamedTransform]:
+    """The transforms of a tree in Orbax's order: that of `jax.tree`, where dicts are sorted.
 
     `name_of` makes keys of paths of `jax.tree_util`. Of two transforms with the same key, the last counts.
-    Raises UsageError for what is not a transform, and for regular expressions and keys that recipes do not
-    take; TransformError for fields that contradict each other; MissingLibraryError, naming `caller`, without
-    jax.
+    `longest` is the limit on the characters of a key. Raises UsageError for what is not a transform, and for
+    regular expressions and keys that recipes do not take; TransformError for fields that contradict each
+    other; MissingLibraryError, naming `caller`, without jax.
     """
     with report_missing("jax", f"`{caller}` needs jax"):
         import jax
 
     given = {name_of(path): value for path, value in jax.tree_util.tree_flatten_with_path(tree)[0]}
-    return {key: _named(key, value) for key, value in given.items()}
+    return [_named(key, value, longest) for key, value in given.items()]
 
 
-def _named(key: str, given: Any) -> NamedTransform:
+def _named(key: str, given: Any, longest: int) -> NamedTransform:
     if not all(hasattr(given, field) for field in _FIELDS):
         raise UsageError(
             f"the transforms have {given!r} at `{shown(key)}`, which is not a transform",
             hint="Leave the key out, or give a `ckpt_surgery.Transform`.",
         )
-    check_pattern(key)
+    expression = with_plain_braces(key)
+    check_pattern(expression, longest)
     check_fields(given, f"the transform `{shown(key)}`")
-    pattern, names = with_free_names(key)
+    pattern, names = with_free_names(expression)
     template = None if given.original_key is None else template_of(given.original_key, key, names)
-    return NamedTransform(key, pattern, template, given)
+    return NamedTransform(key, expression, pattern, template, given)

@@ -350,6 +350,7 @@ def test_empty_nodes_are_not_seen(tmp_path: Path, transforms: Tree, default: boo
         (r"b", "c/[0]/d", "c/[0]/d", "b"),
         (r"b", "${x}", "${x}", "b"),
         (r"x\{1\}", "b", "b", "x{1}"),
+        (r"x{y}{1}[{]{", "b", "b", "x{y}{{"),
     ],
 )
 def test_original_keys(tmp_path: Path, pattern: str, original_key: str, old: str, new: str) -> None:
@@ -371,7 +372,7 @@ def nested(leaves: Mapping[str, Any]) -> Tree:
     [
         ("(a", None, "the transform `(a`: not a regular expression: missing )"),
         ("a[[b]]", None, "the transform `a[[b]]`: not a regular expression: Possible nested set"),
-        ("a{x}", None, "the transform `a{x}`: `{` stands for a count"),
+        ("a{,}", None, "the transform `a{,}`: `{` stands for a count"),
         ("(a)", r"\2", "`original_key` names the group `2`, which the key does not have"),
         ("(a)", r"\g<b>", "`original_key` names the group `b`, which the key does not have"),
         ("(a)", r"\q", r"`original_key` has the escape `\q`, which means nothing there"),

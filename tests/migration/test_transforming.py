@@ -493,6 +493,8 @@ def test_surgeries(surgery: Surgery) -> None:
         (r"b", r"\101\n\g<0>", "A\nb", "b"),
         (r"b", "c/[0]/d", "c/[0]/d", "b"),
         (r"b", "${x}", "${x}", "b"),
+        (r"{a}{2}\{{b}[{1}]{", "b", "b", "{a}}{{b}1{"),
+        pytest.param("|".join([*(f"layer_{i}" for i in range(999)), "a"]), "b", "b", "a", id="long"),
         (r"(?:(.*)/)?w", r"\1/w", "/w", "w"),
         (r"(?i)A", "é", "é", "a"),
     ],
