@@ -719,9 +719,9 @@ def test_the_leaves_that_a_restore_transform_names(tmp_path: Path) -> None:
 
 
 def test_too_many_leaves_for_one_call() -> None:
-    original = {f"layer_{i}": MATRIX for i in range(500)}
+    original = {f"layer_{i}": MATRIX for i in range(2000)}
     transforms = {"m": Transform(multi_value_fn=lambda key, tree: np.sort(tree["layer_1"]))}
-    with pytest.raises(UsageError, match="a function of 500 leaves, which are too many for one expression"):
+    with pytest.raises(UsageError, match="a function of 2000 leaves, which are too many for one expression"):
         from_orbax_transforms(transforms, original=original)
 
 
