@@ -60,8 +60,8 @@ class LazyArray(ABC):
     ) -> "LazyArray":
         """Make a lazy array of a function that returns the whole array, or is a coroutine function.
 
-        It is called at each read. What it returns is cast to `dtype`, as `astype` casts; the read raises
-        DataError if it has another shape.
+        It is called at each read, also of a slice, and perhaps by several threads. What it returns is cast to
+        `dtype`, as `astype` casts; the read raises DataError if it has another shape.
         """
         return _Given(ArraySpec(tuple(shape), dtype_of(dtype)), get_fn, key)
 
