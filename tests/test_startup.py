@@ -73,7 +73,7 @@ def test_lint_imports_nothing_heavy(tmp_path: Path) -> None:
         "ckpt_surgery.errors",
         "ckpt_surgery.api.applying",
         "ckpt_surgery.api.packaged_recipes",
-        "ckpt_surgery.api.progress_bars",
+        "ckpt_surgery.system.progress_bars",
         "ckpt_surgery.api.restoring",
         "ckpt_surgery.api.migrating",
         "ckpt_surgery.migration.t5x_maps",

@@ -7,7 +7,6 @@ are `SurgeryError`s, whose `exit_code` is the command's.
 from collections.abc import Sequence
 from typing import Unpack
 
-from ckpt_surgery.api.progress_bars import reported
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, Function, PathLike, RecipeLike, takes
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
@@ -35,6 +34,7 @@ from ckpt_surgery.runs.run import (
 )
 from ckpt_surgery.runs.sidecars import SidecarOptions
 from ckpt_surgery.system import signals
+from ckpt_surgery.system.progress_bars import reported
 
 interruptible = signals.interruptible
 """Context in which SIGINT, SIGTERM and SIGHUP raise Interrupted: for programs that report what was done."""

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Unpack, get_args
 
-from ckpt_surgery.api.progress_bars import reported
 from ckpt_surgery.core.arguments import CheckpointLike, PathLike, Size, bytes_of
 from ckpt_surgery.core.documents import JSON_SCHEMA
 from ckpt_surgery.core.errors import SurgeryError, UsageError
@@ -36,6 +35,7 @@ from ckpt_surgery.inputs.request import checkpoint_or_tree, requested
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.storage.views import forget
+from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.system.resources import default_memory
 
 Values = Literal["auto", "ignore"]

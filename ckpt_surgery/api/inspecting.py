@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from ckpt_surgery.api.progress_bars import reported
 from ckpt_surgery.core.arguments import CheckpointLike, Size, bytes_of
 from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.history import History
@@ -33,6 +32,7 @@ from ckpt_surgery.report.tree import Subtree, name_order, parameters, subtrees
 from ckpt_surgery.report.unusual import Unusual, unusual
 from ckpt_surgery.report.values import same_values, statistics, value_differences
 from ckpt_surgery.storage.views import forget
+from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.system.resources import default_memory
 
 SortBy = Literal["size", "name"]

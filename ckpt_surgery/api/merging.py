@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from ckpt_surgery.api import applying
-from ckpt_surgery.api.progress_bars import reported
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike, takes
 from ckpt_surgery.core.errors import RecipeError
@@ -28,6 +27,7 @@ from ckpt_surgery.merging.slices import models_of, slices_of
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.runs.run import ConvertArguments, Result, RunOptions, run_options
+from ckpt_surgery.system.progress_bars import reported
 
 FORMAT = "safetensors"
 """Format of the result, where neither the caller nor the destination's name says one."""

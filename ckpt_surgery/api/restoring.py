@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ckpt_surgery.api.progress_bars import reported
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, Function, RecipeLike, Size
 from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError, UsageError
@@ -60,6 +59,7 @@ from ckpt_surgery.planner.plan import Plan, with_origin
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.planner.transfers import arrays_in_memory
 from ckpt_surgery.runs.run import Overflowed, overflow_notices
+from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.system.resources import default_memory, default_workers
 
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Unpack
 
-from ckpt_surgery.api.progress_bars import reported
 from ckpt_surgery.core.arguments import PathLike, Size, takes
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.progress import ProgressLike
@@ -41,6 +40,7 @@ from ckpt_surgery.runs.shards import (
 )
 from ckpt_surgery.runs.sidecars import SidecarOptions
 from ckpt_surgery.system import signals
+from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.verification.new_checkpoints import parse_verify_mode
 
 MOST_SHARDS = 65536

@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ckpt_surgery.api.progress_bars import reported
 from ckpt_surgery.core.arguments import PathLike, Size, bytes_of
 from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import SourceError, UsageError
@@ -24,6 +23,7 @@ from ckpt_surgery.storage.listing import exists, is_directory
 from ckpt_surgery.storage.record_files import put_record
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system import signals
+from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.system.resources import default_memory, default_workers
 from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_grid, check_shared
 from ckpt_surgery.verification.descriptions import check_descriptions, record_path

@@ -191,3 +191,13 @@ def converted(block: np.ndarray, dtype: DType) -> np.ndarray:
         if needs_care(block.dtype, dtype):
             return rounded_once(block, dtype)
         return block.astype(dtype, copy=False)
+
+
+def lost_by_cast(given: DType, wanted: DType) -> str | None:
+    """What a cast loses besides precision; None for nothing. Raises FunctionError for other types."""
+    kinds = kind(given), kind(wanted)
+    if kinds[1] == "b" and kinds[0] != "b":
+        return "everything but whether values are zero"
+    if kinds[0] == "c" and kinds[1] != "c":
+        return "the imaginary part"
+    return "fractions" if is_integer(wanted) and kinds[0] == "f" else None

@@ -165,30 +165,26 @@ def parse_recipe(
     `hooks` are functions that the caller gives: expressions call them without a line `hooks:`. `rules` is
     None for a text that somebody wrote; see `Document`.
     """
-    if isinstance(text, Document):
-        document, text = text, text.text
-    else:
-        document = parse_document(text, path) if rules is None else _of_data(text, path, rules)
+    document = text if isinstance(text, Document) else _document_of(text, path, rules)
     refuse_other_documents(document.value, path)
     recipe = _valid(document, check, {}, hooks is not None)
     given = overridden(recipe.params, overrides)
     if given:  # patterns have the values of params in them
         recipe = _valid(document, check, given, hooks is not None)
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    digest = hashlib.sha256(document.text.encode("utf-8", "surrogatepass")).hexdigest()
     return LoadedRecipe(path, recipe, document, digest, given, hooks=hooks, set_texts=tuple(overrides))
 
 
-def _of_data(text: str, path: str, rules: Mapping[DocumentPath, str]) -> Document:
-    """The document of a text that stands for data: its problems have no lines."""
+def _document_of(text: str, path: str, rules: Mapping[DocumentPath, str] | None) -> Document:
+    """The document of a text; with `rules` the text stands for data, and its problems have no lines."""
+    if rules is None:
+        return parse_document(text, path)
     try:
         document = parse_document(text, path)
     except RecipeError as error:
         raise RecipeError(*(replace(problem, place=None) for problem in error.problems)) from None
     problems = tuple(replace(problem, place=None) for problem in document.problems)
     return replace(document, rules=rules, problems=problems)
-
-
-# --- checking ---------------------------------------------------------------------------------
 
 
 def _valid(document: Document, check: Check, given: Mapping[str, Constant], with_hooks: bool) -> Recipe:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.containers import container_flaws, index_flaws
-from ckpt_surgery.core.dtypes import ELEMENT_TYPES, DType
+from ckpt_surgery.core.dtypes import ELEMENT_TYPES, DType, lost_by_cast
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
@@ -16,7 +16,6 @@ from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.tree import LiveTree
 from ckpt_surgery.live.wanted import Wanted, type_of
-from ckpt_surgery.planner.target import lost_by_cast
 
 _KINDS = {bool: "b", int: "iu", float: "f"}
 """Kinds of dtypes whose values fit each type of Python's numbers."""

@@ -1,6 +1,7 @@
 """What leaves of a target ask for where they leave kind, shape or dtype to the source."""
 
 from collections.abc import Iterable, Set
+from typing import TYPE_CHECKING
 
 from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.errors import Problem
@@ -10,8 +11,10 @@ from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.planner.entries import Entry
-from ckpt_surgery.planner.problems import MANY, Problems
+
+if TYPE_CHECKING:
+    from ckpt_surgery.planner.entries import Entry
+    from ckpt_surgery.planner.problems import Problems
 
 PLACEHOLDER = "placeholder"
 """Why a leaf is dropped for which the target has `...`, and which no rule claims."""
@@ -29,11 +32,13 @@ class Asked:
     """True for `...`: it gets a value only if a rule claims its key, and is left as it is otherwise."""
 
 
-def note_subtrees(problems: Problems, placeholders: Set[str], entries: Iterable[Entry]) -> None:
+def note_subtrees(problems: "Problems", placeholders: Set[str], entries: "Iterable[Entry]") -> None:
     """Note placeholders under whose key leaves lie: `...` stands for a leaf.
 
     `entries`: those that the source has and that rules make, as far as no rule drops them.
     """
+    from ckpt_surgery.planner.problems import MANY  # imports what reads recipes; targets are listed without
+
     if not placeholders:
         return
     inner: dict[str, list[str]] = {}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ckpt_surgery.core.dtypes import ELEMENT_TYPES, DType
+from ckpt_surgery.core.dtypes import ELEMENT_TYPES, DType, lost_by_cast
 from ckpt_surgery.core.errors import Place, PlanError, Problem
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf
@@ -31,7 +31,7 @@ from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, T
 from ckpt_surgery.planner.problems import MANY
 from ckpt_surgery.planner.resharding import is_unsharded, lost_shardings, resharded
 from ckpt_surgery.planner.slots import left_slots
-from ckpt_surgery.planner.target import TARGET, Target, lost_by_cast
+from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.planner.transfers import Destination, Transfers, transfers
 from ckpt_surgery.planner.unused import unused_elements
 

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import regex
 
-from ckpt_surgery.core.dtypes import DType, is_integer, kind
+from ckpt_surgery.core.dtypes import DType, lost_by_cast
 from ckpt_surgery.core.errors import FunctionError, Problem, SurgeryError
 from ckpt_surgery.core.keys import text_of
 from ckpt_surgery.core.leaves import Leaf, LeafKind
@@ -338,16 +338,6 @@ def _lossless_hint(wanted: DType) -> str:
         f"Keep its dtype: `target: {{dtype: source}}`{scaled}. A rule with `value: cast(x, '{name}')` casts "
         "it all the same."
     )
-
-
-def lost_by_cast(given: DType, wanted: DType) -> str | None:
-    """What a cast loses besides precision; None for nothing. Raises FunctionError for other types."""
-    kinds = kind(given), kind(wanted)
-    if kinds[1] == "b" and kinds[0] != "b":
-        return "everything but whether values are zero"
-    if kinds[0] == "c" and kinds[1] != "c":
-        return "the imaginary part"
-    return "fractions" if is_integer(wanted) and kinds[0] == "f" else None
 
 
 def _misfit(target: Target, leaf: Leaf, entry: Entry) -> Notice | None:

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.api import progress_bars
-from ckpt_surgery.api.progress_bars import is_interactive, reported
 from ckpt_surgery.cli.progress import reporting
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.system import progress_bars
+from ckpt_surgery.system.progress_bars import is_interactive, reported
 
 HALF, WHOLE = Progress(1 << 20, 2 << 20), Progress(2 << 20, 2 << 20)
 DOUBLED = "version: 1\nrules:\n  - {match: a, value: x * 2}\n"
@@ -146,8 +146,8 @@ def applied(directory: Path, progress: object, before: str = "") -> str:
 
 
 WITHOUT_TQDM = "sys.modules['tqdm.auto'] = None"
-AT_ONCE = "from ckpt_surgery.api import progress_bars; progress_bars.PATIENCE = 0"
-LATER = "from ckpt_surgery.api import progress_bars; progress_bars.PATIENCE = 1000"
+AT_ONCE = "from ckpt_surgery.system import progress_bars; progress_bars.PATIENCE = 0"
+LATER = "from ckpt_surgery.system import progress_bars; progress_bars.PATIENCE = 1000"
 
 
 def test_true_shows_a_bar_wherever_stderr_goes(directory: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_bar_that_nobody_asked_for_waits_a_second(monkeypatch: pytest.MonkeyPa
     out, now = io.StringIO(), [100.0]
     monkeypatch.setattr(sys, "stderr", out)
     monkeypatch.setattr(progress_bars, "is_interactive", lambda: True)
-    monkeypatch.setattr("ckpt_surgery.api.progress_bars.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("ckpt_surgery.system.progress_bars.time.monotonic", lambda: now[0])
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)  # type: ignore[arg-type]
     with reported(None) as report:
         assert report is not None
