@@ -179,6 +179,38 @@ def test_t5x_s_own_translator_and_lazy_arrays(
     assert_same(flat(by_itself), expected)
 
 
+def test_translators_take_open_checkpoints(variables: Arrays, checkpoint: Path) -> None:
+    translator = importer()
+    with ckpt_surgery.open(checkpoint) as opened:
+        found = translator.apply(opened)
+        assert all(isinstance(value, LazyArray) for key, value in found.items() if key != "state/step")
+        fetched = {key: np.asarray(value) for key, value in found.items()}
+        assert_same(fetched, in_numpy(translator, variables))
+        # what it gives is a source itself
+        state = ckpt_surgery.restore(None, nested(with_missing_slots(found)))
+        assert_same(flat(state), with_missing_slots(fetched))
+        by_recipe = ckpt_surgery.restore(ckpt_surgery.from_t5x_translator(translator, source=opened), opened)
+        assert_same(flat(by_recipe), fetched)
+
+
+def test_parameters_stay_lazy_where_they_are_asked_to(variables: Arrays, checkpoint: Path) -> None:
+    """T5X's `lazy_parameters`."""
+    translator = importer()
+    state = ckpt_surgery.restore(
+        lambda flat: with_missing_slots(translator.apply(flat)), checkpoint, flat=True, lazy=True
+    )
+    lazy = traverse_util.flatten_dict(state, sep="/")
+    assert all(isinstance(value, LazyArray) for value in lazy.values())
+    assert_same(flat(state), with_missing_slots(in_numpy(translator, variables)))
+
+
+def test_a_plan_of_a_function_of_flat_dicts(variables: Arrays, checkpoint: Path) -> None:
+    translator = importer()
+    plan = ckpt_surgery.plan_restore(lambda flat: translator.apply(flat), checkpoint, flat=True)
+    assert {step.leaf.key.text for step in plan.steps} == in_numpy(translator, variables).keys()
+    assert_same(flat(ckpt_surgery.restore(plan)), in_numpy(translator, variables))
+
+
 # --- flat dicts -------------------------------------------------------------------------------------------
 
 
