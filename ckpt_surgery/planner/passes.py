@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
+from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.text import did_you_mean
+from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.graph.nodes import Apply, reads
 from ckpt_surgery.language.field_types import Unmatched
 from ckpt_surgery.language.models import Pass, Rule
@@ -21,7 +22,7 @@ from ckpt_surgery.planner.entries import CONVERT, Drop, Entry, Tree, not_held
 from ckpt_surgery.planner.evaluator import Evaluator
 from ckpt_surgery.planner.filling import filled, last_resorts
 from ckpt_surgery.planner.limits import check_leaves
-from ckpt_surgery.planner.problems import Problems
+from ckpt_surgery.planner.problems import MANY, Problems
 from ckpt_surgery.planner.producing import produce
 from ckpt_surgery.planner.target import Target, fitted
 
@@ -103,6 +104,8 @@ def run_pass(
         _refuse_objects([*filled_in, *matched.values()], left, evaluator.problems)
         is_awaited = awaited_keys(rules, mirrors, evaluator, left.refused)
         fit = fitted(evaluator, target, given, matched, left.kept, free, is_awaited)
+        available = [*free[evaluator.first].values(), *matched.values()]
+        _note_subtrees(evaluator.problems, target.placeholders.keys(), available)
         drops = (*made.drops, *left.drops, *fit.drops)
         return PassResult(fit.tree, drops, made.unused, left.settled, claims)
     for index, rule in enumerate(rules):
@@ -291,6 +294,28 @@ def _making(index: int | None, entry: Entry, evaluator: Evaluator) -> str:
     if index is None:
         return f"{made_of} stays there (`unmatched: keep`)"
     return f"{evaluator.problems.ref(index)} makes it" + (f" from {made_of}" if made_of else "")
+
+
+def _note_subtrees(problems: Problems, placeholders: Set[str], entries: Iterable[Entry]) -> None:
+    """Note placeholders under whose key leaves lie: `...` stands for a leaf.
+
+    `entries`: those that the source has and that rules make, as far as no rule drops them.
+    """
+    if not placeholders:
+        return
+    inner: dict[str, list[str]] = {}
+    for entry in entries:
+        names = entry.key.names
+        for i in range(len(names)):
+            if (container := SEPARATOR.join(names[:i])) in placeholders:
+                inner.setdefault(container, []).append(entry.key.printed)
+    for container, keys in inner.items():
+        lie = "1 leaf lies" if len(keys) == 1 else f"{len(keys):,} leaves lie"
+        message = f"the target has `...` at `{shown(container)}`, and {lie} below it: {few_keys(keys, MANY)}"
+        problems.general(Problem(message, None, _AT_LEAVES, Code.TARGET_MISFIT))
+
+
+_AT_LEAVES = "Write `...` for each of these leaves, or leave the whole subtree out of the target."
 
 
 # --- keys that are missing because of a rule that failed, whose problem is told -----------------------------

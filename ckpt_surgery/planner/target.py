@@ -23,7 +23,7 @@ from ckpt_surgery.functions.quantize import QUANTIZED
 from ckpt_surgery.graph.nodes import Apply, Array, Read, reads
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
-from ckpt_surgery.planner.asked import PLACEHOLDER, Asked, note_subtrees
+from ckpt_surgery.planner.asked import PLACEHOLDER, Asked
 from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
 from ckpt_surgery.planner.dots import slashed
 from ckpt_surgery.planner.effects import deciding_rule, naming_rule
@@ -180,8 +180,6 @@ def fitted(
         else:
             tree[text] = _same_empty(chosen or target.own_value(leaf), own.get(text))
     _disagree(problems, target, misfits)
-    available = [*unclaimed.get(evaluator.first, {}).values(), *matched.values()]
-    note_subtrees(problems, target.placeholders.keys(), available)
     drops = [
         *(Drop(entry, deciding_rule(entry.effects), PLACEHOLDER) for entry in left_out),
         *_drops(tree, target, [*matched.values(), *own.values()], left_out),
@@ -376,9 +374,7 @@ def _disagree(problems: Problems, target: Target, misfits: Sequence[tuple[Entry,
         problems.about(entry, misfit, f"Change the value with a rule{own}.", Code.TARGET_MISFIT)
 
 
-def _drops(
-    tree: Tree, target: Target, offered: Iterable[Entry], left_out: Iterable[Entry] = ()
-) -> list[Drop]:
+def _drops(tree: Tree, target: Target, offered: Iterable[Entry], left_out: Iterable[Entry]) -> list[Drop]:
     """The offered entries whose values are not in the tree, without those of placeholders (`left_out`)."""
     used = {id(entry.value) for entry in (*tree.values(), *left_out)}
     drops: list[Drop] = []
