@@ -15,6 +15,7 @@ from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.live.carrying_out import BLOCK, Restoration, make_arrays
 from ckpt_surgery.live.filling import Filling
 from ckpt_surgery.live.lazy_arrays import LazyArray
+from ckpt_surgery.live.wanted import type_of
 from ckpt_surgery.planner.cutting import Cut, finer
 from ckpt_surgery.planner.plan import Step, at_step
 
@@ -100,6 +101,6 @@ def lazy_values(restoration: Restoration, overflowed: Overflowed) -> dict[str, A
 def _is_array(leaf: Leaf, restoration: Restoration) -> bool:
     """True if an output is an array, and not a number, a text or an empty node."""
     like = None if restoration.target is None else restoration.target.values[leaf.key.text]
-    if isinstance(like, bool | int | float | np.generic):
+    if issubclass(type_of(like), bool | int | float | np.generic):
         return False
     return leaf.kind in (LeafKind.ARRAY, LeafKind.PRNG_KEY) or (leaf.spec is not None and like is not None)

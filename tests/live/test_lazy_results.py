@@ -92,6 +92,15 @@ def test_the_target_says_structure_and_dtypes(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["new"].get(), [1, 1])
 
 
+def test_types_of_a_target_say_numbers_too(tmp_path: Path) -> None:
+    save_file({"step": np.array(7), "w": W}, tmp_path / "run.safetensors")
+    target = {"step": int, "w": np.array([])}
+    lazy = ckpt_surgery.restore(None, tmp_path / "run.safetensors", target=target, lazy=True)
+    assert (type(lazy["step"]), lazy["step"]) == (int, 7)
+    assert isinstance(lazy["w"], LazyArray)
+    np.testing.assert_array_equal(lazy["w"].get(), W)
+
+
 def test_the_plan_is_refused_as_always(model: Path) -> None:
     with pytest.raises(PlanError):
         ckpt_surgery.restore(None, model, target={"w": jnp.ones(3)}, lazy=True)
