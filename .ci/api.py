@@ -20,6 +20,7 @@ from typing import Any
 import ckpt_surgery
 from ckpt_surgery import errors, t5x
 from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.summaries.represented import Represented
 
 HEAD = """\
 # The Python API
@@ -51,6 +52,9 @@ MODULES_NAMED = {f"ckpt_surgery.{name}" for name in MODULES}
 
 INTERNAL = {"Read", "Apply", "Cut", "LoadedRecipe"}
 """Classes that public values hold, and whose own fields are internal."""
+
+NOT_SHOWN = (object, typing.Protocol, Represented)
+"""Base classes that say nothing of how a class is used."""
 
 WIDTH = 100
 """Characters; a longer signature has a line for each parameter."""
@@ -211,7 +215,7 @@ def _parameter(parameter: inspect.Parameter) -> str:
 
 
 def _class(cls: type) -> Iterator[str]:
-    bases = [base.__name__ for base in cls.__bases__ if base not in (object, typing.Protocol)]
+    bases = [base.__name__ for base in cls.__bases__ if base not in NOT_SHOWN]
     yield _code(f"class {cls.__name__}({', '.join(bases)})" if bases else f"class {cls.__name__}")
     if cls.__doc__ and not cls.__doc__.startswith(f"{cls.__name__}("):  # which dataclasses write themselves
         yield from _paragraphs(cls)

@@ -84,9 +84,11 @@ class _Brief(reprlib.Repr):
             return self.repr_dict(dict(value), level)
         if vars(type(value)).get("__repr__") is not brief:
             return super().repr_instance(value, level)
+        if level <= 0:
+            return f"{type(value).__name__}(...)"
         shown_fields = [one.name for one in dataclasses.fields(value) if one.repr]
         parts = [f"{name}={self.repr1(getattr(value, name), level - 1)}" for name in shown_fields]
-        return f"{type(value).__name__}({', '.join(parts) if level > 0 else '...'})"
+        return f"{type(value).__name__}({', '.join(parts)})"
 
 
 _BRIEF = _Brief()

@@ -270,7 +270,7 @@ class Plan(Represented):
     """The oldest version of each package that can restore the result; of packages for which it is known."""
 
     def html(self) -> str:
-        """The page of `apply --report`: one HTML document with every leaf, which needs no network.
+        """The page that the command line writes as a report: HTML with every leaf, which needs no network.
 
         The recipe is in it if it has a file that has not changed since the plan was made.
         """

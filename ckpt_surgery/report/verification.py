@@ -111,7 +111,7 @@ class Verified(Represented):
 
     @property
     def in_part(self) -> bool:
-        """Whether some of it was not read: then no damage was found, and nothing is proved."""
+        """True if some bytes were not read, so that finding no flaw does not prove the checkpoint whole."""
         sampled = self.sample is not None and self.sample.regions_read < self.sample.regions
         return sampled or bool(self.bytes_not_read)
 

@@ -1,8 +1,21 @@
 """Words for messages: numbers of bytes, lists of names, text that is safe to print."""
 
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
 import pytest
 
-from ckpt_surgery.core.text import bytes_text, count_text, did_you_mean, few, seconds_text, shortened, shown
+from ckpt_surgery.core.text import (
+    brief,
+    bytes_text,
+    count_text,
+    did_you_mean,
+    few,
+    seconds_text,
+    shortened,
+    shown,
+)
 
 
 @pytest.mark.parametrize(
@@ -78,3 +91,40 @@ def test_seconds_text(seconds: float, text: str) -> None:
 )
 def test_count_text(count: int, text: str) -> None:
     assert count_text(count) == text
+
+
+@dataclass(frozen=True)
+class Held:
+    text: str
+    inside: Any = None
+    left_out: int = field(default=0, repr=False)
+
+    __repr__ = brief
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (Held("a"), "Held(text='a', inside=None)"),
+        (Held("a", tuple(range(9))), "Held(text='a', inside=(0, 1, 2, 3, ...))"),
+        (
+            Held("a", MappingProxyType({i: i for i in range(9)})),
+            "Held(text='a', inside={0: 0, 1: 1, 2: 2, 3: 3, ...})",
+        ),
+        (Held("a", Held("b", Held("c", Held("d")))), None),
+        (Held("x" * 100_000, [Held("y" * 100_000)] * 1000), None),
+        (Held("\x1b\n\u202e"), None),
+    ],
+)
+def test_brief_is_one_short_line(value: Held, shown: str | None) -> None:
+    assert len(repr(value)) <= 400
+    assert repr(value).isprintable()
+    assert repr(value).startswith("Held(text='")
+    assert shown is None or repr(value) == shown
+
+
+def test_brief_goes_no_deeper_than_three_levels() -> None:
+    value = Held("a")
+    for _ in range(2000):
+        value = Held("b", value)
+    assert repr(value) == "Held(text='b', inside=Held(text='b', inside=Held(text='b', inside=Held(...))))"
