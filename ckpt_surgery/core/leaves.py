@@ -37,8 +37,12 @@ def array_repr(type_name: str, key: str, spec: ArraySpec) -> str:
 
 
 def leaf_repr(type_name: str, key: str, what: str) -> str:
-    """One short line without control characters, however long the key is and what the leaf is."""
-    return f"<{type_name} {shortened(repr(key), MOST_OF_KEY)} {shortened(shown(what), MOST_OF_KEY)}>"
+    """One short line without control characters, however long the key is and what the leaf is.
+
+    An array that nobody has named has an empty key.
+    """
+    name = f" {shortened(repr(key), MOST_OF_KEY)}" if key else ""
+    return f"<{type_name}{name} {shortened(shown(what), MOST_OF_KEY)}>"
 
 
 @frozen()

@@ -1,24 +1,30 @@
 """Checkpoints as mappings: keys to arrays that are read when they are asked for."""
 
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import KeyNotFound, UsageError
 from ckpt_surgery.core.keys import SEPARATOR
-from ckpt_surgery.core.text import bytes_text, shown
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.summaries.represented import Represented
+from ckpt_surgery.core.summaries.summary import Summary
+from ckpt_surgery.core.text import chosen_text, shown
 from ckpt_surgery.inputs.matching import check_matched, matching
 from ckpt_surgery.inputs.open_sources import OpenSource, kept_open
 from ckpt_surgery.inputs.opening import open_input
 from ckpt_surgery.inputs.request import InMemory, OpenCheckpoint, OpenedPath
 from ckpt_surgery.report.leaves import Statistics, Unread
+from ckpt_surgery.report.listing_summary import listing_summary
+from ckpt_surgery.report.scalars import shared_texts
 from ckpt_surgery.report.tree import parameters
 from ckpt_surgery.report.values import statistics
 from ckpt_surgery.system.resources import default_memory
 
 
-class Checkpoint(OpenCheckpoint, Mapping[str, Any]):
+class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
     """An open checkpoint, or a subtree of one, as a mapping from keys to values.
 
     Keys are those of leaves, in the checkpoint's order, with `/` between their components; `len` and
@@ -93,11 +99,12 @@ class Checkpoint(OpenCheckpoint, Mapping[str, Any]):
         """All values in dicts and lists, as they were saved. Nothing is read."""
         return self._opened.tree(self._leaves.values(), self._prefix)
 
-    def __repr__(self) -> str:
-        name = f"{self.path}: {self._prefix.rstrip(SEPARATOR)}" if self._prefix else self.path
-        step = "" if self.step is None else f", step {self.step}"
-        count = f"{len(self):,} {'leaf' if len(self) == 1 else 'leaves'}, {bytes_text(self.nbytes)}"
-        return f"<Checkpoint {shown(repr(name))} {self.format}{step}: {count}{', closed' * self.closed}>"
+    def _summary(self) -> Summary:
+        name = f"{self.path}: {self._prefix.removesuffix(SEPARATOR)}" if self._prefix else self.path
+        about = f"{name} ({chosen_text(self.format, self.step, self.item)}{', closed' * self.closed})"
+        leaves = tuple(self._leaves.values())
+        depth = 0 if not self._prefix else _components(self._prefix, leaves[0])
+        return listing_summary(about, leaves, shared_texts(leaves, {}), inside=depth)
 
     # --- the mapping --------------------------------------------------------------------------------------
 
@@ -199,10 +206,16 @@ class Checkpoint(OpenCheckpoint, Mapping[str, Any]):
         given = self._opened.given
         if isinstance(given, InMemory):
             raise UsageError(
-                f"{self!r} cannot be pickled: it is a tree in memory", hint="Pickle the tree itself."
+                "a checkpoint that is a tree in memory cannot be pickled", hint="Pickle the tree itself."
             )
         choice = given.step, given.item, given.src_format, given.uint16
         return _unpickled, (urls.absolute(given), choice, given.fingerprint, self._prefix)
+
+
+def _components(prefix: str, leaf: Leaf) -> int:
+    """Number of components of the key of a subtree that a leaf is in: one may have slashes in it."""
+    starts = itertools.accumulate((f"{name}{SEPARATOR}" for name in leaf.key.names), initial="")
+    return list(starts).index(prefix)
 
 
 def open_checkpoint(

@@ -16,9 +16,9 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.dtypes import DTYPES, DType, kind
 from ckpt_surgery.core.errors import DataError, FunctionError, SourceError, UsageError
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import Leaf, LeafKind, array_repr
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.core.text import bytes_text, shown
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, overflow_reason
 from ckpt_surgery.live.indexing import parse_index, read_picked
 from ckpt_surgery.live.t5x_classes import introduce_to_t5x
@@ -120,9 +120,7 @@ class LazyArray(ABC):
         return self._chunks
 
     def __repr__(self) -> str:
-        name = f" {shown(repr(self.key))}" if self.key else ""
-        lengths = ",".join(map(str, self.shape))
-        return f"<LazyArray{name} {self.dtype.name}[{lengths}] {bytes_text(self.nbytes)}>"
+        return array_repr("LazyArray", self.key, self._spec)
 
     # --- reading ------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ckpt_surgery.core.keys import SEPARATOR
+from ckpt_surgery.core.keys import SEPARATOR, parts_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.summaries.summary import Summary, SummaryRow, warning_lines
 from ckpt_surgery.core.text import bytes_text, number_of
@@ -22,16 +22,18 @@ def listing_summary(
     texts: Mapping[str, str],
     others: int = 0,
     warnings: Sequence[str] = (),
+    inside: int = 0,
 ) -> Summary:
     """A checkpoint by its leaves. `texts`: values that are known, by key text; see `shared_texts`.
 
-    `others`: number of leaves that are not among these.
+    `others`: number of leaves that are not among these. `inside`: number of components that all keys begin
+    with, and that are left out.
     """
     dtypes = [
         f"{short_dtype(name)} {bytes_text(total.nbytes)} in {number_of(total.leaves, 'leaf')}"
         for name, total in dtype_totals(leaves).items()
     ]
-    lines = listing(leaves, texts)
+    lines = [_without(line, inside) for line in listing(leaves, texts)]
     return Summary(
         about,
         (", ".join(size_texts(leaves, others)), *([", ".join(dtypes)] if len(dtypes) > 1 else [])),
@@ -39,6 +41,10 @@ def listing_summary(
         warning_lines(warnings),
         lambda: _upper_levels(tree(lines)),
     )
+
+
+def _without(line: Line, inside: int) -> Line:
+    return replace(line, key=SEPARATOR.join(parts_of(line.key)[inside:])) if inside else line
 
 
 def _upper_levels(lines: Sequence[Line]) -> list[SummaryRow]:

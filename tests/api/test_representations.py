@@ -48,6 +48,7 @@ def results(tmp_path: Path) -> dict[str, Any]:
     save_file(tree(), one)
     changed = {key.replace("block_1", "layer_1"): value + 1 for key, value in tree().items()}
     save_file(changed, other)
+    opened = ckpt_surgery.open(one)
     recipe, new = tmp_path / "r.yaml", tmp_path / "new.safetensors"
     recipe.write_text(RECIPE)
     with pytest.raises(PlanError) as refused:
@@ -64,6 +65,8 @@ def results(tmp_path: Path) -> dict[str, Any]:
         "invert": ckpt_surgery.invert(recipe, one),
         "verify": ckpt_surgery.verify(new),
         "read_recipe": ckpt_surgery.read_recipe(recipe),
+        "open": opened,
+        "open subtree": opened["params"],
         "lint": ckpt_surgery.lint(recipe),
         "error": refused.value,
     }
@@ -122,6 +125,24 @@ def test_each_shows_what_it_is_about(results: dict[str, Any]) -> None:
     assert "whole" in repr(results["verify"])
     assert "value: stack(xs)" in repr(results["read_recipe"])
     assert "not come back" in repr(results["invert"])
+
+
+def test_a_subtree_of_a_checkpoint_shows_the_keys_that_it_takes(results: dict[str, Any]) -> None:
+    assert [line.split()[0] for line in repr(results["open subtree"]).splitlines()[2:]] == [
+        "block_{0..119}/bias",
+        "block_{0..119}/kernel",
+    ]
+    opened = ckpt_surgery.open({"a/b": {"c": {"d": np.zeros(2)}}, "text": "x\n" * 100})
+    assert "\n  c/d  f64[2]  16 B" in repr(opened["a/b"])
+    opened.close()
+    assert repr(opened).startswith("<Checkpoint (tree) (tree, closed)>")
+
+
+def test_lazy_arrays_are_one_line(results: dict[str, Any]) -> None:
+    array = results["open"]["params/block_7/bias"]
+    assert repr(array) == "<LazyArray 'params/block_7/bias' float32[2,2] 16 B>"
+    assert repr(ckpt_surgery.LazyArray.of((2,), np.float32, lambda: 0)) == "<LazyArray float32[2] 8 B>"
+    assert len(repr(ckpt_surgery.LazyArray.of((2,), np.float32, lambda: 0, key="\x1b" * 9999))) < 200
 
 
 def test_a_plan_is_a_page(tmp_path: Path) -> None:

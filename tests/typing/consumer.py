@@ -9,13 +9,17 @@ from typing import Any, assert_type
 
 import ckpt_surgery
 from ckpt_surgery import (
+    Checkpoint,
     Explanation,
     Inferred,
     Inverse,
+    LazyArray,
     MigratedRecipe,
     Plan,
     Result,
+    Statistics,
     SurgeryError,
+    Unread,
     apply,
     apply_shard,
     commit,
@@ -30,6 +34,7 @@ from ckpt_surgery import (
     lint,
     merge,
     merge_recipe,
+    open,
     plan,
     plan_merge,
     read_recipe,
@@ -100,6 +105,19 @@ def looks() -> None:
     assert_type([flaw.what for flaw in verify(NEW, mode="fast", sample=0.05).flaws], list[str])
 
 
+def opened() -> None:
+    with open(OLD, step=3, uint16="bfloat16") as checkpoint:
+        assert_type(checkpoint, Checkpoint)
+        assert_type(list(checkpoint), list[str])
+        assert_type(checkpoint.nbytes, int)
+        assert_type(checkpoint.statistics(match=".*kernel"), Mapping[str, Statistics | Unread])
+        assert_type(checkpoint["params"], Any)
+        assert_type(plan(RECIPE, checkpoint), Plan)
+    array = LazyArray.of((2, 3), "float32", lambda: [[0.0] * 3] * 2)
+    assert_type(array.astype("bfloat16"), LazyArray)
+    assert_type(array.shape, tuple[int, ...])
+
+
 def training(state: Mapping[str, object]) -> None:
     """What is restored has the type of the target, which only the caller knows."""
     assert_type(restore(RECIPE, OLD, target=state, donate=True, memory="1GiB"), Any)
@@ -122,6 +140,7 @@ def mistakes(made: Plan) -> None:
     plan(3, OLD)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     plan(RECIPE, OLD, uint16="float16")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     convert(OLD, NEW, last=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    open(OLD, uint16="float16")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     inspect(OLD, sort="bytes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     explain(RECIPE, OLD)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     made.costs = made.costs  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
