@@ -1,6 +1,6 @@
 """A function in the place of a recipe: it is traced with what its sources list."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ckpt_surgery.core.leaves import Leaf
@@ -20,17 +20,24 @@ def traced(request: Request) -> Request:
     Raises what opening them raises, UsageError for what no recipe can say, and what the function raises.
     """
     sources = open_sources(request)
-    known = [_known(source, request.uint16 == "bfloat16") for source in sources]
-    return replace(request, recipe=recipe_of_function(request.recipe, known), opened=tuple(sources))
+    known = list(map(_known, sources))
+    is_disguised = request.uint16 == "bfloat16" and any(map(is_uint16, _leaves(known)))
+    if is_disguised:
+        known = [replace(one, leaves=_as_bfloat16(one.leaves)) for one in known]
+    recipe = recipe_of_function(request.recipe, known, {"uint16": "bfloat16"} if is_disguised else {})
+    return replace(request, recipe=recipe, opened=tuple(sources))
 
 
-def _known(source: Source, bfloat16: bool) -> Original:
-    """What a function gets for a source. `bfloat16`: whether arrays of uint16 are read as such."""
+def _known(source: Source) -> Original:
+    """What a function gets for a source."""
     if isinstance(source, TreeSource):
-        known = original_of_live(source.tree)
-    else:
-        known = original_of_leaves(source.leaves())
-    return replace(known, leaves=_as_bfloat16(known.leaves)) if bfloat16 else known
+        return original_of_live(source.tree)
+    return original_of_leaves(source.leaves())
+
+
+def _leaves(known: Iterable[Original]) -> Iterator[Leaf]:
+    for one in known:
+        yield from one.leaves.values()
 
 
 def _as_bfloat16(leaves: Mapping[str, Leaf]) -> Mapping[str, Leaf]:

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, MappingProxyType
 from typing import Any
 
 from ckpt_surgery.core.errors import Problem, UsageError
@@ -36,6 +36,7 @@ VALUELESS = (LeafKind.STRING, LeafKind.EMPTY)
 """Kinds of leaves that a function gets as they are."""
 NUMERIC = (LeafKind.ARRAY, LeafKind.SCALAR, LeafKind.PRNG_KEY)
 """Kinds of leaves for which it gets a stand-in."""
+NO_POLICY: Mapping[str, Any] = MappingProxyType({})
 
 
 class FunctionRecipe(MigratedRecipe):
@@ -72,8 +73,12 @@ def _is_users(hook: Any) -> bool:
     return hasattr(hook, "made_of")
 
 
-def recipe_of_function(function: Callable[..., Any], sources: Sequence[Original]) -> MigratedRecipe:
+def recipe_of_function(
+    function: Callable[..., Any], sources: Sequence[Original], input: Mapping[str, Any] = NO_POLICY
+) -> MigratedRecipe:
     """Trace a function of one tree per source, and write down what it has done.
+
+    `input`: how the sources are read, as the recipe's `input` says it.
 
     It is called once, with stand-ins in place of arrays. Raises UsageError for what no recipe can say, and
     for a function that does not take so many trees or does not return a tree; what the function itself
@@ -91,6 +96,7 @@ def recipe_of_function(function: Callable[..., Any], sources: Sequence[Original]
     rules = _Assembly(trees, about.label, recorder).rules_of(live)
     document: dict[str, Any] = {"version": 1}
     document |= {"sources": list(given)} if len(given) > 1 else {}
+    document |= {"input": dict(input)} if input else {}
     document |= {"unmatched": "drop", "target": {"missing": "fallback"}, "rules": rules}
     names = dict.fromkeys(range(len(rules)), about.name)
     warnings = _narrowings(recorder)

@@ -470,6 +470,12 @@ def test_functions_do_not_make_floats_of_integers_that_are_bfloat16(disguised: P
         ckpt_surgery.restore(function, disguised)
     restored = ckpt_surgery.restore(function, disguised, uint16="bfloat16")
     assert_same({"w": np.asarray(restored["w"])}, {"w": KERNEL.astype(np.float32)})
+    opened = ckpt_surgery.open(disguised, uint16="bfloat16")
+    recipe = ckpt_surgery.from_function(function, opened)
+    assert recipe.document["input"] == {"uint16": "bfloat16"}
+    restored = ckpt_surgery.restore(recipe, disguised)
+    assert_same({"w": np.asarray(restored["w"])}, {"w": KERNEL.astype(np.float32)})
+    assert "input" not in ckpt_surgery.from_function(function, {"zarr": KERNEL}).document
 
 
 def test_uint16_of_legacy_orbax_is_what_it_says(tmp_path: Path) -> None:
