@@ -126,7 +126,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.live.logical_axes import LogicalAxes
     from ckpt_surgery.migration.opaque import opaque
     from ckpt_surgery.migration.recipes import MigratedRecipe
-    from ckpt_surgery.migration.t5x_maps import from_t5x_assignment_map
+    from ckpt_surgery.migration.t5x.maps import from_t5x_assignment_map
     from ckpt_surgery.migration.transforms import Transform
     from ckpt_surgery.planner.plan import Plan
     from ckpt_surgery.report.explanation import Explanation
@@ -176,7 +176,7 @@ _MODULES = {
     "explain": "api.explaining",
     "from_function": "api.functions",
     "from_orbax_transforms": "api.migrating",
-    "from_t5x_assignment_map": "migration.t5x_maps",
+    "from_t5x_assignment_map": "migration.t5x.maps",
     "from_t5x_translator": "api.functions",
     "infer": "api.inferring",
     "inspect": "api.inspecting",

@@ -13,7 +13,7 @@ from ckpt_surgery.inputs.functions import traced
 from ckpt_surgery.inputs.request import requested
 from ckpt_surgery.migration.flat_functions import OnFlatDicts
 from ckpt_surgery.migration.recipes import MigratedRecipe
-from ckpt_surgery.migration.t5x_translators import TranslatorFunction
+from ckpt_surgery.migration.t5x.translators import TranslatorFunction
 
 
 def from_function(

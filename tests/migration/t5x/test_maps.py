@@ -18,7 +18,7 @@ import ckpt_surgery
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import PlanError, UsageError
 from ckpt_surgery.language.loading import parse_recipe
-from ckpt_surgery.migration.t5x_maps import from_t5x_assignment_map
+from ckpt_surgery.migration.t5x.maps import from_t5x_assignment_map
 from tests.support.checkpoints import random, restored, save_standard
 from tests.support.comparing import assert_same
 from tests.support.libraries import save_t5x
