@@ -476,6 +476,8 @@ def test_functions_do_not_make_floats_of_integers_that_are_bfloat16(disguised: P
     restored = ckpt_surgery.restore(recipe, disguised)
     assert_same({"w": np.asarray(restored["w"])}, {"w": KERNEL.astype(np.float32)})
     assert "input" not in ckpt_surgery.from_function(function, {"zarr": KERNEL}).document
+    viewed = ckpt_surgery.restore(lambda tree: {"w": tree["zarr"].view(KERNEL.dtype)}, disguised)
+    assert_same({"w": np.asarray(viewed["w"])}, {"w": KERNEL})
 
 
 def test_uint16_of_legacy_orbax_is_what_it_says(tmp_path: Path) -> None:
