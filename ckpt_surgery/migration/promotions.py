@@ -27,8 +27,8 @@ class Promoted:
 UNARY = ("abs", "sqrt", "rsqrt", "exp", "log", "sin", "cos", "arccos", "sign", "neg")
 LISTS = ("concat", "stack")
 REDUCTIONS = ("sum", "mean", "max", "min")
-_OF_XLA = ("rsqrt", "exp", "log", "sin", "cos", "arccos")
-"""Functions of which JAX has its own approximations."""
+_APPROXIMATED = ("rsqrt", "exp", "log", "sin", "cos", "arccos", "**")
+"""Functions whose last bits depend on who computes them: JAX has its own, NumPy has others for 16 bits."""
 _PROMOTING = (
     *COMPARISONS,
     "+",
@@ -71,10 +71,17 @@ def promote(library: str, name: str, operands: Sequence[Any], keywords: Mapping[
     if name == "~":
         work = None
     given = operands if work is None else [converted(operand, work) for operand in operands]
-    narrow = kind(found.dtype) == "f" and found.dtype.itemsize < 4
-    differs = name in _OF_XLA or (name == "**" and kind(found.dtype) == "f") or (name == "//" and narrow)
-    inexact = f"`{name}` of JAX rounds in another way" if library == JAX and differs else None
-    return Promoted(given, found, inexact)
+    return Promoted(given, found, _inexact(library, name, found.dtype))
+
+
+def _inexact(library: str, name: str, dtype: DType) -> str | None:
+    """Why a result of this dtype has other bits than the language gives it; None if it has the same."""
+    narrow = kind(dtype) == "f" and dtype.itemsize < 4
+    if library == JAX and kind(dtype) == "f" and (name in _APPROXIMATED or (name == "//" and narrow)):
+        return f"`{name}` of JAX rounds in another way"
+    if library == NUMPY and narrow and (name in _APPROXIMATED or (name == "sign" and dtype.kind == "V")):
+        return f"NumPy's `{name}` of {dtype.name} rounds in another way than that of float32"
+    return None
 
 
 def _reduced(library: str, name: str, operands: Sequence[Any], keywords: Mapping[str, Any]) -> Promoted:
