@@ -1,5 +1,6 @@
 """Subscripts of NumPy, whose slices may go beyond an array, as subscripts of the recipe language."""
 
+import ast
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -110,3 +111,21 @@ def _indices(item: np.ndarray, length: int, axis: int) -> np.ndarray:
         if not -length <= place < length:
             raise IndexError(f"index {place} is out of bounds for axis {axis} with size {length}")
     return np.where(item < 0, item + length, item).astype(np.int64)
+
+
+def subscript_node(items: Sequence[Any]) -> ast.expr:
+    """The inside of a subscript of integers, slices and None, without slices of whole axes at the end."""
+    last = max(i for i, item in enumerate(items) if item != slice(None))
+    nodes = [_item_node(item) for item in items[: last + 1]]
+    return nodes[0] if len(nodes) == 1 else ast.Tuple(nodes)
+
+
+def _item_node(item: Any) -> ast.expr:
+    if isinstance(item, slice):
+        return ast.Slice(*(None if b is None else _integer(b) for b in (item.start, item.stop, item.step)))
+    return ast.Constant(None) if item is None else _integer(item)
+
+
+def _integer(value: int) -> ast.expr:
+    constant = ast.Constant(abs(value))
+    return ast.UnaryOp(ast.USub(), constant) if value < 0 else constant

@@ -1,12 +1,16 @@
-"""Arrays of the user's program as expressions: written out if they are small, else given by a hook."""
+"""Parts of expressions: arrays of the user's program written out, and operands in the places of names."""
 
 import ast
 import sys
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import numpy as np
 
 from ckpt_surgery.core.dtypes import DTYPES, DType, computation, kind
+from ckpt_surgery.migration.standins import Recorder, node_of
 
 MOST_WRITTEN = 16
 """Number of elements up to which an array is written out."""
@@ -95,3 +99,78 @@ def number_node(value: bool | int | float) -> ast.expr:
 
 def _call(name: str, *arguments: ast.expr) -> ast.expr:
     return ast.Call(ast.Name(name), list(arguments), [])
+
+
+# --- operands ---
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How large an expression is: small steps make large ones, in which parts are repeated."""
+
+    length: int
+    """Characters, without some of the parentheses."""
+    height: int
+    """Levels of calls and operators."""
+
+
+NO_EXTENTS: Mapping[str, Extent] = MappingProxyType({})
+
+
+def extent_of(
+    template: ast.expr, text: str | None = None, named: Mapping[str, Extent] = NO_EXTENTS
+) -> Extent:
+    """The extent of an expression in which names stand for expressions of these extents."""
+    names = [node.id for node in ast.walk(template) if isinstance(node, ast.Name) and node.id in named]
+    length = len(ast.unparse(template) if text is None else text)
+    return Extent(length + sum(named[name].length - len(name) for name in names), _height(template, named))
+
+
+def _height(node: ast.AST, named: Mapping[str, Extent]) -> int:
+    if isinstance(node, ast.Name) and node.id in named:
+        return named[node.id].height
+    below = max((_height(child, named) for child in ast.iter_child_nodes(node)), default=0)
+    return below + isinstance(node, ast.expr)
+
+
+class Operand(Protocol):
+    """What stands for an array."""
+
+    @property
+    def node(self) -> ast.expr: ...
+
+
+class Operands:
+    """Names for the arrays in one call."""
+
+    def __init__(self, recorder: Recorder, kind: type[Operand]):
+        """`kind`: the class of what stands for arrays."""
+        self._recorder, self._kind = recorder, kind
+        self.by_name: dict[str, Any] = {}
+
+    def node(self, value: Any) -> ast.expr:
+        """An argument as an expression, with names for arrays."""
+        if isinstance(value, list | tuple):
+            items = [self.node(item) for item in value]
+            return ast.List(items) if isinstance(value, list) else ast.Tuple(items)
+        if isinstance(value, np.integer):
+            value = int(value)
+        if not isinstance(value, self._kind):
+            return node_of(value, self._recorder)
+        name = f"array{len(self.by_name)}"
+        self.by_name[name] = value
+        return ast.Name(name)
+
+
+class _Filler(ast.NodeTransformer):
+    def __init__(self, operands: Mapping[str, Operand]):
+        self._operands = operands
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._operands[node.id].node if node.id in self._operands else node
+
+
+def filled_in(template: ast.expr, operands: Mapping[str, Operand]) -> ast.expr:
+    """The expression with those of the operands in place of their names. The template is used up."""
+    found: ast.expr = _Filler(operands).visit(template)
+    return found

@@ -30,7 +30,7 @@ def _binary(symbol: str) -> Call:
 def _reduced(name: str) -> Call:
     def function(x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool | None = None) -> Any:
         options = {} if axis is None else {"axis": tuple(axis) if isinstance(axis, list) else axis}
-        x = x if dtype is None else _cast(x, dtype)
+        x = _array(x, dtype)
         return x._called(name, x, **options, **({"keepdims": True} if keepdims else {}))
 
     return function

@@ -12,16 +12,18 @@ import numpy as np
 from ckpt_surgery.core.dtypes import DType, dtype_named, kind
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.graph.nodes import Array
-from ckpt_surgery.language.expressions import parse
+from ckpt_surgery.language.expressions import MAX_TEXT, parse
 from ckpt_surgery.language.scope import Scope
-from ckpt_surgery.migration.literals import concrete_array
-from ckpt_surgery.migration.outcomes import JAX, NUMPY, outcome
-from ckpt_surgery.migration.placeholders import Operands, filled_in
-from ckpt_surgery.migration.promotions import converted, promote
+from ckpt_surgery.migration.literals import Extent, Operands, concrete_array, extent_of, filled_in
+from ckpt_surgery.migration.promotions import JAX, NUMPY, converted, outcome, promote
 from ckpt_surgery.migration.standins import Traced, operator_node
 
 WIDE = ("float64", "int64", "uint64", "int32", "uint32")
 """Dtypes with values that float32 cannot represent."""
+MOST_PARTS = 4
+"""How many times longer than the longest expression a value may be, of which results may use a part."""
+SURELY_PARSED = 40
+"""Levels of an expression up to which the language does not find it nested too deeply."""
 NO_NAMES: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -42,8 +44,12 @@ class RecordedArray(Traced):
         leaves: tuple[str, ...],
         library: str = NUMPY,
         weak: bool = False,
+        extent: Extent | None = None,
     ):
         super().__init__(node, recorder)
+        self.extent = extent_of(node) if extent is None else extent
+        self.stacked: tuple[RecordedArray, ...] = ()
+        """Arrays that it is a stack of, along the first axis, where NumPy adds them one by one."""
         self._array = array
         self.leaves = leaves
         self.library = library
@@ -68,7 +74,7 @@ class RecordedArray(Traced):
         """The same value as an array of this library."""
         if (library, weak) == (self.library, self._weak):
             return self
-        return type(self)(self._node, self._recorder, self._array, self.leaves, library, weak)
+        return type(self)(self._node, self._recorder, self._array, self.leaves, library, weak, self.extent)
 
     # --- writing down ---
 
@@ -80,8 +86,25 @@ class RecordedArray(Traced):
         except SurgeryError as error:
             flaw = f"the recipe language refuses it: {error.problems[0].message}"
             raise self._recorder.refused(flaw, *operands.values()) from None
+        extent = extent_of(template, text, {name: o.extent for name, o in operands.items()})
         node = filled_in(template, operands)
-        return type(self)(node, self._recorder, array, leaves_of(operands.values()), self._recorder.library)
+        library = self._recorder.library
+        made = type(self)(node, self._recorder, array, leaves_of(operands.values()), library, extent=extent)
+        made._check_extent()
+        return made
+
+    def _check_extent(self) -> None:
+        """Refuse an expression that is too long for a recipe, or nested too deeply."""
+        problem = None
+        if self.extent.length > MOST_PARTS * MAX_TEXT:
+            problem = f"takes about {self.extent.length:,} characters, and {MAX_TEXT:,} are the limit"
+        elif self.extent.height > SURELY_PARSED:
+            try:
+                parse(self.expression)
+            except SurgeryError as error:
+                problem = f"is {error.problems[0].message}"
+        if problem is not None:
+            raise self._recorder.refused(f"the expression for what it computes {problem}", self)
 
     def _written(self, build: Callable[["Operands"], ast.expr]) -> "RecordedArray":
         operands = Operands(self._recorder, RecordedArray)
@@ -129,7 +152,15 @@ class RecordedArray(Traced):
         operands = [self._lifted(value) for value in arguments]
         if name == "mean" and self._recorder.library == JAX:
             return self._mean_of_jax(as_jax(operands[0]), keywords)
-        return self._promoted(name, operands, keywords, lambda given: self._call(name, given, keywords))
+        items = operands[0].stacked if name in ("sum", "mean") and keywords == {"axis": 0} else ()
+
+        def write(given: Sequence[Any]) -> RecordedArray:
+            return self._call(name, [list(items)], NO_NAMES) if items else self._call(name, given, keywords)
+
+        result = self._promoted(name, operands, keywords, write)
+        if name == "stack" and _is_added_in_order(result, keywords):
+            result.stacked = tuple(operands[0])
+        return result
 
     def _lifted(self, value: Any) -> Any:
         if isinstance(value, np.dtype):
@@ -222,6 +253,12 @@ class RecordedArray(Traced):
         if math.prod(found) != self.size or min(found, default=0) < 0:
             raise ValueError(f"cannot reshape array of size {self.size} into shape {tuple(shape)}")
         return self if found == self.shape else self._call("reshape", [self, found], NO_NAMES)
+
+
+def _is_added_in_order(stack: RecordedArray, keywords: Mapping[str, Any]) -> bool:
+    """Whether NumPy adds the arrays of a stack one by one, as the language adds those of a list."""
+    exact = stack.dtype.name in ("float32", "float64") and stack.library == NUMPY
+    return exact and keywords == {"axis": 0} and stack.size > len(stack)
 
 
 def _reciprocal(number: Any, dtype: DType) -> float:

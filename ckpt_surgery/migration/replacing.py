@@ -23,8 +23,11 @@ _WRITTEN_DOWN = {"numpy": "", "jax.numpy": "", "jax.lax": "lax.", "jax": ""}
 """Modules whose functions may be written down, with what their names begin with in the table of calls."""
 _REFUSED = ("jax.nn", "jax.numpy.linalg", "jax.numpy.fft", "jax.lax.linalg", "jax.image", "jax.scipy.special")
 """Modules of which no function is."""
-_OF_NUMPY = ("asarray", "array", "asanyarray", "ascontiguousarray", "asfortranarray", "copy")
-"""Functions of NumPy that do not ask their arguments."""
+_OF_NUMPY = (
+    *("asarray", "array", "asanyarray", "ascontiguousarray", "asfortranarray", "copy"),
+    *("sum", "mean", "max", "min", "amax", "amin"),
+)
+"""Functions of NumPy that do not ask their arguments, or not those in a list."""
 _OF_JAX = (
     "device_get",
     "device_put",

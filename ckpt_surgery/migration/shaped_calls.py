@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.migration.outcomes import NUMPY
+from ckpt_surgery.migration.promotions import NUMPY
 
 Call = Callable[..., Any]
 

@@ -14,11 +14,10 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.graph.nodes import Array, Read
 from ckpt_surgery.live.lazy_arrays import LazyArray
-from ckpt_surgery.migration.indexing import parse_subscript
-from ckpt_surgery.migration.literals import can_be_written, concrete_array, is_of_jax, literal_node
+from ckpt_surgery.migration.indexing import parse_subscript, subscript_node
+from ckpt_surgery.migration.literals import Extent, can_be_written, concrete_array, is_of_jax, literal_node
 from ckpt_surgery.migration.numpy_calls import FUNCTIONS, METHODS, NumpyRecorder
-from ckpt_surgery.migration.outcomes import JAX, NUMPY, whole_outcome
-from ckpt_surgery.migration.placeholders import subscript_node
+from ckpt_surgery.migration.promotions import JAX, NUMPY, whole_outcome
 from ckpt_surgery.migration.recorded_arrays import NO_NAMES, RecordedArray, as_jax, leaves_of, moved
 from ckpt_surgery.migration.replacing import asked_by_jax
 from ckpt_surgery.migration.standins import BINARY, Traced, Untraceable, stand_ins_in
@@ -159,9 +158,10 @@ class StandIn(RecordedArray, LazyArray):
         leaves: tuple[str, ...],
         library: str = NUMPY,
         weak: bool = False,
+        extent: Extent | None = None,
     ):
         LazyArray.__init__(self, array.spec, key=leaves[0] if len(leaves) == 1 else "")
-        RecordedArray.__init__(self, node, recorder, array, leaves, library, weak)
+        RecordedArray.__init__(self, node, recorder, array, leaves, library, weak, extent)
 
     def __getitem__(self, index: Any) -> RecordedArray:  # type: ignore[override]
         try:

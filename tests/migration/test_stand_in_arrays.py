@@ -241,6 +241,23 @@ def test_what_fails_with_arrays_fails_in_the_same_way(
         traced(function, A)
 
 
+def test_expressions_beyond_the_limits_of_the_language() -> None:
+    def repeats(x: Any) -> Any:
+        for _ in range(200):
+            x = x + x * x  # grows
+        return x
+
+    def nests(x: Any) -> Any:
+        for _ in range(200):
+            x = x * 0.5  # nests
+        return x
+
+    for function, marker, told in ((repeats, "grows", "characters"), (nests, "nests", "nested deeper")):
+        with pytest.raises(UsageError, match=told) as caught:
+            traced(function, A)
+        assert f"{__file__}:{_line(marker)}" in str(caught.value)
+
+
 # --- replacements ---
 
 

@@ -224,6 +224,15 @@ def test_sums_of_fractions_differ_in_their_order_alone() -> None:
         check(product, a, b, units=64)
 
 
+def test_arrays_of_numpy_are_averaged_in_their_order() -> None:
+    arrays = [sample("float32", (4, 6), seed) for seed in range(8)]
+    check(lambda *a: np.mean(np.stack([*a, *a]), axis=0), *arrays)
+    check(lambda *a: np.stack(a).sum(axis=0), *arrays)
+    check(lambda *a: sum(a) / len(a), *arrays)
+    expression = traced(lambda a, b: np.mean([a, b], axis=0), *arrays[:2])[0].expression
+    assert expression == "mean([source['a'], source['b']])"
+
+
 def test_jax_divides_by_what_is_broadcast_with_a_reciprocal() -> None:
     a, b = sample("float32", (50, 60), 1), sample("float32", (60,), 2)
     check(lambda a, b: jnp.divide(a, 3), a, b)
