@@ -1,8 +1,10 @@
 """Stand-ins with shapes and dtypes: what a user's function sees, what is written down, what is refused."""
 
 import functools
+import importlib
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import einops
@@ -323,3 +325,31 @@ def test_a_stand_in_that_is_left_over_reads_nothing() -> None:
     traced(lambda x: kept.append(x) or x, A)
     with pytest.raises(UsageError), tracing(recorder):
         raise kept[0]._recorder.refused("it asks for values")
+
+
+MODULE = """
+import jax
+import numpy
+from jax.numpy import concatenate as join
+
+def doubled(x):
+    return join([x, x]) if isinstance(x, jax.Array) and isinstance(x, numpy.ndarray) else x
+
+def total(x):
+    return float(x.sum())
+"""
+
+
+@pytest.mark.parametrize("imported", ["before", "meanwhile"])
+def test_functions_of_other_modules(imported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"model_surgery_{imported}"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    if imported == "before":
+        importlib.import_module(name)
+    found = expression(lambda x: importlib.import_module(name).doubled(x), A)
+    assert found == "concat([source['a'], source['a']], axis=0)"
+    with pytest.raises(UsageError) as caught:
+        traced(lambda x: importlib.import_module(name).total(x), A)
+    assert f"{tmp_path / name}.py:10" in str(caught.value)
+    assert importlib.import_module(name).doubled(1) == 1
