@@ -10,36 +10,67 @@ from typing import Any, assert_type
 import ckpt_surgery
 from ckpt_surgery import (
     Checkpoint,
+    DataError,
+    DestinationError,
     Explanation,
+    FunctionError,
     Inferred,
+    Interrupted,
     Inverse,
+    KeyNotFound,
     LazyArray,
+    LogicalAxes,
     MigratedRecipe,
+    MissingLibraryError,
+    OriginalMissingError,
+    OutOfMemoryError,
+    PackagedRecipe,
     Plan,
+    PlanError,
+    Progress,
+    RecipeError,
     Result,
+    SourceError,
+    SourcesChanged,
     Statistics,
+    StorageError,
     SurgeryError,
+    Transform,
+    TransformError,
     Unread,
+    UsageError,
+    VerificationError,
+    WorkersLost,
     apply,
     apply_shard,
+    apply_transformations,
     commit,
     convert,
     diff,
+    errors,
     explain,
+    from_function,
     from_orbax_transforms,
     from_t5x_assignment_map,
+    from_t5x_translator,
     infer,
     inspect,
     invert,
     lint,
+    load_and_transform,
     merge,
     merge_recipe,
+    opaque,
     open,
     plan,
     plan_merge,
+    plan_restore,
     read_recipe,
+    recipe,
+    recipes,
     restore,
     schema,
+    t5x,
     verify,
 )
 
@@ -47,7 +78,7 @@ RECIPE = {"version": 1, "rules": [{"match": "a/(.*)", "to": r"b/\1"}]}
 OLD, NEW = Path("old"), Path("new")
 
 
-def recipes(target: object) -> None:
+def every_kind_of_recipe(target: object) -> None:
     """A path, a name, a text, a document, one that was read, one that was made, or None."""
     read = read_recipe("recipe.yaml", set={"heads": 8})
     made = from_orbax_transforms({"a": {"b": None}}, default_to_original=True)
@@ -118,15 +149,55 @@ def opened() -> None:
     assert_type(array.shape, tuple[int, ...])
 
 
-def training(state: Mapping[str, object]) -> None:
+def training(state: Mapping[str, object], mesh: object) -> None:
     """What is restored has the type of the target, which only the caller knows."""
     assert_type(restore(RECIPE, OLD, target=state, donate=True, memory="1GiB"), Any)
+    decided = plan_restore(RECIPE, OLD, target=state, shardings=LogicalAxes(mesh, [("embed", None)], {}))
+    assert_type(decided, Plan)
+    assert_type(restore(decided, workers=2, progress=False), Any)
+    assert_type(apply(plan(RECIPE, OLD), dst=NEW, progress=report), Result)
 
 
-def errors() -> Sequence[str]:
+def report(progress: Progress) -> None:
+    assert_type(progress.done_bytes, int)
+
+
+def functions() -> None:
+    """A function in place of a recipe, and transforms of Orbax and T5X."""
+
+    @opaque
+    def inverse(matrix: Any) -> Any:
+        return matrix
+
+    def change(tree: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"w": inverse(tree["w"]), "b": tree["b"] * 2}
+
+    assert_type(from_function(change, OLD), MigratedRecipe)
+    assert_type(plan(change, OLD), Plan)
+    assert_type(load_and_transform(OLD, change), Any)
+    doubled = Transform(original_key="a", value_fn=lambda value: value * 2)
+    assert_type(apply_transformations({"a": 1}, {"b": doubled}, {"b": ...}), Any)
+    translator = t5x.CheckpointTranslator()
+    assert_type(from_t5x_translator(translator, source=OLD), MigratedRecipe)
+    assert_type(recipes(), Mapping[str, str])
+    described = recipe("@average")
+    assert_type(described, PackagedRecipe)
+    assert_type(described.help, str)
+
+
+KINDS: tuple[type[SurgeryError], ...] = (
+    *(DataError, DestinationError, FunctionError, Interrupted, KeyNotFound, MissingLibraryError),
+    *(OriginalMissingError, OutOfMemoryError, PlanError, RecipeError, SourceError, SourcesChanged),
+    *(StorageError, TransformError, UsageError, VerificationError, WorkersLost),
+)
+
+
+def failures() -> Sequence[str]:
     try:
         apply(RECIPE, OLD, dst=NEW)
-    except SurgeryError as error:
+    except errors.PlanError as error:
+        return [str(error.exit_code)]
+    except KINDS as error:
         return [problem.message for problem in error.problems]
     return []
 
