@@ -9,7 +9,7 @@ from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.inputs.opening import open_sources
 from ckpt_surgery.inputs.request import Request
 from ckpt_surgery.live.source import TreeSource
-from ckpt_surgery.migration.function_recipes import recipe_of_function
+from ckpt_surgery.migration.functions.tracing import recipe_of_function
 from ckpt_surgery.migration.originals import Original, original_of_leaves, original_of_live
 from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
 

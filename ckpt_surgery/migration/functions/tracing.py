@@ -21,8 +21,8 @@ from ckpt_surgery.language.expressions import MAX_TEXT
 from ckpt_surgery.language.naming import name_problem
 from ckpt_surgery.language.written import TracedFunction
 from ckpt_surgery.live.tree import LiveTree, live_tree
-from ckpt_surgery.migration.function_hooks import HookRecorder
-from ckpt_surgery.migration.function_rules import Move, Rule, escaped, move_rules, template_of
+from ckpt_surgery.migration.functions.hooks import HookRecorder
+from ckpt_surgery.migration.functions.rules import Move, Rule, escaped, move_rules, template_of
 from ckpt_surgery.migration.literals import MOST_WRITTEN
 from ckpt_surgery.migration.originals import CONTAINERS, Original
 from ckpt_surgery.migration.recipes import MigratedRecipe, functions_in

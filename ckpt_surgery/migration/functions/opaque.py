@@ -10,7 +10,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Shape
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError, UsageError
 from ckpt_surgery.core.text import abridged
-from ckpt_surgery.migration.function_hooks import HookRecorder, parts_of
+from ckpt_surgery.migration.functions.hooks import HookRecorder, parts_of
 from ckpt_surgery.migration.stand_in_arrays import StandIn
 
 

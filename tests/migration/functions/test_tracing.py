@@ -17,8 +17,8 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import PlanError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.migration.function_recipes import described, recipe_of_function, source_names
-from ckpt_surgery.migration.function_rules import MOST_MATCHES, template_of
+from ckpt_surgery.migration.functions.rules import MOST_MATCHES, template_of
+from ckpt_surgery.migration.functions.tracing import described, recipe_of_function, source_names
 from ckpt_surgery.migration.originals import original_of_leaves, original_of_tree
 
 HERE = str(Path(__file__).name)

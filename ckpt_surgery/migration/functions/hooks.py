@@ -17,7 +17,7 @@ from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn
 from ckpt_surgery.migration.standins import node_of
 
 if TYPE_CHECKING:
-    from ckpt_surgery.migration.opaque import Opaque
+    from ckpt_surgery.migration.functions.opaque import Opaque
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,1 @@
+"""Functions of trees as recipes."""
