@@ -12,6 +12,8 @@ import numpy as np
 from ckpt_surgery.core.dtypes import DTYPES, DType, computation, kind
 from ckpt_surgery.migration.standins import Recorder, node_of
 
+TILE = 1 << 16
+"""Elements that are compared at a time, so that an array that differs at its start is left at once."""
 MOST_WRITTEN = 16
 """Number of elements up to which an array is written out."""
 
@@ -51,7 +53,7 @@ def is_uniform(array: np.ndarray) -> bool:
     if not array.size:
         return False
     bits = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
-    return bool((bits == bits[0]).all())
+    return all(bool((bits[i : i + TILE] == bits[0]).all()) for i in range(0, array.size, TILE))
 
 
 def can_be_written(array: np.ndarray) -> bool:
