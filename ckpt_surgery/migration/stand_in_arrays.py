@@ -303,8 +303,9 @@ def _is_array_attribute(name: str) -> bool:
     return hasattr(np.ndarray, name) or name in ("at", "addressable_shards", "device", "devices", "is_ready")
 
 
-def source_stand_in(source_name: str, leaf: Leaf, recorder: ArrayRecorder) -> StandIn:
-    """The stand-in of a leaf with an array: `source['a/b']`."""
+def source_stand_in(source_name: str, leaf: Leaf, recorder: ArrayRecorder, library: str = NUMPY) -> StandIn:
+    """The stand-in of a leaf with an array, of NumPy or of JAX: `source['a/b']`."""
     assert leaf.spec is not None
     node = ast.Subscript(ast.Name(source_name), ast.Constant(leaf.key.text))
-    return StandIn(node, recorder, Array(Read(source_name, leaf), leaf.spec.dtype), (leaf.key.text,))
+    array = Array(Read(source_name, leaf), leaf.spec.dtype)
+    return StandIn(node, recorder, array, (leaf.key.text,), library)

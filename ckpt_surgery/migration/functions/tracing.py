@@ -25,6 +25,7 @@ from ckpt_surgery.migration.functions.hooks import HookRecorder
 from ckpt_surgery.migration.functions.rules import Move, Rule, escaped, move_rules, template_of
 from ckpt_surgery.migration.literals import MOST_WRITTEN
 from ckpt_surgery.migration.originals import CONTAINERS, Original
+from ckpt_surgery.migration.promotions import JAX, NUMPY
 from ckpt_surgery.migration.recipes import MigratedRecipe, functions_in
 from ckpt_surgery.migration.stand_in_arrays import StandIn, source_stand_in
 from ckpt_surgery.migration.tracing import tracing
@@ -191,7 +192,8 @@ def _stand_ins(original: Original, name: str, recorder: HookRecorder) -> _Tree:
     origins: dict[int, Leaf] = {}
     for text, leaf in original.leaves.items():
         if leaf.kind in NUMERIC:
-            values[text] = source_stand_in(name, leaf, recorder)
+            library = JAX if original.on_devices(text) else NUMPY
+            values[text] = source_stand_in(name, leaf, recorder, library)
             continue
         held = original.held(text)
         values[text] = copy.copy(held) if isinstance(held, dict | list) else held

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -207,6 +208,19 @@ def test_sources_are_called_like_the_arguments_where_recipes_take_their_names() 
     assert source_names(fuse, 1) == ["source"]
     assert source_names(fuse, 2) == ["image", "text"]
     assert source_names(short, 2) == source_names(many, 2) == ["source_1", "source_2"]
+
+
+def test_arrays_of_jax_in_a_tree_are_promoted_as_jax_does() -> None:
+    def scaled(tree: Any) -> Any:
+        return {"b": tree["b"] * 0.1, "i": tree["i"] / 2, "mean": tree["i"].mean()}
+
+    on_devices = {"b": jnp.arange(6, dtype=jnp.bfloat16), "i": jnp.arange(3)}
+    in_memory = jax.tree.map(np.asarray, on_devices)
+    for tree in (on_devices, in_memory):
+        found, wanted = ckpt_surgery.restore(scaled, tree), scaled(tree)
+        for key, array in wanted.items():
+            assert found[key].dtype == array.dtype
+            assert np.array_equal(found[key], array)
 
 
 def test_recipes_of_two_sources_name_them_in_yaml() -> None:
