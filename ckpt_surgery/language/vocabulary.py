@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ckpt_surgery.core.dtypes import DTYPES
-from ckpt_surgery.core.text import did_you_mean
+from ckpt_surgery.core.text import did_you_mean, shortened
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.signatures import signature_problem, usage_of
 from ckpt_surgery.language.other_libraries import written_here
@@ -33,6 +33,10 @@ def function_names() -> frozenset[str]:
     return frozenset((*registry(), *BUILT_IN))
 
 
+LONGEST_NAME = 60
+"""Limit on the characters of a name in a message."""
+
+
 def _called(sources: Sequence[str]) -> str:
     return "the source is called" if len(sources) == 1 else "the sources are called"
 
@@ -54,7 +58,7 @@ def unknown_name(name: str, known: Iterable[str], sources: Sequence[str] = ()) -
         return "`hooks` needs a line `hooks: FILE.py` in the recipe"
     if name in DTYPES:
         return f"unknown name `{name}`; a type is written as text: '{name}'"
-    return f"unknown name `{name}`{did_you_mean(name, known)}"
+    return f"unknown name `{shortened(name, LONGEST_NAME)}`{did_you_mean(name, known)}"
 
 
 def call_problem(name: str, positional: int, keywords: Sequence[str]) -> str | None:

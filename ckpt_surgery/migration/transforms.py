@@ -23,22 +23,19 @@ MultiValueFunction = Callable[[str, Any], Any]
 class Transform:
     r"""What `apply_transformations` does for the keys of the new tree that a regular expression matches.
 
-    `original_key` names the leaf of the original tree that the value is taken from, with `/` between its
-    parts; `\1` and `\g<name>` stand for groups of the regular expression. Without it, the leaf of the same
-    key is taken. `value_fn` is called with that value and returns the new one.
-
-    `multi_value_fn` is called with the key and the whole original tree, and returns the value.
-
-    `use_fallback` takes the value of the new tree, or with `default_to_original=False` that of the original.
-
     These are the fields of `orbax.checkpoint.Transform`, in its order; like it, objects can be changed.
     Raises TransformError, a ValueError, for fields that contradict each other.
     """
 
     original_key: str | None = None
+    r"""Key of the leaf of the original tree that the value is taken from, with `/` between its parts. `\1`
+    and `\g<name>` stand for groups of the regular expression. None: the leaf of the same key."""
     use_fallback: bool = False
+    """Take the value of the new tree, or with `default_to_original=False` that of the original."""
     value_fn: ValueFunction | None = None
+    """Called with that value; returns the new one."""
     multi_value_fn: MultiValueFunction | None = None
+    """Called with the key and the whole original tree; returns the value."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -32,7 +32,7 @@ from ckpt_surgery.functions.arithmetic import (
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.comparing import RequireEqual
 from ckpt_surgery.functions.contractions import Einsum, Matmul
-from ckpt_surgery.functions.create import Arange, Full, Init, InPlaceOf, Ones, Zeros
+from ckpt_surgery.functions.create import Absent, Arange, Full, Init, InPlaceOf, Ones, Zeros
 from ckpt_surgery.functions.directions import KarcherWeights
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded
 from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Repeat, Squeeze, Take, Tile
@@ -205,6 +205,7 @@ CREATED: list[Case] = [
     (Full((3, 4), 2.5, BF16), ()),
     (Zeros(5, INT8), ()),
     (Ones((), F32), ()),
+    (Absent(), ()),
     (Arange(10, -3, -2, dtype_named("int16")), ()),
     (Arange(0, 1, 0.125, BF16), ()),
     (Init("lecun_normal", (4, 8, 3), BF16, "a/b", 3), ()),
