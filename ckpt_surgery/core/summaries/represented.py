@@ -2,11 +2,10 @@
 
 import importlib
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ckpt_surgery.core.summaries.notebook import summary_html
-from ckpt_surgery.core.summaries.plain import summary_text
-from ckpt_surgery.core.summaries.summary import Summary
+if TYPE_CHECKING:
+    from ckpt_surgery.core.summaries.summary import Summary
 
 
 class Represented(ABC):
@@ -15,13 +14,17 @@ class Represented(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def _summary(self) -> Summary:
+    def _summary(self) -> "Summary":
         """What to show; made when somebody looks, and from what is in memory already."""
 
     def __repr__(self) -> str:
+        from ckpt_surgery.core.summaries.plain import summary_text  # few runs show anything
+
         return summary_text(type(self).__name__, self._summary())
 
     def _repr_html_(self) -> str:
+        from ckpt_surgery.core.summaries.notebook import summary_html
+
         return summary_html(type(self).__name__, self._summary())
 
 
