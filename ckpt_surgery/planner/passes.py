@@ -28,6 +28,8 @@ from ckpt_surgery.planner.target import Target, fitted
 
 NOT_CLAIMED = "not claimed"
 """Why a leaf of another source than the first is dropped."""
+NOT_RETURNED = "not returned"
+"""Why a leaf is dropped that a function as the recipe does not return."""
 
 
 @dataclass(frozen=True)
@@ -183,13 +185,14 @@ def _unclaimed(
         if id(entry) not in (claimed if name == first else settled)
     ]
     used = _used_values(used_by) if left and policy == "error" else ()
+    dropped_as = "unmatched: drop" if evaluator.problems.loaded.function is None else NOT_RETURNED
     for name, entry in left:
         if name == first and policy == "keep":
             kept.append(entry)
         elif policy == "error" and id(entry.value) not in used and id(entry) not in looked_up:
             loose.append(entry.key.text)
         else:
-            why = "unmatched: drop" if policy == "drop" else NOT_CLAIMED
+            why = dropped_as if policy == "drop" else NOT_CLAIMED
             drops.append(Drop(entry, None, why))
     if loose:
         message = f"`unmatched: error`, and no rule claims {few_keys(loose)} ({len(loose)} in all)"

@@ -123,7 +123,9 @@ def test_leaves_have_their_fates_and_sources_and_what_is_not_returned_is_told(sa
         "state": ("kept", ["state"]),
         "nothing": ("kept", ["nothing"]),
     }
-    assert [gone.leaf.key.text for gone in plan.dropped] == ["params/head/kernel"]
+    assert [(gone.leaf.key.text, gone.why) for gone in plan.dropped] == [
+        ("params/head/kernel", "not returned")
+    ]
     assert re.fullmatch(rf"`restructure` \(.*{HERE}:\d+\)", plan.recipe)
     assert {str(step.rule) for step in plan.steps} == {"`restructure`"}
     assert "`restructure`" in plan.html()
