@@ -47,7 +47,7 @@ class RecordedArray(Traced):
         extent: Extent | None = None,
     ):
         super().__init__(node, recorder)
-        self.extent = extent_of(node) if extent is None else extent
+        self._extent = extent
         self.stacked: tuple[RecordedArray, ...] = ()
         """Arrays that it is a stack of, along the first axis, where NumPy adds them one by one."""
         self._array = array
@@ -59,6 +59,13 @@ class RecordedArray(Traced):
     def node(self) -> ast.expr:
         """The value as an expression: `source['a/b']` for a leaf that is only moved."""
         return self._node
+
+    @property
+    def extent(self) -> Extent:
+        """How large the expression is."""
+        if self._extent is None:  # leaves that are only moved are never asked
+            self._extent = extent_of(self._node)
+        return self._extent
 
     @property
     def expression(self) -> str:
@@ -74,7 +81,7 @@ class RecordedArray(Traced):
         """The same value as an array of this library."""
         if (library, weak) == (self.library, self._weak):
             return self
-        return type(self)(self._node, self._recorder, self._array, self.leaves, library, weak, self.extent)
+        return type(self)(self._node, self._recorder, self._array, self.leaves, library, weak, self._extent)
 
     # --- writing down ---
 
