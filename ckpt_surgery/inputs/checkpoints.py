@@ -126,7 +126,7 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
         rest = "".join(f"{SEPARATOR}{name}" for name in names[known + 1 :])
         inside = (text[len(start) :] for text in self._leaves if text.startswith(start))
         children = dict.fromkeys(f"{start}{text.partition(SEPARATOR)[0]}" for text in inside)
-        return [one + rest for one in children if one + rest in self] or children
+        return [child + rest for child in children if child + rest in self] or children
 
     def __contains__(self, key: object) -> bool:
         """Whether a leaf or a subtree has this key."""
@@ -153,13 +153,13 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
     @functools.cached_property
     def _subtrees(self) -> frozenset[str]:
         """Keys of all subtrees: the beginnings of keys of leaves."""
-        found = set[str]()
+        prefixes = set[str]()
         for text in self._leaves:
             end = text.rfind(SEPARATOR)
-            while end > 0 and text[:end] not in found:
-                found.add(text[:end])
+            while end > 0 and text[:end] not in prefixes:
+                prefixes.add(text[:end])
                 end = text.rfind(SEPARATOR, 0, end)
-        return frozenset(found)
+        return frozenset(prefixes)
 
     # --- values -------------------------------------------------------------------------------------------
 
@@ -171,8 +171,8 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
         """
         chosen = matching(self._leaves, match)
         check_matched(match, len(chosen), self._leaves)
-        found = statistics(self._opened, default_memory(), chosen.values())
-        return {key: found[leaf.key.text] for key, leaf in chosen.items() if leaf.key.text in found}
+        by_text = statistics(self._opened, default_memory(), chosen.values())
+        return {key: by_text[leaf.key.text] for key, leaf in chosen.items() if leaf.key.text in by_text}
 
     # --- closing, copies ----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from ckpt_surgery.language import packaged
 
 def recipes() -> Iterable[tuple[str, str]]:
     """Name, such as `@lora-merge`, and purpose of every recipe that comes with the package."""
-    return [(packaged.PREFIX + one.name, one.summary) for one in packaged.packaged_recipes().values()]
+    return [(packaged.PREFIX + entry.name, entry.summary) for entry in packaged.packaged_recipes().values()]
 
 
 def recipes_directory() -> Path:

@@ -87,7 +87,7 @@ def choose_conversion(
     if layout is None:
         raise UsageError(
             f"no recipe converts {model.title} to the layout {to}",
-            hint=f"It has {', '.join([one.name for one in model.layouts])}.",
+            hint=f"It has {', '.join([layout.name for layout in model.layouts])}.",
         )
     if not _has_key(source, model.key):
         raise UsageError(
@@ -100,9 +100,9 @@ def choose_conversion(
 def _choose_to_hf(path: str, source: Source, given: tuple[str, ...], config: PathLike | None) -> Choice:
     record = history_entry(source.metadata).get(RECIPES, {})
     for name in reversed(list(record)):
-        found = _recorded_conversion(name, record[name], source, config)
-        if found is not None:
-            return Choice(*found, found[1].back.recipe, given, recorded=True)
+        conversion = _recorded_conversion(name, record[name], source, config)
+        if conversion is not None:
+            return Choice(*conversion, conversion[1].back.recipe, given, recorded=True)
     model = _model_of(path, source, config)
     layout = _layout_of(path, source, model, dict(text.split("=", 1) for text in given if "=" in text))
     named = {text.partition("=")[0] for text in given}
@@ -115,18 +115,18 @@ def _layout_of(path: str, source: Source, model: Model, given: Mapping[str, str]
     named = model.layout(given.get("layout", ""))
     if named is not None:
         return named
-    layout = next((one for one in model.layouts if _has_key(source, one.key)), None)
+    layout = next((layout for layout in model.layouts if _has_key(source, layout.key)), None)
     if layout is not None:
         return _maxtext_or_jax(path, source, model, layout)
     if _has_key(source, model.key):
         raise UsageError(
             f"{shown(path)} has the names of Hugging Face already: a key matches `{model.key}`",
-            hint=f"Other layouts of {model.title} are {', '.join(one.name for one in model.layouts)}.",
+            hint=f"Other layouts of {model.title} are {', '.join(layout.name for layout in model.layouts)}.",
         )
-    told = ", ".join(f"{one.name} (`{one.key}`)" for one in model.layouts)
+    listed = ", ".join(f"{layout.name} (`{layout.key}`)" for layout in model.layouts)
     raise UsageError(
         f"{shown(path)} is in none of the layouts of {model.title} that can be converted to {HF}",
-        hint=f"There are {told}. {BY_NAME}",
+        hint=f"There are {listed}. {BY_NAME}",
     )
 
 
@@ -159,18 +159,18 @@ def _params_of_tree(path: str, source: Source, layout: Layout, named: Collection
     """
     if not layout.axis:
         return {}
-    leaves, found = source.leaves(), {}
+    leaves, params = source.leaves(), {}
     if SCAN not in named and not _has_stacks(path, source):
-        found[SCAN] = "false"
+        params[SCAN] = "false"
     if layout.axis not in named and (axis := _layer_axis(path, leaves, layout)) != layout.usual_axis:
-        found[layout.axis] = str(axis)
+        params[layout.axis] = str(axis)
     if (
         layout.block is not None
         and layout.block[0] not in named
         and _has_key(source, f".*/{layout.block[1]}/.*")
     ):
-        found[layout.block[0]] = layout.block[1]
-    return found
+        params[layout.block[0]] = layout.block[1]
+    return params
 
 
 def _has_stacks(path: str, source: Source) -> bool:
@@ -212,7 +212,7 @@ def _recorded_conversion(
         and all(params.get(param, value) == value for param, value in layout.there.params.items())
     ]
     kind = _config_of(source, config).found("model_type")
-    of_kind = [one for one in fits if kind is not None and kind.value in one[0].model_types]
+    of_kind = [fit for fit in fits if kind is not None and kind.value in fit[0].model_types]
     return next(iter(of_kind or fits), None)
 
 
@@ -231,7 +231,7 @@ def _model_of(path: str, source: Source, given: PathLike | None) -> Model:
         )
     model = models.model_of(str(kind.value))
     if model is None:
-        known = [one for model in models.known_models() for one in model.model_types]
+        known = [model_type for model in models.known_models() for model_type in model.model_types]
         raise UsageError(
             f"no recipe converts the model_type `{shown(str(kind.value))}`, as {kind.origin} says"
             f"{did_you_mean(str(kind.value), known)}",

@@ -23,7 +23,7 @@ def traced(request: Request) -> Request:
     known = list(map(_known, sources))
     is_disguised = request.uint16 == "bfloat16" and any(map(is_uint16, _leaves(known)))
     if is_disguised:
-        known = [replace(one, leaves=_as_bfloat16(one.leaves)) for one in known]
+        known = [replace(original, leaves=_as_bfloat16(original.leaves)) for original in known]
     recipe = recipe_of_function(request.recipe, known, {"uint16": "bfloat16"} if is_disguised else {})
     return replace(request, recipe=recipe, opened=tuple(sources))
 
@@ -36,8 +36,8 @@ def _known(source: Source) -> Original:
 
 
 def _leaves(known: Iterable[Original]) -> Iterator[Leaf]:
-    for one in known:
-        yield from one.leaves.values()
+    for original in known:
+        yield from original.leaves.values()
 
 
 def _as_bfloat16(leaves: Mapping[str, Leaf]) -> Mapping[str, Leaf]:

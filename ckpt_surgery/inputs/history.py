@@ -19,18 +19,18 @@ def history_of(source: Source) -> History | None:
     What is malformed is left out: `verify` says what is wrong with a record.
     """
     entry, document = history_entry(source.metadata), _record_document(source)
-    recipes = [_recipe(name, one) for name, one in entry.get(RECIPES, {}).items() if isinstance(one, dict)]
+    recipes = [_recipe(name, raw) for name, raw in entry.get(RECIPES, {}).items() if isinstance(raw, dict)]
     last = document.get("recipe")
-    if isinstance(last, dict) and not any(one.sha256 == last.get("sha256") for one in recipes):
+    if isinstance(last, dict) and not any(recipe.sha256 == last.get("sha256") for recipe in recipes):
         recipes.append(_recipe(str(last.get("path")), {**last, "params": document.get("params")}))
     elif isinstance(last, dict):  # a run of the same recipe again comes last
-        recipes.sort(key=lambda one: one.sha256 == last.get("sha256"))
+        recipes.sort(key=lambda recipe: recipe.sha256 == last.get("sha256"))
     if not (recipes or document or entry):
         return None
     version, sources = document.get("version"), document.get("sources")
     return History(
         tuple(recipes),
-        tuple(_origin(one) for one in sources if isinstance(one, dict)) if isinstance(sources, list) else (),
+        tuple(_origin(raw) for raw in sources if isinstance(raw, dict)) if isinstance(sources, list) else (),
         version if isinstance(version, str) else None,
         _time_of_record(source) if document else None,
         tuple(entry.get(CONFIG, {})),

@@ -78,9 +78,9 @@ def below(leaves: Mapping[str, Leaf], under: str | None) -> dict[str, Leaf]:
     if under is None:
         return dict(leaves)
     start = text_of(under).rstrip(SEPARATOR) + SEPARATOR
-    found = {key: leaf for key, leaf in leaves.items() if f"{key}{SEPARATOR}".startswith(start)}
-    if found or not leaves:
-        return found
+    inside = {key: leaf for key, leaf in leaves.items() if f"{key}{SEPARATOR}".startswith(start)}
+    if inside or not leaves:
+        return inside
     level = start.count(SEPARATOR)
     known = dict.fromkeys(SEPARATOR.join(key.split(SEPARATOR)[:level]) for key in leaves)
     raise UsageError(
@@ -89,9 +89,9 @@ def below(leaves: Mapping[str, Leaf], under: str | None) -> dict[str, Leaf]:
     )
 
 
-def check_matched(match: str | None, found: int, searched: Mapping[str, Leaf]) -> None:
+def check_matched(match: str | None, count: int, searched: Mapping[str, Leaf]) -> None:
     """Refuse a regular expression that matches none of the keys that were searched. Raises UsageError."""
-    if match is None or found or not searched:
+    if match is None or count or not searched:
         return
     wider = f".*(?:{match}).*" if "|" in match else f".*{match}.*"
     part = matching(searched, wider)

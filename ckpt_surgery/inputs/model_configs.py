@@ -55,12 +55,12 @@ def contradictions(leaves: Sequence[Leaf], config: Mapping[str, Any]) -> list[Co
     known here prove nothing.
     """
     arrays = {leaf.key.text: leaf for leaf in leaves if leaf.kind is LeafKind.ARRAY and leaf.spec is not None}
-    found: list[Contradiction] = []
+    wrong: list[Contradiction] = []
     for path, holder in _holders(config):
-        found += _of_embedding(path, holder, arrays)
-        found += _of_layers(path, holder, arrays)
-        found += _of_width(path, holder, arrays)
-    return [*found, *_of_dtype(config, arrays), *_of_quantization(config, arrays), *_of_head(config, arrays)]
+        wrong += _of_embedding(path, holder, arrays)
+        wrong += _of_layers(path, holder, arrays)
+        wrong += _of_width(path, holder, arrays)
+    return [*wrong, *_of_dtype(config, arrays), *_of_quantization(config, arrays), *_of_head(config, arrays)]
 
 
 def _holders(config: Mapping[str, Any]) -> Iterator[tuple[Place, Mapping[str, Any]]]:
@@ -113,7 +113,7 @@ def _of_layers(path: Place, holder: Mapping[str, Any], arrays: Mapping[str, Leaf
     for entry in PER_LAYER:
         values = holder.get(entry)
         if isinstance(values, list) and len(values) == given:
-            uniform = [values[0]] * count if values and all(one == values[0] for one in values) else None
+            uniform = [values[0]] * count if values and all(value == values[0] for value in values) else None
             yield Contradiction((*path, entry), values, uniform, f"`{stack}` has {count} layers")
 
 
@@ -152,7 +152,7 @@ def _of_head(config: Mapping[str, Any], arrays: Mapping[str, Leaf]) -> Iterator[
         if tied is True and head is not None:
             why = f"there is `{head}`, which is not used where embeddings are tied"
             yield Contradiction((*path, "tie_word_embeddings"), True, None, why)
-        causal = any(str(one).endswith("ForCausalLM") for one in holder.get("architectures") or ())
+        causal = any(str(name).endswith("ForCausalLM") for name in holder.get("architectures") or ())
         if tied is False and head is None and causal:
             yield Contradiction((*path, "tie_word_embeddings"), False, None, "`lm_head.weight` is missing")
 
@@ -160,4 +160,4 @@ def _of_head(config: Mapping[str, Any], arrays: Mapping[str, Leaf]) -> Iterator[
 def config_warnings(plan: Plan) -> list[str]:
     """Warn about entries of the recorded config that the weights of the result contradict."""
     leaves, noted = [step.leaf for step in plan.steps], history_entry(plan.metadata).get(CONFIG)
-    return [one.sentence for one in contradictions(leaves, noted)] if noted else []
+    return [contradiction.sentence for contradiction in contradictions(leaves, noted)] if noted else []

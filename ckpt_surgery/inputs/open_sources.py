@@ -128,9 +128,9 @@ class OpenSource:
 
     def _compare(self, before: Mapping[str, FileState], files: Iterable[str]) -> None:
         """Raise SourceError, with their names, for files that are others than they were."""
-        found = changes(before, states_by_path(files), times=True)
-        if found:
-            raise changed_since_opening(self.path, found)
+        changed = changes(before, states_by_path(files), times=True)
+        if changed:
+            raise changed_since_opening(self.path, changed)
 
 
 def kept_open(source: Source, uint16: str = "keep") -> OpenSource:

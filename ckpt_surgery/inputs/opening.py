@@ -90,9 +90,9 @@ def _reopened(given: OpenedPath, choice: tuple[str | None, int | None, str | Non
     return source
 
 
-def changed_since_opening(path: str, found: Sequence[tuple[str, str]]) -> SourceError:
-    """Error for files that changed since a program opened a checkpoint. `found`: see `changes`."""
-    what = f": {changes_text(found)}" if found else ""
+def changed_since_opening(path: str, changed: Sequence[tuple[str, str]]) -> SourceError:
+    """Error for files that changed since a program opened a checkpoint. `changed`: see `changes`."""
+    what = f": {changes_text(changed)}" if changed else ""
     return SourceError(
         f"{shown(path)} has changed since it was opened{what}",
         hint="Open it again once nothing writes to it.",
@@ -165,7 +165,7 @@ def target_leaves(source: Source) -> Mapping[str, Leaf]:
         if leaf.kind is LeafKind.OBJECT and not isinstance(values[text], Wanted)
     ]
     if objects:
-        problems = (Problem(one.sentence, hint=_REPLACE) for one in merged(objects))
+        problems = (Problem(notice.sentence, hint=_REPLACE) for notice in merged(objects))
         raise PlanError(*problems, code=Code.TARGET_MISFIT)
     return leaves
 
@@ -204,11 +204,11 @@ def check_values(plan: "Plan", sources: Mapping[str, Source]) -> None:
     """Raise SourceError where a plan reads leaves of a tree that have no values."""
     for name, source in sources.items():
         lacking = without_values(source)
-        read = (one for step in plan.steps if lacking for one in reads(step.value) if one.source == name)
-        found = [one.leaf.key.text for one in read if one.leaf.key.text in lacking]
-        if found:
+        used = (read for step in plan.steps if lacking for read in reads(step.value) if read.source == name)
+        keys = [read.leaf.key.text for read in used if read.leaf.key.text in lacking]
+        if keys:
             raise SourceError(
-                f"{source.path} has no values for {few_keys(found)}: only shapes and dtypes, or arrays that "
+                f"{source.path} has no values for {few_keys(keys)}: only shapes and dtypes, or arrays that "
                 "were donated to a function",
                 hint="Give a tree of arrays that exist, or a checkpoint.",
             )
@@ -222,9 +222,9 @@ def check_unchanged(plan: "Plan", sources: Mapping[str, Source], hint: str) -> N
     """
     for before in plan.inputs:
         source = sources[before.name]
-        found = changes(before.files, states(source.files()), times=True) if before.files else ()
-        if found or source.fingerprint() != before.fingerprint:
-            what = f": {changes_text(found)}" if found else ""
+        changed = changes(before.files, states(source.files()), times=True) if before.files else ()
+        if changed or source.fingerprint() != before.fingerprint:
+            what = f": {changes_text(changed)}" if changed else ""
             raise SourceError(f"{shown(before.path)} changed while it was read{what}", hint=hint)
 
 
@@ -272,12 +272,12 @@ class ConfigFiles:
         """
         before: Mapping[str, Any] = history_entry(self.sources[name].metadata).get(CONFIG, {})
         try:
-            found = self.of(name)
+            file = self.of(name)
         except SourceError as error:
             if self.given(name) is not None:
                 raise
             return before, (f"the config is not recorded: {error.problems[0].message}",)
-        return (before if found is None else found[1]), ()
+        return (before if file is None else file[1]), ()
 
 
 def configs_of(files: ConfigFiles) -> Configs:
@@ -314,10 +314,10 @@ def _config_layers(name: str, files: ConfigFiles) -> Iterator[Layer]:
     """
     metadata = files.sources[name].metadata
     record = history_entry(metadata)
-    found = files.of(name)
-    if found is None:
+    file = files.of(name)
+    if file is None:
         yield Layer("the recorded config", record.get(CONFIG, {}))
         yield Layer("the custom metadata", own_metadata(metadata), of_model=False)
     else:
-        yield Layer(*found)
+        yield Layer(*file)
     yield Layer("the record of the conversion", {RECORD: record} if record else {}, of_model=False)

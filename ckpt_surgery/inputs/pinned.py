@@ -121,7 +121,7 @@ def refuse_decided(name: str, decided: Sequence[str]) -> None:
     Raises UsageError.
     """
     if decided:
-        named = ("the sources" if one == "sources" else f"`{one}=…`" for one in decided)
+        named = ("the sources" if argument == "sources" else f"`{argument}=…`" for argument in decided)
         what = "is a saved plan, which" if name != THE_PLAN else "is made already, and"
         raise UsageError(
             f"{shown(name)} {what} has its sources and options",
@@ -136,7 +136,7 @@ THE_PLAN = "the plan"
 def _check_name(pinned: Pinned, dst: str | None) -> None:
     """Refuse a name that says another format than the planned one. Raises UsageError."""
     planned = pinned.request
-    name, before = (os.path.basename(urls.absolute(one or "checkpoint")) for one in (dst, planned.dst))
+    name, before = (os.path.basename(urls.absolute(path or "checkpoint")) for path in (dst, planned.dst))
     promised = destination_names.promised(name)
     if dst is not None and name != before and promised not in (None, planned.format):
         raise UsageError(
@@ -150,9 +150,9 @@ def _check_name(pinned: Pinned, dst: str | None) -> None:
 
 def reopen_sources(request: Request, pinned: Pinned) -> list[Source]:
     """Open the sources of a plan, as they were chosen then. Raises SourcesChanged for those that are gone."""
-    planned = [options_of(one) for one in pinned.inputs if one.name != TARGET]
+    planned = [options_of(source) for source in pinned.inputs if source.name != TARGET]
     try:
-        return [open_input(one, **which) for one, which in zip(request.sources, planned, strict=True)]
+        return [open_input(source, **which) for source, which in zip(request.sources, planned, strict=True)]
     except UsageError as error:
         raise SourcesChanged(*error.problems) from error
 
@@ -170,7 +170,7 @@ def check_same_sources(pinned: Pinned, inputs: Sequence[Input]) -> None:
     `inputs`: the same now, with the states of their files where the plan has these. Then sizes and samples
     count, and neither times nor places; else names, sizes and times.
     """
-    before = {one.name: one for one in pinned.inputs}
+    before = {planned.name: planned for planned in pinned.inputs}
     problems = []
     for now in inputs:
         if what := _changed(before[now.name], now):
@@ -231,8 +231,8 @@ def check_same_plan(plan: Plan, hooks: HookFile | None, memory: int, pinned: Pin
 
 def _difference(plan: Plan, pinned: Pinned) -> str:
     """Name the first leaves that differ from those of the plan before."""
-    before = {one["key"]: one for one in pinned.leaves()}
-    now = {one["key"]: one for one in map(step_json, plan.steps)}
+    before = {leaf["key"]: leaf for leaf in pinned.leaves()}
+    now = {leaf["key"]: leaf for leaf in map(step_json, plan.steps)}
     about = ("components", "fate", "sources", "shape", "dtype")
     differing = [
         key
@@ -244,7 +244,7 @@ def _difference(plan: Plan, pinned: Pinned) -> str:
 
 def _check_memory(plan: Plan, memory: int) -> None:
     cut = [(step.cut.working_set, step.leaf) for step in plan.steps if step.cut is not None]
-    needed, leaf = max(cut, key=lambda one: one[0], default=(0, None))
+    needed, leaf = max(cut, key=lambda task: task[0], default=(0, None))
     if leaf is not None and needed > room_of(memory):
         raise PlanError(
             f"`{shown(leaf.key.printed)}`: one of its tasks needs {bytes_text(needed)}; the budget of "

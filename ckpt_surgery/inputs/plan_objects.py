@@ -73,8 +73,8 @@ def request_of_inputs(
 ) -> Request:
     """The request with the inputs that it led to: trees as they are, absolute paths, and the hooks loaded."""
     given: dict[str, str | InMemory] = {
-        one.name: InMemory(source) if in_memory(source := sources[one.name]) else urls.absolute(one.path)
-        for one in plan.inputs
+        i.name: InMemory(source) if in_memory(source := sources[i.name]) else urls.absolute(i.path)
+        for i in plan.inputs
     }
     target = given.pop(TARGET, None)
     recipe = request.recipe

@@ -195,7 +195,7 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
     target = _open_target(request, listing, loaded, sources)
     inputs = describe_inputs(sources)
     if pinned is not None:
-        if any(one.files or not one.fingerprint for one in pinned.inputs):
+        if any(before.files or not before.fingerprint for before in pinned.inputs):
             inputs = list(with_states(inputs, sources))
         check_same_sources(pinned, inputs)
     return Inputs(loaded, sources, listings, inputs, configs, listing, target)
@@ -371,8 +371,8 @@ def sink_options(
 
 def _model_files(sources: Sequence[Source]) -> Mapping[str, bytes]:
     """The files of the first model that the sources hold. Raises SourceError or UsageError."""
-    found = (source.model_files() for source in sources if isinstance(source, ModelSource))
-    return next((files for files in found if files), {})
+    models = (source.model_files() for source in sources if isinstance(source, ModelSource))
+    return next((files for files in models if files), {})
 
 
 def result_form(options: DestinationOptions) -> ResultForm:
@@ -385,9 +385,9 @@ def result_form(options: DestinationOptions) -> ResultForm:
 
 def _replaced_files(sources: Sequence[Source]) -> ReplacedFiles:
     """Files of the sources that their writers replace and never rewrite."""
-    found = {}
+    replaced = {}
     for source in on_disk(sources):
         replaces, path = formats.named(source.format).replaces_files, real_path(source.path)
         # The arrays of a T5X checkpoint that is given as its file lie beside it.
-        found[os.path.dirname(path) if replaces and is_file(path) else path] = replaces
-    return ReplacedFiles(found)
+        replaced[os.path.dirname(path) if replaces and is_file(path) else path] = replaces
+    return ReplacedFiles(replaced)

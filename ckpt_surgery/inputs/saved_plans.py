@@ -63,7 +63,7 @@ def document_of(prepared: Prepared, request: Request) -> bytes:
             request=_request_form(prepared, request),
             recipe=None if loaded is None else _recipe_form(loaded),
             hooks=None if hooks is None else (os.path.abspath(hooks.file), hooks.sha256),
-            inputs=tuple([one.name for one in plan.inputs]),
+            inputs=tuple([i.name for i in plan.inputs]),
             configs=prepared.configs,
             target=None if prepared.listing is None else listing_json(prepared.listing),
             linked=links_of(plan),

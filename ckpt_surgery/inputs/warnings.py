@@ -40,13 +40,13 @@ def plan_warnings(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...
     """
     from ckpt_surgery.planner.target import TARGET  # imports planning
 
-    inputs = [one for one in plan.inputs if one.name != TARGET]
+    inputs = [source for source in plan.inputs if source.name != TARGET]
     return (
         *repeated_sources(sources, inputs),
         *filled_chunks(plan),
         *dequantized(plan, sources),
         *disguised_bfloat16(plan, sources),
-        *unread_weights(sources[one.name] for one in inputs),
+        *unread_weights(sources[source.name] for source in inputs),
     )
 
 
@@ -65,7 +65,7 @@ def filled_chunks(plan: "Plan") -> tuple[str, ...]:
     if not lacking:
         return ()
     several = len(plan.inputs) > 1
-    patterns = [f.key for f in fold([ShownKey(_named_key(*one, several)) for one in lacking])]
+    patterns = [f.key for f in fold([ShownKey(_named_key(*array, several)) for array in lacking])]
     listed = ", ".join(f"`{pattern}`" for pattern in patterns[:MOST_PATTERNS])
     more = f" and {len(patterns) - MOST_PATTERNS} more" if len(patterns) > MOST_PATTERNS else ""
     count = sum(lacking.values())
@@ -79,20 +79,20 @@ def dequantized(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:
     It is one sentence, or none where there are no such leaves. Raises SourceError, with their keys, where the
     plan reads leaves that are stored in types which cannot be read.
     """
-    found = list(_converted_leaves(plan, sources))
+    converted = list(_converted_leaves(plan, sources))
     unread: dict[str, list[str]] = {}
-    for leaf, stored in found:
+    for leaf, stored in converted:
         if not stored.readable:
             unread.setdefault(stored.name, []).append(leaf.key.printed)
     if unread:
         raise SourceError(*(_unread(name, keys) for name, keys in unread.items()))
-    counts = Counter(stored.name for _, stored in found).most_common()
+    counts = Counter(stored.name for _, stored in converted).most_common()
     if not counts:
         return ()
     types = ", ".join(f"{count:,} as {name}" if i else name for i, (name, count) in enumerate(counts))
-    dtypes = ", ".join(sorted({leaf.spec.dtype.name for leaf, _ in found if leaf.spec is not None}))
+    dtypes = ", ".join(sorted({leaf.spec.dtype.name for leaf, _ in converted if leaf.spec is not None}))
     leaves = "1 leaf is" if counts[0][1] == 1 else f"{counts[0][1]:,} leaves are"
-    they = "it is" if len(found) == 1 else "they are"
+    they = "it is" if len(converted) == 1 else "they are"
     return (f"{leaves} stored as {types}: {they} dequantized to {dtypes}",)
 
 
@@ -107,7 +107,7 @@ def _unread(type: str, keys: Sequence[str]) -> Problem:
 def _converted_leaves(plan: "Plan", sources: Mapping[str, Source]) -> Iterator[tuple[Leaf, StoredType]]:
     """Each leaf that is read and stored as a type of its format's own, once."""
     seen: set[tuple[str, str]] = set()
-    converting = {name: one for name, one in sources.items() if isinstance(one, ConvertingSource)}
+    converting = {name: source for name, source in sources.items() if isinstance(source, ConvertingSource)}
     for step in plan.steps if converting else ():
         for read in reads(step.value):
             source, place = converting.get(read.source), (read.source, read.leaf.key.text)
@@ -226,7 +226,7 @@ def repeated_sources(sources: Mapping[str, Source], inputs: "Sequence[Input]") -
     for names in alike.values():
         # Copies have equal fingerprints too. Their files tell them apart, but take time to list.
         files = {name: _files_of(sources[name]) for name in names} if len(names) > 1 else {}
-        same = [name for name, found in files.items() if found == files[names[0]]]
+        same = [name for name, paths in files.items() if paths == files[names[0]]]
         if len(same) > 1:
             listed = ", ".join(f"`{name}`" for name in same)
             yield f"the sources {listed} are the same checkpoint, {sources[names[0]].path}"
@@ -267,16 +267,16 @@ def dropped_items(sources: Mapping[str, Source], options: "DestinationOptions") 
     else:
         why = f"only the item {options.item or DEFAULT_ITEM} is written"
     seen: set[str] = set()
-    found = []
+    dropped = []
     for name, source in sources.items():
         for directory in _other_items(source) if name != TARGET else ():
             if directory not in read and directory not in seen:
                 seen.add(directory)
                 nbytes = sum(stat.size for stat in walk(directory, directory).values())
-                found.append(
+                dropped.append(
                     DroppedItem(name, os.path.basename(directory), _kind_of_item(directory), nbytes, why)
                 )
-    return tuple(found)
+    return tuple(dropped)
 
 
 def _item_directory(source: Source) -> str:
