@@ -34,7 +34,7 @@ class Cleaned:
     @property
     def dead(self) -> tuple[Remainder, ...]:
         """Remainders of dead runs: they may be removed, or were."""
-        return tuple(one for one in self.remainders if one.state is State.DEAD)
+        return tuple(remainder for remainder in self.remainders if remainder.state is State.DEAD)
 
 
 def clean(path: PathLike, *, remove: bool = False) -> Cleaned:
@@ -51,15 +51,15 @@ def clean(path: PathLike, *, remove: bool = False) -> Cleaned:
             hint="The next run that writes to this URL removes what dead runs left there.",
         )
     act = remove_remainders if remove else list_remainders
-    found: list[Remainder] = []
+    remainders: list[Remainder] = []
     with interruptible():
         start = absolute(Path(given))
         with storage_errors(start):
             destinations = destinations_at(start)
         for destination in destinations:
             with storage_errors(destination):
-                found += act(destination)
-    return Cleaned(given, tuple(found))
+                remainders += act(destination)
+    return Cleaned(given, tuple(remainders))
 
 
 def cleaned_document(cleaned: Cleaned) -> dict[str, Any]:
@@ -69,12 +69,12 @@ def cleaned_document(cleaned: Cleaned) -> dict[str, Any]:
         "path": cleaned.path,
         "remainders": [
             {
-                "path": path_text(one.path),
-                "state": one.state.value,
-                "bytes": one.nbytes,
-                "note": one.note,
-                "removed": one.removed,
+                "path": path_text(remainder.path),
+                "state": remainder.state.value,
+                "bytes": remainder.nbytes,
+                "note": remainder.note,
+                "removed": remainder.removed,
             }
-            for one in cleaned.remainders
+            for remainder in cleaned.remainders
         ],
     }

@@ -103,9 +103,9 @@ def without_secrets(value: str) -> str:
     return _QUERY.sub("?…", _USER.sub("…@", value))
 
 
-def environment_document(found: Environment) -> dict[str, Any]:
+def environment_document(environment: Environment) -> dict[str, Any]:
     """The JSON document of `env`."""
-    return {"schema": JSON_SCHEMA, **asdict(found)}
+    return {"schema": JSON_SCHEMA, **asdict(environment)}
 
 
 def _version(package: str) -> str | None:

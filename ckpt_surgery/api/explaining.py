@@ -50,15 +50,15 @@ def explain(
             wanted, name = rest, before
             read, result = {before: read[before]}, {}
     step = result.get(wanted)
-    found = None if step is None else made(step, stages(runs, wanted))
+    origin = None if step is None else made(step, stages(runs, wanted))
     used = tuple(_used(plan, runs, source, wanted) for source, leaves in read.items() if wanted in leaves)
-    if found is None and not used:
+    if origin is None and not used:
         plan = _below(plan, wanted, name)
         if not plan.steps and not plan.dropped:
             raise _unknown(
                 wanted, name, runs, [*result, *(text for leaves in read.values() for text in leaves)]
             )
-    return Explanation(asked, plan, found, used, _excerpts(runs, found, used))
+    return Explanation(asked, plan, origin, used, _excerpts(runs, origin, used))
 
 
 def _used(plan: Plan, runs: Sequence[PassRun], source: str, key: str) -> Used:
@@ -66,7 +66,7 @@ def _used(plan: Plan, runs: Sequence[PassRun], source: str, key: str) -> Used:
     dropped = next((d for d in plan.dropped if (d.source, d.leaf.key.text) == (source, key)), None)
     leaf = runs[0].evaluator.trees[source][key].leaf
     # That rules do not claim a leaf of a source which they only look leaves up in is no surprise.
-    met = [one for one in attempts(runs, source, leaf) if not read or one.outcome is not Outcome.SOURCE]
+    met = [a for a in attempts(runs, source, leaf) if not read or a.outcome is not Outcome.SOURCE]
     return Used(source, leaf, tuple(read), dropped, tuple(met))
 
 
@@ -85,7 +85,7 @@ def _below(plan: Plan, key: str, source: str | None) -> Plan:
             if (source is None and step.leaf.key.text.startswith(start))
             or any(under(named, text) for named, text in step.sources if named != TARGET)
         ),
-        dropped=tuple(gone for gone in plan.dropped if under(gone.source, gone.leaf.key.text)),
+        dropped=tuple(dropped for dropped in plan.dropped if under(dropped.source, dropped.leaf.key.text)),
     )
 
 
@@ -110,14 +110,14 @@ def _ends(text: str) -> Iterable[int]:
 
 
 def _excerpts(
-    runs: Sequence[PassRun], found: Made | None, used: Sequence[Used]
+    runs: Sequence[PassRun], origin: Made | None, used: Sequence[Used]
 ) -> Mapping[str, tuple[Line, ...]]:
     """The lines of the rules that are named, and of the policy where it dropped something."""
     document = runs[-1].evaluator.problems.loaded.document
-    wanted = {rule.path: rule.location for rule in rules_of(found, used)}
-    for one in used:
-        if one.dropped is not None and one.dropped.why.startswith(UNMATCHED):
-            run = last_pass(runs, one.source, one.leaf)
+    wanted = {rule.path: rule.location for rule in rules_of(origin, used)}
+    for use in used:
+        if use.dropped is not None and use.dropped.why.startswith(UNMATCHED):
+            run = last_pass(runs, use.source, use.leaf)
             wanted[UNMATCHED] = run.evaluator.problems.own(UNMATCHED)
     return {
         path: tuple([Line(number, text) for number, text in document.lines(location)])

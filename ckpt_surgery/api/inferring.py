@@ -82,7 +82,7 @@ class Inferred(Represented):
     @property
     def compared(self) -> int:
         """Number of leaves of the target of which every element was compared with what the recipe makes."""
-        return sum(one.evidence in COMPARED for one in self.findings.formations)
+        return sum(formation.evidence in COMPARED for formation in self.findings.formations)
 
     @property
     def decided(self) -> bool:
@@ -146,8 +146,8 @@ def infer(
         if out is not None:
             check_kept(out, overwrite)
         budget = bytes_of("memory", memory) or default_memory()
-        one, other = _open_side(src, budget, **which), _open_target(target, budget)
-        result = _infer_sides(one, other, values == "auto", report)
+        source, wanted = _open_side(src, budget, **which), _open_target(target, budget)
+        result = _infer_sides(source, wanted, values == "auto", report)
         if out is not None:
             check_kept(out, overwrite)  # it took a while: somebody may have made the file
             write_document(out, result.recipe.encode())
@@ -171,8 +171,8 @@ def check_written(
         read.append(CheckpointPath(source, *choice))
     if isinstance(other, str):
         read.append(CheckpointPath(other, *choice_at(other, None, None, None)))
-    checkpoints = [one for one in read if not is_listing(one.path)]
-    check_documents(documents, Named(checkpoints, [one.path for one in read]))
+    checkpoints = [given for given in read if not is_listing(given.path)]
+    check_documents(documents, Named(checkpoints, [given.path for given in read]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,36 +206,36 @@ def _infer_sides(
     compare: bool,
     progress: Report | None,
 ) -> Inferred:
-    one, other = source.side, target.side
-    if compare and one.read is not None and other.read is not None:
-        one, other = _read(one, other, progress)
+    source_side, target_side = source.side, target.side
+    if compare and source_side.read is not None and target_side.read is not None:
+        source_side, target_side = _read(source_side, target_side, progress)
     else:
-        one, other = replace(one, read=None), replace(other, read=None)
-    known = found(one, other)
+        source_side, target_side = replace(source_side, read=None), replace(target_side, read=None)
+    known = found(source_side, target_side)
     for _ in range(MOST_ROUNDS):
         draft = drafted(known.findings, header(source.path, target.path, known))
-        problems, wrong = _check_draft(known, draft, source, target, other, progress)
+        problems, wrong = _check_draft(known, draft, source, target, target_side, progress)
         if not wrong:
             break
         known = _without_refuted(known, wrong)
     else:
         problems = [*problems, *(f"`{key}`: {why}" for key, why in wrong.items())]
-    leaves = len(one.leaves), len(other.leaves)
+    leaves = len(source_side.leaves), len(target_side.leaves)
     return Inferred(
         source.path, target.path, *leaves, str(known.shared), draft, known.findings, tuple(problems)
     )
 
 
-def _read(one: Side, other: Side, progress: Report | None) -> tuple[Side, Side]:
+def _read(source: Side, target: Side, progress: Report | None) -> tuple[Side, Side]:
     """Both sides with the fingerprints of their leaves."""
-    total = sum(leaf.nbytes for leaf in (*one.leaves.values(), *other.leaves.values()))
+    total = sum(leaf.nbytes for leaf in (*source.leaves.values(), *target.leaves.values()))
     count = ByteCounter(total, progress, READING).add
-    dtypes = {leaf.spec.dtype for leaf in other.leaves.values() if leaf.spec is not None}
-    assert one.read is not None, "values are compared where both have some"
-    assert other.read is not None, "values are compared where both have some"
-    mine = fingerprints_of(one.leaves, one.read, one.memory, sorted(dtypes, key=str), count)
-    theirs = fingerprints_of(other.leaves, other.read, other.memory, (), count)
-    return replace(one, fingerprints=mine), replace(other, fingerprints=theirs)
+    dtypes = {leaf.spec.dtype for leaf in target.leaves.values() if leaf.spec is not None}
+    assert source.read is not None, "values are compared where both have some"
+    assert target.read is not None, "values are compared where both have some"
+    mine = fingerprints_of(source.leaves, source.read, source.memory, sorted(dtypes, key=str), count)
+    theirs = fingerprints_of(target.leaves, target.read, target.memory, (), count)
+    return replace(source, fingerprints=mine), replace(target, fingerprints=theirs)
 
 
 def _check_draft(
@@ -252,13 +252,13 @@ def _check_draft(
     try:
         prepared = _plan_decided(known.findings, draft, source, target)
     except SurgeryError as error:
-        return [f"the draft cannot be planned: {one.message}" for one in error.problems], {}
+        return [f"the draft cannot be planned: {problem.message}" for problem in error.problems], {}
     problems = structure_problems(prepared.plan, known.findings, wanted.leaves)
     if problems or wanted.read is None:
         return problems, {}
     given = replace(source.side, read=prepared.sources[prepared.plan.inputs[0].name].read)
-    made = {one.target for one in known.findings.formations}
-    count = ByteCounter(sum(wanted.leaves[key].nbytes for key in made), progress, CHECKING).add
+    keys = {formation.target for formation in known.findings.formations}
+    count = ByteCounter(sum(wanted.leaves[key].nbytes for key in keys), progress, CHECKING).add
     return [], dict(value_problems(prepared.plan, known.findings, given, wanted, count))
 
 
@@ -279,14 +279,14 @@ def _plan_decided(findings: Findings, draft: Draft, source: _OpenSide, target: _
 def _without_refuted(known: Found, wrong: Mapping[str, str]) -> Found:
     """Remove refuted formations from the findings."""
     findings = known.findings
-    kept = tuple(one for one in findings.formations if one.target not in wrong)
+    kept = tuple(formation for formation in findings.formations if formation.target not in wrong)
     refuted = [
-        Undecided((one.target,), f"{WRONG}{wrong[one.target]}")
-        for one in findings.formations
-        if one.target in wrong
+        Undecided((formation.target,), f"{WRONG}{wrong[formation.target]}")
+        for formation in findings.formations
+        if formation.target in wrong
     ]
-    used = {key for one in kept for key in one.sources}
-    loose = {key for one in findings.formations if one.target in wrong for key in one.sources} - used
+    used = {key for formation in kept for key in formation.sources}
+    loose = {key for f in findings.formations if f.target in wrong for key in f.sources} - used
     dropped = tuple(key for key in findings.dropped if key not in loose)
     return replace(
         known,

@@ -194,26 +194,26 @@ def diff(
     """
     with reported(progress) as report, memory_errors("compare the checkpoints"):
         forget()
-        budget, tolerance = bytes_of("memory", memory), _tolerance(values, rtol, atol)
-        one, other = _open_both(a, b, step, item)
-        left, right = (matching(source.leaves(), match) for source in (one, other))
-        check_matched(match, len(left) + len(right), {**one.leaves(), **other.leaves()})
-        difference = diff_trees(left, right, _structure_of(one.format), _structure_of(other.format))
+        budget, tolerance = bytes_of("memory", memory) or default_memory(), _tolerance(values, rtol, atol)
+        source_a, source_b = _open_both(a, b, step, item)
+        left, right = (matching(source.leaves(), match) for source in (source_a, source_b))
+        check_matched(match, len(left) + len(right), {**source_a.leaves(), **source_b.leaves()})
+        difference = diff_trees(left, right, _structure_of(source_a.format), _structure_of(source_b.format))
         if values:
-            bare = without_values(one) | without_values(other)
-            found = value_differences(
-                one, other, budget or default_memory(), bare, keys=left, tolerance=tolerance, progress=report
+            bare = without_values(source_a) | without_values(source_b)
+            compared = value_differences(
+                source_a, source_b, budget, bare, keys=left, tolerance=tolerance, progress=report
             )
             difference = replace(
-                difference, values=found.values, uncompared=found.uncompared, tolerance=tolerance
+                difference, values=compared.values, uncompared=compared.uncompared, tolerance=tolerance
             )
-            same = same_values(one, other, budget or default_memory(), bare)
+            same = same_values(source_a, source_b, budget, bare)
             difference = replace(
                 difference, renamed=renamed_leaves(difference.only_a, difference.only_b, same)
             )
         else:
             difference = replace(difference, renamed=renamed_leaves(difference.only_a, difference.only_b))
-        return replace(difference, warnings=kept_as_integers([one, other]))
+        return replace(difference, warnings=kept_as_integers([source_a, source_b]))
 
 
 def _tolerance(values: bool, rtol: float, atol: float) -> Tolerance:
@@ -245,8 +245,8 @@ def _open_both(
             out = f"`item={shown(item)}`" + ("" if step is None else f" and `step={step}`")
             hint = f"Leave out {out}, and give each by the path of its item: here {shown(example)}."
             raise UsageError(replace(error.problems[0], hint=hint)) from None
-    one, two = opened_sides
-    return one, two
+    first, second = opened_sides
+    return first, second
 
 
 def _path_of_item(given: CheckpointLike, step: int | None, item: str) -> str | None:
@@ -263,8 +263,8 @@ def _path_of_item(given: CheckpointLike, step: int | None, item: str) -> str | N
 
 def _open_side(given: CheckpointLike, step: int | None, item: str | None) -> Source:
     """Open a checkpoint with this step and item, or a tree, which has neither."""
-    found = checkpoint_or_tree(given)
-    return open_input(found, step=step, item=item) if isinstance(found, str) else open_input(found)
+    place = checkpoint_or_tree(given)
+    return open_input(place, step=step, item=item) if isinstance(place, str) else open_input(place)
 
 
 def _structure_of(format: str) -> Holds:

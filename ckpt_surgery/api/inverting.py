@@ -96,11 +96,11 @@ def invert(
         request = with_recipe(request)
         output_files.check_documents([out], output_files.named_in(request))
         output_files.check_kept(out, overwrite)
-    found = _inverse(prepare(request), check)
+    inverse = _inverse(prepare(request), check)
     if out is not None:
         output_files.check_kept(out, overwrite)  # it took a while: somebody may have made the file
-        output_files.write_document(out, found.recipe.encode())
-    return found
+        output_files.write_document(out, inverse.recipe.encode())
+    return inverse
 
 
 @memory_errors("invert the recipe")
@@ -114,10 +114,10 @@ def _inverse(prepared: Prepared, check: bool) -> Inverse:
     try:
         back = _plan_back(_draft(plan, inversion), plan, prepared.memory, prepared.workers)
     except SurgeryError as error:
-        told = tuple(f"the draft is refused: {problem.message}" for problem in error.problems)
-        return Inverse(_draft(plan, inversion), inversion.irreversible, told, ())
+        refusals = tuple(f"the draft is refused: {problem.message}" for problem in error.problems)
+        return Inverse(_draft(plan, inversion), inversion.irreversible, refusals, ())
     inversion = _with_unproved(inversion, prepared, back, source, check)
-    lost = frozenset(one.key for one in inversion.irreversible)
+    lost = frozenset(leaf.key for leaf in inversion.irreversible)
     problems = structure_problems(back, leaves, lost)
     trial = tried(plan, back) if check and not problems else Trial((), ())
     problems = (*problems, *trial.problems)
@@ -140,7 +140,7 @@ def _with_unproved(
     Values are read if `check` is true.
     """
     sources, leaves = prepared.sources, prepared.sources[source].leaves()
-    reasons = {one.key: one.why for one in inversion.irreversible}
+    reasons = {leaf.key: leaf.why for leaf in inversion.irreversible}
 
     def read(name: str, leaf: Leaf, region: Region) -> np.ndarray:
         return sources[name].read(leaf, region)
@@ -156,15 +156,15 @@ def _with_unproved(
 
 def _header(plan: Plan, inversion: Inversion) -> list[str]:
     """The comment at the beginning of a draft."""
-    sources = " ".join(one.path for one in plan.inputs if one.name != TARGET)
+    sources = " ".join(source.path for source in plan.inputs if source.name != TARGET)
     lines = [
         SCHEMA,
         f"Drafted by `ckpt-surgery invert {plan.recipe} {sources}`.",
         "  ckpt-surgery apply THIS RESULT DST",
     ]
     reasons: dict[str, list[str]] = {}
-    for one in inversion.irreversible:
-        reasons.setdefault(one.why, []).append(one.key)
+    for leaf in inversion.irreversible:
+        reasons.setdefault(leaf.why, []).append(leaf.key)
     lines += [f"does not come back: {few_keys(keys)}: {why}" for why, keys in reasons.items()][:MOST_LINES]
     return lines
 
@@ -181,6 +181,6 @@ class _AnyArrays(Encoder):
 
 def _plan_back(text: str, plan: Plan, memory: int, workers: int) -> Plan:
     """Plan the draft over the result of `plan`. Raises SurgeryError."""
-    made: Mapping[str, Leaf] = {one.leaf.key.text: one.leaf for one in plan.steps}
+    tree: Mapping[str, Leaf] = {step.leaf.key.text: step.leaf for step in plan.steps}
     loaded = read_recipe(text)
-    return make_plan(loaded, {"source": made}, None, [], {}, arrays_in_memory(_AnyArrays()), memory, workers)
+    return make_plan(loaded, {"source": tree}, None, [], {}, arrays_in_memory(_AnyArrays()), memory, workers)

@@ -143,15 +143,15 @@ def _remedied(text: str, problems: Sequence[Problem], path: str) -> tuple[str, S
 
 def _is_mended(problem: Problem, before: Sequence[Problem], after: Sequence[Problem]) -> bool:
     """True if a problem is gone, and the remedy brought no new one."""
-    left, new = Counter(map(_identity, before)), Counter(map(_identity, after))
-    if new[_identity(problem)] >= left[_identity(problem)]:
+    old, now = Counter(map(_identity, before)), Counter(map(_identity, after))
+    if now[_identity(problem)] >= old[_identity(problem)]:
         return False
-    come = [one for one in after if not left[_identity(one)]]
-    here = [one.code for one in come if one.place and problem.place and one.place.line == problem.place.line]
+    come = [new for new in after if not old[_identity(new)]]
+    here = [new.code for new in come if new.place and problem.place and new.place.line == problem.place.line]
     if problem.code in SYNTAX:
         return set(here) <= {Code.PATTERN}
     if problem.code is Code.UNKNOWN_FIELD:
-        return Code.WRONG_VALUE not in here and not any(_is_brought(one, problem) for one in come)
+        return Code.WRONG_VALUE not in here and not any(_is_brought(new, problem) for new in come)
     return not come
 
 
@@ -220,11 +220,11 @@ def _likeness(word: str, name: str) -> float:
 
 def _in_quotes(line: str) -> Iterator[str]:
     """The line with its text in single quotes: one without quotes, or a regular expression in double ones."""
-    found = _TEXT_FIELD.match(line)
-    if found is not None:
-        tail = _TAIL.search(found["value"])
-        value = found["value"][: tail.start()] if tail else found["value"]
-        yield f"{found['before']}{_quoted(value)}{tail[0] if tail else ''}"
+    field = _TEXT_FIELD.match(line)
+    if field is not None:
+        tail = _TAIL.search(field["value"])
+        value = field["value"][: tail.start()] if tail else field["value"]
+        yield f"{field['before']}{_quoted(value)}{tail[0] if tail else ''}"
     for double in _DOUBLE.finditer(line):
         inner = double[1]
         if "\\" in inner and not _YAML_ESCAPE.search(inner):
@@ -237,10 +237,10 @@ def _quoted(text: str) -> str:
 
 def _without_signs_of_templates(line: str) -> str:
     """The line with `g[1]` for `\\1`, and `name` for `\\g<name>` and `${name}`, which only templates have."""
-    found = _EXPRESSION_FIELD.match(line)
-    if found is None:
+    field = _EXPRESSION_FIELD.match(line)
+    if field is None:
         return line
-    before, value = found.groups()
+    before, value = field.groups()
     inner = value.rstrip()[1:-1]
     if value.rstrip() == f"'{inner}'" and not _QUOTE.search(inner):  # the quotes are YAML's
         return f"{before}'{_expression(inner)}'{value[len(value.rstrip()) :]}"
@@ -254,15 +254,15 @@ def _without_signs_of_templates(line: str) -> str:
 
 def _with_groups_in_keys(line: str) -> str:
     """The line with `source[f'a/{g[1]}']` for `source['a/\\1']`, which no key can be."""
-    found = _EXPRESSION_FIELD.match(line)
-    if found is None or found[2][:1] in ("'", '"'):
+    field = _EXPRESSION_FIELD.match(line)
+    if field is None or field[2][:1] in ("'", '"'):
         return line
 
     def text(key: re.Match[str]) -> str:
         name = re.sub(r"\\([1-9])", r"{g[\1]}", key[2])
         return f"[f{key[1]}{name}{key[1]}]"
 
-    return found[1] + _KEY_OF_GROUP.sub(text, found[2])
+    return field[1] + _KEY_OF_GROUP.sub(text, field[2])
 
 
 def _expression(text: str) -> str:

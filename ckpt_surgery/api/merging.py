@@ -95,8 +95,8 @@ def _requested(
     document = _document(loaded, places, seed, options)
     request = requested(MigratedRecipe(document), tuple(places.values()), dst, chosen)
     first = next(iter(places.values()))
-    found = None if urls.is_url(first) else read_config(first)
-    changes = {} if found is None or found[0] != CONFIG else config_changes(loaded.config, found[1])
+    file = None if urls.is_url(first) else read_config(first)
+    changes = {} if file is None or file[0] != CONFIG else config_changes(loaded.config, file[1])
     request = replace(request, made_from=loaded.path, notes=tuple(ignored(loaded.config)))
     return request, changes
 
@@ -121,11 +121,11 @@ def _document(
 def _places(loaded: LoadedConfig) -> dict[str, str]:
     """The path of each model, in the order of the recipe's sources. Raises RecipeError for missing ones."""
     directory = Path(loaded.path).parent
-    found = {model: _place(model, directory) for model in models_of(loaded.config)}
-    missing = list(_missing(loaded, found))
+    places = {model: _place(model, directory) for model in models_of(loaded.config)}
+    missing = list(_missing(loaded, places))
     if missing:
         raise RecipeError(*in_order(map(loaded.problem, missing)))
-    return {model: path for model, path in found.items() if path is not None}
+    return {model: path for model, path in places.items() if path is not None}
 
 
 def _place(model: str, directory: Path) -> str | None:

@@ -49,8 +49,8 @@ def _rules(document: Document) -> Iterator[DocumentPath]:
     """The paths of all rules."""
     value = document.value
     yield from (("rules", i) for i, _ in enumerate(value.get("rules") or ()))
-    for number, one in enumerate(value.get("passes") or ()):
-        yield from (("passes", number, "rules", i) for i, _ in enumerate(one.get("rules") or ()))
+    for number, entry in enumerate(value.get("passes") or ()):
+        yield from (("passes", number, "rules", i) for i, _ in enumerate(entry.get("rules") or ()))
 
 
 def _lines(document: Document, path: DocumentPath, stop: int) -> RuleLines:

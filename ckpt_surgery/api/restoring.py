@@ -173,7 +173,7 @@ def restore(
         import jax  # noqa: F401
 
     with reported(progress) as report:
-        restoration = agree(prepare, lambda made: plan_digests(made.plan, made.shardings))
+        restoration = agree(prepare, lambda planned: plan_digests(planned.plan, planned.shardings))
         if lazy:
             return agree(lambda: _make_lazily(restoration))
         if not donate or restoration.target is None:
@@ -211,7 +211,7 @@ def _check_recipe_is_first(recipe: Any, sources: tuple[Any, ...], target: Any) -
             f"{path} is a checkpoint, and the first argument of `restore` is the recipe, here the function",
             hint=f"Give the function first, or `load_and_transform({path}, function)`.",
         )
-    has_target = target is not None or any(isinstance(checkpoint_or_tree(one), InMemory) for one in sources)
+    has_target = target is not None or any(isinstance(checkpoint_or_tree(s), InMemory) for s in sources)
     raise UsageError(
         f"{path} is a checkpoint, and the first argument of `restore` is the recipe",
         hint=f"Without a recipe: `restore(None, {path}{', target=…' if has_target else ''})`.",
@@ -280,7 +280,7 @@ def _planned_shardings(plan: Plan, shardings: Any) -> dict[str, Any]:
         if leaf.spec is not None and places.get(text) is not None
     ]
     if refused:
-        raise PlanError(*(Problem(one.sentence) for one in merged(refused)), code=Code.UNSUITED)
+        raise PlanError(*(Problem(notice.sentence) for notice in merged(refused)), code=Code.UNSUITED)
     return places
 
 
@@ -328,10 +328,10 @@ def _check(restoration: Restoration, progress: Report | None) -> None:
 def _make(restoration: Restoration, donate: bool, progress: Report | None) -> Any:
     """Make the result, in the structure of the target, or of nested dicts and lists. Raises SurgeryError."""
     plan, sources = restoration.plan, restoration.sources
-    made = make_arrays(restoration, donate, progress)
-    _log(overflow_notices(Overflowed(key, count) for key, count in sorted(made.overflowed.items())))
+    result = make_arrays(restoration, donate, progress)
+    _log(overflow_notices(Overflowed(key, count) for key, count in sorted(result.overflowed.items())))
     check_unchanged(plan, sources, _AGAIN)
-    return _in_containers(restoration, made.values)
+    return _in_containers(restoration, result.values)
 
 
 def _check_lazy(given: Mapping[str, bool]) -> None:

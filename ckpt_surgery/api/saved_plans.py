@@ -45,7 +45,7 @@ def show_plan(path: PathLike) -> ShownPlan | None:
         plan = shown_plan(file.document, file.saved.looks, file.inputs)
     except (SurgeryError, LookupError, TypeError, ValueError) as error:
         raise not_saved(path, f"{SAVED}.looks", str(error)) from error
-    return ShownPlan(plan, file.saved.request, {one.name: _misfit(one) for one in plan.inputs})
+    return ShownPlan(plan, file.saved.request, {source.name: _misfit(source) for source in plan.inputs})
 
 
 def _misfit(before: Input) -> str | None:
@@ -55,8 +55,8 @@ def _misfit(before: Input) -> str | None:
         now = with_states(describe_inputs(sources), sources)[0]
     except SurgeryError as error:
         return f"cannot be opened: {error.problems[0].message}"
-    found = changes(before.files, now.files, times=False)
-    return f"changed since the plan was made: {changes_text(found)}" if found else None
+    changed = changes(before.files, now.files, times=False)
+    return f"changed since the plan was made: {changes_text(changed)}" if changed else None
 
 
 def refuse_arguments(path: PathLike, given: list[str]) -> None:

@@ -108,7 +108,7 @@ class _Run:
         known = {} if record is None else recorded_digests(record, self.leaves, findings)
         retimed = [] if record is None else self._check_against(record, findings)
         check_chunks(arrays.values(), findings, self.means)
-        compared = [] if self.mode is Depth.FAST else [(self.leaves[key], one) for key, one in known.items()]
+        compared = [] if self.mode is Depth.FAST else [(self.leaves[key], crc) for key, crc in known.items()]
         reads_all = self.mode is Depth.FULL or (self.mode is Depth.VALUES and record is None)
         unknown = [leaf for key, leaf in arrays.items() if key not in known] if reads_all else []
         sample = None
@@ -117,7 +117,7 @@ class _Run:
                 raise UsageError(NO_SAMPLE, hint="Leave out `sample` to read all values.")
             compared, sample = draw_sample(compared, self.share, self.seed)
             unknown = []
-        found = read_leaves(self.source, compared, unknown, findings, self.means)
+        computed = read_leaves(self.source, compared, unknown, findings, self.means)
         read = sum(leaf.nbytes for leaf in (*(leaf for leaf, _ in compared), *unknown))
         read = read if sample is None else sample.bytes_read
         unread = sum(leaf.nbytes for leaf in arrays.values()) - read
@@ -130,8 +130,8 @@ class _Run:
             unread,
             tuple(findings.flaws),
             (
-                *_times_notice(retimed, unread, len(found)),
-                *self._notices(record, {} if findings.flaws else found),
+                *_times_notice(retimed, unread, len(computed)),
+                *self._notices(record, {} if findings.flaws else computed),
                 *_sample_notice(sample),
             ),
             sample,
@@ -162,7 +162,7 @@ class _Run:
             check_copies(directory, record.files, findings)
         return check_shared(directory, record.files, findings, self.means)
 
-    def _notices(self, record: Record | None, found: Mapping[str, Digests]) -> tuple[str, ...]:
+    def _notices(self, record: Record | None, computed: Mapping[str, Digests]) -> tuple[str, ...]:
         """What could not be compared; and the checksums of more leaves are recorded."""
         if record is None:
             if self.mode is Depth.FAST:
@@ -171,11 +171,11 @@ class _Run:
         place = record_path(self.source)
         directory = self.source.path if is_directory(self.source.path) else os.path.dirname(self.source.path)
         edited = edited_sidecars(directory, record.companions)
-        told = (f"edited or removed since the checkpoint was written: {few(edited)}",) if edited else ()
-        if not found or not exists(place):
-            return told
-        put_record(place, add_digests(record, self.leaves, found))
-        return (*told, f"digests of {len(found)} more leaves were recorded")
+        notices = (f"edited or removed since the checkpoint was written: {few(edited)}",) if edited else ()
+        if not computed or not exists(place):
+            return notices
+        put_record(place, add_digests(record, self.leaves, computed))
+        return (*notices, f"digests of {len(computed)} more leaves were recorded")
 
 
 def _sample_notice(sample: Sample | None) -> tuple[str, ...]:
