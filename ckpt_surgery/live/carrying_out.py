@@ -90,10 +90,10 @@ def make_arrays(
         if donation is not None:
             donation.done(step.leaf.key.text)
 
-    taken: set[int] = set()
+    in_result: set[int] = set()
     for step, move in moves:
         with at_step(step), memory_errors("move it", memory):
-            keep(step, take_over(move, taken))
+            keep(step, take_over(move, in_result))
         count.add(step.leaf.nbytes)
     let_memory_be_reused()
     computing = Computing(jobs, restoration.sources, memory, keep, count.add)

@@ -237,10 +237,10 @@ class LazyArray(ABC):
         from ckpt_surgery.report.values import statistics
 
         source, leaf = self._source_and_leaf()
-        found = statistics(source, default_memory(), [leaf])[leaf.key.text]
-        if isinstance(found, Statistics):
-            return found
-        raise (SourceError if found.damaged else UsageError)(f"{self!r} has no statistics: {found.why}")
+        outcome = statistics(source, default_memory(), [leaf])[leaf.key.text]
+        if isinstance(outcome, Statistics):
+            return outcome
+        raise (SourceError if outcome.damaged else UsageError)(f"{self!r} has no statistics: {outcome.why}")
 
     def _source_and_leaf(self) -> tuple[Source, Leaf]:
         """A source that has this array as a leaf."""
@@ -356,12 +356,12 @@ def dtype_of(dtype: Any) -> DType:
     if isinstance(dtype, str) and dtype in DTYPES:
         return DTYPES[dtype]
     try:
-        found: DType = np.dtype(dtype).newbyteorder("=")
+        native: DType = np.dtype(dtype).newbyteorder("=")
     except TypeError:
         raise UsageError(
             f"not a dtype: {dtype!r}", hint="Types are written in full, such as float32 and bfloat16."
         ) from None
-    return found
+    return native
 
 
 def wait_for(awaitable: Awaitable[Any]) -> Any:

@@ -91,10 +91,10 @@ def lazy_values(restoration: Restoration, overflowed: Overflowed) -> dict[str, A
         if _is_array(step.leaf, restoration)
     }
     others = tuple(step for step in plan.steps if step.leaf.key.text not in lazy)
-    made = make_arrays(replace(restoration, plan=replace(plan, steps=others)))
-    for key, count in made.overflowed.items():
+    eager = make_arrays(replace(restoration, plan=replace(plan, steps=others)))
+    for key, count in eager.overflowed.items():
         overflowed(key, count)
-    values = {**lazy, **made.values}
+    values = {**lazy, **eager.values}
     return {step.leaf.key.text: values[step.leaf.key.text] for step in plan.steps}
 
 

@@ -66,7 +66,7 @@ def mesh_axes(axes: Axes, rules: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
     for name, over in rules:
         free = name in names and names.index(name) not in assigned
         if free and not set(_each(over)).intersection(
-            one for axis in assigned.values() for one in _each(axis)
+            mesh_axis for axis in assigned.values() for mesh_axis in _each(axis)
         ):
             assigned[names.index(name)] = over
     return tuple(assigned.get(i) for i in range(len(names)))

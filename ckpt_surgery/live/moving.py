@@ -46,11 +46,11 @@ def default_devices() -> set[Any]:
     return {device}
 
 
-def take_over(move: Move, taken: set[int]) -> Any:
+def take_over(move: Move, in_result: set[int]) -> Any:
     """Put a value in its place; copy it if the result has the same array already.
 
-    One buffer cannot be donated twice. `taken`: identities of the arrays that the result has, with this one
-    added.
+    One buffer cannot be donated twice. `in_result` holds the identities of the result's arrays; the identity
+    of this one is added.
     """
     import jax
 
@@ -58,9 +58,9 @@ def take_over(move: Move, taken: set[int]) -> Any:
         return move_to(move.value, move.sharding)
     if not isinstance(move.value, jax.Array):
         return move.value
-    if id(move.value) in taken:
+    if id(move.value) in in_result:
         return copy_of(move.value)
-    taken.add(id(move.value))
+    in_result.add(id(move.value))
     return move.value
 
 

@@ -95,10 +95,10 @@ def _flatten(tree: Any, is_target: bool) -> tuple[list[tuple[Any, Any]], Any, Ca
         raise UsageError(f"jax cannot flatten the tree: {shown(str(error))}") from error
 
 
-def _same_text(one: Key, other: Key) -> UsageError:
-    both = f"{shown(repr(one.names))} and {shown(repr(other.names))}"
+def _same_text(first: Key, second: Key) -> UsageError:
+    both = f"{shown(repr(first.names))} and {shown(repr(second.names))}"
     return UsageError(
-        f"Two leaves would be called `{shown(one.text)}`: {both}",
+        f"Two leaves would be called `{shown(first.text)}`: {both}",
         hint="Rename a container whose name has a slash.",
     )
 
