@@ -37,7 +37,7 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
     """
 
     def __init__(self, opened: "OpenSource", prefix: str = ""):
-        """`ckpt_surgery.open` makes one. `prefix`: key of the subtree, with a `/` at its end."""
+        """Called by `ckpt_surgery.open`. `prefix`: key of the subtree, ending in `/`; empty for the whole."""
         self._opened, self._prefix = opened, prefix
         start = len(prefix)
         self._leaves = {t[start:]: leaf for t, leaf in opened.leaves().items() if t.startswith(prefix)}
@@ -91,7 +91,7 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
 
     @property
     def parameters(self) -> int:
-        """Number of elements of the arrays that a model is made of: without optimizer states and counters."""
+        """Number of the model's parameters: elements of all arrays but optimizer states and counters."""
         return parameters(self._leaves.values())
 
     @property
@@ -119,7 +119,7 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
         raise KeyNotFound.among(str(key), self._similar(str(key)), where)
 
     def _similar(self, key: str) -> Iterable[str]:
-        """Keys that may be meant: those that differ in the first component that there is not."""
+        """Keys that may be meant: they differ only in the first component that does not exist."""
         names = key.split(SEPARATOR)
         known = max(n for n in range(len(names)) if not n or SEPARATOR.join(names[:n]) in self._subtrees)
         start = "".join(f"{name}{SEPARATOR}" for name in names[:known])
@@ -129,7 +129,7 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
         return [child + rest for child in children if child + rest in self] or children
 
     def __contains__(self, key: object) -> bool:
-        """Whether a leaf or a subtree has this key."""
+        """True if a leaf or a subtree has this key."""
         return key in self._leaves or key in self._subtrees
 
     def __iter__(self) -> Iterator[str]:
@@ -139,8 +139,8 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
         return len(self._leaves)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The same as indexing, with `default` for a key that there is not."""
-        if key in self:  # which looks for no similar key
+        """Value or subtree with this key, as by indexing; `default` if there is none."""
+        if key in self:  # indexing would look for similar keys
             return self[key]
         return default
 
@@ -152,7 +152,7 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
 
     @functools.cached_property
     def _subtrees(self) -> frozenset[str]:
-        """Keys of all subtrees: the beginnings of keys of leaves."""
+        """Keys of all subtrees: every proper prefix of a leaf's key."""
         prefixes = set[str]()
         for text in self._leaves:
             end = text.rfind(SEPARATOR)
@@ -164,7 +164,7 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
     # --- values -------------------------------------------------------------------------------------------
 
     def statistics(self, match: str | None = None) -> Mapping[str, Statistics | Unread]:
-        """Statistics of the values of every array, or why it has none, by key. Reads them.
+        """Read every array; return the statistics of its values, or why it has none, by key.
 
         `match` is a regular expression for whole keys, as in recipes. Raises UsageError where it matches
         none, and SourceError for files that changed.
@@ -178,11 +178,11 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, so that nothing can be read any more."""
+        """True once it is closed: then nothing can be read any more."""
         return self._opened.closed
 
     def close(self) -> None:
-        """Refuse to read from now on, also arrays of it that exist already. Shapes and dtypes stay known."""
+        """Refuse all further reads, also of its arrays that exist already. Shapes and dtypes stay known."""
         self._opened.closed = True
 
     def __enter__(self) -> "Checkpoint":
@@ -192,7 +192,7 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
         self.close()
 
     def _as_source(self) -> OpenedPath | InMemory:
-        """What a function that takes a path opens. Raises UsageError for a subtree, and if it was closed."""
+        """Path or tree, for functions that open sources. Raises UsageError for a subtree, or if closed."""
         if self._prefix:
             name = shown(self._prefix.rstrip(SEPARATOR))
             raise UsageError(
@@ -213,7 +213,7 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
 
 
 def _components(prefix: str, leaf: Leaf) -> int:
-    """Number of components of the key of a subtree that a leaf is in: one may have slashes in it."""
+    """Number of components in the key of a leaf's subtree; a component may contain slashes."""
     starts = itertools.accumulate((f"{name}{SEPARATOR}" for name in leaf.key.names), initial="")
     return list(starts).index(prefix)
 

@@ -10,17 +10,17 @@ from ckpt_surgery.language import packaged
 
 
 def recipes() -> Iterable[tuple[str, str]]:
-    """Name, such as `@lora-merge`, and purpose of every recipe that comes with the package."""
+    """Name (such as `@lora-merge`) and purpose of every packaged recipe."""
     return [(packaged.PREFIX + entry.name, entry.summary) for entry in packaged.packaged_recipes().values()]
 
 
 def recipes_directory() -> Path:
-    """The directory that these recipes lie in."""
+    """Directory of the packaged recipes."""
     return packaged.directory()
 
 
 def recipe_text(name: str) -> str:
-    """The text of one of these recipes; `name` may lack the `@`. Raises UsageError for an unknown one."""
+    """Text of a packaged recipe; `name` may lack the `@`. Raises UsageError for an unknown name."""
     path = packaged.recipe_path(packaged.PREFIX + name.removeprefix(packaged.PREFIX))
     return Path(path).read_text(encoding="utf-8")
 

@@ -28,7 +28,7 @@ from ckpt_surgery.inputs.request import path_of_source
 from ckpt_surgery.language.configs import Config
 
 SCAN = "scan"
-"""Param of recipes for decoders: whether layers are stacked."""
+"""Param of decoder recipes: true if layers are stacked."""
 BY_NAME = "`ckpt-surgery recipes` lists the recipes, for `apply @NAME SRC DST`."
 
 
@@ -38,13 +38,13 @@ class Choice:
 
     model: Model
     layout: Layout
-    """The layout that is converted to, or from where that is the one of Hugging Face."""
+    """The layout other than Hugging Face's: the result's, or the source's if the result is Hugging Face's."""
     recipe: str
     """Its name, with the `@`."""
     set: tuple[str, ...]
     """Values of its params, `NAME=VALUE`: those of the layout, then the caller's."""
     recorded: bool = False
-    """True if the history of the conversion before says the rest of the params."""
+    """True if the history of an earlier conversion gives the other params."""
 
     @property
     def purpose(self) -> str:
@@ -64,11 +64,11 @@ def choose_conversion(
 ) -> Choice:
     """Choose the packaged recipe that converts the checkpoint `src` to the layout `to`, and its params.
 
-    Of a model of Hugging Face, `model_type` in the config says which. To `hf`, it is the history that the
-    conversion from there left; without one, the config beside `src` and its keys. `set` gives values to other
-    params. `step`, `item`, `src_format` and `config` are those of `plan`.
+    From Hugging Face's layout, `model_type` in the config decides. To `hf`, the history of an earlier
+    conversion does; without one, the config beside `src` and its keys. `set` gives values to other params.
+    `step`, `item`, `src_format` and `config` are those of `plan`.
 
-    Raises UsageError for an unknown layout or model, a model that has not this layout, and a checkpoint that
+    Raises UsageError for an unknown layout or model, a model without this layout, and a checkpoint that
     does not say what it is; SourceError where it cannot be read.
     """
     if to not in models.layouts():
@@ -111,7 +111,7 @@ def _choose_to_hf(path: str, source: Source, given: tuple[str, ...], config: Pat
 
 
 def _layout_of(path: str, source: Source, model: Model, given: Mapping[str, str]) -> Layout:
-    """The layout that the keys of a checkpoint have, or the one that is `given`. Raises UsageError."""
+    """Layout that `given` names, or else that of the checkpoint's keys. Raises UsageError."""
     named = model.layout(given.get("layout", ""))
     if named is not None:
         return named
@@ -153,7 +153,7 @@ def _maxtext_or_jax(path: str, source: Source, model: Model, layout: Layout) -> 
 
 
 def _params_of_tree(path: str, source: Source, layout: Layout, named: Collection[str]) -> dict[str, str]:
-    """Derive params from how the tree holds its layers, without the `named` ones and the defaults.
+    """Derive from a tree's layers the params that are neither `named` nor at their defaults.
 
     Raises UsageError where the tree can be read in two ways.
     """
@@ -174,7 +174,7 @@ def _params_of_tree(path: str, source: Source, layout: Layout, named: Collection
 
 
 def _has_stacks(path: str, source: Source) -> bool:
-    """True if layers are stacked, by the keys, else by the step's metadata."""
+    """True if layers are stacked: the keys decide, or else the step's metadata."""
     leaves = source.leaves()
     if is_mixed(leaves):
         raise UsageError(
@@ -187,7 +187,7 @@ def _has_stacks(path: str, source: Source) -> bool:
 
 
 def _layer_axis(path: str, leaves: Mapping[str, Leaf], layout: Layout) -> int:
-    """Axis of stacked layers, by the shapes. MaxText's own where several fit."""
+    """Axis of stacked layers, derived from shapes; if several fit, MaxText's own."""
     axes = layer_axes(leaves)
     if len(axes) > 1 and layout.name != "maxtext":
         raise UsageError(
@@ -202,7 +202,7 @@ def _layer_axis(path: str, leaves: Mapping[str, Leaf], layout: Layout) -> int:
 def _recorded_conversion(
     name: str, entry: Any, source: Source, config: PathLike | None
 ) -> tuple[Model, Layout] | None:
-    """The model and the layout that a recorded conversion was for; None for other recipes."""
+    """Model and layout of a recorded conversion; None for other recipes."""
     params = entry.get("params", {}) if isinstance(entry, Mapping) else {}
     fits = [
         (model, layout)

@@ -1,4 +1,4 @@
-"""A function in the place of a recipe: it is traced with what its sources list."""
+"""Functions given in place of a recipe: they are traced with the listings of their sources."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
 
 
 def traced(request: Request) -> Request:
-    """The request with the recipe that its function is, and with its sources opened.
+    """Trace the function of a request: return the request with a recipe in its place, and open sources.
 
     Raises what opening them raises, UsageError for what no recipe can say, and what the function raises.
     """
@@ -29,7 +29,7 @@ def traced(request: Request) -> Request:
 
 
 def _known(source: Source) -> Original:
-    """What a function gets for a source."""
+    """Listing of a source, for the function."""
     if isinstance(source, TreeSource):
         return original_of_live(source.tree)
     return original_of_leaves(source.leaves())

@@ -14,9 +14,9 @@ from ckpt_surgery.storage.record_files import read_record, record_file
 
 
 def history_of(source: Source) -> History | None:
-    """Tell how an open checkpoint was made; None where neither its metadata nor a record says so.
+    """Read from metadata and record how a checkpoint was made; None if neither says so.
 
-    What is malformed is left out: `verify` says what is wrong with a record.
+    Malformed entries are left out: `verify` reports what is wrong with a record.
     """
     entry, document = history_entry(source.metadata), _record_document(source)
     recipes = [_recipe(name, raw) for name, raw in entry.get(RECIPES, {}).items() if isinstance(raw, dict)]
@@ -38,7 +38,7 @@ def history_of(source: Source) -> History | None:
 
 
 def _record_document(source: Source) -> dict[str, Any]:
-    """Read the record of a checkpoint; empty where it has none, or none that can be read."""
+    """Read the record of a checkpoint; empty if there is none, or it cannot be read."""
     try:
         text = source.record() if isinstance(source, RecordedSource) else None
         text = read_record(record_file(source.path)) if text is None else text

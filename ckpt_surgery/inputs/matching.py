@@ -1,4 +1,4 @@
-"""Chooses the leaves that `inspect`, `diff` and `convert` are about: by pattern, or below a part of a key."""
+"""Select leaves for `inspect`, `diff` and `convert`: by a pattern for keys, or below the key of a subtree."""
 
 from collections.abc import Mapping
 from typing import Any, Unpack
@@ -25,7 +25,7 @@ def recipe_of_selection(
     to: str | None,
     **which: Unpack[SourceOptions],
 ) -> dict[str, Any] | None:
-    """The recipe that keeps the chosen leaves of `src` and drops all others; None where nothing is chosen.
+    """Recipe that keeps the selected leaves of `src` and drops all others; None without a selection.
 
     `match`, `under`: see `matching` and `below`. `to`: the layout of a conversion, whose own recipe chooses
     its leaves. The other options are those of `plan`.

@@ -21,7 +21,7 @@ _NARROW_EMBEDDING = ("embedding_size", "word_embed_proj_dim", "hidden_size_per_l
 """Entries of models whose embedding need not be as wide as their layers."""
 _FLOATS = ("float64", "float32", "bfloat16", "float16")
 _QUANTIZED = ("_scales", "_blocks", "_scale_inv", "_scale", ".scales", ".qweight", ".qzeros", ".absmax")
-"""Ends of the keys of what belongs to quantized weights."""
+"""Suffixes of the keys of quantized weights and their scales."""
 REMOVED = "(removed)"
 Place = tuple[str, ...]
 """Path of an entry."""
@@ -49,10 +49,10 @@ class Contradiction:
 
 
 def contradictions(leaves: Sequence[Leaf], config: Mapping[str, Any]) -> list[Contradiction]:
-    """Find the entries of a config that contradict weights with the names of Hugging Face.
+    """Find the entries of a config that contradict weights named as Hugging Face names them.
 
-    Numbers of rows, widths, layers and the dtype are proved by the weights; other names than those that are
-    known here prove nothing.
+    The weights prove numbers of rows, widths, the number of layers, and the dtype. Weights with unknown names
+    prove nothing.
     """
     arrays = {leaf.key.text: leaf for leaf in leaves if leaf.kind is LeafKind.ARRAY and leaf.spec is not None}
     wrong: list[Contradiction] = []

@@ -1,6 +1,6 @@
-"""The models that packaged recipes convert, and their layouts: `convert --to` chooses from them.
+"""Models that packaged recipes convert, with their layouts, for `convert --to`.
 
-They are in `models.yaml`, which is read when they are first asked for.
+They are read from `models.yaml` on first use.
 """
 
 import functools
@@ -18,7 +18,7 @@ DATA = Path(__file__).with_suffix(".yaml")
 
 @dataclass(frozen=True)
 class Run:
-    """A packaged recipe with the values that some of its params are given."""
+    """A packaged recipe, with values for some of its params."""
 
     recipe: str
     """Its name, with the `@`."""

@@ -1,4 +1,4 @@
-"""Sources that stay open for a program: they refuse to read once they are closed, or files have changed."""
+"""Sources that stay open for a program: they refuse to read once they are closed or files have changed."""
 
 import functools
 from collections.abc import Iterable, Mapping
@@ -53,7 +53,7 @@ class OpenSource:
 
     @functools.cached_property
     def choices(self) -> Choices:
-        """The steps and items that there were when this was first asked for."""
+        """Steps and items beside the source, as of the first use."""
         return self._source.choices() if isinstance(self._source, ChosenSource) else Choices()
 
     def leaves(self) -> Mapping[str, Leaf]:
@@ -65,11 +65,11 @@ class OpenSource:
         return self._source.files()
 
     def fingerprint(self) -> str:
-        """Fingerprint when it was opened."""
+        """Fingerprint at the time of opening."""
         return self._source.fingerprint() if isinstance(self.given, InMemory) else self.given.fingerprint
 
     def stored_type(self, leaf: Leaf) -> StoredType | None:
-        """Type of the format's own that an array is stored in; None if it has none."""
+        """Format-specific type that an array is stored in; None if there is none."""
         return self._source.stored_type(leaf) if isinstance(self._source, ConvertingSource) else None
 
     def value(self, leaf: Leaf) -> Any:
@@ -90,7 +90,7 @@ class OpenSource:
         return nested((_relative(leaf.key, prefix), self.value(leaf)) for leaf in leaves)
 
     def check_open(self) -> None:
-        """Raise UsageError once it was closed."""
+        """Raise UsageError if it is closed."""
         if self.closed:
             raise UsageError(f"{shown(self.path)} was closed", hint="Read before that, or open it again.")
 
@@ -108,7 +108,7 @@ class OpenSource:
         return block if block.dtype == leaf.spec.dtype else block.view(leaf.spec.dtype)
 
     def _check_files_of(self, leaf: Leaf, region: Region) -> None:
-        """Raise SourceError if a file has changed that a region was read from.
+        """Raise SourceError if a file that a region was read from has changed.
 
         All files count if some of the region does not lie in chunks of files: in an index, in chunks that are
         missing, or in an array without a grid of chunks.
@@ -127,14 +127,14 @@ class OpenSource:
         self._compare(self._files, self._source.files())
 
     def _compare(self, before: Mapping[str, FileState], files: Iterable[str]) -> None:
-        """Raise SourceError, with their names, for files that are others than they were."""
+        """Raise SourceError that names the files that have changed, if any."""
         changed = changes(before, states_by_path(files), times=True)
         if changed:
             raise changed_since_opening(self.path, changed)
 
 
 def kept_open(source: Source, uint16: str = "keep") -> OpenSource:
-    """A source that stays open for a program. From now on, its files must not change."""
+    """Keep a source open for a program. From now on, its files must not change."""
     path = OpenedPath(source.path)
     path.step, path.item, path.src_format, path.uint16 = source.step, source.item, source.format, uint16
     path.fingerprint, path.files = source.fingerprint(), states_by_path(source.files())
@@ -150,7 +150,7 @@ def _as_read(leaf: Leaf, as_bfloat16: bool) -> Leaf:
 
 
 def _relative(key: Key, prefix: str) -> Key:
-    """A key without the components that a prefix has."""
+    """Key without the components of a prefix."""
     skipped = 0
     while len(prefix) > len(key.names[skipped]):
         prefix = prefix[len(key.names[skipped]) + 1 :]

@@ -65,7 +65,7 @@ def open_input(
 def choice_at(
     path: str, step: int | None, item: str | None, src_format: str | None
 ) -> tuple[str | None, int | None, str | None]:
-    """Format, step and item to open a path with: those of the program that has it open.
+    """Format, step and item to open a path with; of an open checkpoint, its own.
 
     Raises UsageError if others are given.
     """
@@ -147,7 +147,7 @@ def on_disk(sources: Iterable[Source]) -> list[Source]:
 
 
 def without_values(source: Source) -> frozenset[str]:
-    """Keys of a source's leaves that have shape and dtype alone, no values."""
+    """Keys of a source's leaves that have only shape and dtype, no values."""
     if not isinstance(source, TreeSource):
         return frozenset()
     return frozenset(text for text, value in source.tree.values.items() if is_abstract(value))
@@ -171,7 +171,7 @@ def target_leaves(source: Source) -> Mapping[str, Leaf]:
 
 
 def asked_of(source: Source) -> Mapping[str, Asked]:
-    """What leaves of a target take that leave kind, shape or dtype to the source, by key."""
+    """Constraints of target leaves that leave kind, shape or dtype to the source, by key."""
     if not isinstance(source, TreeSource):
         return {}
     wanted = ((text, value) for text, value in source.tree.values.items() if isinstance(value, Wanted))
@@ -185,9 +185,9 @@ _REPLACE = "Put an array there, of JAX or NumPy, or a `jax.ShapeDtypeStruct`; `.
 
 
 def with_samples(planned: R) -> R:
-    """Add samples of the sources' files to a plan, by which `check_unchanged` sees other contents.
+    """Add samples of the sources' files to a plan, so that `check_unchanged` notices changed contents.
 
-    Comes once it is clear that data will be read, or the plan saved: a plan that is only shown samples none.
+    Call it once data will be read or the plan saved: no file is sampled for a plan that is only shown.
     Raises SourceError where leaves of a tree are read that have no values.
     """
     plan, sources = planned.plan, planned.sources
@@ -196,7 +196,7 @@ def with_samples(planned: R) -> R:
 
 
 def with_states(inputs: "Sequence[Input]", sources: Mapping[str, Source]) -> "tuple[Input, ...]":
-    """Add the states of their files to inputs of a plan that have none. Raises SourceError."""
+    """Add file states to the inputs of a plan that lack them. Raises SourceError."""
     return tuple(i if i.files else replace(i, files=states(sources[i.name].files())) for i in inputs)
 
 
@@ -215,10 +215,10 @@ def check_values(plan: "Plan", sources: Mapping[str, Source]) -> None:
 
 
 def check_unchanged(plan: "Plan", sources: Mapping[str, Source], hint: str) -> None:
-    """Raise SourceError where a source is not what it was when the plan was made. `hint`: what to do.
+    """Raise SourceError if a source has changed since the plan was made. `hint`: what to do.
 
-    Times, sizes and samples must be the same. Nothing of that tells whether a file was rewritten between its
-    samples with its old time.
+    Times, sizes and samples must be equal. A file that was rewritten between its samples, with its old time,
+    goes unnoticed.
     """
     for before in plan.inputs:
         source = sources[before.name]
@@ -235,7 +235,7 @@ ConfigFile = tuple[str, Mapping[str, Any]]
 
 
 class ConfigFiles:
-    """The config files of sources, each of which is read when it is first asked for."""
+    """Config files of the sources, each read on first use."""
 
     def __init__(
         self,
@@ -244,10 +244,10 @@ class ConfigFiles:
         known: Mapping[str, ConfigFile | None] | None = None,
     ):
         """`given`: path of the JSON file that is the config of the first source, in place of one beside it.
-        `known`: files by source that are not read any more; None where there is none."""
+        `known`: files by source that are not read again; None for a source without one."""
         self.sources = sources
         self.read: dict[str, ConfigFile | None] = dict(known or {})
-        """The files that were asked for, by source; None where there is none."""
+        """Files read so far, by source; None for a source without one."""
         self._given = given
 
     def given(self, name: str) -> str | None:
@@ -265,7 +265,7 @@ class ConfigFiles:
         return self.read[name]
 
     def recorded(self, name: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-        """Config of the model that the history of a result gets; a warning where it cannot be read.
+        """Model config for the history of a result, with a warning if it cannot be read.
 
         Without a file it is the one that the source's history has. Raises SourceError for a file that the
         caller gave.
@@ -281,7 +281,7 @@ class ConfigFiles:
 
 
 def configs_of(files: ConfigFiles) -> Configs:
-    """Configs of sources by name; each is read when it is first used.
+    """Configs of sources by name; each is read on first use.
 
     Raises StorageError for one that may not be read, before a recipe can take it for missing.
     """

@@ -11,7 +11,7 @@ from ckpt_surgery.core.protocols import LinkMode
 
 
 class SourceOptions(TypedDict, total=False):
-    """Choice of the checkpoint that is read at a path: see `ConvertOptions`."""
+    """Options that choose the checkpoint to read at a path: see `ConvertOptions`."""
 
     step: int | None
     item: str | None
@@ -64,7 +64,7 @@ class ConvertOptions(TypedDict, total=False):
 
 
 class PlanOptions(ConvertOptions, total=False):
-    """Options of `plan` and `apply`: those of `convert`, and what only a recipe makes use of."""
+    """Options of `plan` and `apply`: those of `convert`, and those that only recipes use."""
 
     target: Annotated[
         PathLike | Any | None,

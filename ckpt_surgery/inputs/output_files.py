@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.planner.document import PlanFile
 
 HEAD = 1 << 16
-"""Bytes of a file from which `check_kept` tells its kind."""
+"""Bytes at the beginning of a file by which `check_kept` recognizes its kind."""
 PAGE_TITLE = b"ckpt-surgery</title>"
 """End of the title of every page."""
 
@@ -56,14 +56,14 @@ class Named:
 
     checkpoints: Sequence[CheckpointPath]
     files: Sequence[str] = ()
-    """Paths of all else: recipe, hooks, saved plan."""
+    """Paths of other files: recipe, hooks, saved plan."""
 
 
 # --- where ------------------------------------------------------------------------------------------------
 
 
 def check_documents(documents: Sequence[PathLike | None], named: Named) -> None:
-    """Refuse documents that cannot be written, or would be over one another, or over or into what is named.
+    """Refuse documents that cannot be written, or clash with one another or with a path of the command.
 
     None stands for a document that was not asked for. Raises UsageError, and StorageError where the system
     would refuse to write.
@@ -108,7 +108,7 @@ def _check_document(document: Path, others: Iterable[Path], into: bool = True) -
 
 
 def _paths(named: Named) -> Iterator[str]:
-    """Paths that a document is neither written over nor into, as far as their names tell."""
+    """Paths that no document may replace or be written into, as far as names tell."""
     yield from named.files
     for checkpoint in named.checkpoints:
         if urls.is_url(checkpoint.path):
@@ -130,7 +130,7 @@ def _beside(file: Path, checkpoint: str) -> bool:
 
 
 def _files(checkpoint: CheckpointPath) -> list[str]:
-    """The files of a checkpoint, wherever they lie; none where there is no checkpoint that can be opened."""
+    """Files of a checkpoint, wherever they lie; none if it cannot be opened."""
     for chosen in (checkpoint, CheckpointPath(checkpoint.path)):
         try:
             source = formats.open_source(chosen.path, chosen.format, chosen.step, chosen.item)
@@ -173,12 +173,12 @@ def _saved_plan(path: str) -> "PlanFile | None":
 
 
 def is_saved_document(head: bytes) -> bool:
-    """True if a file that begins so is a JSON document of a command, as saved plans are."""
+    """True if a file with this beginning is a JSON document of a command, such as a saved plan."""
     return re.match(rb'\s*\{\s*"schema":', head) is not None
 
 
 def is_page(head: bytes) -> bool:
-    """True if a file that begins so is the page of a report."""
+    """True if a file with this beginning is the page of a report."""
     return PAGE_TITLE in head
 
 
@@ -206,7 +206,7 @@ def check_kept(
 
 
 def write_document(path: PathLike, data: bytes) -> None:
-    """Write a whole document: a file that is there already is replaced in one step, or stays as it is.
+    """Write a document atomically: an existing file is replaced in one step, or stays as it is.
 
     Where the path is a link, the file that it leads to is replaced. A device or a pipe is written to. Raises
     StorageError.
@@ -231,7 +231,7 @@ def write_document(path: PathLike, data: bytes) -> None:
 
 
 def _write_new(path: Path, data: bytes) -> None:
-    """Make a file that did not exist; its bytes are on the disk when this returns. Raises OSError."""
+    """Create a file and flush it to stable storage. Raises OSError, also if the file exists."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
         file.write(data)
         file.flush()

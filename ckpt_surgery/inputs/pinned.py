@@ -1,6 +1,6 @@
-"""Requests that a plan has decided: they are planned again, and have to come out the same.
+"""Requests pinned by a plan: they are planned again, and must give the same plan.
 
-A plan that was saved in a file and one that is an object of the program are carried out so.
+Saved plans and Plan objects are both carried out this way.
 """
 
 import os
@@ -32,7 +32,7 @@ from ckpt_surgery.planner.planning import peak_of
 from ckpt_surgery.planner.target import TARGET
 
 SAID_ANEW = frozenset({"recipe", "dst", "memory", "workers", "allow_hooks", "link_mode"})
-"""The parts of a request that a plan leaves open."""
+"""Fields of a request that a plan leaves open."""
 AGAIN = "Make the plan again."
 Changes = Mapping[tuple[str, ...], Any]
 """New values of a config's entries, by their path in it."""
@@ -44,7 +44,7 @@ class Pinned:
     """Everything that a plan has decided or read, besides the sources' own files."""
 
     name: str
-    """What messages call the plan: the path of its file, or `the plan`."""
+    """Name of the plan in messages: the path of its file, or `the plan`."""
     request: Request
     """The request as it was decided, with its recipe loaded. `memory` is what outputs are cut for."""
     inputs: tuple[Input, ...]
@@ -60,7 +60,7 @@ class Pinned:
     leaves: Callable[[], Sequence[Mapping[str, Any]]]
     """Gives the leaves of the plan's document, to name those that differ."""
     hooks: tuple[str, str] | None = None
-    """Path and digest of the file of hooks that has to be loaded; None where none has to."""
+    """Path and digest of the hooks file to load; None if there is none."""
     config_changes: Changes = field(default_factory=dict)
     """Entries of the config that the result describes differently."""
     shardings: Any = None
@@ -74,12 +74,12 @@ class Pinned:
         return [self.name, *(self.hooks or ())[:1]] if self.text is not None else []
 
     def may_link(self, number: int) -> bool:
-        """Whether the files of an output may be linked."""
+        """True if the files of an output may be linked."""
         return self.linked[number : number + 1] == "1"
 
 
 def links_of(plan: Plan) -> str:
-    """Say for each output whether its files may be linked: see `Pinned.linked`."""
+    """Encode which outputs have files that may be linked: see `Pinned.linked`."""
     return "".join(["1" if step.takes_files else "0" for step in plan.steps])
 
 
@@ -95,10 +95,9 @@ def digest_of_plan(plan: Plan, hooks: HookFile | None) -> str:
 
 
 def pinned_request(pinned: Pinned, given: Request) -> Request:
-    """Make the request that plans the same again. `given` says what the plan leaves open.
+    """Make the request that repeats the planning. `given` sets what the plan leaves open.
 
-    Raises UsageError where it also says what the plan has decided, and where the plan was not made for such a
-    destination.
+    Raises UsageError if it also sets what the plan has decided, or if the plan does not suit the destination.
     """
     said = {f.name: getattr(given, f.name) for f in fields(Request)}
     said = {f.name: said[f.name] for f in fields(Request) if said[f.name] != f.default}
@@ -116,7 +115,7 @@ def pinned_request(pinned: Pinned, given: Request) -> Request:
 
 
 def refuse_decided(name: str, decided: Sequence[str]) -> None:
-    """Refuse arguments, given by name, that stand beside the plan that messages call `name`.
+    """Refuse arguments that a plan has `decided`. Messages call the plan `name`.
 
     Raises UsageError.
     """
@@ -130,11 +129,11 @@ def refuse_decided(name: str, decided: Sequence[str]) -> None:
 
 
 THE_PLAN = "the plan"
-"""What messages call a plan that is an object."""
+"""Name of a Plan object in messages."""
 
 
 def _check_name(pinned: Pinned, dst: str | None) -> None:
-    """Refuse a name that says another format than the planned one. Raises UsageError."""
+    """Refuse a destination whose name promises another format than the planned one. Raises UsageError."""
     planned = pinned.request
     name, before = (os.path.basename(urls.absolute(path or "checkpoint")) for path in (dst, planned.dst))
     promised = destination_names.promised(name)
@@ -149,7 +148,7 @@ def _check_name(pinned: Pinned, dst: str | None) -> None:
 
 
 def reopen_sources(request: Request, pinned: Pinned) -> list[Source]:
-    """Open the sources of a plan, as they were chosen then. Raises SourcesChanged for those that are gone."""
+    """Open the sources with the planned step, item and format. Raises SourcesChanged if one is missing."""
     planned = [options_of(source) for source in pinned.inputs if source.name != TARGET]
     try:
         return [open_input(source, **which) for source, which in zip(request.sources, planned, strict=True)]
@@ -158,17 +157,17 @@ def reopen_sources(request: Request, pinned: Pinned) -> list[Source]:
 
 
 def options_of(pinned: Input) -> SourceOptions:
-    """Options that open an input as it was chosen; a tree has none."""
+    """Options that open an input with its planned step, item and format; none for a tree."""
     if pinned.format == FORMAT:
         return {}
     return {"step": pinned.step, "item": pinned.item, "src_format": pinned.format}
 
 
 def check_same_sources(pinned: Pinned, inputs: Sequence[Input]) -> None:
-    """Raise SourcesChanged where sources are not what they were when the plan was made.
+    """Raise SourcesChanged if sources have changed since the plan was made.
 
-    `inputs`: the same now, with the states of their files where the plan has these. Then sizes and samples
-    count, and neither times nor places; else names, sizes and times.
+    `inputs`: the inputs now, with file states where the plan has them. With states, sizes and samples are
+    compared, and neither times nor places; without, names, sizes and times.
     """
     before = {planned.name: planned for planned in pinned.inputs}
     problems = []
@@ -180,14 +179,14 @@ def check_same_sources(pinned: Pinned, inputs: Sequence[Input]) -> None:
 
 
 def _changed(before: Input, now: Input) -> str:
-    """What has changed of an input; empty where nothing has."""
+    """Changes of an input, as text; empty if there are none."""
     if before.files or not before.fingerprint:
         return changes_text(changes(before.files, now.files, times=False))
     return "" if before.fingerprint == now.fingerprint else OTHER_FILES
 
 
 def load_hooks(pinned: Pinned, allowed: bool) -> HookFile | None:
-    """Run the file of hooks, if there is one. Raises PlanError where it has changed, or is not allowed."""
+    """Run the hooks file, if there is one. Raises PlanError if it has changed, or is not allowed."""
     if pinned.hooks is None:
         return None
     file, sha256 = pinned.hooks
@@ -201,7 +200,7 @@ def load_hooks(pinned: Pinned, allowed: bool) -> HookFile | None:
 
 
 def as_pinned(prepared: Prepared, pinned: Pinned) -> Prepared:
-    """Check that a plan that was made again is the one that was decided.
+    """Check that the repeated plan equals the pinned one.
 
     Raises what `check_same_plan` raises, and UsageError where it copies what is to be linked.
     """
@@ -220,7 +219,7 @@ def as_pinned(prepared: Prepared, pinned: Pinned) -> Prepared:
 
 
 def check_same_plan(plan: Plan, hooks: HookFile | None, memory: int, pinned: Pinned) -> None:
-    """Raise PlanError where a plan is not the one that was decided, or a task needs more than the budget."""
+    """Raise PlanError if a plan differs from the pinned one, or a task needs more than the budget."""
     if digest_of_plan(plan, hooks) != pinned.digest:
         raise PlanError(
             f"{shown(pinned.name)}: planned again, it came out differently: {_difference(plan, pinned)}",
@@ -230,7 +229,7 @@ def check_same_plan(plan: Plan, hooks: HookFile | None, memory: int, pinned: Pin
 
 
 def _difference(plan: Plan, pinned: Pinned) -> str:
-    """Name the first leaves that differ from those of the plan before."""
+    """Name the first leaves that differ from those of the pinned plan."""
     before = {leaf["key"]: leaf for leaf in pinned.leaves()}
     now = {leaf["key"]: leaf for leaf in map(step_json, plan.steps)}
     about = ("components", "fate", "sources", "shape", "dtype")

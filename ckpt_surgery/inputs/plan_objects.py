@@ -1,4 +1,4 @@
-"""Plans that are objects of the program, and are carried out without reading the recipe again."""
+"""Plan objects, which are carried out without reading the recipe again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -27,12 +27,12 @@ from ckpt_surgery.planner.target import TARGET
 APPLY = "apply"
 RESTORE = "restore"
 MADE_BY = {APPLY: "plan", RESTORE: "plan_restore"}
-"""The function that makes plans for each function that carries plans out."""
+"""Function that makes the plans, by the function that carries them out."""
 
 
 @dataclass(frozen=True, eq=False)
 class PlanOrigin:
-    """What a plan was made of, and cannot say itself."""
+    """Inputs of planning that the Plan itself does not hold."""
 
     request: Request
     """The request as it was decided, with its recipe, hooks and trees loaded."""
@@ -44,11 +44,11 @@ class PlanOrigin:
     listing: Mapping[str, Leaf] | None = None
     config_changes: Changes = field(default_factory=dict)
     shardings: Any = None
-    """What `plan_restore` was given."""
+    """The argument of `plan_restore`."""
 
 
 def remember_request(prepared: Prepared, request: Request, config_changes: Changes | None = None) -> Plan:
-    """Make a prepared plan remember how it was made, so that `apply` can carry it out.
+    """Attach its origin to a prepared plan, so that `apply` can carry it out.
 
     The recipe of `request` is loaded.
     """
@@ -71,7 +71,7 @@ def remember_request(prepared: Prepared, request: Request, config_changes: Chang
 def request_of_inputs(
     request: Request, plan: Plan, sources: Mapping[str, Source], hooks: HookFile | None
 ) -> Request:
-    """The request with the inputs that it led to: trees as they are, absolute paths, and the hooks loaded."""
+    """Resolve the inputs of a request: trees as they are, absolute paths, and the hooks loaded."""
     given: dict[str, str | InMemory] = {
         i.name: InMemory(source) if in_memory(source := sources[i.name]) else urls.absolute(i.path)
         for i in plan.inputs
@@ -85,10 +85,10 @@ def request_of_inputs(
 
 
 def request_of_plan(given: Request, function: str) -> Request:
-    """Make the request that carries out the Plan which stands in the place of the recipe.
+    """Make the request that carries out the Plan given in place of the recipe.
 
-    Raises UsageError where it is a plan for another function, where nothing is known of its origin, and where
-    more is said than it leaves open.
+    Raises UsageError if the plan is for another function, if its origin is unknown, and for arguments that it
+    has decided.
     """
     plan = given.recipe
     origin = origin_of_plan(plan, function)
@@ -108,14 +108,14 @@ def request_of_plan(given: Request, function: str) -> Request:
 
 
 def _near(request: Request) -> Request:
-    """The request with the paths of its inputs relative to the working directory, where they are below it."""
+    """Make the input paths that are below the working directory relative to it."""
     sources = tuple([urls.near(given) if isinstance(given, str) else given for given in request.sources])
     target = request.target
     return replace(request, sources=sources, target=urls.near(target) if isinstance(target, str) else target)
 
 
 def origin_of_plan(plan: Plan, function: str) -> PlanOrigin:
-    """Find what a plan was made of. `function` carries it out. Raises UsageError."""
+    """Find the origin of a plan that `function` carries out. Raises UsageError."""
     origin = origin_of(plan)
     if not isinstance(origin, PlanOrigin):
         raise UsageError(

@@ -68,7 +68,7 @@ NO_HISTORY = f"the entry `{RECORD}` of the custom metadata is not the record of 
 
 @memory_errors("make the plan")
 def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
-    """Make the plan of a request, with the open sources that it is made from. `watch`: see `decide`.
+    """Plan a request, and return the plan with its open sources. `watch`: see `decide`.
 
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found.
     """
@@ -121,7 +121,7 @@ def planned_memory(request: Request) -> int:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The recipe and the open sources with their leaves, from which a plan is made."""
+    """Inputs of planning: the recipe, and the open sources with their leaves."""
 
     loaded: LoadedRecipe
     """The recipe, with the configs of the sources and with its hooks, where these may run."""
@@ -202,7 +202,7 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
 
 
 def _check_target_is_named(request: Request, loaded: LoadedRecipe) -> None:
-    """Raise UsageError where a tree that can only be the target is given as one more source."""
+    """Raise UsageError if a tree that can only be the target is given as an extra source."""
     recipe, trees = loaded.recipe, [isinstance(source, InMemory) for source in request.sources]
     if request.target is None and trees and trees[-1] and not recipe.takes_more:
         wanted = len(recipe.named_sources)

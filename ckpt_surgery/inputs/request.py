@@ -1,4 +1,4 @@
-"""A request for a plan, in one form however the caller wrote it, and the recipe that it names.
+"""Requests for plans, normalized from the caller's arguments, and the recipes that they name.
 
 What reads recipes is imported where one is read: looking at checkpoints starts without pydantic and PyYAML.
 """
@@ -46,10 +46,10 @@ class InMemory:
 
 
 class OpenedPath(str):
-    """Path of a checkpoint that a program has open, with what it chose there.
+    """Path of a checkpoint that the program has open, with its step, item and format.
 
-    It stands wherever a path stands; whoever opens it gets the same step and item, or an error if the files
-    are others by now.
+    It is accepted wherever a path is. Opening it gives the same step and item, or an error if files have
+    changed.
     """
 
     step: int | None
@@ -63,16 +63,16 @@ class OpenedPath(str):
 
 
 class OpenCheckpoint(ABC):
-    """A checkpoint that a program has open, and gives where a path is taken."""
+    """A checkpoint that the program has open; it is accepted wherever a path is."""
 
     @abstractmethod
     def _as_source(self) -> OpenedPath | InMemory:
-        """Path with the choices of the program, or the tree that it is. Raises UsageError for a part."""
+        """Path with the choices of the program, or the tree. Raises UsageError for a subtree."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """Request for a plan, in one form however the caller wrote it.
+    """Request for a plan, normalized from the caller's arguments.
 
     `PlanOptions` describes the fields that have the names of options.
     """
@@ -101,13 +101,13 @@ class Request:
     last: int | None = None
     allow_hooks: bool = False
     made_from: str | None = None
-    """Path of the file that the recipe was made from; None where it was not made."""
+    """Path of the file that the recipe was generated from; None for other recipes."""
     notes: tuple[str, ...] = ()
     """Warnings about that file."""
     opened: "tuple[Source, ...]" = ()
-    """The sources, where they have been opened already: a function was traced with what they list."""
+    """Open sources, if a function has been traced with their listings."""
     pinned: "Pinned | None" = None
-    """The plan that this is the request of: what it has fixed is not looked for again."""
+    """The plan that this request repeats: what it has decided is not decided again."""
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for other processes, which open the sources themselves."""
@@ -143,7 +143,7 @@ def requested(
     dst: PathLike | None,
     options: PlanOptions | ConvertOptions,
 ) -> "Request":
-    """Make a request of arguments, without how it is run. Raises UsageError for invalid values."""
+    """Make a request from all arguments but those of its execution. Raises UsageError for invalid values."""
     forget()
     given: dict[str, Any] = {
         name: value
@@ -190,7 +190,7 @@ def _check_no_recipe(sources: Iterable[str | InMemory]) -> None:
 
 
 def _uint16_of(request: Request) -> str | None:
-    """How the sources of a request are read: as it says, or as the program that has them open reads them.
+    """Option `uint16` for the sources of a request: its own, or that of the checkpoints that are open.
 
     Raises UsageError if these are different.
     """
@@ -233,7 +233,7 @@ def checked_path(given: PathLike) -> str:
 
 
 _COLLAPSED = re.compile(r"(s3|gs|file):/(?!/)")
-"""A URL after `pathlib` has taken it for a path."""
+"""A URL that `pathlib` has taken for a path."""
 
 
 def _link_mode(mode: str) -> LinkMode:
@@ -258,7 +258,7 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "target": checkpoint_or_tree,
     "set": assignments_of,
 }
-"""How the value of each option is parsed."""
+"""Parser of each option's value."""
 
 
 def is_plan_file(recipe: Any) -> bool:
@@ -272,7 +272,7 @@ def is_plan_file(recipe: Any) -> bool:
 
 
 def read_recipe(recipe: RecipeLike | MigratedRecipe, set: Assignments = ()) -> "LoadedRecipe":
-    """A recipe, read and checked once, for any number of calls of `plan`, `apply` and `restore`.
+    """Read and check a recipe once, for any number of calls of `plan`, `apply` and `restore`.
 
     `recipe` is a path, or `@name` for one that comes with the package, or the text of a recipe, or its
     document as a mapping, or a `MigratedRecipe`; messages call the last three `(recipe)`, and name lines of
@@ -332,7 +332,7 @@ def loaded_recipe(request: "Request") -> "LoadedRecipe":
 
 
 def format_findings(recipe: "Recipe") -> "Iterator[Finding]":
-    """The problem of a recipe that names a format which cannot be written, or not in the way it says."""
+    """Report the recipe's `output` if its format cannot be written, or has no structure file as asked."""
     from ckpt_surgery.language.findings import Finding
 
     output = recipe.output
@@ -370,7 +370,7 @@ def with_hooks(loaded: "LoadedRecipe") -> "LoadedRecipe":
 
 
 def recipe_of_rules(rules: Iterable[str]) -> str:
-    """The text of the recipe that rules of the command line are, such as `s|REGEX|TEMPLATE|`.
+    """Text of a recipe of command-line rules, such as `s|REGEX|TEMPLATE|`.
 
     Raises UsageError for a text that is not a rule.
     """
@@ -381,9 +381,9 @@ def recipe_of_rules(rules: Iterable[str]) -> str:
 
 
 def rule_inside_keys(rules: Iterable[str], number: int) -> str | None:
-    """The rule that does inside keys what the rule of this number in `recipe_of_rules` does to whole keys.
+    """Variant of the rule with this number in `recipe_of_rules` that matches inside keys, not whole keys.
 
-    None where there is no such rule.
+    None if there is no such rule.
     """
     from ckpt_surgery.language.one_liners import in_order, inside_keys
 

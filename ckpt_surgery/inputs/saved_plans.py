@@ -1,4 +1,4 @@
-"""Saved plans: a request with all that it depends on, which has to plan to the same digest again."""
+"""Saved plans: a request with all that it depends on, which must plan to the same digest again."""
 
 import os
 from functools import partial
@@ -74,7 +74,7 @@ def document_of(prepared: Prepared, request: Request) -> bytes:
 
 
 def _request_form(prepared: Prepared, request: Request) -> RequestForm:
-    """Pin the request: what it left open is as it was decided."""
+    """Pin the request: fill what it left open with what planning decided."""
     options = prepared.destination
     given = {name: getattr(request, name) for name in RequestForm.__struct_fields__}
     decided = {

@@ -1,4 +1,4 @@
-"""Warnings about sources, destinations and plans that are correct and may still surprise; items left out."""
+"""Warnings about valid but probably unintended sources, destinations and plans; items not carried over."""
 
 import os
 from collections import Counter
@@ -51,10 +51,10 @@ def plan_warnings(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...
 
 
 def filled_chunks(plan: "Plan") -> tuple[str, ...]:
-    """Count the chunks that are read and not stored, so that they have the fill value.
+    """Warn of chunks that are read but not stored, and so have the fill value.
 
-    It is one sentence, or none where no chunk is missing. Chunks of formats that leave out chunks of the fill
-    value as a rule (`Format.sparse`) do not count.
+    At most one sentence. Formats that leave out chunks of the fill value as a rule (`Format.sparse`) do not
+    count.
     """
     dense = {i.name for i in plan.inputs if i.format != TREE and not formats.named(i.format).sparse}
     lacking: dict[tuple[str, str], int] = {}
@@ -74,10 +74,10 @@ def filled_chunks(plan: "Plan") -> tuple[str, ...]:
 
 
 def dequantized(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:
-    """Count the leaves that are read as another type than that in which they are stored.
+    """Warn of leaves that are read as another type than the stored one.
 
-    It is one sentence, or none where there are no such leaves. Raises SourceError, with their keys, where the
-    plan reads leaves that are stored in types which cannot be read.
+    At most one sentence. Raises SourceError, with their keys, if the plan reads leaves whose stored types
+    cannot be read.
     """
     converted = list(_converted_leaves(plan, sources))
     unread: dict[str, list[str]] = {}
@@ -105,7 +105,7 @@ def _unread(type: str, keys: Sequence[str]) -> Problem:
 
 
 def _converted_leaves(plan: "Plan", sources: Mapping[str, Source]) -> Iterator[tuple[Leaf, StoredType]]:
-    """Each leaf that is read and stored as a type of its format's own, once."""
+    """Leaves that are read and stored in a format-specific type, each once."""
     seen: set[tuple[str, str]] = set()
     converting = {name: source for name, source in sources.items() if isinstance(source, ConvertingSource)}
     for step in plan.steps if converting else ():
@@ -118,7 +118,7 @@ def _converted_leaves(plan: "Plan", sources: Mapping[str, Source]) -> Iterator[t
 
 
 def disguised_bfloat16(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:
-    """Count the leaves of uint16 that are most likely bfloat16, and are read as integers.
+    """Warn of uint16 leaves that are most likely bfloat16, and are read as integers.
 
     Raises PlanError where such integers become floating-point numbers: they would be wrong.
     """
@@ -150,11 +150,11 @@ def _missing_chunks(leaf: Leaf) -> int:
 
 
 WEIGHT_SUFFIXES = frozenset({".safetensors", ".bin", ".pt", ".pth", ".msgpack", ".npz", ".gguf", ".h5"})
-"""Suffixes of files of weights that lie side by side in the directory of a model."""
+"""Suffixes of weight files that lie side by side in a model's directory."""
 
 
 def _unread_files(source: Source) -> list[str]:
-    """Names of the files of weights that lie beside those of the source, in the directory that was given.
+    """Names of weight files in the source's directory that the source does not read.
 
     Files of other formats do not count: models come in several.
     """
@@ -256,7 +256,7 @@ JSON_FILES = frozenset({"metadata", "metrics"})
 
 
 def dropped_items(sources: Mapping[str, Source], options: "DestinationOptions") -> "tuple[DroppedItem, ...]":
-    """List the items of the steps that are read except the sources themselves. Reads names and sizes."""
+    """List the items of the sources' steps that are not sources themselves. Reads names and sizes."""
     from ckpt_surgery.planner.options import DEFAULT_ITEM  # imports planning
     from ckpt_surgery.planner.plan import DroppedItem
     from ckpt_surgery.planner.target import TARGET
@@ -287,7 +287,7 @@ def _item_directory(source: Source) -> str:
 
 
 def _other_items(source: Source) -> Iterator[str]:
-    """The directories of all items of the step that a source is an item of."""
+    """Directories of all items in a source's step."""
     if source.item is None or not isinstance(source, ChosenSource):
         return
     step = os.path.dirname(_item_directory(source))
