@@ -151,7 +151,7 @@ def run_request(request: Request, options: RunOptions, changes: Changes | None =
 
 
 def planned_request(request: Request) -> Request | None:
-    """The request of the plan that stands in the place of the recipe; None where there is none.
+    """Request of the plan given in place of the recipe; None for a recipe.
 
     Raises UsageError: see `saved_request` and `request_of_plan`.
     """

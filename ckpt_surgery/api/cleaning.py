@@ -1,4 +1,4 @@
-"""`clean`: list or remove what ended runs left beside a destination."""
+"""`clean`: list or remove files that runs left beside a destination."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ class Cleaned:
     path: str
     """Path as the caller gave it."""
     remainders: tuple[Remainder, ...]
-    """Everything that runs left, that of living runs too."""
+    """Everything that runs left, including living runs."""
 
     @property
     def dead(self) -> tuple[Remainder, ...]:
@@ -38,9 +38,9 @@ class Cleaned:
 
 
 def clean(path: PathLike, *, remove: bool = False) -> Cleaned:
-    """List what runs left beside a destination, or in a directory of some; remove what dead runs left.
+    """List what runs left beside a destination, or in a directory of several; remove what dead runs left.
 
-    Without `remove` nothing changes. What belongs to a living run stays, and so does what no run of this tool
+    Without `remove` nothing changes. Files of living runs stay, and so do those that no run of this tool
     made. A checkpoint that a run moved aside before it died is put back. Raises UsageError for a URL, and
     StorageError where something cannot be listed or removed.
     """

@@ -1,4 +1,4 @@
-"""Versions, variables, cores and memory: what `env` prints for a report of a bug."""
+"""Versions, variables, cores and memory: the output of `env`, for bug reports."""
 
 import os
 import platform
@@ -18,9 +18,9 @@ PACKAGES = (
     *("rich", "tensorstore", "jax", "jaxlib", "orbax-checkpoint", "flax", "obstore", "h5py"),
     *("dask", "distributed", "torch", "safetensors", "transformers"),
 )
-"""Libraries that are imported, and those that wrote or will read the checkpoints of a report."""
+"""Libraries that this package imports, and others that write or read users' checkpoints."""
 OWN = "CKPT_SURGERY_"
-"""Beginning of the names of the variables that stand in for options."""
+"""Prefix of the variables that stand in for options."""
 SHOWN = (
     *("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM", "LANG", "LC_ALL", "PYTHONIOENCODING", "TMPDIR"),
     *("OMP_NUM_THREADS", "JAX_PLATFORMS", "JAX_ENABLE_X64", "XLA_FLAGS", "HTTP_PROXY", "HTTPS_PROXY"),
@@ -29,7 +29,7 @@ SHOWN = (
 )
 """Variables whose values change what is done or printed."""
 SECRET = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS")
-"""Variables of which a report says only that they are set."""
+"""Secret variables: a report says only that they are set."""
 IS_SET = "(set)"
 UNKNOWN = "(no option has this variable)"
 

@@ -1,4 +1,4 @@
-"""Where one key of a result comes from, and what becomes of one key of a source: `explain`."""
+"""`explain`: trace one key of a result to its sources, or one key of a source to the result."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -71,7 +71,7 @@ def _used(plan: Plan, runs: Sequence[PassRun], source: str, key: str) -> Used:
 
 
 def _below(plan: Plan, key: str, source: str | None) -> Plan:
-    """The part of a plan that makes, reads or drops leaves under a key; with `source`, in this source."""
+    """Restrict a plan to steps and drops of leaves under a key; with `source`, in this source."""
     start = key.rstrip(SEPARATOR) + SEPARATOR
 
     def under(named: str, text: str) -> bool:
@@ -90,7 +90,7 @@ def _below(plan: Plan, key: str, source: str | None) -> Plan:
 
 
 def _unknown(key: str, source: str | None, runs: Sequence[PassRun], known: Sequence[str]) -> UsageError:
-    """The error of a key that nobody has, with the nearest one."""
+    """Error for a key that neither side has, with the nearest known one."""
     subtrees = (SEPARATOR.join(text.split(SEPARATOR)[:end]) for text in known for end in _ends(text))
     guess = did_you_mean(key, dict.fromkeys([*known, *subtrees]))
     where = f"the source `{shown(source)}`" if source is not None else "the result and the sources"
@@ -112,7 +112,7 @@ def _ends(text: str) -> Iterable[int]:
 def _excerpts(
     runs: Sequence[PassRun], origin: Made | None, used: Sequence[Used]
 ) -> Mapping[str, tuple[Line, ...]]:
-    """The lines of the rules that are named, and of the policy where it dropped something."""
+    """Recipe lines of the rules in the explanation, and of the `unmatched` policy if it dropped a leaf."""
     document = runs[-1].evaluator.problems.loaded.document
     wanted = {rule.path: rule.location for rule in rules_of(origin, used)}
     for use in used:

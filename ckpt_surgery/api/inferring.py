@@ -1,4 +1,4 @@
-"""`infer`: the recipe that turns the structure of one checkpoint into that of another."""
+"""`infer`: draft the recipe that turns the structure of one checkpoint into that of another."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ Values = Literal["auto", "ignore"]
 WRONG = "the values disagree: "
 """Prefix of the reason for leaves whose proof failed."""
 UNBOUNDED = 1 << 60
-"""Bytes of memory with which no plan has to be cut."""
+"""Memory budget, in bytes, with which no plan has to be cut."""
 MOST_ROUNDS = 3
 """Maximum number of drafts, each without what the proof of the one before refuted."""
 
@@ -67,7 +67,7 @@ class Inferred(Represented):
     findings: Findings
     """Findings about each leaf."""
     problems: tuple[str, ...] = ()
-    """Why the draft does not do what was found, which is a mistake of this program."""
+    """Reasons why the draft does not do what the findings say: bugs of this program."""
 
     @property
     def recipe(self) -> str:
@@ -76,12 +76,12 @@ class Inferred(Represented):
 
     @property
     def needs_target(self) -> bool:
-        """True if the recipe takes values from the target, and has to be given it."""
+        """True if the recipe takes values from the target, which it must then be given."""
         return bool(self.findings.from_target)
 
     @property
     def compared(self) -> int:
-        """Number of leaves of the target of which every element was compared with what the recipe makes."""
+        """Number of target leaves whose every element was compared with the recipe's result."""
         return sum(formation.evidence in COMPARED for formation in self.findings.formations)
 
     @property
@@ -96,7 +96,7 @@ class Inferred(Represented):
         return Summary(about, (), text_rows(self.recipe), self.problems, noun=LINES)
 
     def document(self) -> dict[str, Any]:
-        """Everything in the types of JSON: the document of `infer --json`."""
+        """The JSON document of `infer --json`."""
         return {
             "schema": JSON_SCHEMA,
             "source": {"path": self.source, "leaves": self.source_leaves},
@@ -180,7 +180,7 @@ class _OpenSide:
     """A checkpoint, a tree or a listing."""
 
     given: object
-    """Argument of `plan` for it."""
+    """Argument that passes it to `plan`."""
     path: str
     side: Side
     options: SourceOptions = field(default_factory=lambda: SourceOptions())
@@ -227,7 +227,7 @@ def _infer_sides(
 
 
 def _read(source: Side, target: Side, progress: Report | None) -> tuple[Side, Side]:
-    """Both sides with the fingerprints of their leaves."""
+    """Read both sides, and add the fingerprints of their leaves."""
     total = sum(leaf.nbytes for leaf in (*source.leaves.values(), *target.leaves.values()))
     count = ByteCounter(total, progress, READING).add
     dtypes = {leaf.spec.dtype for leaf in target.leaves.values() if leaf.spec is not None}
@@ -246,7 +246,7 @@ def _check_draft(
     wanted: Side,
     progress: Report | None,
 ) -> tuple[list[str], Mapping[str, str]]:
-    """Plan the draft; returns its problems, and the leaves whose values it does not make, with the reason."""
+    """Plan the draft; return its problems, and by key why leaves get other values than the target's."""
     if not known.findings.formations and not known.findings.from_target:
         return [], {}  # nothing is decided, so that there is nothing to plan
     try:

@@ -67,15 +67,15 @@ class Inspection(Represented):
     sort: SortBy | None = None
     """Sort order of the leaves; None: the checkpoint's own."""
     stored_types: Mapping[str, StoredType] = field(default_factory=dict)
-    """Types of the format's own that arrays are stored in, by key text, where there are such."""
+    """Format-specific types of stored arrays, by key text."""
     warnings: tuple[str, ...] = ()
-    """Sentences about what may be a mistake in the checkpoint, or around it."""
+    """Warnings about probable mistakes in the checkpoint, or beside it."""
     history: History | None = None
     """How it was made by this tool; None where nothing says so."""
 
     @property
     def parameters(self) -> int:
-        """Number of elements of the arrays that a model is made of: without optimizer states and counters."""
+        """Number of the model's parameters: elements of all arrays but optimizer states and counters."""
         return parameters(self.leaves)
 
     @property
@@ -107,7 +107,7 @@ def inspect(
     stats: bool = False,
     progress: ProgressLike = None,
 ) -> Inspection:
-    """List the contents of a checkpoint or a pytree. No array is read but a few numbers without axes.
+    """List the contents of a checkpoint or a pytree. Reads no arrays but a few scalars.
 
     `step` and `item` choose from a checkpoint that holds several (default: the latest step, the only item
     with arrays); `format` is what it is read as (default: what its content says). `match` is a regular
@@ -145,7 +145,7 @@ def inspect(
 
 
 def _stored_types(source: Source, leaves: Iterable[Leaf]) -> dict[str, StoredType]:
-    """The types of the format's own that these leaves are stored in, by key text."""
+    """Format-specific types of stored leaves, by key text."""
     if not isinstance(source, ConvertingSource):
         return {}
     types = ((leaf.key.text, source.stored_type(leaf)) for leaf in leaves)
@@ -153,7 +153,7 @@ def _stored_types(source: Source, leaves: Iterable[Leaf]) -> dict[str, StoredTyp
 
 
 def _check_view(depth: int | None, sort: str | None) -> None:
-    """Raises UsageError."""
+    """Refuse a depth or a sort order that does not exist. Raises UsageError."""
     if depth is not None and depth < 1:
         raise UsageError(f"`depth` is {depth}, and has to be 1 or more")
     known = get_args(SortBy)
@@ -217,7 +217,7 @@ def diff(
 
 
 def _tolerance(values: bool, rtol: float, atol: float) -> Tolerance:
-    """Raises UsageError."""
+    """Make the tolerance of a comparison. Raises UsageError."""
     given = {"rtol": rtol, "atol": atol}
     for name, tolerance in given.items():
         if not (math.isfinite(tolerance) and tolerance >= 0):

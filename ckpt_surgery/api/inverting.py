@@ -1,4 +1,4 @@
-"""`invert`: the recipe that undoes a recipe on what it makes of a checkpoint."""
+"""`invert`: draft the recipe that undoes another one on its result."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.planner.transfers import arrays_in_memory
 
 MOST_LINES = 20
-"""Reasons that the comment at the beginning of a draft lists."""
+"""Maximum number of reasons that the comment at the beginning of a draft lists."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,7 +41,7 @@ class Inverse(Represented):
     """Result of `invert`: the recipe that undoes another one on one checkpoint, as far as possible."""
 
     recipe: str
-    """The recipe, as YAML. Its source is what the inverted recipe makes."""
+    """The recipe, as YAML. Its source is the result of the inverted recipe."""
     irreversible: tuple[Irreversible, ...]
     """Leaves of the source that do not come back: the `key` of each, and `why`."""
     problems: tuple[str, ...]
@@ -72,7 +72,7 @@ def invert(
     out: PathLike | None = None,
     overwrite: bool = False,
 ) -> Inverse:
-    """Draft the recipe that undoes a recipe: from what it makes of a checkpoint, back to the checkpoint.
+    """Draft the recipe that undoes a recipe: it leads from the result back to the checkpoint.
 
     `recipe`, `sources` and the options are what `plan` takes. Of several sources, the first comes back. What
     the recipe moves, stacks, splits or casts to a wider type comes back bit for bit; what it drops, rounds or

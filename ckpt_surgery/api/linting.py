@@ -1,4 +1,4 @@
-"""Problems of recipes that are found without a checkpoint: `lint`. Imports nothing of planning."""
+"""`lint`: find problems of recipes without a checkpoint. Imports nothing of planning."""
 
 import os
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ class CheckedRecipe:
     path: str
     """Its path, as the caller gave it."""
     problems: tuple[Problem, ...] = ()
-    """Why it cannot be used."""
+    """Reasons why it cannot be used."""
     warnings: tuple[Problem, ...] = ()
     """Rules that may be missing from a recipe without problems."""
 
@@ -26,9 +26,9 @@ class CheckedRecipe:
 
 
 def lint(recipes: PathLike | Iterable[PathLike]) -> list[tuple[str, tuple[Problem, ...]]]:
-    """Each recipe's path and all its problems, found without a checkpoint; a missing file is one of them.
+    """Check recipes without a checkpoint: return each path with all problems, a missing file included.
 
-    Raises nothing for a recipe that is wrong, so that all of them are looked at.
+    Raises nothing for a recipe that is wrong, so that all recipes are checked.
     """
     paths = [recipes] if isinstance(recipes, str | os.PathLike) else recipes
     return [(checked.path, checked.problems) for checked in map(check_recipe, paths)]

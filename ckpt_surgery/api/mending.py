@@ -1,4 +1,4 @@
-"""Mends recipes: mistakes that have a single remedy, found by lint. The rest of the text stays as it is.
+"""Mend mistakes in recipes that lint finds and that have a single remedy; all other text stays as it is.
 
 A remedy is tried on the text, and taken only where lint then no longer finds the mistake and finds nothing
 that the remedy brought about. Where two remedies would do, none is taken.
@@ -23,15 +23,15 @@ from ckpt_surgery.language.vocabulary import function_names
 from ckpt_surgery.language.yaml_parsing import read_text
 
 MOST_REMEDIES = 1000
-"""Remedies that are taken in one recipe at most."""
+"""Maximum number of remedies in one recipe."""
 CLOSE, APART = 0.75, 0.1
-"""How like a known name a misspelt one has to be, and how much less like any other, of 1."""
+"""Minimum likeness (0 to 1) of a misspelt name to a known one, and minimum lead over all other names."""
 SHORTEST = 3
-"""Characters of a misspelt name at least: a shorter one is like many."""
+"""Minimum length of a misspelt name: shorter names resemble too many."""
 SYNTAX = frozenset({Code.YAML, Code.YAML_FEATURE})
-"""Mistakes that hide all others behind them from lint."""
+"""Mistakes that keep lint from seeing any others."""
 BROUGHT = frozenset({Code.REPEATED_FIELD, Code.FIELDS_DISAGREE})
-"""Mistakes that a field has brought about which is now known."""
+"""Mistakes that lint reports only once the name of a field is mended."""
 
 _GUESS = re.compile(r"; did you mean `(\w+)`\?$")
 _TEXT_FIELD = re.compile(
@@ -60,7 +60,7 @@ class Mended:
     before: str
     after: str
     problems: tuple[Problem, ...]
-    """Problems that are left."""
+    """Remaining problems."""
 
     @property
     def diff(self) -> list[str]:
@@ -107,7 +107,7 @@ def mended_text(text: str, path: str) -> Mended:
 
 
 def _with_keys_of_groups(text: str, problems: Sequence[Problem], path: str) -> str:
-    """The text with groups in the keys of `source[…]`, which lint misses, on lines where it finds nothing."""
+    """Mend templates' groups in keys of `source[…]`, which lint misses, on lines where it finds nothing."""
     known = set(map(_identity, problems))
     wrong = {problem.place.line for problem in problems if problem.place}
     lines = text.split("\n")
@@ -129,7 +129,7 @@ def _problems(text: str, path: str) -> Sequence[Problem]:
 
 
 def _remedied(text: str, problems: Sequence[Problem], path: str) -> tuple[str, Sequence[Problem]] | None:
-    """The text after the first remedy that can be taken, and what is wrong with it; None: there is none."""
+    """Text after the first remedy that applies, with its remaining problems; None if no remedy applies."""
     for problem in problems:
         tried = []
         for candidate in dict.fromkeys(_candidates(problem, text)):
@@ -142,7 +142,7 @@ def _remedied(text: str, problems: Sequence[Problem], path: str) -> tuple[str, S
 
 
 def _is_mended(problem: Problem, before: Sequence[Problem], after: Sequence[Problem]) -> bool:
-    """True if a problem is gone, and the remedy brought no new one."""
+    """True if the remedy removes the problem and causes no new one."""
     old, now = Counter(map(_identity, before)), Counter(map(_identity, after))
     if now[_identity(problem)] >= old[_identity(problem)]:
         return False
@@ -156,7 +156,7 @@ def _is_mended(problem: Problem, before: Sequence[Problem], after: Sequence[Prob
 
 
 def _is_brought(new: Problem, mended: Problem) -> bool:
-    """True if a new problem is that the mended field does not go with others of its mapping."""
+    """True if a new problem says that the mended field contradicts others of its mapping."""
     if new.place is None or mended.place is None:
         return True
     mapping = _mapping(mended.place.path)
@@ -164,7 +164,7 @@ def _is_brought(new: Problem, mended: Problem) -> bool:
 
 
 def _mapping(path: str) -> str:
-    """The path of what holds an entry: `rules[0]` of `rules[0].match`, `rules` of `rules[0]`."""
+    """Path of the mapping or list with an entry: `rules[0]` for `rules[0].match`, `rules` for `rules[0]`."""
     return path[: max(path.rfind("."), path.rfind("["), 0)]
 
 
@@ -176,7 +176,7 @@ def _identity(problem: Problem) -> tuple[object, ...]:
 
 
 def _candidates(problem: Problem, text: str) -> Iterator[str]:
-    """Texts in which a problem may be mended."""
+    """Candidate texts in which a problem may be mended."""
     place, lines = problem.place, text.split("\n")
     if place is None or place.line is None or place.line > len(lines):
         return
@@ -189,7 +189,7 @@ def _candidates(problem: Problem, text: str) -> Iterator[str]:
 
 
 def _changed_lines(problem: Problem, line: str, start: int, width: int) -> Iterator[str]:
-    """The line of a problem, which begins at an offset and is so wide, as it may be meant."""
+    """Candidates for the line of a problem that begins at `start` and is `width` characters wide."""
     word, rest = line[start : start + width], line[start + width :]
     match problem.code:
         case Code.UNKNOWN_FIELD | Code.UNKNOWN_FUNCTION:
@@ -207,7 +207,7 @@ def _changed_lines(problem: Problem, line: str, start: int, width: int) -> Itera
 
 
 def _is_only(word: str, guess: str, known: Sequence[str]) -> bool:
-    """True if a misspelt name is like this known one, and like no other."""
+    """True if a misspelt name resembles this known one, and no other."""
     if len(word) < SHORTEST or _likeness(word, guess) < CLOSE:
         return False
     others = [_likeness(word, name) for name in known if name != guess]

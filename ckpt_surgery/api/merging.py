@@ -30,7 +30,7 @@ from ckpt_surgery.runs.run import ConvertArguments, Result, RunOptions, run_opti
 from ckpt_surgery.system.progress_bars import reported
 
 FORMAT = "safetensors"
-"""Format of the result, where neither the caller nor the destination's name says one."""
+"""Default format of the result, unless the caller or the destination's name says another."""
 
 
 @takes(ConvertArguments, Request, RunOptions)
@@ -76,8 +76,8 @@ def plan_merge(
 
 
 def merge_recipe(config: PathLike, *, seed: int = 0) -> MigratedRecipe:
-    """The recipe that `merge` carries out: its sources are the models, the base model or else the first one
-    first, then in the order of the configuration.
+    """Make the recipe that `merge` carries out. Its sources are the models: the base model, or else the
+    first one, comes first; the others follow in the order of the configuration.
 
     Raises what `merge` raises.
     """
@@ -88,7 +88,7 @@ def merge_recipe(config: PathLike, *, seed: int = 0) -> MigratedRecipe:
 def _requested(
     config: PathLike, dst: PathLike | None, seed: int, options: ConvertOptions
 ) -> tuple[Request, Changes]:
-    """The request that merges, and the entries of the config that the result describes differently."""
+    """Make the request of a merge, and collect the entries of the config that the result changes."""
     loaded = read_merge_config(os.fspath(config))
     places = _places(loaded)
     chosen: ConvertOptions = {**options, "format": options.get("format") or _format(dst)}
@@ -102,7 +102,7 @@ def _requested(
 
 
 def _format(dst: PathLike | None) -> str | None:
-    """The format of the result; None where the destination's name says something of it."""
+    """Format of the result; None if the destination's name implies one."""
     name = "" if dst is None else os.path.basename(urls.absolute(checked_path(dst)))
     return FORMAT if destination_names.promised(name) is None else None
 

@@ -1,4 +1,4 @@
-"""Recipes made from transforms whose functions are applied to what a tree or a checkpoint holds."""
+"""Make recipes of Orbax transforms; their functions are traced on the leaves of a tree or a checkpoint."""
 
 from typing import Any
 

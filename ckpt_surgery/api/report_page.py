@@ -15,16 +15,16 @@ from ckpt_surgery.report.html import RecipeText, RuleLines, html_page
 
 
 def report_page(plan: Plan, recipe: LoadedRecipe | None, **ran: Any) -> str:
-    """The page. `recipe`: what the plan was made from; None where it was saved before, or has none.
+    """Render the page. `recipe`: that of the plan; None for a saved plan, and for one without a recipe.
 
-    `ran`: what `apply` adds to the JSON document, where the plan was carried out.
+    `ran`: entries that `apply` adds to the JSON document, if the plan was carried out.
     """
     document = _read_again(plan) if recipe is None else recipe.document
     return html_page(plan, None if document is None else recipe_text(document), **ran)
 
 
 def _read_again(plan: Plan) -> Document | None:
-    """The recipe of a saved plan; None where it is not there any more, or is another one now."""
+    """Read the recipe of a saved plan again; None if it is missing or has changed."""
     try:
         text = read_text(recipe_path(plan.recipe))
         if hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() != plan.recipe_sha256:
@@ -54,7 +54,7 @@ def _rules(document: Document) -> Iterator[DocumentPath]:
 
 
 def _lines(document: Document, path: DocumentPath, stop: int) -> RuleLines:
-    """A rule from its first line to that of its last value, which ends at `stop`."""
+    """Lines of a rule: from its first line to that of its last value, which ends at `stop`."""
     rule: Any = document.value
     for part in path:
         rule = rule[part]

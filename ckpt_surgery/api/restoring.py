@@ -285,7 +285,7 @@ def _planned_shardings(plan: Plan, shardings: Any) -> dict[str, Any]:
 
 
 def _described_tree(plan: Plan) -> LiveTree:
-    """Tree that a plan makes without a target, with shapes and dtypes in place of arrays."""
+    """Tree that a plan without a target makes, with shapes and dtypes in place of arrays."""
     import jax
 
     described = (
@@ -297,7 +297,7 @@ def _described_tree(plan: Plan) -> LiveTree:
 
 
 def _with_own_dtypes(target: Target, tree: LiveTree) -> Target:
-    """Target with its own dtypes as the default, for which the program that takes the result was made.
+    """Make the target's own dtypes the default: the program that gets the result expects them.
 
     With another policy, numbers of Python get in arrays of JAX the dtype that JAX gives them.
     """

@@ -1,4 +1,4 @@
-"""Saved plans that are looked at: what they will do, and whether their sources still fit."""
+"""Show saved plans: what they will do, and whether their sources still fit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,11 +31,11 @@ class ShownPlan:
 
 @memory_errors("show the saved plan")
 def show_plan(path: PathLike) -> ShownPlan | None:
-    """Read the saved plan in a file, to be shown; None where the file is something else.
+    """Read a saved plan for display; None if the file is something else.
 
-    Sources that are there are opened to see whether they are what they were when the plan was made. Nothing
-    is written, no array is read but samples of files, and no hook is loaded. Raises UsageError for a plan
-    that was damaged, or changed, or saved by another version.
+    Existing sources are opened to see whether they have changed since the plan was made. Nothing is written,
+    no array is read but samples of files, and no hook is loaded. Raises UsageError for a plan that was
+    damaged or changed, or saved by another version.
     """
     forget()
     file = read_plan_file(path)
@@ -49,7 +49,7 @@ def show_plan(path: PathLike) -> ShownPlan | None:
 
 
 def _misfit(before: Input) -> str | None:
-    """Why a source no longer fits; None where it does."""
+    """Reason why a source no longer fits; None if it fits."""
     try:
         sources = {before.name: formats.open_source(before.path, before.format, before.step, before.item)}
         now = with_states(describe_inputs(sources), sources)[0]
@@ -60,7 +60,7 @@ def _misfit(before: Input) -> str | None:
 
 
 def refuse_arguments(path: PathLike, given: list[str]) -> None:
-    """Refuse what a saved plan has decided, named as arguments. Raises UsageError."""
+    """Refuse arguments that a saved plan has decided. Raises UsageError."""
     if given:
         raise UsageError(
             f"{shown(str(path))} is a saved plan, which has its sources and options",

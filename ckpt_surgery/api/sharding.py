@@ -102,7 +102,7 @@ def apply_shard(
 
 
 def _named(plan: Any) -> str:
-    """What a message calls that which was given as a saved plan."""
+    """Name, in messages, of the argument that should be a saved plan."""
     return shown(str(plan)) if isinstance(plan, str | os.PathLike) else f"a {type(plan).__name__}"
 
 
@@ -132,7 +132,7 @@ def commit(
     on_plan: Callable[[Plan], None] | None = None,
     progress: ProgressLike = None,
 ) -> Result | None:
-    """Publish at `dst` what the shards of a plan have written, in one step; None if that was done before.
+    """Publish the output of a plan's shards at `dst`, in one step; None if that was done before.
 
     `verify` says what is checked before: `fast`, that everything is there, and what one machine cannot know
     of another's writing; `full` reads all values back; `none`, nothing. `copy_config` is what it is for

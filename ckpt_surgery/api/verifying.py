@@ -1,4 +1,4 @@
-"""Check that a checkpoint is still what was written: `verify`."""
+"""`verify`: check that a checkpoint is still what was written."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ def verify(
     workers: int | None = None,
     progress: ProgressLike = None,
 ) -> Verified:
-    """Check that a checkpoint is whole and, where it has a record of ckpt-surgery, what was written.
+    """Check that a checkpoint is complete and, if ckpt-surgery recorded it, unchanged since.
 
     `mode`: `values` reads everything that has checksums in the record, or everything where there is no
     record; `fast` checks structure, sizes, and files that are shared with a source; `full` reads all values,
@@ -61,7 +61,7 @@ def verify(
     holds several; `src_format` is what it is read as. `memory` is the budget: bytes, or a text such as
     `2GiB`; `workers` is the number of threads; `progress`: see `apply`.
 
-    What is wrong is in the result. Raises UsageError, also for a sample where no checksums are recorded,
+    Flaws are in the result. Raises UsageError, also for a sample where no checksums are recorded,
     SourceError where the path holds no known format, and StorageError where the record cannot be written.
     """
     with reported(progress) as report, memory_errors("verify the checkpoint"):
@@ -98,7 +98,7 @@ class _Run:
     mode: Depth
     means: Means
     share: float | None = None
-    """Share of the bytes with digests that is read; None: what the mode says."""
+    """Share of the bytes with digests that is read; None: everything that the mode reads."""
     seed: int = 0
 
     def done(self) -> Verified:
@@ -147,9 +147,9 @@ class _Run:
         return None
 
     def _check_against(self, record: Record, findings: Findings) -> list[AdoptedFile]:
-        """Number of leaves, chunks that must be there, and whole files that came from sources.
+        """Check the number of leaves, required chunks, and files that came whole from sources.
 
-        Returns hard links whose time has changed, and nothing else that can be compared without digests.
+        Returns the hard links whose time has changed, but nothing else that shows without digests.
         """
         if record.leaf_count != len(self.leaves):
             what = f"the checkpoint has {len(self.leaves)} leaves, and its record is of {record.leaf_count}"
@@ -163,7 +163,7 @@ class _Run:
         return check_shared(directory, record.files, findings, self.means)
 
     def _notices(self, record: Record | None, computed: Mapping[str, Digests]) -> tuple[str, ...]:
-        """What could not be compared; and the checksums of more leaves are recorded."""
+        """Say what could not be compared, and record the checksums of more leaves."""
         if record is None:
             if self.mode is Depth.FAST:
                 return (NO_RECORD_FAST,)
