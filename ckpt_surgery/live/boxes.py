@@ -102,6 +102,6 @@ def _logical_spec(box: Any) -> Any:
 
 
 def _axis_rules() -> Iterable[tuple[str, Any]]:
-    """flax's rules for logical axes in this thread at this moment."""
+    """flax's rules for logical axes that are active in this thread."""
     module = sys.modules.get("flax.core.spmd")
     return () if module is None else module.get_logical_axis_rules()

@@ -1,4 +1,4 @@
-"""Carry out a plan into arrays of this program: nothing is written."""
+"""Carry out a plan as arrays in this program; nothing is written."""
 
 import threading
 from collections import Counter
@@ -29,8 +29,8 @@ from ckpt_surgery.planner.plan import Plan, Step, at_step
 from ckpt_surgery.system.resources import release_memory
 
 BLOCK = 16 << 20
-"""Most bytes of a block while it is computed, where smaller blocks do not read more in all: it stays near the
-caches, and every thread gets work."""
+"""Maximum bytes of a block while it is computed, unless smaller blocks would read more in all. Small blocks
+stay near the caches, and give every thread work."""
 
 
 @frozen(eq=False)
@@ -50,8 +50,8 @@ class Restoration:
     workers: int
     """Number of threads."""
     rebuilt: Callable[[Mapping[str, Any]], Any] | None = None
-    """Makes the result of values by key, in the containers of a function that is the recipe; None where the
-    target says the containers, or nothing does."""
+    """Builds the result from values by key, in the containers of the function that is the recipe; None if the
+    target determines the containers, or nothing does."""
     hooks: HookFile | None = None
     """File of the hooks that values call; None if there is none."""
 
@@ -63,7 +63,7 @@ class Made:
     values: Mapping[str, Any]
     """By the text of the key, in the plan's order."""
     overflowed: Mapping[str, int]
-    """Number of elements that are not finite by permission, by key, as far as this process holds them."""
+    """Number of non-finite elements that the recipe permits, by key, as far as this process holds them."""
 
 
 def make_arrays(
@@ -103,7 +103,7 @@ def make_arrays(
 
 
 def check_first(restoration: Restoration, progress: Callable[[Progress], None] | None = None) -> None:
-    """Read and compute all that `make_arrays` does, and throw it away.
+    """Rehearse `make_arrays`: read and compute everything, and throw it away.
 
     Raises SurgeryError, with the key, where values or files are bad.
     """
@@ -116,7 +116,7 @@ def check_first(restoration: Restoration, progress: Callable[[Progress], None] |
 
 
 def _divide(restoration: Restoration) -> tuple[dict[str, Any], list[tuple[Step, Move]], list[Job]]:
-    """Divide a plan into values without elements, by key; values that a tree has already; and jobs."""
+    """Split a plan into values without elements, by key; values to take over from a tree; and jobs."""
     values: dict[str, Any] = {}
     moves: list[tuple[Step, Move]] = []
     jobs: list[Job] = []
@@ -139,12 +139,12 @@ def _divide(restoration: Restoration) -> tuple[dict[str, Any], list[tuple[Step, 
 
 
 def _plain(leaf: Leaf, like: Any) -> Any:
-    """A text, or an empty node as the target has it."""
+    """Value of a text or of an empty node, as the target has it."""
     return like if like is not None and leaf.kind is not LeafKind.STRING else plain_value(leaf)
 
 
 def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -> Move | None:
-    """How a value of a tree is taken over; None if the output is computed."""
+    """Move that takes over a value of a tree; None if the output is computed."""
     if not isinstance(step.value, Read):
         return None
     source = sources[step.value.source]
@@ -179,7 +179,7 @@ class Donation:
         self._lock = threading.Lock()
 
     def done(self, key: str) -> None:
-        """Delete the arrays that only this output, which exists now, was waiting for."""
+        """Delete the arrays that no output needs any more, now that this one exists."""
         with self._lock:
             for number, array in self._needed.pop(key, {}).items():
                 self._waiting[number] -= 1
@@ -189,7 +189,7 @@ class Donation:
 
 @contextmanager
 def naming_deletions(target: LiveTree) -> Iterator[None]:
-    """Add to any error that is raised inside the arrays of the target that were deleted there."""
+    """Name in any error raised inside this context the target's arrays that were deleted there."""
     before = existing_arrays(target)
     try:
         yield
@@ -206,7 +206,7 @@ def naming_deletions(target: LiveTree) -> Iterator[None]:
 
 
 def existing_arrays(target: LiveTree) -> list[str]:
-    """Keys of the arrays of a target that a donation can delete, and has not deleted yet."""
+    """Keys of a target's arrays that a donation can still delete."""
     return [key for key, value in target.values.items() if _jax_arrays([value]) and not value.is_deleted()]
 
 

@@ -24,8 +24,8 @@ from ckpt_surgery.planner.plan import Step, at_step
 from ckpt_surgery.system.threads import batches, run_all
 
 SIDE_BY_SIDE = 64 << 20
-"""Most bytes of a leaf that one thread makes, beside others. Larger ones are made one after the other, in
-blocks that all threads compute."""
+"""Leaves of at most this many bytes are each made by one thread, side by side. Larger ones are made one after
+the other, in blocks that all threads compute."""
 
 
 @frozen(eq=False)
@@ -58,7 +58,7 @@ class _Task:
 
 
 class Computing:
-    """Computes the leaves of a result, and knows how far each one is."""
+    """Computes the leaves of a result, and tracks the progress of each."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Computing:
         self._missing = {id(job): len(job.result.regions) for job in jobs}
         """Regions still missing, by the identity of the job."""
         self.overflowed: Counter[str] = Counter()
-        """Number of elements that are not finite by permission (`allow_nonfinite`), by key."""
+        """Number of non-finite elements that `allow_nonfinite` permits, by key."""
         self._lock = threading.Lock()
         self._evaluator = Evaluator(self._read)
 
@@ -147,12 +147,12 @@ class Computing:
 
 
 def _weight(job: Job) -> int:
-    """Bytes in memory while one thread computes a leaf, without the part that stays there anyway."""
+    """Bytes in memory while one thread computes a leaf, except those that stay there as the result."""
     return job.cut.working_set + (0 if job.result.on_host else job.nbytes)
 
 
 def same_jax_settings() -> Callable[[], AbstractContextManager[None]]:
-    """Context for other threads with the settings of JAX that hold in this one alone.
+    """Context that gives other threads the JAX settings of this thread.
 
     These are the default device, and whether there are types of 64 bits: without it, a thread would silently
     narrow arrays.

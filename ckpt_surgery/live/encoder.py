@@ -67,7 +67,7 @@ class LiveEncoder(Encoder):
 
 
 def _number_flaw(leaf: Leaf, type_: type, wanted: DType | None) -> str | None:
-    """Why a leaf cannot be the Python number of this type and dtype that the target has there.
+    """Reason why a leaf cannot become the target's Python number of this type and dtype.
 
     A cast is suggested only where it loses nothing.
     """
@@ -100,7 +100,7 @@ def dtype_flaw(dtype: np.dtype[Any], narrows: bool = True) -> str | None:
 
 
 def _held_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Dtype that JAX gives an array of this one; None if it refuses."""
+    """Dtype that JAX gives an array of this dtype; None if JAX refuses it."""
     import jax
 
     try:

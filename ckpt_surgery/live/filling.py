@@ -1,4 +1,4 @@
-"""Compute the regions of a leaf that this process holds, block by block, and hand on each that is full."""
+"""Compute a leaf's regions in this process block by block, and hand on each once it is full."""
 
 import threading
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Filled:
     regions: int
     """Number of regions that are full now."""
     overflowed: int
-    """Number of elements that are not finite by permission (`allow_nonfinite`)."""
+    """Number of non-finite elements that `allow_nonfinite` permits."""
 
 
 class Filling:

@@ -1,4 +1,4 @@
-"""Indices in NumPy's form: the regions that one touches, and the rest of it for the block that was read."""
+"""Split NumPy's indices into the region to read and an index into the block that was read."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 GAP_BYTES = 2**15
 """Elements that lie at most this many bytes apart in an uncompressed array are read together."""
 RUN_BYTES = 2**24
-"""Most bytes of a region that is read for some of its elements only."""
+"""Maximum bytes of a region that is read for only some of its elements."""
 
 Picked = range | np.ndarray
 """Ascending indices along one axis, each once."""
@@ -22,7 +22,7 @@ Picked = range | np.ndarray
 
 @dataclass(frozen=True)
 class Index:
-    """An index, divided into what is read and what NumPy does with the block that was read."""
+    """An index, split into the elements to read and a NumPy index into the block that was read."""
 
     picked: tuple[Picked, ...]
     """Indices that are needed along each axis of the array."""
@@ -31,7 +31,7 @@ class Index:
 
 
 def parse_index(index: Any, shape: Shape) -> Index:
-    """Divide an index into an array of this shape.
+    """Split an index into an array of this shape.
 
     It consists of integers, slices, `...`, None, and at most one array of integers or booleans, which has one
     axis if it is of booleans. Raises IndexError for everything else, and for indices out of bounds.
@@ -148,7 +148,7 @@ def _read_runs(runs: Sequence[Picked], read: Callable[[Region], np.ndarray]) -> 
 
 
 def _runs(indices: Picked, unit: int | None, stride: int) -> Iterator[tuple[slice, Picked]]:
-    """Divide indices along an axis into those that are read together, each with its place in the result.
+    """Group indices along an axis into runs that are read together, each with its place in the result.
 
     `stride`: bytes from one index to the next.
     """

@@ -38,7 +38,7 @@ class LazyArray(ABC):
     """
 
     _is_disguised = False
-    """Whether its integers of uint16 are most likely the bits of bfloat16."""
+    """True if its uint16 integers are most likely the bits of bfloat16."""
     __array_priority__ = 1000  # `numpy_array + lazy` is a TypeError, as `lazy + numpy_array` is
 
     def __init__(
@@ -139,7 +139,7 @@ class LazyArray(ABC):
         return self[...]
 
     async def get_async(self) -> np.ndarray:
-        """Read the whole array in a thread; reads that are gathered run side by side."""
+        """Read the whole array in a thread; concurrent reads run side by side."""
         return await asyncio.get_running_loop().run_in_executor(_threads(), self.get)
 
     def __len__(self) -> int:
@@ -183,7 +183,7 @@ class LazyArray(ABC):
         return element
 
     def _element(self) -> Any:
-        """Its only element, as a number of Python. Raises TypeError, before it is read, if it has others."""
+        """The only element, as a Python number. Raises TypeError, before any read, if there are several."""
         if self.size != 1:
             raise TypeError(f"{self!r} has {self.size:,} elements, and only one element is a number")
         return self.get().item()
@@ -253,7 +253,7 @@ class LazyArray(ABC):
 
     @property
     def _kind(self) -> LeafKind:
-        """What it is as a leaf of a tree."""
+        """Kind of the leaf that it is in a tree."""
         return LeafKind.ARRAY if self.prng_impl is None else LeafKind.PRNG_KEY
 
     # --- copies -------------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ class _Given(LazyArray):
         return _own(self._checked(await self._get_fn()))
 
     def _checked(self, value: Any) -> np.ndarray:
-        """What the function returned, read-only, with the dtype of this array. Raises DataError."""
+        """The function's result, read-only, with the dtype of this array. Raises DataError."""
         array = np.asarray(value)
         if array.shape != self.shape:
             raise DataError(
@@ -383,7 +383,7 @@ def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 def _own(block: np.ndarray) -> np.ndarray:
-    """The block itself, or a copy if it is read-only: the caller may change what it was given."""
+    """The block itself, or a copy if it is read-only, as callers may change their arrays."""
     return block if block.flags.writeable else block.copy()
 
 

@@ -20,7 +20,7 @@ from ckpt_surgery.planner.cutting import Cut, finer
 from ckpt_surgery.planner.plan import Step, at_step
 
 Overflowed = Callable[[str, int], None]
-"""Takes the key of an array and the number of elements read that are not finite by permission."""
+"""Takes the key of an array and the number of permitted non-finite elements that were read."""
 
 
 class PlannedArray(LazyArray):
@@ -80,9 +80,9 @@ class _OneRegion:
 
 
 def lazy_values(restoration: Restoration, overflowed: Overflowed) -> dict[str, Any]:
-    """Values of a plan's outputs by key, in its order: its arrays are lazy, all others are made.
+    """Values of a plan's outputs by key, in its order: arrays are lazy, all others are computed now.
 
-    `overflowed` is called at each read of an array with elements that are not finite by permission.
+    `overflowed` is called at each read of an array with permitted non-finite elements.
     """
     plan = restoration.plan
     lazy = {

@@ -22,9 +22,9 @@ Axes = tuple[Any, ...] | None
 """Names of a parameter's axes; None for an axis that is not divided, and for a parameter that is not."""
 
 ROOTS = frozenset({PARAMS, "target"})
-"""What Flax and T5X call the subtree of the parameters."""
+"""Names of the parameters' subtree in Flax and T5X."""
 SUFFIX = "_axes"
-"""Ends the names of what holds names of axes, beside what holds the arrays."""
+"""Suffix in names of collections and leaves that hold names of axes, beside those with the arrays."""
 _WANTED = "Give `LogicalAxes(mesh, [(name, mesh_axis), …], params_axes)`."
 _NAME_THEM = "Give each of these as many names as it has axes; None for an axis that is not divided."
 
@@ -57,9 +57,9 @@ class LogicalAxes:
 
 
 def mesh_axes(axes: Axes, rules: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
-    """Axes of the mesh that each axis of an array is divided over; of no axes, an empty tuple.
+    """Mesh axes that each axis of an array is divided over; an empty tuple for no axes.
 
-    What is not a name, such as None, stays what it is.
+    Entries that are not names, such as None, stay as they are.
     """
     names = axes or ()
     assigned = {i: name for i, name in enumerate(names) if not isinstance(name, str)}
@@ -73,7 +73,7 @@ def mesh_axes(axes: Axes, rules: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
 
 
 def _each(over: Any) -> Iterator[Any]:
-    """The axes of a mesh in a value of a rule."""
+    """Mesh axes in the value of a rule."""
     yield from (axis for axis in (over if isinstance(over, tuple | list) else (over,)) if axis is not None)
 
 
@@ -164,13 +164,13 @@ class _Layout:
 
     @cached_property
     def _by_own_path(self) -> Mapping[Names, Names]:
-        """Paths by what slots have of them: without the collection."""
+        """Paths of the parameters by the form that optimizer slots have: without the collection."""
         if not self.collections:
             return {path: path for path in self.axes}
         return {path[1:]: path for path in self.axes if path[0] == PARAMS}
 
     def mirrored(self, names: Names) -> Names | None:
-        """Path of the parameter whose path a key ends with, but for one more name at most."""
+        """Path of the parameter that a key ends with, not counting at most one more name."""
         spans = [
             (names[:start], names[start:end])
             for end in (len(names), len(names) - 1)
@@ -185,7 +185,7 @@ class _Layout:
 
 
 def _layout(axes: Mapping[Names, Axes], keys: Iterable[Names]) -> _Layout | None:
-    """Where in a tree the parameters are; None if none of them is there."""
+    """Locate the parameters in a tree; None if none of them is there."""
     counts = Counter(names[:start] for names in keys for start in range(len(names)) if names[start:] in axes)
     if not counts:
         return None

@@ -16,7 +16,7 @@ def mesh_in_use() -> Any | None:
 
 
 def mesh_of_devices(mesh: Any, whose: str) -> Any:
-    """The mesh itself. Raises UsageError, beginning with `whose` it is, if it is not a mesh of devices."""
+    """Check that a mesh is one of devices. Raises UsageError, beginning with `whose` it is, otherwise."""
     from jax.sharding import AbstractMesh, Mesh
 
     if isinstance(mesh, Mesh):

@@ -15,7 +15,7 @@ class Move:
 
 
 def direct_move(value: Any, like: Any | None, sharding: Any | None) -> Move | None:
-    """How a tree's value becomes a leaf unchanged; None if it has to pass through the host.
+    """Move that makes a tree's value a leaf unchanged; None if it has to pass through the host.
 
     `like`: what the target holds there, `value` itself if it is kept; None without a target. `sharding`: that
     of the leaf; None for an array that is not bound to the default device.

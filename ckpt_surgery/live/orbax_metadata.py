@@ -1,6 +1,6 @@
-"""Metadata of Orbax in targets: what `metadata()` of its versions 0 and 1 returns.
+"""Orbax metadata in targets: the results of `metadata()` in Orbax versions 0 and 1.
 
-It is told by the names of types and attributes: Orbax is not imported. Recorded shardings are not looked at.
+It is recognized by names of types and attributes: Orbax is not imported. Recorded shardings are ignored.
 """
 
 import functools
@@ -33,7 +33,7 @@ class Described:
 
 
 def described_value(value: Any) -> Described | None:
-    """What metadata says of one value; None for anything else."""
+    """Description of one value by its metadata; None for anything else."""
     if isinstance(value, Described):
         return value
     names = _type_names(value)
@@ -84,7 +84,7 @@ def _is_step(value: Any) -> bool:
 
 
 def _is_checkpoint(value: Any) -> bool:
-    """True for what version 1 returns."""
+    """True for metadata of a checkpoint in version 1."""
     return "CheckpointMetadata" in _type_names(value) and hasattr(value, "metadata")
 
 

@@ -34,7 +34,7 @@ def orbax_name(path: Sequence[Any]) -> str:
 
 
 def _name_of(entry: Any) -> tuple[Any, bool]:
-    """What an entry of a path is called in its container, and whether that is an index of a sequence."""
+    """Name of a path's entry in its container; True if that is an index of a sequence."""
     attribute, is_index = _kinds().get(type(entry), (None, False))
     return entry if attribute is None else getattr(entry, attribute), is_index
 
@@ -46,7 +46,7 @@ def is_flat_key(name: Any) -> bool:
 
 @functools.cache
 def _kinds() -> Mapping[type, tuple[str, bool]]:
-    """By the type of an entry: the attribute with its name, and whether it indexes a sequence."""
+    """Attribute with an entry's name, and True for an index of a sequence, by the entry's type."""
     from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
     return {

@@ -98,7 +98,7 @@ def _digest(part: Any) -> str:
 
 @dataclass(frozen=True)
 class _Report:
-    """How `make` ended in one process."""
+    """Outcome of `make` in one process."""
 
     error: str = ""
     """Class of the error that it raised; empty if it returned."""

@@ -92,7 +92,7 @@ class ReadingList(_List):
 
 
 def reading(tree: Any) -> Any:
-    """The same dicts and lists, reading the LazyArrays in them when they are used."""
+    """Wrap dicts and lists so that the LazyArrays in them are read when they are used."""
     _register()
     if isinstance(tree, dict):
         return ReadingDict({name: reading(value) for name, value in tree.items()})
@@ -100,7 +100,7 @@ def reading(tree: Any) -> Any:
 
 
 def settled(tree: Any) -> Any:
-    """The tree with ordinary dicts and lists in place of those that read, in which everything is read."""
+    """Read everything in a tree, and replace its reading dicts and lists by ordinary ones."""
     import jax
 
     if isinstance(tree, ReadingDict):

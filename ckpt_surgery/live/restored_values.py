@@ -11,7 +11,7 @@ from ckpt_surgery.live.lazy_arrays import LazyArray
 
 
 def restored_value(value: Any) -> Any:
-    """Read a value of a checkpoint as Orbax restores it when it is told nothing.
+    """Read a value of a checkpoint as Orbax restores it without arguments.
 
     Arrays are JAX's, with the sharding that they were saved with, or NumPy's, as they were when they were
     saved; scalars are Python's numbers; random keys are typed. Where the devices of a sharding do not exist,
@@ -44,7 +44,7 @@ def saved_sharding(text: str) -> Any | None:
 
 
 def _sharding_of(saved: Any) -> Any:
-    """Raises KeyError for devices that do not exist, and others for what later versions of Orbax may add."""
+    """Build a recorded sharding. Raises KeyError for missing devices, others for what later Orbax may add."""
     import jax
     from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 

@@ -18,7 +18,7 @@ from ckpt_surgery.live.staging_memory import staging_array
 from ckpt_surgery.live.wanted import type_of
 
 _NO_MEMORY = "RESOURCE_EXHAUSTED"
-"""Status at the beginning of JAX's message where a device has no more memory."""
+"""Beginning of JAX's message for a device without free memory."""
 
 
 class Result(Protocol):
@@ -93,7 +93,7 @@ class HostValue:
         blocks.clear()
 
     def value(self) -> Any:
-        """The array, or what it was converted to."""
+        """The array, or the value it was converted to."""
         return self._convert(self._array)
 
 
@@ -112,7 +112,7 @@ class Discarded:
         return np.lib.stride_tricks.as_strided(place, region.shape, (0,) * len(region.shape))
 
     def put(self, blocks: MutableMapping[Region, np.ndarray]) -> None:
-        """Nothing is kept."""
+        """Throw the blocks away."""
         blocks.clear()
 
     def value(self) -> None:

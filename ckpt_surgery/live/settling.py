@@ -1,4 +1,4 @@
-"""Complete a target with what a plan knows: shapes, dtypes and kinds that the target leaves to the source."""
+"""Complete a target from its plan: shapes, dtypes and kinds that the target leaves to the source."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from ckpt_surgery.planner.plan import Plan, Step
 
 
 def settled(tree: LiveTree, plan: Plan, sources: Mapping[str, Source]) -> LiveTree:
-    """Target in which each `Wanted` that the plan gives a value says what this is.
+    """Replace each `Wanted` of a target that the plan gives a value by a description of this value.
 
     Arrays of JAX become ShapeDtypeStructs. Where the target has `...`, arrays are of NumPy if those that they
     are made of are, or if JAX would narrow them. A leaf of a tree that is only moved stays the same array.

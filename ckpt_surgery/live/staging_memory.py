@@ -13,13 +13,13 @@ import numpy as np
 from ckpt_surgery.core.arrays import Shape
 
 MAPPED = 1 << 20
-"""Arrays of this many bytes get memory of their own from the system, to which it returns when they are freed.
-The allocator of the program may keep what it is given back."""
+"""Arrays of at least this many bytes are mapped by themselves: freeing them returns memory to the system. The
+program's allocator may keep freed memory."""
 _LARGEST_REUSED = (32 << 20) - (64 << 10)
 """Bytes of the largest blocks that glibc keeps for reuse (its DEFAULT_MMAP_THRESHOLD_MAX), less some for its
 own data."""
 _ALIGNED = 64
-"""Multiples of this many bytes are the addresses that JAX takes over."""
+"""Alignment, in bytes, of memory that JAX takes over without a copy."""
 
 
 def let_memory_be_reused() -> None:

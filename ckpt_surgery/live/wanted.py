@@ -1,4 +1,4 @@
-"""Leaves of a target that say what is wanted and have no value: types, empty arrays of NumPy, `...`.
+"""Leaves of a target that ask for a kind of value and have none: types, empty arrays of NumPy, `...`.
 
 They are what `jax.ShapeDtypeStruct` is for arrays of JAX.
 """
@@ -20,7 +20,7 @@ NUMBERS_TOO = frozenset({LeafKind.ARRAY, LeafKind.SCALAR})
 KEYS_TOO = frozenset({LeafKind.ARRAY, LeafKind.PRNG_KEY})
 ANYTHING = frozenset(LeafKind) - {LeafKind.OBJECT}
 NUMBERS: tuple[type, ...] = (bool, int, float)
-"""Types of Python's numbers of which a target may ask for one."""
+"""Types of Python's numbers that a target may ask for."""
 
 
 @frozen(eq=False)
@@ -33,7 +33,7 @@ class Wanted:
     spec: ArraySpec | None = None
     """Shape and dtype; None if the target does not say both."""
     asked: Asked | None = None
-    """What it takes; None if `kind` and `spec` say it."""
+    """Values that it accepts; None if `kind` and `spec` say so."""
 
     def leaf(self, key: Key) -> Leaf:
         """Leaf as the target has it."""
