@@ -55,15 +55,14 @@ def plan(
 ) -> Plan:
     """Decide what `apply` would do, from metadata alone, and create nothing but the file `out`.
 
-    `recipe` is the path of a recipe, or `@name` for one that comes with the package, or the text of a recipe
-    (of more than one line), or its document as a mapping, or a recipe that
-    `ckpt_surgery.read_recipe` has read, or None, which keeps every leaf, or a function of the sources' trees,
-    as `ckpt_surgery.from_function` describes it. `sources` are paths of
-    checkpoints, or pytrees, whose keys are those under which Orbax would save them. With `dst`, everything is
-    refused that `apply` would refuse there; `overwrite` says whether it may exist. `out` is the path of a
-    JSON file in which the plan is saved, for `apply`; a plan that is there already is replaced, any other
-    file only with `overwrite`. The Plan that is returned can be given to `apply`; it keeps the trees among
-    its inputs alive.
+    `recipe` is the path of a recipe, `@name` of one that comes with the package, the text of a recipe (of
+    more than one line), its document as a mapping, a recipe from `ckpt_surgery.read_recipe`, a function of
+    the sources' trees (see `ckpt_surgery.from_function`), or None, which keeps every leaf. `sources` are
+    paths of checkpoints, or pytrees, whose keys are those under which Orbax would save them. With `dst`,
+    everything is refused that `apply` would refuse there; `overwrite` allows it to exist. `out` is the path
+    of a JSON file in which the plan is saved, for `apply`; an existing plan is replaced, any other file only
+    with `overwrite`. The Plan that is returned can be given to `apply`; it keeps the trees among its inputs
+    alive.
 
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found;
     DestinationError or StorageError where nothing could be published at `dst`.
@@ -106,22 +105,21 @@ def apply(
 ) -> Result:
     """Run a recipe or a plan, and publish the result at `dst`.
 
-    `recipe` is what `plan` takes, or a Plan that `plan` has returned, or the path of one that was saved with
-    `plan(out=…)`. A plan has its recipe, sources and options: beside it may stand `dst`, `memory`, `workers`,
-    `link_mode`, and how it is carried out. Its sources must be what they were.
-    The result is one file where the name of `dst` says so (`out.safetensors`), else a directory.
-    `overwrite` replaces the checkpoint, or the empty directory, that is at `dst`, or the item `dst_item` of a
-    step there, and removes no other item; anything else there is refused. `resume` goes on with what an
-    earlier run with the same arguments has written before it was ended; where there is nothing, it starts
-    afresh. `verify` says what is read back before the result is published: `fast`, what was computed or
-    copied, and a few bytes of each linked chunk; `full`, all values; `none`, nothing. `copy_config` says
-    whether config and tokenizer files beside the source are copied into a directory of safetensors; None:
-    they do where the source has a `config.json`. `engine` is `local`, threads of this process, or `dask`,
-    processes of a cluster: of the one with the address `scheduler`, or of this machine, `workers` of them.
-    `on_plan` is called once, before any data is read. `progress` is a function that is called with a
-    `Progress` after each task, from any thread; or True, which shows a bar on stderr; or False, which shows
-    none. None shows one in notebooks and in interactive sessions on a terminal, after one second. What
-    `on_plan` and `progress` raise is passed on as it is.
+    `recipe` is what `plan` takes, or a Plan from `plan`, or the path of one saved with `plan(out=…)`. A plan
+    has its recipe, sources and options: only `dst`, `memory`, `workers`, `link_mode`, and the arguments about
+    how it is carried out may be given beside it. Its sources must not have changed. The result is one file
+    where the name of `dst` says so (`out.safetensors`), else a directory. `overwrite` replaces the
+    checkpoint, or the empty directory, that is at `dst`, or the item `dst_item` of a step there, and removes
+    no other item; anything else there is refused. `resume` continues an earlier run with the same arguments
+    that was ended before it was done; if there is none, it starts afresh. `verify` says what is read back
+    before the result is published: `fast`, what was computed or copied, and a few bytes of each linked chunk;
+    `full`, all values; `none`, nothing. `copy_config` copies config and tokenizer files beside the source
+    into a directory of safetensors; None: if the source has a `config.json`. `engine` is `local`, threads of
+    this process, or `dask`, processes of a cluster: of the one with the address `scheduler`, or of this
+    machine, `workers` of them. `on_plan` is called once, before any data is read. `progress` is a function
+    that is called with a `Progress` after each task, from any thread; or True, which shows a bar on stderr;
+    or False, which shows none. None shows one in notebooks and in interactive sessions on a terminal, after
+    one second. Errors of `on_plan` and `progress` are passed on unchanged.
 
     Raises SurgeryError; then nothing is published.
     """

@@ -65,7 +65,7 @@ def _used(plan: Plan, runs: Sequence[PassRun], source: str, key: str) -> Used:
     read = [step.leaf.key.text for step in plan.steps if (source, key) in step.sources]
     dropped = next((d for d in plan.dropped if (d.source, d.leaf.key.text) == (source, key)), None)
     leaf = runs[0].evaluator.trees[source][key].leaf
-    # That rules do not claim a leaf of a source which they only look leaves up in is no surprise.
+    # Rules that only look leaves up in a source never claim its leaves: that needs no mention.
     met = [a for a in attempts(runs, source, leaf) if not read or a.outcome is not Outcome.SOURCE]
     return Used(source, leaf, tuple(read), dropped, tuple(met))
 

@@ -34,9 +34,9 @@ def from_function(
     NumPy does. Leaves that are not returned are dropped. Arrays and numbers of the program are put in as they
     are. `...` asks for the target's value.
 
-    Raises UsageError for what no expression says, with the line of the function that does it: there
-    `ckpt_surgery.opaque` helps; SourceError for a checkpoint that cannot be opened. What the function itself
-    raises passes on unchanged.
+    Raises UsageError for code that no expression can say, with its line in the function: there
+    `ckpt_surgery.opaque` helps; SourceError for a checkpoint that cannot be opened. Errors of the function
+    itself pass on unchanged.
     """
     if not callable(function):
         raise UsageError(f"`from_function`: {abridged(function)} is not a function")
@@ -58,8 +58,8 @@ def from_t5x_translator(translator: Any, *, source: CheckpointLike, **options: A
     `restore(lambda flat: fix(translator.apply(flat)), path, flat=True)`.
 
     Raises PlanError, with all keys, for keys without a rule and for several with one new name; UsageError for
-    what is no translator, and for what no expression says; SourceError for a checkpoint that cannot be
-    opened. What a function itself raises passes on unchanged.
+    an object that is not a translator, and for code that no expression can say; SourceError for a checkpoint
+    that cannot be opened. Errors of a function itself pass on unchanged.
     """
     function = OnFlatDicts(TranslatorFunction(translator, options))
     recipe: MigratedRecipe = traced(requested(function, (source,), None, {})).recipe
@@ -67,7 +67,7 @@ def from_t5x_translator(translator: Any, *, source: CheckpointLike, **options: A
 
 
 def load_and_transform(first: Any, second: Any, *others: Any, target: Any = None, **options: Any) -> Any:
-    """Load checkpoints as a function changes their trees: `restore` in the order that Orbax's guide has.
+    """Load checkpoints as a function changes their trees: `restore` in the argument order of Orbax's guide.
 
     Either `load_and_transform(path, function, target)`, where the target may be left out, or
     `load_and_transform(function, path, …, target=None)` with as many paths as the function takes trees. The

@@ -110,7 +110,7 @@ def inspect(
     """List the contents of a checkpoint or a pytree. Reads no arrays but a few scalars.
 
     `step` and `item` choose from a checkpoint that holds several (default: the latest step, the only item
-    with arrays); `format` is what it is read as (default: what its content says). `match` is a regular
+    with arrays); `format` is the format to read (default: detected from its content). `match` is a regular
     expression for whole keys, as in recipes; `under` the first components of keys: only these leaves are
     listed. `depth` is the number of levels of `subtrees` (default: all). `sort` puts the largest leaves
     first (`size`), or orders them by their keys (`name`). `stats` reads all values of these leaves.
@@ -187,9 +187,9 @@ def diff(
     `step` and `item` choose from checkpoints that hold several. `match` is a regular expression for whole
     keys, as in recipes: only these leaves are compared. Values of A and B count as the same where
     |a - b| <= atol + rtol * |b|, as for `numpy.allclose`, and NaN in the same place does. `memory` is the
-    budget for values: bytes, or a text such as `2GiB`; `progress` (see `apply`) counts what is read of A.
+    budget for values: bytes, or a text such as `2GiB`; `progress` (see `apply`) counts bytes read from A.
     Values that cannot be compared are listed; the two then count as different. Leaves that both have under
-    different names are `renamed`, with what shows it: the same stored bytes, with `values` equal values,
+    different names are `renamed`, with the evidence: the same stored bytes, with `values` equal values,
     without it perhaps only the names. Raises SourceError or UsageError.
     """
     with reported(progress) as report, memory_errors("compare the checkpoints"):

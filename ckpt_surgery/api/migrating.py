@@ -19,20 +19,20 @@ def from_orbax_transforms(
     the last transform that matches a key wins, in the order of `jax.tree`, where dicts are sorted; the
     dtypes are those of the original, and a key that nothing gives keeps the target's value. Other than in
     Orbax, a transform that another one overrules may name a key that does not exist, shapes have to be the
-    target's, what does not fit a dtype is an error, and values of bfloat16 and float16 are computed in
+    target's, values that do not fit a dtype are an error, and values of bfloat16 and float16 are computed in
     float32 and rounded once, at the end: where a function has several operations, Orbax rounds after each,
     and the last bit can differ.
 
     `value_fn` and `multi_value_fn` become expressions: they are called with stand-ins that write down
     operators, indexing, methods and functions of arrays, and the result is compared with the function on
-    small random arrays. A function that no expression says is kept, and is called with whole arrays.
+    small random arrays. A function that no expression can say is kept, and is called with whole arrays.
 
     `original` is what the transforms are applied to, a pytree or the path of a checkpoint; functions that
     look at which leaves there are need it, and with it expressions are compared for its shapes and dtypes.
     Without it, arrays of one dtype are assumed where a function combines several.
 
-    Raises UsageError for what is no transform, for regular expressions and keys that recipes do not take, and
-    for functions that need `original`; SourceError for a checkpoint that cannot be opened.
+    Raises UsageError for values that are not transforms, for regular expressions and keys that recipes do not
+    take, and for functions that need `original`; SourceError for a checkpoint that cannot be opened.
     """
     known = None if original is None else _original(original)
     return orbax_transforms.from_orbax_transforms(

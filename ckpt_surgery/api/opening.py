@@ -21,9 +21,9 @@ def open(
     """Open a checkpoint as a mapping from keys to lazy arrays, texts and empty nodes. Reads no array.
 
     `step` and `item` choose from a checkpoint that holds several (default: the latest step, the only item
-    with arrays); `format` is what it is read as (default: what its content says). `uint16="bfloat16"` takes
-    the bits of arrays of uint16 as bfloat16, which old versions of T5X stored so. A pytree in memory can be
-    opened, too.
+    with arrays); `format` is the format to read (default: detected from its content). `uint16="bfloat16"`
+    takes the bits of arrays of uint16 as bfloat16, which old versions of T5X stored so. A pytree in memory
+    can be opened, too.
 
     No file stays open between two reads. Raises SourceError or UsageError.
     """

@@ -120,36 +120,35 @@ def restore(
     """Carry out a recipe into arrays in memory; the result has the structure of `target`.
 
     `recipe` and `sources` are what `apply` takes; nothing is written. In place of the recipe there may be a
-    Plan that `plan_restore` has returned. It has its sources, target and shardings, which must be what they
-    were; beside it may stand `memory`, `workers`, `donate`, `on_plan` and `progress`.
+    Plan from `plan_restore`. It has its sources, target and shardings, which must not have changed; only
+    `memory`, `workers`, `donate`, `on_plan` and `progress` may be given beside it.
 
     `target` is any JAX pytree: of arrays, of `jax.ShapeDtypeStruct`s (`jax.eval_shape` gives them), or of
     both. Its leaves say shape, dtype and sharding, and those that are arrays are also the values to fall
     back on. Where the recipe does not say `target: {dtype: …}`, values are cast to the target's dtypes;
-    what would lose its fractions is refused. Leaves may leave shape and dtype to the source, and then have
+    casts that would lose fractions are refused. Leaves may leave shape and dtype to the source, and then have
     no value: `np.array([])` asks for NumPy, an empty array of another dtype for that dtype, and the types
     `np.ndarray`, `jax.Array`, `int`, `float`, `bool` and `str` for that kind. Metadata of Orbax stands for
     what it describes, an `nnx.Module` for its state. `...` gets a value where a rule claims its key, and
     stays otherwise. Without a target the result consists of nested dicts and lists, with arrays on the
     default device; those of 64 bits are NumPy's unless `jax_enable_x64` is on.
 
-    `flat` says that a function as the recipe gets and returns flat dicts, `{"a/b": leaf}`, in place of trees.
+    With `flat`, a function as the recipe gets and returns flat dicts, `{"a/b": leaf}`, in place of trees.
 
     `shardings` wins over the shardings of the target's leaves: a sharding, or a prefix of the target's tree
     as in `jax.jit`, or rules: a pair of a mesh and pairs of a regular expression over keys and a
     `PartitionSpec`, of which the first that matches wins; or `LogicalAxes`, by the names that parameters give
     their axes. A leaf without a sharding becomes an uncommitted array on the default device.
 
-    `memory` is the budget for data on the way, in bytes or as a text such as `2GiB`; `workers` the number
-    of threads. `donate` deletes each array of `target` once its replacement exists. Where the target has
-    arrays, everything is read and computed once before that, and thrown away: values and files that are bad
-    are refused while all arrays exist. An error that comes later names the arrays that are gone. With `lazy`
-    the arrays of the result are `LazyArray`s, which the plan computes when their elements are asked for, each
-    region by itself; numbers, texts and empty nodes are made at once. `on_plan`
-    is called once, before any data is read; without it, the plan's warnings are logged, by the logger
-    `ckpt_surgery`. `progress` and the other options are those of `apply`. With several processes
-    (`jax.distributed`) all have to call it, with equal arguments; each reads what its own devices need. Where
-    one raises, every one does.
+    `memory` is the budget for data on the way, in bytes or as a text such as `2GiB`; `workers` the number of
+    threads. `donate` deletes each array of `target` once its replacement exists. Where the target has arrays,
+    everything is read and computed once before that, and thrown away: bad values and files are refused while
+    all arrays exist. A later error names the arrays that were deleted by then. With `lazy` the arrays of the
+    result are `LazyArray`s, which the plan computes when their elements are asked for, each region by itself;
+    numbers, texts and empty nodes are made at once. `on_plan` is called once, before any data is read;
+    without it, the plan's warnings are logged, by the logger `ckpt_surgery`. `progress` and the other options
+    are those of `apply`. With several processes (`jax.distributed`) all have to call it, with equal
+    arguments; each reads what its own devices need. If one raises, all do.
 
     Raises RecipeError, PlanError, SourceError or UsageError (MissingLibraryError without jax) before any data
     is read, SourceError or DataError later. Either the whole result is returned, or an error is raised.

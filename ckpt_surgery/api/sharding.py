@@ -63,8 +63,7 @@ def apply_shard(
     from `0/N` on. Any machine that sees the sources and the destination can do any part, in any order, and
     more than once: the first attempt that is finished counts. The parts lie beside `dst` meanwhile.
     `overwrite` lets `commit` replace what is at `dst`. `verify` says what is read back before the part
-    counts as done: `fast` or `full`, what was computed; `none`, nothing. `progress`: see
-    `apply`.
+    counts as done: `fast` or `full`, what was computed; `none`, nothing. `progress`: see `apply`.
 
     Raises SurgeryError; then the part is not done.
     """
@@ -135,14 +134,15 @@ def commit(
     """Publish the output of a plan's shards at `dst`, in one step; None if that was done before.
 
     `verify` says what is checked before: `fast`, that everything is there, and what one machine cannot know
-    of another's writing; `full` reads all values back; `none`, nothing. `copy_config` is what it is for
-    `apply`. `memory` is the budget for that, in
-    bytes or as a text such as `2GiB`; `workers` the number of threads. `allow_hooks` is needed where the
-    plan has hooks. `on_plan` is called before anything is put together; `progress`: see `apply`.
+    of another's writing; `full` reads all values back; `none`, nothing. `copy_config`: see `apply`. `memory`
+    is the budget for this check, in bytes or as a text such as `2GiB`; `workers` the number of threads.
+    `allow_hooks` is needed where the plan has hooks. `on_plan` is called before anything is put together;
+    `progress`: see `apply`.
 
     Raises SourceError where shards are not done, which it names, or where a source has changed;
-    VerificationError where what was written is not whole; DestinationError where something else is at `dst`,
-    or another process publishes there; UsageError where there is nothing to publish. The parts stay then.
+    VerificationError where the output is incomplete or damaged; DestinationError where something else is at
+    `dst`, or another process publishes there; UsageError where there is nothing to publish. The parts stay
+    then.
     """
     started, url_or_path, mode = time.monotonic(), checked_path(dst), parse_verify_mode(verify)
     with signals.interruptible():

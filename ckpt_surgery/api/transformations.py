@@ -1,4 +1,4 @@
-"""Transformations of pytrees: what Orbax's `apply_transformations` does."""
+"""Transform pytrees as Orbax's `apply_transformations` does."""
 
 import os
 from typing import Any
@@ -47,8 +47,8 @@ def apply_transformations(
 
     Raises OriginalMissingError, a PlanError and a ValueError, that names every leaf that the original lacks,
     before any function is called; TransformError, a ValueError, for fields that contradict each other;
-    UsageError for what is not a transform, for regular expressions that recipes do not take, and for two
-    leaves of `new_tree` with the same key; SourceError for a checkpoint that cannot be opened or read, or
+    UsageError for a value that is not a transform, for regular expressions that recipes do not take, and for
+    two leaves of `new_tree` with the same key; SourceError for a checkpoint that cannot be opened or read, or
     that changes meanwhile; MissingLibraryError without jax.
     """
     with report_missing("jax", "`apply_transformations` needs jax"):

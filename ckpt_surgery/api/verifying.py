@@ -58,7 +58,7 @@ def verify(
     and records checksums of those that have none. `sample`, above 0 and at most 1, is the share of the bytes
     with checksums that is read: chunks are drawn at random, and the same `seed` draws the same ones of a
     checkpoint. Damage in any other chunk is not noticed. `step` and `item` choose from a checkpoint that
-    holds several; `src_format` is what it is read as. `memory` is the budget: bytes, or a text such as
+    holds several; `src_format` is the format to read. `memory` is the budget: bytes, or a text such as
     `2GiB`; `workers` is the number of threads; `progress`: see `apply`.
 
     Flaws are in the result. Raises UsageError, also for a sample where no checksums are recorded,
