@@ -17,7 +17,7 @@ from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
 def traced(request: Request) -> Request:
     """Trace the function of a request: return the request with a recipe in its place, and open sources.
 
-    Raises what opening them raises, UsageError for what no recipe can say, and what the function raises.
+    Raises errors of opening them and of the function, and UsageError for code that no recipe can say.
     """
     sources = open_sources(request)
     known = list(map(_known, sources))

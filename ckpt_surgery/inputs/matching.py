@@ -56,7 +56,7 @@ def selected(leaves: Mapping[str, Leaf], match: str | None, under: str | None) -
 def matching(leaves: Mapping[str, Leaf], match: str | None) -> dict[str, Leaf]:
     """The leaves whose whole keys match a regular expression, as in recipes; all of them if it is None.
 
-    Raises UsageError for what is no regular expression, and RecipeError for one that takes too long.
+    Raises UsageError for an invalid regular expression, and RecipeError for one that takes too long.
     """
     if match is None:
         return dict(leaves)

@@ -172,7 +172,7 @@ def plan_inputs(
 def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
     """Open the sources and the target. Raises SourceError, PlanError or UsageError.
 
-    Raises SourcesChanged where they are not what they were when the plan was saved.
+    Raises SourcesChanged if they have changed since the plan was saved.
     """
     pinned = request.pinned
     if pinned is not None and pinned.hooks is not None:

@@ -1,6 +1,6 @@
 """Requests for plans, normalized from the caller's arguments, and the recipes that they name.
 
-What reads recipes is imported where one is read: looking at checkpoints starts without pydantic and PyYAML.
+Readers of recipes are imported only where one is read: looking at checkpoints needs no pydantic or PyYAML.
 """
 
 import functools
