@@ -60,7 +60,7 @@ class LazyArray(ABC):
     ) -> "LazyArray":
         """Make a lazy array of a function that returns the whole array, or is a coroutine function.
 
-        It is called at each read, also of a slice, and perhaps by several threads. What it returns is cast to
+        It is called at each read, also of a slice, and perhaps by several threads. Its result is cast to
         `dtype`, as `astype` casts; the read raises DataError if it has another shape.
         """
         return _Given(ArraySpec(tuple(shape), dtype_of(dtype)), get_fn, key)
@@ -287,7 +287,7 @@ class _Given(LazyArray):
 
     def _read(self, region: Region) -> np.ndarray:
         value = self._get_fn()
-        index: Any = (*region.slices, ...)  # which gives an array where there are no axes, too
+        index: Any = (*region.slices, ...)  # gives an array even where there are no axes
         part: np.ndarray = self._checked(wait_for(value) if inspect.isawaitable(value) else value)[index]
         return part
 

@@ -30,7 +30,7 @@ def _on_devices(value: LazyArray, array: np.ndarray) -> Any:
 
     sharding = None if value.sharding is None else saved_sharding(value.sharding)
     placed = jax.device_put(array, sharding)
-    is_key = value.prng_impl is not None  # whose sharding was recorded for its raw data
+    is_key = value.prng_impl is not None  # the sharding of keys was recorded for their raw data
     return jax.random.wrap_key_data(placed, impl=value.prng_impl) if is_key else placed
 
 

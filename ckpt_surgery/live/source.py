@@ -116,8 +116,8 @@ def read_shards(array: Any, spec: ArraySpec, region: Region) -> np.ndarray | Non
     """Elements of a region; None if another process holds some of them.
 
     `array` is a jax.Array, or an array of typed PRNG keys, of which the raw data is read. `spec` describes
-    what is read. Of shards alike one is read; nothing outside the region comes to the host, and where the
-    memory of the device is that of the host, a region of one shard is a view.
+    what is read. Of identical shards, one is read; nothing outside the region comes to the host, and where
+    the memory of the device is that of the host, a region of one shard is a view.
     """
     shards = _distinct(array, spec)
     parts = {part: box for box in shards if (part := box.common(region)) is not None}
@@ -152,7 +152,7 @@ def on_host(shard: Any, cut: tuple[slice, ...]) -> np.ndarray:
     starts, sizes = [c.start for c in cut], tuple(c.stop - c.start for c in cut)
     if sizes != shard.shape and not _is_host(shard) and max(shard.shape) <= LARGEST_START:
         return np.asarray(jax.lax.dynamic_slice(shard, starts, sizes))
-    # jax keeps what it has copied to the host as long as the array is there: here, that is a short time.
+    # jax keeps its copy on the host for as long as the array exists: here, that is a short time.
     passing = jax.make_array_from_single_device_arrays(shard.shape, shard.sharding, [shard])
     index: Any = (*cut, ...)  # which gives an array where there are no axes, too
     part: np.ndarray = np.asarray(passing)[index]

@@ -55,9 +55,9 @@ def live_tree(tree: Any, is_target: bool = False) -> LiveTree:
     """List a pytree.
 
     Leaves are arrays, ShapeDtypeStructs, typed PRNG keys, numbers, texts, and nodes that hold nothing.
-    Functions, and what else can be called and has no data, belong to the structure. Everything else, such as
+    Functions and other callable objects without data belong to the structure. Everything else, such as
     a tensor of PyTorch and the placeholder `...`, is an object, which only rules that drop it accept. Raises
-    UsageError for two leaves with the same text, for what jax cannot flatten, and for values that a
+    UsageError for two leaves with the same text, for trees that jax cannot flatten, and for values that a
     transformation of jax traces; MissingLibraryError without jax.
 
     In a target (`is_target`), types, `np.array([])`, `...` and metadata of Orbax say what is wanted: see
