@@ -57,26 +57,26 @@ def _line(task: Task, done: TaskResult) -> str:
 
 def result_json(done: TaskResult) -> dict[str, Any]:
     """A task's result as JSON, with checksums in hexadecimal."""
-    found: dict[str, Any] = {} if done.crc is None else {"crc32c": f"{done.crc:08x}"}
+    document: dict[str, Any] = {} if done.crc is None else {"crc32c": f"{done.crc:08x}"}
     if done.chunks:
-        found["chunks"] = {",".join(map(str, index)): f"{crc:08x}" for index, crc in done.chunks.items()}
+        document["chunks"] = {",".join(map(str, index)): f"{crc:08x}" for index, crc in done.chunks.items()}
     if done.files:
-        found["files"] = [{**asdict(file), "how": file.how.value} for file in done.files]
+        document["files"] = [{**asdict(file), "how": file.how.value} for file in done.files]
     if done.overflowed:
-        found["overflowed"] = done.overflowed
-    return found
+        document["overflowed"] = done.overflowed
+    return document
 
 
 def read_journal(place: Lines) -> dict[int, TaskResult]:
     """The finished tasks by their numbers; empty where there is no journal. Raises StorageError."""
-    found: dict[int, TaskResult] = {}
+    results: dict[int, TaskResult] = {}
     for line in place.read().splitlines():
         try:
             number, done = _parsed(json.loads(line))
         except (ValueError, KeyError, TypeError, AttributeError):
             continue  # damaged, by a power cut for example: the task is done again
-        found[number] = done
-    return found
+        results[number] = done
+    return results
 
 
 def _parsed(entry: Mapping[str, Any]) -> tuple[int, TaskResult]:

@@ -37,22 +37,22 @@ class LocalParts:
 
     def begin(self, head: Head, plan: bytes, create: Callable[[str], None]) -> None:
         """Make the directory under another name, and give it its own when it is complete."""
-        made = self._other_name()
+        temporary = self._other_name()
         try:
-            with storage_errors(made):
-                os.mkdir(made)
-                os.mkdir(made / RESULT)
-                _write(made / head.plan, plan)
-                _write(made / HEAD, head_bytes(head))
-            create(os.fspath(made / RESULT))
+            with storage_errors(temporary):
+                os.mkdir(temporary)
+                os.mkdir(temporary / RESULT)
+                _write(temporary / head.plan, plan)
+                _write(temporary / HEAD, head_bytes(head))
+            create(os.fspath(temporary / RESULT))
             with storage_errors(self.directory):
-                interruptibly(partial(sync_tree, made))
+                interruptibly(partial(sync_tree, temporary))
                 self._remove_headless()
                 with contextlib.suppress(FileExistsError):
-                    _rename(made, self.directory)
+                    _rename(temporary, self.directory)
                 sync_directory(self.directory.parent)
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
 
     def _other_name(self) -> Path:
         """A name beside the directory's that `clear` removes, too."""
@@ -62,12 +62,12 @@ class LocalParts:
         """Remove a directory without a head: a late attempt made it again by writing after `clear`."""
         if exists(self.directory / HEAD) or not self.directory.is_dir():
             return
-        gone = self._other_name()
+        aside = self._other_name()
         with contextlib.suppress(FileNotFoundError):
-            os.rename(self.directory, gone)
-            if exists(gone / HEAD):  # another process began in between
-                _rename(gone, self.directory)
-            shutil.rmtree(gone, ignore_errors=True)
+            os.rename(self.directory, aside)
+            if exists(aside / HEAD):  # another process began in between
+                _rename(aside, self.directory)
+            shutil.rmtree(aside, ignore_errors=True)
 
     def read(self, name: str) -> bytes | None:
         """The content of a file."""
@@ -117,9 +117,9 @@ class LocalParts:
     def clear(self) -> None:
         """Remove the directory, and what killed processes have left of theirs."""
         with storage_errors(self.directory):
-            gone = self._other_name()
+            aside = self._other_name()
             if exists(self.directory):
-                os.rename(self.directory, gone)
+                os.rename(self.directory, aside)
             for path in self.directory.parent.glob(f"{glob.escape(self.directory.name)}-*"):
                 shutil.rmtree(path, ignore_errors=True)  # another process may be removing it, too
                 if exists(path):

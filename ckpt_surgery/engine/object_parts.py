@@ -29,8 +29,8 @@ class ObjectParts:
 
     def read(self, name: str) -> bytes | None:
         """The content of an object."""
-        found = self._store.stat(f"{self._prefix}/{name}")
-        return None if found is None else self._store.read(f"{self._prefix}/{name}")
+        stat = self._store.stat(f"{self._prefix}/{name}")
+        return None if stat is None else self._store.read(f"{self._prefix}/{name}")
 
     def put(self, name: str, document: bytes) -> bool:
         """Put an object where there is none."""

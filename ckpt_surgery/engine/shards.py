@@ -18,18 +18,18 @@ def shares(plan: Plan, count: int) -> list[list[Task]]:
 
     Bytes are dealt out largest first, each time to the shard that has the fewest. A shard can be empty.
     """
-    found: list[list[Task]] = [[] for _ in range(count)]
+    shards: list[list[Task]] = [[] for _ in range(count)]
     written: list[Task] = []
     for task in make_tasks(plan):
-        (found[FILES] if plan.steps[task.step].takes_files else written).append(task)
+        (shards[FILES] if plan.steps[task.step].takes_files else written).append(task)
     room = max(1, sum(task.nbytes for task in written) // (count * UNITS_PER_SHARD))
     units = sorted(_units(written, room), key=lambda unit: (-_nbytes(unit), unit[0].number))
     loads = [(0, number) for number in range(count)]
     for unit in units:
         load, number = heapq.heappop(loads)
-        found[number] += unit
+        shards[number] += unit
         heapq.heappush(loads, (load + _nbytes(unit), number))
-    return [sorted(tasks, key=lambda task: task.number) for tasks in found]
+    return [sorted(tasks, key=lambda task: task.number) for tasks in shards]
 
 
 def _units(tasks: list[Task], room: int) -> Iterator[list[Task]]:

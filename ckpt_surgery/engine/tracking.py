@@ -84,15 +84,15 @@ def collect_written(plan: Plan, parts: Sequence[ShardProgress]) -> Written:
         files += done.files
         if done.overflowed:
             overflowed[task.step] += done.overflowed
-    found = list(zip(plan.steps, counts, crcs, strict=True))
+    per_step = list(zip(plan.steps, counts, crcs, strict=True))
     lacking = [
         (step, count)
-        for step, count, _ in found
+        for step, count, _ in per_step
         if step.leaf.spec is not None and count != step.value.spec.size
     ]
     if lacking:
         raise _incomplete(lacking)
-    digests = {number: _digests(step, crcs) for number, (step, _, crcs) in enumerate(found) if crcs}
+    digests = {number: _digests(step, crcs) for number, (step, _, crcs) in enumerate(per_step) if crcs}
     return Written(digests, tuple(files), overflowed)
 
 

@@ -84,8 +84,8 @@ def _alike(paths: Iterable[str], place: Place) -> Iterator[Place]:
     return (path if of_store else Path(path) for path in paths if urls.is_url(path) == of_store)
 
 
-def _is_same(one: Place, other: Place) -> bool:
-    return same_place(one, Path(other)) if isinstance(one, Path) else one == other
+def _is_same(place: Place, other: Place) -> bool:
+    return same_place(place, Path(other)) if isinstance(place, Path) else place == other
 
 
 def _is_below(inner: Place, outer: Place) -> bool:
@@ -161,20 +161,20 @@ def state_of(place: Place, run: str = "") -> str | None:
     if path is None:
         return None
     with storage_errors(path):
-        found = hashlib.sha256()
+        hasher = hashlib.sha256()
         for name, status in _entries(path):
             of_file = () if stat.S_ISDIR(status.st_mode) else (status.st_size, status.st_mtime_ns)
-            found.update(repr((name, status.st_mode, status.st_ino, *of_file)).encode())
-        return found.hexdigest()
+            hasher.update(repr((name, status.st_mode, status.st_ino, *of_file)).encode())
+        return hasher.hexdigest()
 
 
 def _entries(path: Path) -> Iterator[tuple[str, os.stat_result]]:
     """A path and everything below it, by relative names, in a fixed order. Follows no link."""
     pending = [("", os.lstat(path))]
     while pending:
-        name, found = pending.pop()
-        yield name, found
-        if stat.S_ISDIR(found.st_mode):
+        name, status = pending.pop()
+        yield name, status
+        if stat.S_ISDIR(status.st_mode):
             with os.scandir(path / name) as inner:
                 entries = sorted(inner, key=lambda entry: entry.name)
             pending += [(os.path.join(name, e.name), e.stat(follow_symlinks=False)) for e in entries]
@@ -184,8 +184,8 @@ def _state_in_store(url: str, run: str) -> str | None:
     forget()
     if not is_there(url):
         return None
-    found = walk(url, url) if is_directory(url) else {"": stat_file(url)}
-    return digest({name: status for name, status in found.items() if not (run and is_of_shards(name, run))})
+    stats = walk(url, url) if is_directory(url) else {"": stat_file(url)}
+    return digest({name: status for name, status in stats.items() if not (run and is_of_shards(name, run))})
 
 
 def is_of_shards(name: str, run: str) -> bool:

@@ -55,12 +55,12 @@ class Remainder:
 
 def destinations_at(path: Path) -> list[Path]:
     """The path and, where it is a directory, every destination in it that a run has left something for."""
-    found = {path: None}
+    destinations = {path: None}
     if path.is_dir():
         with os.scandir(path) as entries:
             names = sorted(match[1] for match in map(_OWN.fullmatch, (e.name for e in entries)) if match)
-        found |= dict.fromkeys(path / name for name in names)
-    return list(found)
+        destinations |= dict.fromkeys(path / name for name in names)
+    return list(destinations)
 
 
 def list_remainders(destination: Path) -> list[Remainder]:
@@ -84,57 +84,58 @@ def remove_remainders(destination: Path) -> list[Remainder]:
     """
     listed = list_remainders(destination)
     lock = FileLock(lock_of(destination))
-    if not any(one.state is State.DEAD for one in listed) or _is_foreign(lock_of(destination), lock.read()):
+    if not any(item.state is State.DEAD for item in listed) or _is_foreign(lock_of(destination), lock.read()):
         return listed
     with contextlib.ExitStack() as held:
         try:
             held.enter_context(locked(lock))
         except DestinationError:  # a run has begun meanwhile
-            return [replace(one, state=State.LIVE) if one.state is State.DEAD else one for one in listed]
-        found = leftovers.leftovers(destination)
-        leftovers.put_back([one for one in found if _foreign(one, destination) is None], destination)
-        for leftover in found:
+            return [replace(item, state=State.LIVE) if item.state is State.DEAD else item for item in listed]
+        directories = leftovers.leftovers(destination)
+        own = [leftover for leftover in directories if _foreign(leftover, destination) is None]
+        leftovers.put_back(own, destination)
+        for leftover in directories:
             if _of_directory(leftover, destination, alive=False).state is State.DEAD:
                 leftovers.remove(leftovers.claim(leftover.directory, destination))
-        for one in listed:
-            if one.state is State.DEAD and not one.path.is_dir() and one.path != lock_of(destination):
-                one.path.unlink(missing_ok=True)
-    return [replace(one, removed=one.state is State.DEAD and not exists(one.path)) for one in listed]
+        for item in listed:
+            if item.state is State.DEAD and not item.path.is_dir() and item.path != lock_of(destination):
+                item.path.unlink(missing_ok=True)
+    return [replace(item, removed=item.state is State.DEAD and not exists(item.path)) for item in listed]
 
 
 # --- temporary directories --------------------------------------------------------------------------------
 
 
-def _of_directory(one: LeftDirectory, destination: Path, alive: bool) -> Remainder:
+def _of_directory(leftover: LeftDirectory, destination: Path, alive: bool) -> Remainder:
     """`alive`: whether a living run holds the destination's lock."""
-    nbytes, whose = _size(one.directory), f"of {who(one.owner)}"
+    nbytes, whose = _size(leftover.directory), f"of {who(leftover.owner)}"
     if alive:
-        return Remainder(one.directory, State.LIVE, nbytes, whose)
-    foreign = _foreign(one, destination)
+        return Remainder(leftover.directory, State.LIVE, nbytes, whose)
+    foreign = _foreign(leftover, destination)
     if foreign is not None:
-        return Remainder(one.directory, State.KEPT, nbytes, foreign)
-    aside = exists(one.directory / ASIDE)
-    if aside and exists(destination) and not one.published:
+        return Remainder(leftover.directory, State.KEPT, nbytes, foreign)
+    aside = exists(leftover.directory / ASIDE)
+    if aside and exists(destination) and not leftover.published:
         why = f"holds, as `{ASIDE}`, a checkpoint that a run moved aside; something else is in its place now"
-        return Remainder(one.directory, State.KEPT, nbytes, why)
+        return Remainder(leftover.directory, State.KEPT, nbytes, why)
     notes = [whose]
     if aside and not exists(destination):
         notes.append(f"its `{ASIDE}` is the checkpoint that was at the destination, which is put back")
-    if one.resumable:
+    if leftover.resumable:
         notes.append("the run can be resumed as long as this is there")
-    return Remainder(one.directory, State.DEAD, nbytes, "; ".join(notes))
+    return Remainder(leftover.directory, State.DEAD, nbytes, "; ".join(notes))
 
 
-def _foreign(one: LeftDirectory, destination: Path) -> str | None:
+def _foreign(leftover: LeftDirectory, destination: Path) -> str | None:
     """Why a directory is not known to be a run's alone; None where it is."""
-    with os.scandir(one.directory) as entries:
+    with os.scandir(leftover.directory) as entries:
         names = sorted(entry.name for entry in entries)
     others = [
         name for name in names if not _IN_DIRECTORY.fullmatch(name) and name != beside(destination).name
     ]
     if others:
         return f"holds `{others[0]}`, which no run put there"
-    if one.owner is None and any(name not in (leftovers.RUN, f"{leftovers.RUN}.new") for name in names):
+    if leftover.owner is None and any(name not in (leftovers.RUN, f"{leftovers.RUN}.new") for name in names):
         return f"has no {leftovers.RUN} that names a run"
     return None
 
@@ -179,6 +180,6 @@ def _size(path: Path) -> int:
     for directory, _, names in os.walk(path):
         for name in names:
             with contextlib.suppress(FileNotFoundError):  # a living run removes files
-                found = os.lstat(os.path.join(directory, name))
-                total += found.st_size if found.st_nlink == 1 else 0
+                status = os.lstat(os.path.join(directory, name))
+                total += status.st_size if status.st_nlink == 1 else 0
     return total

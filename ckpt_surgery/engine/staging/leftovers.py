@@ -131,8 +131,8 @@ class LeftDirectory(Leftover):
 
 def leftovers(destination: Path) -> list[LeftDirectory]:
     """All temporary directories of a destination, the newest first. Raises OSError."""
-    found = (_examined(path, destination) for path in named(destination, _RUN_ID))
-    return sorted(filter(None, found), key=lambda leftover: leftover.described, reverse=True)
+    examined = (_examined(path, destination) for path in named(destination, _RUN_ID))
+    return sorted(filter(None, examined), key=lambda leftover: leftover.described, reverse=True)
 
 
 def named(destination: Path, ending: str) -> Iterator[Path]:
@@ -172,12 +172,12 @@ def moved_aside(destination: Path) -> Path | None:
     return next(filter(exists, asides), None)
 
 
-def put_back(found: list[LeftDirectory], destination: Path) -> list[str]:
+def put_back(directories: list[LeftDirectory], destination: Path) -> list[str]:
     """Put back the old checkpoint where a run has moved it aside and nothing is at the destination.
 
     Returns a sentence for the user. Raises OSError.
     """
-    for leftover in found:
+    for leftover in directories:
         aside = leftover.directory / ASIDE
         if exists(aside) and not exists(destination):
             os.rename(aside, destination)
@@ -185,12 +185,12 @@ def put_back(found: list[LeftDirectory], destination: Path) -> list[str]:
     return []
 
 
-def clear(found: list[LeftDirectory], destination: Path) -> list[str]:
+def clear(directories: list[LeftDirectory], destination: Path) -> list[str]:
     """Remove what other runs left. Returns a sentence for each thing that was removed, or was not."""
     for path in named(destination, "lock-[0-9a-f]{8}"):
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-    return [_cleared(leftover.directory, destination) for leftover in found]
+    return [_cleared(leftover.directory, destination) for leftover in directories]
 
 
 def _cleared(directory: Path, destination: Path) -> str:
@@ -216,12 +216,12 @@ def claim(directory: Path, destination: Path) -> Path:
 _AGAIN = "Without `resume=True`, the run removes it and starts from the beginning."
 
 
-def to_resume(found: Sequence[L], identity: Mapping[str, str]) -> L | None:
+def to_resume(candidates: Sequence[L], identity: Mapping[str, str]) -> L | None:
     """The first leftover that can be gone on with; None where there is none.
 
     Raises PlanError where its run did something else.
     """
-    leftover = next((leftover for leftover in found if leftover.resumable), None)
+    leftover = next((leftover for leftover in candidates if leftover.resumable), None)
     if leftover is not None:
         before = leftover.identity
         if not before and identity:

@@ -62,12 +62,12 @@ class Stage(ABC):
         Raises PlanError where there is something to resume that another run did.
         """
 
-    def choose(self, found: Sequence[L], resume: bool) -> L | None:
+    def choose(self, candidates: Sequence[L], resume: bool) -> L | None:
         """The leftover to go on with, where `resume` asks for one; a notice where there is none to resume.
 
         Raises PlanError where another run did it.
         """
-        leftover = to_resume(found, self.identity) if resume else None
+        leftover = to_resume(candidates, self.identity) if resume else None
         if resume and leftover is None:
             self.notices += (f"nothing can be resumed for {self.called}: this run starts from the beginning",)
         self.resumed = leftover is not None

@@ -72,13 +72,13 @@ class DirectoryStage(Stage):
         A checkpoint that another run has moved aside is put back. Raises PlanError, StorageError.
         """
         with storage_errors(self.destination):
-            found = leftovers.leftovers(self.destination)
-            to_resume = self.choose(found, resume)
-            self.notices += tuple(leftovers.put_back(found, self.destination))
+            directories = leftovers.leftovers(self.destination)
+            to_resume = self.choose(directories, resume)
+            self.notices += tuple(leftovers.put_back(directories, self.destination))
             if to_resume is not None:
                 leftovers.take_over(to_resume, self.directory, self.lock.owner, self.identity)
-                found.remove(to_resume)
-            self.notices += tuple(leftovers.clear(found, self.destination))
+                directories.remove(to_resume)
+            self.notices += tuple(leftovers.clear(directories, self.destination))
             if to_resume is None:
                 leftovers.begin(self.directory, self.lock.owner, self.identity)
             self._begun = True
@@ -185,15 +185,15 @@ class DiskStage(DirectoryStage):
 
     def report(self, failure: BaseException) -> None:
         """Add what the destination holds; the rename may have been done although it failed."""
-        made = self._made
+        ours = self._made
         try:
             there = os.lstat(self.destination) if exists(self.destination) else None
-            gone = self._begun and not exists(self.directory)
+            lost = self._begun and not exists(self.directory)
         except OSError as error:
             add_sentence(failure, f"{self.called} cannot be examined ({error.strerror})")
             return
-        if made is not None and there is not None and os.path.samestat(made, there):
+        if ours is not None and there is not None and os.path.samestat(ours, there):
             self.published = True
-        elif gone and not isinstance(failure, DestinationError):
+        elif lost and not isinstance(failure, DestinationError):
             add_sentence(failure, self._loss(), hint=self.lock.loss)
         self.report_state(failure, there is not None)

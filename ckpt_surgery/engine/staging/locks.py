@@ -176,12 +176,12 @@ def _opened(file: Path) -> Iterator[int]:
 
 def _read(handle: int) -> tuple[Note, os.stat_result]:
     """The note in a small file; an empty one for what is no file: reading a pipe would never end."""
-    found = os.fstat(handle)
-    return parse_note(os.read(handle, _MOST_BYTES)) if stat.S_ISREG(found.st_mode) else Note(), found
+    status = os.fstat(handle)
+    return parse_note(os.read(handle, _MOST_BYTES)) if stat.S_ISREG(status.st_mode) else Note(), status
 
 
-def _sign(note: Note, found: os.stat_result) -> Sign:
-    return Sign(note.owner, found.st_mtime, (found.st_dev, found.st_ino, found.st_mtime_ns))
+def _sign(note: Note, status: os.stat_result) -> Sign:
+    return Sign(note.owner, status.st_mtime, (status.st_dev, status.st_ino, status.st_mtime_ns))
 
 
 def _write(path: Path, owner: Owner) -> None:

@@ -67,8 +67,8 @@ class FileUpload(Upload):
     def publish(self) -> None:
         """Upload the file to where there is still what was there when the run began."""
         self.lock.confirm()
-        before, found = self._before, self._store.stat(self._name)
-        if (found and found.version) != (before and before.version):
+        before, now = self._before, self._store.stat(self._name)
+        if (now and now.version) != (before and before.version):
             raise self._changed()
         with beside_published(self._store, beside_text(self._name), self.record) as notices:
             only = Only.ABSENT if before is None else Version(before.version)
@@ -88,13 +88,13 @@ class FileUpload(Upload):
     def _is_there(self) -> bool:
         """Whether the destination is this very file: the answer to a request may have been lost."""
         with contextlib.suppress(StorageError, SourceError):
-            before, found, size = self._before, self._store.stat(self._name), self.output.stat().st_size
-            same = before is not None and found is not None and found.version == before.version
-            if found is None or found.size != size or same:
+            before, now, size = self._before, self._store.stat(self._name), self.output.stat().st_size
+            same = before is not None and now is not None and now.version == before.version
+            if now is None or now.size != size or same:
                 return False
             with self.output.open("rb") as reader:
                 return all(
-                    self._store.read(self._name, start, min(start + _PIECE, size), found.version)
+                    self._store.read(self._name, start, min(start + _PIECE, size), now.version)
                     == reader.read(_PIECE)
                     for start in range(0, size, _PIECE)
                 )

@@ -43,8 +43,8 @@ class LeftObjects(Leftover):
     def data(self) -> Mapping[str, Stat]:
         """The data that it wrote, by the names that it lies under."""
         waiting = f"{own_prefix(self.run)}data/"
-        found = self.objects.items()
-        return {name: stat for name, stat in found if not name.startswith(OWN) or name.startswith(waiting)}
+        objects = self.objects.items()
+        return {name: stat for name, stat in objects if not name.startswith(OWN) or name.startswith(waiting)}
 
 
 @dataclass(frozen=True)

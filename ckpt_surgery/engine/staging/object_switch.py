@@ -90,7 +90,7 @@ class Switch:
         run_requests(partial(self._bring, name, place) for name, place in waiting if name != marker)
         documents = {name: data for name, data in self._journal.documents.items() if name != marker}
         manifests = [name for name in documents if name.rpartition("/")[2] == _MANIFEST]
-        others = (partial(self._put, *one) for one in documents.items() if one[0] not in manifests)
+        others = (partial(self._put, name, data) for name, data in documents.items() if name not in manifests)
         run_requests(others, _DOCUMENTS)
         for name in manifests:
             self._put(name, documents[name])
@@ -105,13 +105,13 @@ class Switch:
     def _is_done(self) -> bool:
         """Whether the marker is there, and is not the older checkpoint's."""
         marker = self._journal.marker
-        found = self._store.stat(self._name(marker))
-        if found is None or found.version == self._journal.before.get(marker):
+        stat = self._store.stat(self._name(marker))
+        if stat is None or stat.version == self._journal.before.get(marker):
             return False
         if marker in self._journal.documents:
-            return self._holds(marker, self._journal.documents[marker], found)
+            return self._holds(marker, self._journal.documents[marker], stat)
         waiting = self._store.stat(self._name(self._journal.waiting[marker]))
-        return waiting is None or waiting.size == found.size  # what waited is deleted after it was brought
+        return waiting is None or waiting.size == stat.size  # what waited is deleted after it was brought
 
     def _retire(self) -> None:
         """Delete the older checkpoint's marker, and nothing that another process has put in its place.
@@ -125,31 +125,31 @@ class Switch:
             self._retire_all()
             return
         name = self._name(marker)
-        found = self._store.stat(name)
-        if found is None:
+        stat = self._store.stat(name)
+        if stat is None:
             return
         claim = f"replaced by {self._journal.run}\n".encode("ascii")
-        if found.version != before[marker]:
-            if not self._holds(marker, claim, found):
+        if stat.version != before[marker]:
+            if not self._holds(marker, claim, stat):
                 raise self._changed(marker)
         elif marker.rpartition("/")[2] == COMMIT_FILE:
-            self._write(marker, claim, Version(found.version))
+            self._write(marker, claim, Version(stat.version))
         self._store.delete([name])
 
     def _retire_all(self) -> None:
         """Delete everything of the older checkpoint, where nothing tells which object makes it complete."""
         before = self._journal.before
         there = self._store.walk(f"{self._prefix}/") if before else {}
-        found = {name: there.get(self._name(name)) for name in before}
-        old = [name for name, stat in found.items() if stat is not None and stat.version == before[name]]
+        stats = {name: there.get(self._name(name)) for name in before}
+        old = [name for name, stat in stats.items() if stat is not None and stat.version == before[name]]
         self._store.delete([self._name(name) for name in old])
 
     def _bring(self, name: str, place: str) -> None:
         """Copy data to its name, within the store where it can do that, else through a temporary file."""
         source = self._name(place)
         url = f"{self._store.url}/{source}"
-        found = self._store.stat(source)
-        size = 0 if found is None else found.size
+        stat = self._store.stat(source)
+        size = 0 if stat is None else stat.size
         if self._store.copies(url, size):
             self._store.copy(url, self._name(name))
             return
@@ -178,15 +178,15 @@ class Switch:
         try:
             self._store.put(self._name(name), data, only)
         except ConditionFailed as error:
-            found = self._store.stat(self._name(name))
-            if found is None or not self._holds(name, data, found):
+            stat = self._store.stat(self._name(name))
+            if stat is None or not self._holds(name, data, stat):
                 raise self._changed(name) from error
 
-    def _holds(self, name: str, data: bytes, found: Stat) -> bool:
-        if found.size != len(data):
+    def _holds(self, name: str, data: bytes, stat: Stat) -> bool:
+        if stat.size != len(data):
             return False
         with contextlib.suppress(SourceError):  # it was replaced or deleted at this moment
-            return self._store.read(self._name(name), version=found.version) == data
+            return self._store.read(self._name(name), version=stat.version) == data
         return False
 
     def _name(self, name: str) -> str:

@@ -121,24 +121,24 @@ class StoreStage(Stage):
         """
         check_directory(self.url)
         check_same(self.url, self._replaces, self._shards)
-        found = leftovers.examine(self.store, self.prefix)
-        notices = _roll_forward(self.url, self.lock, found)
+        contents = leftovers.examine(self.store, self.prefix)
+        notices = _roll_forward(self.url, self.lock, contents)
         if notices:
-            found = leftovers.examine(self.store, self.prefix)
+            contents = leftovers.examine(self.store, self.prefix)
         if self._shards:
-            self._adopted = [name for name in found.others if is_of_shards(name, self._shards)]
+            self._adopted = [name for name in contents.others if is_of_shards(name, self._shards)]
         within = self._item
-        present = {name: stat for name, stat in found.others.items() if name not in self._adopted}
+        present = {name: stat for name, stat in contents.others.items() if name not in self._adopted}
         inside = "" if within is None else f"{within}/"
         others = {name: stat.version for name, stat in present.items() if name.startswith(inside)}
         around = {name: stat.version for name, stat in present.items() if name not in others}
         if others and not (self._replaces is not None and self._replaces.overwrites):
             raise _exists(self.url if within is None else f"{self.url}/{within}", bool(notices))
         self.notices += tuple(notices)
-        to_resume = self.choose(found.leftovers, resume)
-        rest = [leftover for leftover in found.leftovers if leftover is not to_resume]
+        to_resume = self.choose(contents.leftovers, resume)
+        rest = [leftover for leftover in contents.leftovers if leftover is not to_resume]
         self.notices += tuple(leftovers.clear(self.store, self.prefix, rest))
-        written = {name: stat for name, stat in found.others.items() if name in self._adopted}
+        written = {name: stat for name, stat in contents.others.items() if name in self._adopted}
         if to_resume is not None:
             written |= to_resume.data
         self.run = self.lock.owner.run if to_resume is None else to_resume.run
@@ -283,10 +283,10 @@ def roll_forward(url: str) -> tuple[str, ...]:
         forget()
 
 
-def _roll_forward(url: str, lock: ObjectLock, found: leftovers.Contents) -> list[str]:
+def _roll_forward(url: str, lock: ObjectLock, contents: leftovers.Contents) -> list[str]:
     store, prefix = store_of(url)
     notices = []
-    for leftover in found.leftovers:
+    for leftover in contents.leftovers:
         if leftover.switching is not None:
             switch = Switch(store, prefix, leftover.switching, lock.confirm)
             switch.complete()

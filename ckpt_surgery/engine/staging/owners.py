@@ -129,10 +129,10 @@ def _start_time_of_proc(pid: int) -> str:
 
     The name in parentheses can contain anything, so fields are counted from its end; the state follows it.
     """
-    found = _line(_PROC / f"{pid}/stat").rpartition(")")[2].split()
-    if not found:  # it has ended, or is hidden: it belongs to somebody else, see `hidepid` in proc(5)
+    fields = _line(_PROC / f"{pid}/stat").rpartition(")")[2].split()
+    if not fields:  # it has ended, or is hidden: it belongs to somebody else, see `hidepid` in proc(5)
         return _RUNNING if _exists(pid) else ""
-    return "" if found[0] in "ZX" else found[19]
+    return "" if fields[0] in "ZX" else fields[19]
 
 
 def _start_time_of_ps(pid: int) -> str:

@@ -75,8 +75,8 @@ def _make(directory: Path) -> None:
     with storage_errors(directory):
         with contextlib.suppress(FileExistsError):
             os.mkdir(directory, 0o700)
-        found = os.lstat(directory)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        status = os.lstat(directory)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise StorageError(
             f"{path_text(directory)} is not a directory that only this user may use",
             hint="Remove it, or set TMPDIR to a directory of yours.",
