@@ -34,9 +34,9 @@ def check_replaceable(path: str, ignored: Collection[str] = ()) -> None:
     try:
         _check_whole_checkpoint(path, ignored)
     except (SourceError, UsageError) as error:
-        told = "; ".join(problem.message for problem in error.problems)
-        where = "" if told.startswith(shown(path)) else f"{shown(path)}: "
-        raise DestinationError(f"{where}{told}; it is not replaced", hint=REMOVE) from error
+        reason = "; ".join(problem.message for problem in error.problems)
+        where = "" if reason.startswith(shown(path)) else f"{shown(path)}: "
+        raise DestinationError(f"{where}{reason}; it is not replaced", hint=REMOVE) from error
 
 
 def check_step_is_new(directory: str, step: int) -> None:
@@ -73,11 +73,11 @@ def _check_no_steps(directory: str) -> None:
     steps = [] if is_checkpoint(directory) else sorted(steps_in(directory).items(), key=lambda item: item[1])
     if steps:
         name, number = steps[-1]
-        one = f"`dst_step={number}`" if name == str(number) else shown(os.path.join(directory, name))
+        latest = f"`dst_step={number}`" if name == str(number) else shown(os.path.join(directory, name))
         raise DestinationError(
             f"{shown(directory)}: holds {_counted(len(steps), 'step')} "
             f"({few([name for name, _ in steps], MOST_NAMES)}); a directory of steps is not replaced",
-            hint=f"Replace one of them: {one}; or choose another destination.",
+            hint=f"Replace one of them: {latest}; or choose another destination.",
         )
 
 

@@ -141,8 +141,8 @@ def report_parts(job: Job) -> Iterator[None]:
             ours = head_of(job.parts) == job.head
             if isinstance(failure, Interrupted) and ours:
                 done = job.head.count - len(missing(job.parts, job.head))
-                told = f"{done} of {job.head.count} shards are done, and kept in {shown(job.parts.place)}"
-                add_sentence(failure, told, hint=AGAIN)
+                sentence = f"{done} of {job.head.count} shards are done, and kept in {shown(job.parts.place)}"
+                add_sentence(failure, sentence, hint=AGAIN)
             elif not ours and not isinstance(failure, Interrupted):
                 shard_places.check_not_committed(job.where, job.shards.plan)
         raise

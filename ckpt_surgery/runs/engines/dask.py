@@ -195,7 +195,7 @@ def _finished_shards(client: Any, futures: dict[Any, int]) -> Iterator[tuple[int
     try:
         while waiting:
             with _report_lost_cluster("the cluster was lost before all shards were written"):
-                done = {waiting.pop(one): one.result() for one in list(waiting) if one.done()}
+                done = {waiting.pop(future): future.result() for future in list(waiting) if future.done()}
                 if client.sync(client.scheduler.ncores, callback_timeout=CONNECT_SECONDS):
                     until = time.monotonic() + WORKER_SECONDS
                 elif time.monotonic() > until:
