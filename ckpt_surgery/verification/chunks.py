@@ -100,8 +100,8 @@ def check_shared(
             shared, what = file.how is LinkMode.HARDLINK, change(before, now, times=False)
             if what:
                 why = f", which it shares with {shown(file.source)}," if shared else ""
-                told_of = f"its file {shown(file.name)}{why} has changed since it was written: {what}"
-                findings.add(None, None, told_of)
+                message = f"its file {shown(file.name)}{why} has changed since it was written: {what}"
+                findings.add(None, None, message)
             elif shared and now.modified != file.modified:
                 retimed.append(file)
 

@@ -107,7 +107,7 @@ def verify_written(
     run = VerifiedRun(mode, plan.costs.bytes_out - skipped, skipped)
     keys = {step.leaf.key.text: number for number, step in enumerate(plan.steps)}
     return Verification(
-        run, {keys[key]: one for key, one in computed_now.items()}, description_checksums(source, leaves)
+        run, {keys[key]: crcs for key, crcs in computed_now.items()}, description_checksums(source, leaves)
     )
 
 
@@ -126,14 +126,14 @@ def read_back(plan: Plan, sink: Sink, part: ShardProgress, tasks: Sequence[Task]
             index = tuple(map(floordiv, task.region.starts, step.cut.block))
             values.append(Values(step.leaf, task.region, index, crc))
     compare_values(
-        lambda one: writer.read(outputs[one.leaf.key.text], one.region),
+        lambda cell: writer.read(outputs[cell.leaf.key.text], cell.region),
         values,
         findings,
-        lambda group: max(one.nbytes for one in group),
+        lambda group: max(cell.nbytes for cell in group),
         means,
     )
     _raise(findings.flaws, plan, OF_SHARD)
-    return sum(one.nbytes for one in values)
+    return sum(cell.nbytes for cell in values)
 
 
 def arrays_of(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:

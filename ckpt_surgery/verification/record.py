@@ -99,10 +99,10 @@ def record_text(
         "leaf_count": len(plan.steps),
         "leaves": [_leaf_json(plan.steps[number].leaf, crcs) for number, crcs in digests.items()],
         "files": [_file_json(file) for file in files],
-        **({"companions": [_companion_json(one) for one in companions]} if companions else {}),
+        **({"companions": [_companion_json(companion) for companion in companions]} if companions else {}),
         "structure": {
             "crc32c": _hex(structure.crc),
-            "documents": {name: [one.length, _hex(one.crc)] for name, one in structure.documents.items()},
+            "documents": {name: [doc.length, _hex(doc.crc)] for name, doc in structure.documents.items()},
         },
     }
     return _text(document)
