@@ -49,11 +49,11 @@ def holds_for(
     """
     if not leaves or original is None:
         return _in_general(expression, lambda arrays: function(arrays[X]), [X], "")
-    found = [
+    verdicts = [
         verdict(expression, functools.partial(function, sample.given), {X: sample.array})
         for sample in _samples_like(leaves, original)
     ]
-    return Verdict.SAME in found and set(found) <= {Verdict.SAME, Verdict.FAILS}
+    return Verdict.SAME in verdicts and set(verdicts) <= {Verdict.SAME, Verdict.FAILS}
 
 
 def agrees_in_general(expression: str, function: Callable[[Any], Any], key: str) -> bool:
@@ -78,9 +78,9 @@ def _in_general(
             forms.append({text: as_jax(array) for text, array in arrays.items()})
         return {verdict(expression, functools.partial(function, form), arrays, key) for form in forms}
 
-    found = {spec: compared(spec, SEEDS[0], jax=False) for spec in usual_specs(expression)}
-    works = next((spec for spec, verdicts in found.items() if Verdict.SAME in verdicts), None)
-    if works is None or any(Verdict.DIFFERENT in verdicts for verdicts in found.values()):
+    by_spec = {spec: compared(spec, SEEDS[0], jax=False) for spec in usual_specs(expression)}
+    works = next((spec for spec, verdicts in by_spec.items() if Verdict.SAME in verdicts), None)
+    if works is None or any(Verdict.DIFFERENT in verdicts for verdicts in by_spec.values()):
         return False
     for dtype in DTYPES:
         verdicts = compared(ArraySpec(works.shape, dtype_named(dtype)), SEEDS[1], jax=dtype in OF_JAX)
@@ -109,12 +109,12 @@ def agrees_with(original: Original) -> Callable[[str, Callable[[Any], Any], str]
         texts = [text for text in _looked_up(expression, key) if text in original.numeric]
         specs = {text: _spec_of(original, text) for text in texts}
         size = sum(spec.size for spec in specs.values())
-        found = Verdict.FAILS
+        result = Verdict.FAILS
         if size > SMALL:
-            found = _compared(expression, function, key, original, {t: shrunk(s) for t, s in specs.items()})
-        if found in (Verdict.FAILS, Verdict.UNSAID) and size <= LARGE:
-            found = _compared(expression, function, key, original, specs)
-        return found is Verdict.SAME
+            result = _compared(expression, function, key, original, {t: shrunk(s) for t, s in specs.items()})
+        if result in (Verdict.FAILS, Verdict.UNSAID) and size <= LARGE:
+            result = _compared(expression, function, key, original, specs)
+        return result is Verdict.SAME
 
     return agrees
 
@@ -137,7 +137,7 @@ def _compared(
         text: original.given(text, _zeros(_spec_of(original, text)))
         for text in original.numeric.keys() - specs.keys()
     }
-    found = Verdict.FAILS
+    result = Verdict.FAILS
     for seed in SEEDS:
         arrays = {text: drawn(spec, seed + i) for i, (text, spec) in enumerate(specs.items())}
         values = {
@@ -145,10 +145,10 @@ def _compared(
             for text, array in arrays.items()
         }
         tree = original.rebuilt({**others, **values})
-        found = verdict(expression, functools.partial(function, tree), arrays, key)
-        if found is not Verdict.SAME:
-            return found
-    return found
+        result = verdict(expression, functools.partial(function, tree), arrays, key)
+        if result is not Verdict.SAME:
+            return result
+    return result
 
 
 def _zeros(spec: ArraySpec) -> np.ndarray:
@@ -185,7 +185,7 @@ def _tree_of(leaves: Mapping[str, Any]) -> _Tree:
         *branches, name = text.split("/")
         node = root
         for branch in branches:
-            found = node.setdefault(branch, _Tree())
-            node = found if isinstance(found, _Tree) else _Tree()
+            child = node.setdefault(branch, _Tree())
+            node = child if isinstance(child, _Tree) else _Tree()
         node[name] = value
     return root

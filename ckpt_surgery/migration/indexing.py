@@ -35,16 +35,15 @@ def parse_subscript(index: Any, shape: Shape) -> Subscript:
     items = _for_axes(given, shape)
     arrays = [item for item in items if isinstance(item, list | np.ndarray)]
     if not arrays:
-        found = _basic(items, shape)
-        return Subscript(found)
+        return Subscript(_basic(items, shape))
     if len(arrays) > 1 or any(_is_integer(item) for item in items):
         raise TypeError("more than one array, or an array together with integers, in a subscript")
     along = [item for item in items if item is not None]
     axis = next(i for i, item in enumerate(along) if isinstance(item, list | np.ndarray))
     indices = _indices(np.asarray(along[axis]), shape[axis], axis)
     rest = tuple(slice(None) if isinstance(item, list | np.ndarray) else item for item in items)
-    taken = (*shape[:axis], len(indices), *shape[axis + 1 :])
-    return Subscript(_basic(rest, taken), axis, indices)
+    shape_after = (*shape[:axis], len(indices), *shape[axis + 1 :])
+    return Subscript(_basic(rest, shape_after), axis, indices)
 
 
 def _is_integer(item: Any) -> bool:

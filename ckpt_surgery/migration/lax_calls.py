@@ -37,8 +37,8 @@ def _slice_in_dim(operand: Any, start_index: Any, limit_index: Any, stride: int 
 
 def _index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
     at = axis % operand.ndim
-    found = operand[(*[slice(None)] * at, index)]
-    return found.reshape((*operand.shape[:at], 1, *operand.shape[at + 1 :])) if keepdims else found
+    part = operand[(*[slice(None)] * at, index)]
+    return part.reshape((*operand.shape[:at], 1, *operand.shape[at + 1 :])) if keepdims else part
 
 
 def _dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Any) -> Any:
@@ -85,15 +85,15 @@ def _squeeze(array: Any, dimensions: Any) -> Any:
 
 
 def _clamp(min: Any, x: Any, max: Any) -> Any:
-    one = _some((min, x, max))
-    return one._called("minimum", one._called("maximum", x, min), max)
+    stand_in = _some((min, x, max))
+    return stand_in._called("minimum", stand_in._called("maximum", x, min), max)
 
 
 def _div(x: Any, y: Any) -> Any:
-    one = _some((x, y))
-    if one.dtype.kind in "iu":
-        raise one._recorder.refused("it divides integers with `jax.lax.div`, which rounds to zero", x, y)
-    return one._operated("/", x, y)
+    stand_in = _some((x, y))
+    if stand_in.dtype.kind in "iu":
+        raise stand_in._recorder.refused("it divides integers with `jax.lax.div`, which rounds to zero", x, y)
+    return stand_in._operated("/", x, y)
 
 
 LAX: Mapping[str, Call] = {

@@ -38,8 +38,7 @@ def literal_node(array: np.ndarray) -> ast.expr:
     It has to be small, or the same number everywhere, and of bool, integers or floats.
     """
     if is_uniform(array):
-        found = _element(array.reshape(-1)[0])
-        return _repeated(found, array.shape)
+        return _repeated(_element(array.reshape(-1)[0]), array.shape)
     elements = [_element(number) for number in array.reshape(-1)]
     if array.ndim == 0:
         return elements[0]
@@ -174,5 +173,5 @@ class _Filler(ast.NodeTransformer):
 
 def filled_in(template: ast.expr, operands: Mapping[str, Operand]) -> ast.expr:
     """The expression with those of the operands in place of their names. The template is used up."""
-    found: ast.expr = _Filler(operands).visit(template)
-    return found
+    filled: ast.expr = _Filler(operands).visit(template)
+    return filled

@@ -72,9 +72,9 @@ def _joined(name: str) -> Call:
         arrays = [*arrays]
         if axis is None:
             arrays, axis = [x.reshape(-1) for x in arrays], 0
-        one = _some(arrays)
-        alone = name == "concat" and len(arrays) == 1 and one.has_shape and one.ndim
-        joined = one if alone else one._called(name, arrays, axis=axis)
+        stand_in = _some(arrays)
+        alone = name == "concat" and len(arrays) == 1 and stand_in.has_shape and stand_in.ndim
+        joined = stand_in if alone else stand_in._called(name, arrays, axis=axis)
         return joined if dtype is None else _cast(joined, dtype)
 
     return function
@@ -124,9 +124,9 @@ def _truth(x: Any) -> Any:
 
 def _logical(symbol: str) -> Call:
     def function(x: Any, y: Any) -> Any:
-        one = _some((x, y))
-        sides = [_truth(one._recorder.operand(side)) if np.ndim(side) else bool(side) for side in (x, y)]
-        return one._operated(symbol, *sides)
+        stand_in = _some((x, y))
+        sides = [_truth(stand_in._recorder.operand(side)) if np.ndim(side) else bool(side) for side in (x, y)]
+        return stand_in._operated(symbol, *sides)
 
     return function
 

@@ -103,8 +103,8 @@ def _traced_by_jax(
         return None
     try:
         abstract = [jax.ShapeDtypeStruct(s.shape, s.dtype) for s in specs]  # type: ignore[no-untyped-call]
-        found = jax.eval_shape(function, *abstract)
-        return tuple(found.shape), np.dtype(found.dtype)
+        result = jax.eval_shape(function, *abstract)
+        return tuple(result.shape), np.dtype(result.dtype)
     except Exception:  # noqa: BLE001  (NumPy's functions, branches on values, …: all mean that it has to be called)
         return None
 
@@ -118,8 +118,8 @@ class Hooks:
     def added(self, hook: Any, function: Any) -> str:
         """The name under which expressions call the hook: that of the function, where it has one."""
         wanted = re.sub(r"\W|^_+|^infer_", "", getattr(function, "__name__", ""), flags=re.ASCII)
-        taken = wanted == "lambda" or re.fullmatch(r"(constant|leaf)_\d+", wanted)
-        name = base = wanted if wanted[:1].isalpha() and not taken else "function"
+        reserved = wanted == "lambda" or re.fullmatch(r"(constant|leaf)_\d+", wanted)
+        name = base = wanted if wanted[:1].isalpha() and not reserved else "function"
         number = 1
         while name in self.functions:
             number += 1

@@ -58,9 +58,9 @@ def with_free_names(pattern: str) -> tuple[str, Mapping[str, str]]:
 
     The pattern is one that `check_pattern` accepts. Groups called `x` or `key`, for example, get a `_`.
     """
-    taken = {SOURCE: "a source"}
+    reserved = {SOURCE: "a source"}
     groups = re.compile(pattern).groupindex
-    names = {name: f"{name}_" for name in groups if name_problem(name, taken) and f"{name}_" not in groups}
+    names = {name: f"{name}_" for name in groups if name_problem(name, reserved) and f"{name}_" not in groups}
     for old, new in names.items():
         for start, end in (("(?P<", ">"), ("(?P=", ")"), ("(?(", ")")):
             pattern = pattern.replace(f"{start}{old}{end}", f"{start}{new}{end}")

@@ -31,18 +31,18 @@ def from_orbax_transforms(
     known = original if isinstance(original, Original | None) else original_of_tree(original)
     hooks = Hooks()
     values = Values(known, hooks)
-    found = read_transforms(transforms, lambda path: key_of(path).text, "from_orbax_transforms")
-    overlapping = any(literal(transform.pattern) is None for transform in found)
+    parsed = read_transforms(transforms, lambda path: key_of(path).text, "from_orbax_transforms")
+    overlapping = any(literal(transform.pattern) is None for transform in parsed)
     if overlapping:
-        found = _in_order(found, default_to_original)
-    rules = [_rule(transform, values, default_to_original) for transform in found]
+        parsed = _in_order(parsed, default_to_original)
+    rules = [_rule(transform, values, default_to_original) for transform in parsed]
     document: dict[str, Any] = {"version": 1, "target": {"dtype": "source", "missing": "fallback"}}
     if not default_to_original:
         document["target"] = {"prefer": "target", "dtype": "source"}
     before = []
     if default_to_original and overlapping:
         before = [{"fill": ".*", "fallback": True, "when": f"{KIND} == 'empty'", "optional": True}]
-    names = {n: f"transform `{shown(transform.key)}`" for n, transform in enumerate(found, len(before))}
+    names = {n: f"transform `{shown(transform.key)}`" for n, transform in enumerate(parsed, len(before))}
     after = [BOTH] if default_to_original else []
     document |= {"rules": [*before, *rules, *after]} if rules or after else {}
     return MigratedRecipe(document, hooks.functions, names)

@@ -35,14 +35,14 @@ class Values:
     def of_one(self, function: Callable[[Any], Any], pattern: str, original_key: str | None) -> str | None:
         """The `value` of a rule for a `value_fn`; None where the function gives what it gets."""
         recorder = NumpyRecorder()
-        found = trace(function, [Traced(ast.Name(X), recorder)], recorder).expression
+        expression = trace(function, [Traced(ast.Name(X), recorder)], recorder).expression
         leaves = self._leaves_for(pattern, original_key)
         if (
-            found is not None
-            and len(found) <= MAX_TEXT
-            and holds_for(found, function, leaves, self._original)
+            expression is not None
+            and len(expression) <= MAX_TEXT
+            and holds_for(expression, function, leaves, self._original)
         ):
-            return None if found == X else found
+            return None if expression == X else expression
         number = bool(leaves) and self._original is not None and all(map(self._original.number_at, leaves))
         hook = ValueHook(function, as_number if number else form_for(function))
         return f"hooks.{self._hooks.added(hook, function)}(x)"
@@ -72,17 +72,17 @@ class Values:
             tree: Any = Branch((), recorder)
         else:
             tree = original.rebuilt({text: source_leaf(text, recorder) for text in original.numeric})
-        found = trace(function, [Wanted(recorder) if key is None else key, tree, *extra], recorder)
-        if found.expression is not None and len(found.expression) <= MAX_TEXT:
+        traced = trace(function, [Wanted(recorder) if key is None else key, tree, *extra], recorder)
+        if traced.expression is not None and len(traced.expression) <= MAX_TEXT:
             asked = "key" if key is None else key
             agrees = agrees_in_general if original is None else agrees_with(original)
-            if agrees(found.expression, lambda tree: function(asked, tree, *extra), asked):
-                return found.expression
-            found = Trace(None, "what it does depends on more than the arrays that it is given")
+            if agrees(traced.expression, lambda tree: function(asked, tree, *extra), asked):
+                return traced.expression
+            traced = Trace(None, "what it does depends on more than the arrays that it is given")
         if original is None:
             about = f"the `multi_value_fn` of `{shown(pattern)}`"
             raise UsageError(
-                f"{about} cannot be written as an expression: {found.flaw}",
+                f"{about} cannot be written as an expression: {traced.flaw}",
                 hint="Give the tree or the checkpoint that it is applied to, `original=…`.",
             )
         return self._of_leaves(function, pattern, extra, inputs, original)

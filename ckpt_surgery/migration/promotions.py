@@ -107,8 +107,8 @@ def outcome(library: str, name: str, arguments: Sequence[Any], **keywords: Any) 
     Raises what the function raises.
     """
     ones = _abstract(list(arguments), lambda operand: (1,) * len(operand.shape))
-    found: Outcome = _asked(library, function_of(library, name), ones, keywords)
-    return found
+    result: Outcome = _asked(library, function_of(library, name), ones, keywords)
+    return result
 
 
 def whole_outcome(function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
@@ -243,21 +243,21 @@ def promote(library: str, name: str, operands: Sequence[Any], keywords: Mapping[
     if name in REDUCTIONS:
         return _reduced(library, name, operands, keywords)
     if name in LISTS:
-        found = outcome(library, name, operands, **keywords)
-        return Promoted([[converted(item, found.dtype) for item in operands[0]], *operands[1:]], found)
+        result = outcome(library, name, operands, **keywords)
+        return Promoted([[converted(item, result.dtype) for item in operands[0]], *operands[1:]], result)
     if name in ("where", "einsum"):
-        found = outcome(library, name, operands)
+        result = outcome(library, name, operands)
         first, *others = operands
         first = converted(first, BOOL) if name == "where" else first
-        return Promoted([first, *(converted(other, found.dtype) for other in others)], found)
+        return Promoted([first, *(converted(other, result.dtype) for other in others)], result)
     if name not in _PROMOTING:
         return Promoted(operands, None)
-    found = outcome(library, name, operands)
-    work = compared_dtype(library, operands) if name in COMPARISONS else found.dtype
+    result = outcome(library, name, operands)
+    work = compared_dtype(library, operands) if name in COMPARISONS else result.dtype
     if name == "~":
         work = None
     given = operands if work is None else [converted(operand, work) for operand in operands]
-    return Promoted(given, found, _inexact(library, name, found.dtype))
+    return Promoted(given, result, _inexact(library, name, result.dtype))
 
 
 def _inexact(library: str, name: str, dtype: DType) -> str | None:
@@ -272,14 +272,14 @@ def _inexact(library: str, name: str, dtype: DType) -> str | None:
 
 def _reduced(library: str, name: str, operands: Sequence[Any], keywords: Mapping[str, Any]) -> Promoted:
     x = operands[0]
-    found = outcome(library, name, operands, **keywords)
+    result = outcome(library, name, operands, **keywords)
     inexact = None
     narrow = kind(x.dtype) == "f" and x.dtype.itemsize < 4
     if library == NUMPY and narrow and (name == "sum" or (name == "mean" and x.dtype.name != "float16")):
         inexact = f"NumPy's `{name}` rounds each partial sum to {x.dtype.name}"
     if name == "mean" and kind(x.dtype) in "biu":
-        x = converted(x, found.dtype)
-    return Promoted([x, *operands[1:]], found, inexact)
+        x = converted(x, result.dtype)
+    return Promoted([x, *operands[1:]], result, inexact)
 
 
 def converted(value: Any, dtype: DType) -> Any:
@@ -311,8 +311,8 @@ def compared_dtype(library: str, operands: Sequence[Any]) -> DType | None:
         return None
     if library == JAX or len(arrays) > 1:
         if library == NUMPY:
-            found = np.greater.resolve_dtypes((arrays[0].dtype, arrays[1].dtype, None))
-            return np.dtype(found[0])
+            dtypes = np.greater.resolve_dtypes((arrays[0].dtype, arrays[1].dtype, None))
+            return np.dtype(dtypes[0])
         return outcome(library, "+", operands).dtype
     return _with_number(arrays[0].dtype, others[0])
 

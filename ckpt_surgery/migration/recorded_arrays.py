@@ -96,9 +96,9 @@ class RecordedArray(Traced):
         extent = extent_of(template, text, {name: o.extent for name, o in operands.items()})
         node = filled_in(template, operands)
         library = self._recorder.library
-        made = type(self)(node, self._recorder, array, leaves_of(operands.values()), library, extent=extent)
-        made._check_extent()
-        return made
+        value = type(self)(node, self._recorder, array, leaves_of(operands.values()), library, extent=extent)
+        value._check_extent()
+        return value
 
     def _check_extent(self) -> None:
         """Refuse an expression that is too long for a recipe, or nested too deeply."""
@@ -148,12 +148,12 @@ class RecordedArray(Traced):
         library = self._recorder.library
         if library == JAX:
             operands = [as_jax(operand) for operand in operands]
-        found = promote(library, name, operands, keywords)
-        if found.inexact is not None:
-            raise self._recorder.refused(found.inexact, *operands)
-        result = write([self._lifted(operand) for operand in found.operands])
-        dtype = result.dtype if found.outcome is None else found.outcome.dtype
-        return result.converted(dtype)._in_library(library, found.outcome is not None and found.outcome.weak)
+        promoted = promote(library, name, operands, keywords)
+        if promoted.inexact is not None:
+            raise self._recorder.refused(promoted.inexact, *operands)
+        result, expected = write([self._lifted(operand) for operand in promoted.operands]), promoted.outcome
+        dtype, weak = (result.dtype, False) if expected is None else (expected.dtype, expected.weak)
+        return result.converted(dtype)._in_library(library, weak)
 
     def _called(self, name: str, *arguments: Any, **keywords: Any) -> "RecordedArray":
         operands = [self._lifted(value) for value in arguments]
@@ -196,23 +196,23 @@ class RecordedArray(Traced):
 
     def _by_reciprocal(self, left: "RecordedArray", right: Any) -> "RecordedArray":
         """A quotient as XLA computes it where the divisor is broadcast."""
-        found = outcome(JAX, "/", [left, right])
-        x, y = converted(left, found.dtype), converted(right, found.dtype)
+        result = outcome(JAX, "/", [left, right])
+        x, y = converted(left, result.dtype), converted(right, result.dtype)
         if isinstance(y, RecordedArray):
             inverse: Any = self._operation("/", 1, y)
-            inverse = inverse if found.dtype.kind == "V" else inverse.converted(found.dtype)
+            inverse = inverse if result.dtype.kind == "V" else inverse.converted(result.dtype)
         else:
-            inverse = _reciprocal(y, found.dtype)
-        return self._operation("*", x, inverse).converted(found.dtype)._in_library(JAX, found.weak)
+            inverse = _reciprocal(y, result.dtype)
+        return self._operation("*", x, inverse).converted(result.dtype)._in_library(JAX, result.weak)
 
     def _mean_of_jax(self, x: "RecordedArray", keywords: Mapping[str, Any]) -> "RecordedArray":
         """The mean as JAX computes it: narrow floats in float32, with the reciprocal of the number."""
-        found = outcome(JAX, "mean", [x], **keywords)
-        wide = found.dtype if found.dtype.itemsize > 2 else np.dtype(np.float32)
-        total = self._call("sum", [x if kind(x.dtype) == "f" else x.converted(found.dtype)], keywords)
+        result = outcome(JAX, "mean", [x], **keywords)
+        wide = result.dtype if result.dtype.itemsize > 2 else np.dtype(np.float32)
+        total = self._call("sum", [x if kind(x.dtype) == "f" else x.converted(result.dtype)], keywords)
         number = x.size // max(1, total.size)
         mean = self._operation("*", total, _reciprocal(number, wide)) if number else total
-        return mean.converted(found.dtype)._in_library(JAX)
+        return mean.converted(result.dtype)._in_library(JAX)
 
     def _power(self, base: "RecordedArray", exponent: int | float) -> "RecordedArray":
         """The array or its square, as both libraries compute these powers."""
@@ -256,10 +256,10 @@ class RecordedArray(Traced):
         if lengths.count(-1) == 1:
             known = -math.prod(lengths)
             lengths[lengths.index(-1)] = self.size // known if known else 0
-        found = tuple(lengths)
-        if math.prod(found) != self.size or min(found, default=0) < 0:
+        resolved = tuple(lengths)
+        if math.prod(resolved) != self.size or min(resolved, default=0) < 0:
             raise ValueError(f"cannot reshape array of size {self.size} into shape {tuple(shape)}")
-        return self if found == self.shape else self._call("reshape", [self, found], NO_NAMES)
+        return self if resolved == self.shape else self._call("reshape", [self, resolved], NO_NAMES)
 
 
 def _is_added_in_order(stack: RecordedArray, keywords: Mapping[str, Any]) -> bool:

@@ -95,7 +95,7 @@ def _first_stand_in(value: Any) -> Traced | None:
         return value
     if type(value) in (list, tuple, dict):
         items = value.values() if type(value) is dict else value
-        return next((found for found in map(_first_stand_in, items) if found is not None), None)
+        return next((stand_in for stand_in in map(_first_stand_in, items) if stand_in is not None), None)
     return None
 
 

@@ -172,8 +172,8 @@ def _take(x: Any, indices: Any, axis: int | None = None) -> Any:
         return _take(x.reshape(-1), indices, 0)
     at = axis_of(axis, x.ndim)
     places = np.asarray(indices)
-    found = x[(*[slice(None)] * at, places.reshape(-1))]
-    return found.reshape((*x.shape[:at], *places.shape, *x.shape[at + 1 :]))
+    selected = x[(*[slice(None)] * at, places.reshape(-1))]
+    return selected.reshape((*x.shape[:at], *places.shape, *x.shape[at + 1 :]))
 
 
 def _broadcast_to(x: Any, shape: Any) -> Any:
@@ -246,19 +246,19 @@ def contracted(a: Any, b: Any, summed: Sequence[tuple[int, int]], batch: Sequenc
     for i, j in (*summed, *batch):
         theirs[j] = ours[i]
     left = [ours[i] for i, _ in batch]
-    gone = {ours[i] for i, _ in (*summed, *batch)}
-    rest = [c for c in (*ours, *theirs) if c not in gone]
+    shared = {ours[i] for i, _ in (*summed, *batch)}
+    rest = [c for c in (*ours, *theirs) if c not in shared]
     return _einsum(f"{''.join(ours)},{''.join(theirs)}->{''.join((*left, *rest))}", a, b)
 
 
 def _dot(a: Any, b: Any) -> Any:
-    one = a if hasattr(a, "_called") else b
+    stand_in = a if hasattr(a, "_called") else b
     if np.ndim(a) == 0 or np.ndim(b) == 0:
-        return one._operated("*", a, b)
+        return stand_in._operated("*", a, b)
     _check_rounding(a, b)
     if b.ndim > 2 or (a.ndim > 2 and b.ndim == 2):
         return contracted(a, b, [(a.ndim - 1, max(0, b.ndim - 2))], [])
-    return one._operated("@", a, b)
+    return stand_in._operated("@", a, b)
 
 
 def _outer(a: Any, b: Any) -> Any:

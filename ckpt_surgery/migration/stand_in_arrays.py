@@ -120,8 +120,8 @@ class ArrayRecorder(NumpyRecorder):
         if not isinstance(result, StandIn):
             return result  # a shape, or a number of axes
         if (result.shape, result.dtype) != (expected.shape, expected.dtype):
-            told = f"{expected.dtype.name}{list(expected.shape)}, not {result.dtype.name}{list(result.shape)}"
-            raise self.refused(f"it calls `jax.{name}`, which gives {told}", result)
+            flaw = f"{expected.dtype.name}{list(expected.shape)}, not {result.dtype.name}{list(result.shape)}"
+            raise self.refused(f"it calls `jax.{name}`, which gives {flaw}", result)
         return result._in_library(JAX, expected.weak)
 
     def operand(self, value: Any) -> Any:
@@ -165,23 +165,23 @@ class StandIn(RecordedArray, LazyArray):
 
     def __getitem__(self, index: Any) -> RecordedArray:  # type: ignore[override]
         try:
-            found = parse_subscript(index, self.shape)
+            subscript = parse_subscript(index, self.shape)
         except TypeError as error:
             raise self._recorder.refused(f"it indexes with {error}", self) from None
         except IndexError:
             if self.library == NUMPY:
                 raise
             raise self._recorder.refused("it indexes beyond an array, which JAX clamps", self) from None
-        if found.is_whole:
+        if subscript.is_whole:
             return self
-        taken: RecordedArray = self
-        if found.indices is not None:
-            taken = self._call("take", [self, found.indices.tolist(), found.axis], NO_NAMES)
-        if all(item == slice(None) for item in found.items):
-            return taken._in_library(self.library)
-        return taken._written(
-            lambda operands: ast.Subscript(operands.node(taken), subscript_node(found.items))
-        )._in_library(self.library)
+        selected: RecordedArray = self
+        if subscript.indices is not None:
+            selected = self._call("take", [self, subscript.indices.tolist(), subscript.axis], NO_NAMES)
+        if all(item == slice(None) for item in subscript.items):
+            return selected._in_library(self.library)
+        items = subscript_node(subscript.items)
+        written = selected._written(lambda operands: ast.Subscript(operands.node(selected), items))
+        return written._in_library(self.library)
 
     def __len__(self) -> int:
         return LazyArray.__len__(self)

@@ -232,10 +232,10 @@ def dtype_node(dtype: Any, recorder: Recorder) -> Any:
     if isinstance(dtype, Traced):
         return dtype
     try:
-        found = np.dtype(dtype) if not isinstance(dtype, str) else dtype_named(dtype)
+        resolved = np.dtype(dtype) if not isinstance(dtype, str) else dtype_named(dtype)
     except (TypeError, ValueError, FunctionError):
         raise recorder.refused(f"it uses the dtype {dtype!r}") from None
-    return found.name
+    return resolved.name
 
 
 def _index(index: Any, recorder: Recorder) -> ast.expr:

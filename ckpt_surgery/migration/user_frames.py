@@ -60,10 +60,10 @@ def user_place() -> Place | None:
 
 def place_of(error: BaseException) -> Place | None:
     """The innermost line of the user's program that an error passed; None if there is none."""
-    found: Place | None = None
+    innermost: Place | None = None
     step: TracebackType | None = error.__traceback__
     while step is not None:
         if is_users(step.tb_frame.f_code):
-            found = Place(step.tb_frame.f_code.co_filename, step.tb_lineno)
+            innermost = Place(step.tb_frame.f_code.co_filename, step.tb_lineno)
         step = step.tb_next
-    return found
+    return innermost

@@ -78,20 +78,20 @@ def verdict(
     if wanted.dtype.kind in "OUS":
         return Verdict.UNSAID
     try:
-        found = _evaluated(expression, arrays, key)
+        computed = _evaluated(expression, arrays, key)
     except SurgeryError:
         return Verdict.UNSAID
-    if _agree(found, wanted):
+    if _agree(computed, wanted):
         return Verdict.SAME
-    narrowed = not isinstance(result, np.ndarray | np.generic) and _is_wider(found, wanted)
+    narrowed = not isinstance(result, np.ndarray | np.generic) and _is_wider(computed, wanted)
     return Verdict.NARROWED if narrowed else Verdict.DIFFERENT
 
 
-def _is_wider(found: np.ndarray | None, wanted: np.ndarray) -> bool:
+def _is_wider(computed: np.ndarray | None, wanted: np.ndarray) -> bool:
     """Whether the one has 64 bits and the other 32, and nothing else differs."""
-    if found is None or found.dtype.itemsize != 8 or found.dtype.kind != wanted.dtype.kind:
+    if computed is None or computed.dtype.itemsize != 8 or computed.dtype.kind != wanted.dtype.kind:
         return False
-    return wanted.dtype.itemsize == 4 and _agree(found.astype(wanted.dtype), wanted)
+    return wanted.dtype.itemsize == 4 and _agree(computed.astype(wanted.dtype), wanted)
 
 
 def _evaluated(expression: str, arrays: Mapping[str, np.ndarray], key: str) -> np.ndarray | None:
@@ -106,14 +106,14 @@ def _evaluated(expression: str, arrays: Mapping[str, np.ndarray], key: str) -> n
     return evaluate(node, Region.whole(node.spec.shape), lambda s, leaf, r: arrays[leaf.key.text][r.slices])
 
 
-def _agree(found: np.ndarray | None, wanted: np.ndarray) -> bool:
-    if found is None or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+def _agree(computed: np.ndarray | None, wanted: np.ndarray) -> bool:
+    if computed is None or (computed.shape, computed.dtype) != (wanted.shape, wanted.dtype):
         return False
-    if found.dtype.kind in "biu" or not found.size:
-        return bool(np.array_equal(found, wanted))
-    kind = np.complex128 if found.dtype.kind == "c" else np.float64
-    a, b = found.astype(kind), wanted.astype(kind)
+    if computed.dtype.kind in "biu" or not computed.size:
+        return bool(np.array_equal(computed, wanted))
+    kind = np.complex128 if computed.dtype.kind == "c" else np.float64
+    a, b = computed.astype(kind), wanted.astype(kind)
     finite = np.isfinite(b)
-    units = UNITS * float(ml_dtypes.finfo(found.dtype).eps)  # type: ignore[no-untyped-call]
+    units = UNITS * float(ml_dtypes.finfo(computed.dtype).eps)  # type: ignore[no-untyped-call]
     near = float(np.max(np.abs(b[finite]), initial=0.0)) * units
     return bool(np.allclose(a, b, rtol=0, atol=near, equal_nan=True))

@@ -39,20 +39,20 @@ class OnFlatDicts:
         where the trees are. Raises UsageError if the function does not return a flat dict.
         """
         listed = [live_tree(tree) for tree in trees]
-        made = self.func(*(dict(tree.values) for tree in listed))
-        _check(made)
+        returned = self.func(*(dict(tree.values) for tree in listed))
+        _check(returned)
         if all(map(_is_flat, listed)):
             by_tuples = all(() in tree.tuple_dicts for tree in listed)
-            return {tuple(t.split(SEPARATOR)) if by_tuples else t: value for t, value in made.items()}
+            return {tuple(t.split(SEPARATOR)) if by_tuples else t: value for t, value in returned.items()}
         lists = {names for tree in listed for names in _lists(tree)}
         members: dict[Names, set[str]] = {}
-        split = {text: tuple(text.split(SEPARATOR)) for text in made}
+        split = {text: tuple(text.split(SEPARATOR)) for text in returned}
         for names in split.values():
             for i in range(len(names)):
                 members.setdefault(names[:i], set()).add(names[i])
-        indices = {names: set(map(str, range(len(found)))) for names, found in members.items()}
+        indices = {names: set(map(str, range(len(children)))) for names, children in members.items()}
         whole = {names for names in lists if names in members and members[names] == indices[names]}
-        return nested((_key(split[text], whole), value) for text, value in made.items())
+        return nested((_key(split[text], whole), value) for text, value in returned.items())
 
 
 def _is_flat(tree: LiveTree) -> bool:
@@ -71,22 +71,22 @@ def _key(names: Names, lists: Set[Names]) -> Key:
     return Key(names, tuple(names[:i] in lists for i in range(len(names))))
 
 
-def _check(made: Any) -> None:
+def _check(returned: Any) -> None:
     """Raise UsageError if what a function returned is not a flat dict, or not one of a tree."""
-    if not isinstance(made, Mapping):
+    if not isinstance(returned, Mapping):
         raise UsageError(
-            f"the function returns {shown(abridged(made))}, not a flat dict",
+            f"the function returns {shown(abridged(returned))}, not a flat dict",
             hint='With `flat=True` it has to return `{"a/b": leaf}`.',
         )
-    others = [key for key in made if not isinstance(key, str)]
+    others = [key for key in returned if not isinstance(key, str)]
     if others:
         raise UsageError(
             f"the function returns a dict with the key {shown(abridged(others[0]))}, which is not a text",
             hint='With `flat=True` it has to return `{"a/b": leaf}`.',
         )
-    inside = [key for key in made if _prefixes(key) & made.keys()]
+    inside = [key for key in returned if _prefixes(key) & returned.keys()]
     if inside:
-        raise UsageError(*(_both(key, min(_prefixes(key) & made.keys(), key=len)) for key in inside))
+        raise UsageError(*(_both(key, min(_prefixes(key) & returned.keys(), key=len)) for key in inside))
 
 
 def _prefixes(key: str) -> Set[str]:

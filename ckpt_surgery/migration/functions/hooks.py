@@ -76,7 +76,7 @@ class HookRecorder(ArrayRecorder):
         if function not in self._names:
             self._names[function] = self._functions.added(function, function.made_of)
         node = ast.Call(_hook(self._names[function]), [self._argument(value) for value in arguments], [])
-        arrays = [one for one in parts_of(arguments) if isinstance(one, StandIn)]
+        arrays = [part for part in parts_of(arguments) if isinstance(part, StandIn)]
         spec = function.infer(*arguments)
         leaf = Leaf(Key.of([function.__name__]), LeafKind.ARRAY, spec)
         leaves = tuple(dict.fromkeys(key for array in arrays for key in array.leaves))

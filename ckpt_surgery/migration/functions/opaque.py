@@ -30,7 +30,7 @@ class Opaque:
 
     def __call__(self, *arguments: Any) -> Any:
         """What the function returns, or while a recipe is traced, the stand-in of that."""
-        stand_in = next((one for one in parts_of(arguments) if isinstance(one, StandIn)), None)
+        stand_in = next((part for part in parts_of(arguments) if isinstance(part, StandIn)), None)
         if stand_in is None:
             return self.made_of(*arguments)
         recorder = stand_in._recorder
@@ -39,7 +39,7 @@ class Opaque:
 
     def infer(self, *arguments: Any) -> ArraySpec:
         """Shape and dtype of the result, from descriptions of the arguments."""
-        first = next(one for one in parts_of(arguments) if hasattr(one, "shape"))
+        first = next(part for part in parts_of(arguments) if hasattr(part, "shape"))
         shape = tuple(first.shape) if self._shape is None else self._shape
         return ArraySpec(shape, first.dtype if self._dtype is None else self._dtype)
 

@@ -64,17 +64,17 @@ def move_rules(moves: Sequence[Move], listings: Mapping[str, Mapping[str, Leaf]]
         for move in moves:
             if move.source == name:
                 moved.setdefault(move.leaf.key.text, []).append(move)
-        subtrees += [(name, found) for found in _subtrees(list(leaves.values()), moved, 0)]
+        subtrees += [(name, subtree) for subtree in _subtrees(list(leaves.values()), moved, 0)]
     several = len(listings) > 1
     matched = len(subtrees) <= MOST_MATCHES
     rules: list[Rule] = []
-    for name, found in subtrees:
-        if matched or found.moves[0].leaf.kind not in LOOKED_UP:
-            rule = found.rule
+    for name, subtree in subtrees:
+        if matched or subtree.moves[0].leaf.kind not in LOOKED_UP:
+            rule = subtree.rule
             rule |= {"source": name} if several and name != next(iter(listings)) else {}
             rules.append(rule)
         else:
-            rules += [_looked_up(move) for move in found.moves]
+            rules += [_looked_up(move) for move in subtree.moves]
     return rules
 
 
@@ -95,11 +95,11 @@ def _subtrees(leaves: Sequence[Leaf], moved: Mapping[str, Sequence[Move]], depth
 
     `leaves`: all leaves below one key of `depth` components.
     """
-    found = [moved[leaf.key.text] for leaf in leaves if leaf.key.text in moved]
-    if not found:
+    per_leaf = [moved[leaf.key.text] for leaf in leaves if leaf.key.text in moved]
+    if not per_leaf:
         return
-    moves = [move for places in found for move in places]
-    once = len(moves) == len(found) == len(leaves)
+    moves = [move for places in per_leaf for move in places]
+    once = len(moves) == len(per_leaf) == len(leaves)
     if len(leaves) == 1 or (once and _is_one(moves, depth)):
         yield _Subtree(depth, moves)
         return

@@ -48,7 +48,7 @@ class FunctionRecipe(MigratedRecipe):
         calls = {_key(rule["add"]): functions_in(rule) for rule in self.document["rules"] if "add" in rule}
         called = [key for key, names in calls.items() if any(_is_users(self.hooks[n]) for n in names)]
         held = [key for key, names in calls.items() if names and key not in called]
-        told = {
+        unwritable = {
             "functions of this program": called,
             f"values of this program, of other kinds or of more than {MOST_WRITTEN} elements": held,
         }
@@ -59,7 +59,7 @@ class FunctionRecipe(MigratedRecipe):
         return UsageError(
             *(
                 Problem(f"YAML cannot say what makes {few_keys(keys, MOST_NAMED)}: {what}", hint=hint)
-                for what, keys in told.items()
+                for what, keys in unwritable.items()
                 if keys
             )
         )
@@ -165,11 +165,11 @@ def source_names(function: Callable[..., Any], count: int) -> list[str]:
         return [SOURCE]
     try:
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        found = [p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds][:count]
+        names = [p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds][:count]
     except (TypeError, ValueError):
-        found = []
-    if len(found) == count and not any(name_problem(name, {}, subscripted=True) for name in found):
-        return found
+        names = []
+    if len(names) == count and not any(name_problem(name, {}, subscripted=True) for name in names):
+        return names
     return [f"{SOURCE}_{number}" for number in range(1, count + 1)]
 
 
@@ -239,8 +239,8 @@ class _Assembly:
                 places.setdefault((source, own.key.text), []).append(Move(source, own, leaf.key))
         moves = [
             move
-            for found in places.values()
-            for move in (found if found[0].leaf.kind is LeafKind.PRNG_KEY else [max(found, key=_likeness)])
+            for group in places.values()
+            for move in (group if group[0].leaf.kind is LeafKind.PRNG_KEY else [max(group, key=_likeness)])
         ]
         moved = {move.to.text for move in moves}
         left = {text: leaf for text, leaf in live.leaves.items() if text not in moved}
@@ -252,7 +252,7 @@ class _Assembly:
         ]
         if refused:
             more = [f"{len(refused) - MOST_NAMED:,} more like these"] if len(refused) > MOST_NAMED else []
-            raise UsageError(*(Problem(one, hint=_LEAVES) for one in [*refused[:MOST_NAMED], *more]))
+            raise UsageError(*(Problem(message, hint=_LEAVES) for message in [*refused[:MOST_NAMED], *more]))
         listings = {name: tree.leaves for name, tree in self.trees.items()}
         return [*move_rules(moves, listings), *filter(None, rules.values())]
 

@@ -100,7 +100,7 @@ def translate(rules: Iterable[Rule], flat: Mapping[str, Any], options: Mapping[s
     introduce_to_t5x(LazyArray)
     known = list(rules)
     matched = {key: _first_match(known, key) for key in flat}
-    unmatched = [key for key, found in matched.items() if found is None]
+    unmatched = [key for key, rule in matched.items() if rule is None]
     if unmatched:
         raise PlanError(
             f"no rule of the translator matches {_keys(unmatched)}",
@@ -110,9 +110,9 @@ def translate(rules: Iterable[Rule], flat: Mapping[str, Any], options: Mapping[s
     translated: dict[str, Any] = {}
     shared = dict(options)  # one dict for all functions, as in T5X
     origins = defaultdict[str, list[str]](list)
-    for key, found in matched.items():
-        assert found is not None
-        new, value = _called(*found, key, flat[key], shared)
+    for key, rule in matched.items():
+        assert rule is not None
+        new, value = _called(*rule, key, flat[key], shared)
         if new is not None:
             translated[new] = value
             origins[new].append(key)
@@ -143,22 +143,22 @@ def _compiled(pattern: str, which: str) -> re.Pattern[str]:
 
 
 def _first_match(rules: Sequence[Rule], key: str) -> tuple[re.Match[str], Translation] | None:
-    found = ((pattern.match(key), function) for pattern, function in rules)
-    return next(((match, function) for match, function in found if match is not None), None)
+    attempts = ((pattern.match(key), function) for pattern, function in rules)
+    return next(((match, function) for match, function in attempts if match is not None), None)
 
 
 def _called(
     match: re.Match[str], function: Translation, key: str, value: Any, options: dict[str, Any]
 ) -> tuple[str | None, Any]:
     """What the function of a rule makes of a leaf. Raises UsageError unless it is a key and a value."""
-    made = function(options, key, value, *match.groups())
-    if not isinstance(made, tuple | list) or len(made) != 2 or not isinstance(made[0], str | None):
+    result = function(options, key, value, *match.groups())
+    if not isinstance(result, tuple | list) or len(result) != 2 or not isinstance(result[0], str | None):
         name = getattr(function, "__qualname__", type(function).__name__)
         raise UsageError(
-            f"`{shown(name)}` of the translator returns {shown(abridged(made))} for `{shown(key)}`",
+            f"`{shown(name)}` of the translator returns {shown(abridged(result))} for `{shown(key)}`",
             hint="It has to return the new key, or None, and the value.",
         )
-    return made[0], made[1]
+    return result[0], result[1]
 
 
 def _check_distinct(origins: Mapping[str, Sequence[str]]) -> None:
