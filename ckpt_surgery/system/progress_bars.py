@@ -63,10 +63,10 @@ class _Call:
 
 def _follows(error: BaseException, first: BaseException) -> bool:
     """Whether an error is another one, or was raised because of it."""
-    one: BaseException | None = error
-    while one is not None and one is not first:
-        one = one.__cause__ or one.__context__
-    return one is first
+    cause: BaseException | None = error
+    while cause is not None and cause is not first:
+        cause = cause.__cause__ or cause.__context__
+    return cause is first
 
 
 # --- where bars are shown ---------------------------------------------------------------------------------

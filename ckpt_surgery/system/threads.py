@@ -32,7 +32,7 @@ def run_all(
     stop, active = threading.Event(), _Active()
 
     def guarded(item: T) -> None:
-        with active.one(), cancelled_by(stop):
+        with active.counted(), cancelled_by(stop):
             if not stop.is_set():
                 work(item)
 
@@ -79,7 +79,7 @@ class _Active:
         self._changed = threading.Condition()
 
     @contextmanager
-    def one(self) -> Iterator[None]:
+    def counted(self) -> Iterator[None]:
         """Context in which an item runs and is counted."""
         self._add(1)
         try:
