@@ -1,4 +1,4 @@
-"""The journal of a run: which tasks are done, so that another process can go on after this one was killed.
+"""The journal of a run: its finished tasks, from which another process can resume after this one was killed.
 
 It has a line of JSON for each finished task, once everything that the task wrote is where it belongs: in a
 file, or in objects of a store. A file is not synchronized with the disk: after a power cut, bytes may be
@@ -24,7 +24,7 @@ class Journal:
     """Notes finished tasks. Safe to use from several threads."""
 
     def __init__(self, place: Lines, flush: Callable[[], None]):
-        """`flush` returns once everything that was written so far is in the files."""
+        """`flush`: writes everything so far to the files before it returns."""
         self._place = place
         self._flush = flush
         self._pending: list[str] = []
@@ -32,7 +32,7 @@ class Journal:
         self._lock = threading.Lock()
 
     def add(self, task: Task, done: TaskResult) -> None:
-        """Note a task that has been written, now or together with later ones. Raises StorageError."""
+        """Note a written task, at once or batched with later ones. Raises StorageError."""
         with self._lock:
             self._pending.append(_line(task, done))
             self._nbytes += task.nbytes
@@ -40,7 +40,7 @@ class Journal:
                 self._write()
 
     def close(self) -> None:
-        """Flush, and note all tasks that are left. Raises StorageError."""
+        """Flush, and note all tasks still pending. Raises StorageError."""
         with self._lock:
             self._write()
 
@@ -68,7 +68,7 @@ def result_json(done: TaskResult) -> dict[str, Any]:
 
 
 def read_journal(place: Lines) -> dict[int, TaskResult]:
-    """The finished tasks by their numbers; empty where there is no journal. Raises StorageError."""
+    """Read the finished tasks by number; empty if there is no journal. Raises StorageError."""
     results: dict[int, TaskResult] = {}
     for line in place.read().splitlines():
         try:
@@ -87,7 +87,7 @@ def _parsed(entry: Mapping[str, Any]) -> tuple[int, TaskResult]:
 
 
 def parsed_result(entry: Mapping[str, Any]) -> TaskResult:
-    """A task's result from its JSON. Raises ValueError, TypeError, KeyError or AttributeError for others."""
+    """Parse a task's result. Raises ValueError, TypeError, KeyError or AttributeError for anything else."""
     crc, overflowed = entry.get("crc32c"), entry.get("overflowed", 0)
     if not isinstance(overflowed, int):
         raise TypeError

@@ -26,7 +26,7 @@ def directory_for(destination: Path) -> Path:
 
 
 class LocalParts:
-    """Documents are files, which take their names in one step once they are whole."""
+    """Parts on a file system: documents are files that are renamed into place once they are whole."""
 
     def __init__(self, destination: Path):
         self.directory = directory_for(destination)
@@ -36,7 +36,7 @@ class LocalParts:
         """Name of `work` once `take` has renamed it."""
 
     def begin(self, head: Head, plan: bytes, create: Callable[[str], None]) -> None:
-        """Make the directory under another name, and give it its own when it is complete."""
+        """Create the directory under a temporary name and rename it once it is complete."""
         temporary = self._other_name()
         try:
             with storage_errors(temporary):
@@ -55,11 +55,11 @@ class LocalParts:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def _other_name(self) -> Path:
-        """A name beside the directory's that `clear` removes, too."""
+        """New temporary name beside the directory; `clear` removes what has one."""
         return self.directory.with_name(f"{self.directory.name}-{secrets.token_hex(8)}")
 
     def _remove_headless(self) -> None:
-        """Remove a directory without a head: a late attempt made it again by writing after `clear`."""
+        """Remove a directory without a head, which a late attempt re-created by writing after `clear`."""
         if exists(self.directory / HEAD) or not self.directory.is_dir():
             return
         aside = self._other_name()
@@ -79,7 +79,7 @@ class LocalParts:
                 return None
 
     def put(self, name: str, document: bytes) -> bool:
-        """Write a file of another name, and rename it."""
+        """Write a file under a temporary name, and rename it."""
         path = self.directory / name
         unfinished = path.with_name(f"{name}.{secrets.token_hex(8)}")
         with storage_errors(path):
@@ -95,7 +95,7 @@ class LocalParts:
         return True
 
     def sync(self, written: Iterable[str]) -> None:
-        """Synchronize files with the disk, or the server that has them, and the directories they are in."""
+        """Flush files and their directories to the disk, or to the file server."""
         paths = sorted(set(map(Path, written)))
         above = {parent for path in paths for parent in path.parents if parent.is_relative_to(self.work)}
 
@@ -109,13 +109,13 @@ class LocalParts:
             interruptibly(sync)
 
     def take(self) -> None:
-        """Take what all shards have written away from attempts that still write, though nobody needs them."""
+        """Move what all shards wrote out of reach of redundant attempts that are still writing."""
         with storage_errors(self.complete):
             if not exists(self.complete) and exists(Path(self.work)):
                 os.rename(self.work, self.complete)
 
     def clear(self) -> None:
-        """Remove the directory, and what killed processes have left of theirs."""
+        """Remove the directory, and temporary ones that killed processes left."""
         with storage_errors(self.directory):
             aside = self._other_name()
             if exists(self.directory):

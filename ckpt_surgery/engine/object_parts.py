@@ -12,7 +12,7 @@ from ckpt_surgery.storage.stores import store_of
 
 
 class ObjectParts:
-    """Documents are objects, which are put where there is none of their name."""
+    """Parts in an object store: documents are objects that are created only if none has their name."""
 
     def __init__(self, url: str):
         parent, _, name = url.rpartition("/")
@@ -21,7 +21,7 @@ class ObjectParts:
         self._store, self._prefix = store_of(self.place)
 
     def begin(self, head: Head, plan: bytes, create: Callable[[str], None]) -> None:
-        """Put the plan under a name that nobody else has, and then the head."""
+        """Put the plan under a unique name, and then the head."""
         create(self.work)
         self.put(head.plan, plan)
         if not self.put(HEAD, head_bytes(head)):
@@ -33,7 +33,7 @@ class ObjectParts:
         return None if stat is None else self._store.read(f"{self._prefix}/{name}")
 
     def put(self, name: str, document: bytes) -> bool:
-        """Put an object where there is none."""
+        """Create an object; False if there is one already."""
         try:
             self._store.put(f"{self._prefix}/{name}", document, Only.ABSENT)
         except ConditionFailed:
@@ -41,7 +41,7 @@ class ObjectParts:
         return True
 
     def sync(self, written: Iterable[str]) -> None:
-        """Return at once: what was put is there."""
+        """Do nothing: objects are durable once put."""
 
     def clear(self) -> None:
         """Remove the head, and then everything else."""

@@ -1,4 +1,4 @@
-"""The directory of parts beside a destination, where several machines leave what they have done.
+"""The directory of parts beside a destination, where the machines of a sharded run leave their results.
 
 `.NAME.ckpt-surgery-parts/` holds
 - `head.json`: which plan is carried out, and by how many shards; whoever comes first writes it;
@@ -37,13 +37,13 @@ class Head:
     count: int
     """Number of shards."""
     replaces: Replacement | None
-    """What is replaced, as it was looked at; None: nothing may be there."""
+    """The checked state of the checkpoint that is replaced; None: nothing may be at the destination."""
     step_only: bool
-    """Whether the destination is one step of a CheckpointManager directory that exists."""
+    """True if the destination is one step of an existing CheckpointManager directory."""
     memory: int
-    """Budget in bytes of the process that began: where a cluster did, what the plan was cut for."""
+    """Budget in bytes of the process that started the shards; the plan is cut for it on a cluster."""
     record_bytes: int
-    """Room for the record in formats that reserve some. It names the paths of sources, and every shard must
+    """Bytes reserved for the record in formats that reserve some. It names paths of sources, and shards must
     come to the same offsets, also where sources are mounted at another place."""
 
     @property
@@ -53,7 +53,7 @@ class Head:
 
 
 class Parts(Protocol):
-    """The parts of one destination. What is put under a name stays: the first one wins."""
+    """The parts of one destination. Documents are immutable: the first one put under a name wins."""
 
     place: str
     """Path or URL of the directory of parts, for messages."""
@@ -61,7 +61,7 @@ class Parts(Protocol):
     """Path or URL of the directory that sinks write into."""
 
     def begin(self, head: Head, plan: bytes, create: Callable[[str], None]) -> None:
-        """Begin, unless somebody else has begun meanwhile.
+        """Start the shards, unless another process started them meanwhile.
 
         `plan` is the document of the plan. `create` is called once, with the directory that will be `work`,
         to make in it what all workers share. Raises StorageError.
@@ -69,11 +69,11 @@ class Parts(Protocol):
         ...
 
     def read(self, name: str) -> bytes | None:
-        """The document of that name; None where there is none. Raises StorageError."""
+        """Read a document; None if it does not exist. Raises StorageError."""
         ...
 
     def put(self, name: str, document: bytes) -> bool:
-        """Add a document, durably; False where there is one of that name already. Raises StorageError."""
+        """Add a document durably; False if its name is taken. Raises StorageError."""
         ...
 
     def sync(self, written: Iterable[str]) -> None:
@@ -89,7 +89,7 @@ class Parts(Protocol):
 
 
 def head_of(parts: Parts) -> Head | None:
-    """Read the head; None where no shard has begun.
+    """Read the head; None if no shard was started.
 
     Raises SourceError where that is damaged, StorageError.
     """
@@ -108,12 +108,12 @@ def head_bytes(head: Head) -> bytes:
 
 
 def done_name(index: int) -> str:
-    """The name of the document that says what a shard has written."""
+    """Name of the document that records a shard's progress."""
     return f"{index}.done.json"
 
 
 def part_of(parts: Parts, index: int) -> ShardProgress | None:
-    """Read the progress of a finished shard; None where it is not done. Raises SourceError for damage."""
+    """Read the progress of a finished shard; None if it is unfinished. Raises SourceError for damage."""
     name = done_name(index)
     text = parts.read(name)
     if text is None:
@@ -127,7 +127,7 @@ def part_of(parts: Parts, index: int) -> ShardProgress | None:
 
 
 def missing(parts: Parts, head: Head) -> list[int]:
-    """The shards that are not done."""
+    """Numbers of the unfinished shards."""
     return [index for index in range(head.count) if parts.read(done_name(index)) is None]
 
 

@@ -1,4 +1,4 @@
-"""Which of several machines does which tasks of a plan: a function of the plan and their number alone."""
+"""Assign the tasks of a plan to several machines, from the plan and the number of machines alone."""
 
 import heapq
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.system.threads import batches
 
 UNITS_PER_SHARD = 16
-"""Consecutive tasks of an output stay together in units, of which a shard gets about so many."""
+"""Approximate number of units per shard; a unit is a series of consecutive tasks of one output."""
 FILES = 0
-"""The shard that takes whole files: each is linked, or copied by its store, once, which costs it little."""
+"""The shard that takes all whole files: each is linked, or copied by its store, which costs little."""
 
 
 def shares(plan: Plan, count: int) -> list[list[Task]]:
-    """The tasks of each of `count` shards, in the plan's order. Together they are all tasks, each once.
+    """Distribute the tasks over `count` shards, each task to one; every shard keeps the plan's order.
 
     Bytes are dealt out largest first, each time to the shard that has the fewest. A shard can be empty.
     """
@@ -33,7 +33,7 @@ def shares(plan: Plan, count: int) -> list[list[Task]]:
 
 
 def _units(tasks: list[Task], room: int) -> Iterator[list[Task]]:
-    """Consecutive tasks of one output, with at most `room` bytes together unless it is one task."""
+    """Group consecutive tasks of one output into units of at most `room` bytes, or of one larger task."""
     by_step: dict[int, list[Task]] = {}
     for task in tasks:
         by_step.setdefault(task.step, []).append(task)

@@ -1,4 +1,4 @@
-"""Plan -> tasks: disjoint output regions of whole chunks, which together are everything that is written."""
+"""Split a plan into tasks: disjoint output regions of whole chunks that cover everything written."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from ckpt_surgery.planner.plan import Plan, Step
 
 @frozen()
 class Task:
-    """One region of one output. The plan alone decides which tasks there are, and their numbers."""
+    """One region of one output. Tasks and their numbers depend on the plan alone."""
 
     number: int
     """Position among all tasks of the plan."""
@@ -25,7 +25,7 @@ class Task:
 
 
 def make_tasks(plan: Plan) -> Iterator[Task]:
-    """The tasks of all outputs that have an array: first those with stored bytes, then the computed ones.
+    """Yield the tasks of all outputs with an array: those with stored bytes first, then the computed ones.
 
     Within each, in the order of the plan's steps, and of the regions in C order.
     """
@@ -44,7 +44,7 @@ def make_tasks(plan: Plan) -> Iterator[Task]:
 
 
 def outputs_of(plan: Plan) -> list[Output]:
-    """Outputs to open a sink with: one for each of the plan's steps, in their order."""
+    """Outputs to open a sink with, one per step of the plan, in order."""
     return list(map(_output, plan.steps))
 
 

@@ -16,33 +16,33 @@ from ckpt_surgery.engine.tasks import Task, make_tasks
 from ckpt_surgery.planner.plan import Plan, Step
 
 MOST_NAMED = 5
-"""Number of outputs that are named where something was not written."""
+"""Limit on the outputs named in an error about incomplete arrays."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """Checksums and files of everything a run wrote."""
+    """Checksums and adopted files of everything a run wrote."""
 
     digests: Mapping[int, Digests]
     """Checksums of computed and copied outputs, by their positions in `Plan.steps`."""
     files: tuple[AdoptedFile, ...]
     """Whole files of sources that became files of the checkpoint."""
     overflowed: Mapping[int, int]
-    """Number of elements that are not finite by permission, by the positions of outputs in the plan."""
+    """Number of permitted non-finite elements, by the positions of outputs in the plan."""
 
 
 @dataclass(frozen=True)
 class ShardProgress:
-    """Results of the tasks that one worker has finished."""
+    """Results of the tasks that one worker finished."""
 
     worker: str
-    """The name under which it wrote."""
+    """The worker's name, under which it wrote."""
     done: Mapping[int, TaskResult]
     """Result of each finished task, by the task's number."""
 
 
 class Tracker:
-    """Notes what one worker has done, and reports the progress. Safe to use from several threads."""
+    """Collects one worker's results and reports progress. Safe to use from several threads."""
 
     def __init__(self, total: int, progress: Callable[[Progress], None] | None):
         """`total`: bytes of all tasks of the worker, decoded."""
@@ -51,7 +51,7 @@ class Tracker:
         self._lock = threading.Lock()
 
     def add(self, task: Task, done: TaskResult) -> None:
-        """Note what a task wrote, and report the progress."""
+        """Add a task's result, and report progress."""
         with self._lock:
             self._done[task.number] = done
         self._count.add(task.nbytes)

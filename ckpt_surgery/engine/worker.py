@@ -23,9 +23,9 @@ from ckpt_surgery.system import threads
 from ckpt_surgery.system.threads import batches
 
 NOTHING = TaskResult()
-"""Result of a task that no journal mentions."""
+"""Result of a task without an entry in the journal."""
 HERE = "0"
-"""Name of the only worker of a run in this process."""
+"""Name of the single worker of an in-process run."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class Means:
 
 @dataclass(frozen=True)
 class Share:
-    """The tasks of a plan that one worker does."""
+    """The tasks of a plan assigned to one worker."""
 
     worker: str
-    """Its name, which no other attempt has."""
+    """The worker's name, unique to this attempt."""
     tasks: Sequence[Task]
     journal: Lines | None = None
-    """Where finished tasks are noted: those that are in it already, and whose bytes have the checksums that
-    it says, are not done again."""
+    """Journal of finished tasks. Tasks that are in it already, and whose stored bytes match the checksums
+    in it, are skipped."""
 
 
 def run(
@@ -67,7 +67,7 @@ def run(
 
 
 def work(plan: Plan, sources: Mapping[str, Source], sink: Sink, share: Share, means: Means) -> ShardProgress:
-    """Do one worker's tasks of a plan, after somebody has called `sink.create`.
+    """Execute one worker's tasks of a plan; `sink.create` was called before.
 
     The errors are those of `run`. What was written is flushed.
     """
@@ -105,7 +105,7 @@ def _working_set(batch: Sequence[Task]) -> int:
 
 
 def finish_checkpoint(plan: Plan, sink: Sink, parts: Sequence[ShardProgress]) -> Written:
-    """Complete a checkpoint from what its workers have flushed.
+    """Complete a checkpoint after all workers have flushed.
 
     Raises VerificationError, before the sink finishes, where an element was not written; StorageError.
     """
@@ -115,7 +115,7 @@ def finish_checkpoint(plan: Plan, sink: Sink, parts: Sequence[ShardProgress]) ->
 
 
 class _Worker:
-    """Does one task at a time. Safe to use from several threads."""
+    """Executes single tasks. Safe to use from several threads."""
 
     def __init__(self, plan: Plan, sources: Mapping[str, Source], sink: Sink, writer: Writer, memory: int):
         self._steps = plan.steps
@@ -148,7 +148,7 @@ class _Worker:
             )
 
     def _holds(self, output: Output, region: Region, crc: int) -> bool:
-        """Whether a region is there with this checksum."""
+        """True if the region is stored with this checksum."""
         try:
             return values_crc(self._writer.read(output, region)) == crc
         except SurgeryError:  # it is missing or damaged, and will be written again

@@ -1,4 +1,4 @@
-"""Checks of a destination: where it lies, what is there, whether that changes, and free space.
+"""Checks of a destination: its location, its content and changes of that, and free space.
 
 A place is a `Path` on disk, or the URL of an object store as a text.
 """
@@ -26,13 +26,13 @@ from ckpt_surgery.storage.views import forget
 
 Place = Path | str
 NEVER_WRITTEN = "Choose another destination; sources are never written to."
-"""Hint where the destination is what is read."""
+"""Hint for a destination that is also a source."""
 
 
 def check_path(
     sources: Sequence[str], destination: Path, overwrite: bool, beside: Sequence[Path] = ()
 ) -> None:
-    """Refuse paths that would harm what is read, exist already, or cannot be created.
+    """Refuse a path that would damage a source, exists already, or cannot be created.
 
     `beside`: files that are read besides the sources, such as the recipe. Paths are compared with links,
     `..` and trailing slashes resolved. Raises UsageError where the destination is a source or lies in one, or
@@ -79,7 +79,7 @@ def check_files(files: Iterable[str], place: Place) -> None:
 
 
 def _alike(paths: Iterable[str], place: Place) -> Iterator[Place]:
-    """Those on disk where the place is on disk, else the URLs."""
+    """Yield the places of the same kind: paths if `place` is a path, else URLs."""
     of_store = isinstance(place, str)
     return (path if of_store else Path(path) for path in paths if urls.is_url(path) == of_store)
 
@@ -97,7 +97,7 @@ def _text(place: Place) -> str:
 
 
 def _held(place: Place, what: str) -> DestinationError:
-    """The error where replacing the destination would remove what the run needs."""
+    """Error for a destination whose replacement would remove what the run needs."""
     return DestinationError(
         f"{_text(place)}: is not replaced, for it holds {what}", hint="Choose another destination."
     )
@@ -118,14 +118,14 @@ def _check_absent(destination: Path, overwrite: bool) -> None:
 
 
 def already_there(place: str) -> DestinationError:
-    """The error where something is at a place, as shown in messages, and is not to be replaced."""
+    """Error for an occupied destination that must not be replaced; `place` as messages show it."""
     return DestinationError(
         f"{place}: exists already", hint="Choose another destination, or replace it: `overwrite=True`."
     )
 
 
 def check_directory(url: str) -> None:
-    """Refuse to put a checkpoint of several objects below an object. Raises DestinationError."""
+    """Refuse a URL at which an object exists, for checkpoints of several. Raises DestinationError."""
     store, name = store_of(url)
     if store.stat(name) is not None:
         raise DestinationError(
@@ -138,7 +138,7 @@ def check_directory(url: str) -> None:
 
 
 def replaced_by(destination: Path) -> Path | None:
-    """The path of what a new checkpoint would replace; None where there is nothing.
+    """Path of what a new checkpoint would replace; None if nothing is there.
 
     That is the destination, or where it was moved by a run that was killed while it replaced it.
     """
@@ -149,7 +149,7 @@ def replaced_by(destination: Path) -> Path | None:
 
 
 def state_of(place: Place, run: str = "") -> str | None:
-    """A text that changes whenever what would be replaced changes; None where there is nothing.
+    """Fingerprint of what would be replaced, to detect changes of it; None if nothing is there.
 
     On disk it is made of the names, types, numbers (inodes), sizes and times of all files, wherever they lie;
     in a store of names, sizes and versions, for which the store is asked anew. `run`: token of shards whose
@@ -169,7 +169,7 @@ def state_of(place: Place, run: str = "") -> str | None:
 
 
 def _entries(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """A path and everything below it, by relative names, in a fixed order. Follows no link."""
+    """Yield a path and everything below it by relative name, in a fixed order. Does not follow links."""
     pending = [("", os.lstat(path))]
     while pending:
         name, status = pending.pop()
@@ -189,12 +189,12 @@ def _state_in_store(url: str, run: str) -> str | None:
 
 
 def is_of_shards(name: str, run: str) -> bool:
-    """Whether an object below a destination was put by a shard: the names of its workers have the token."""
+    """True if a shard put this object, whose name then contains the token of the shards."""
     return f"_{run}_" in name
 
 
 def check_same(place: Place, replaces: Replacement | None, run: str = "") -> None:
-    """Refuse to replace what has changed since it was looked at. What is gone needs no check, unless parts of
+    """Refuse to replace what changed since it was checked. What was removed needs no check, unless parts of
     it were to stay. `run`: see `state_of`.
 
     Raises DestinationError.
@@ -216,7 +216,7 @@ _FREE_SPACE = "Free some space, or choose a destination on another file system."
 
 
 def check_space(destination: Path, bytes_needed: int, hint: str = _FREE_SPACE) -> None:
-    """Raise StorageError where the destination's file system has less than `bytes_needed` bytes free."""
+    """Raise StorageError if the destination's file system has less than `bytes_needed` bytes free."""
     parent = absolute(destination).parent
     with storage_errors(parent):
         free = shutil.disk_usage(parent).free

@@ -1,4 +1,4 @@
-"""List and remove what dead runs left beside a destination.
+"""List and remove leftovers of dead runs beside a destination.
 
 Removed is what a run of this tool made, by its name and by what is in it, whose run has ended. A checkpoint
 that a run moved aside goes back to its place, or stays where it is if something else took that place.
@@ -23,20 +23,20 @@ from ckpt_surgery.storage.paths import exists
 from ckpt_surgery.storage.record_files import beside
 
 _OWN = re.compile(r"\.(.+)\.ckpt-surgery-(?:[0-9a-f]{16}|lock(?:-[0-9a-f]{8})?|parts(?:-[0-9a-f]{16})?)")
-"""Names that runs give to what they make beside a destination, whose name is the group."""
+"""Names of files and directories that runs create beside a destination; the group is its name."""
 _IN_DIRECTORY = re.compile(r"journal-.*\.jsonl|publishing-[0-9]+|result|old|run\.json(?:\.new)?")
-"""Names of what runs put into a temporary directory, but for a record."""
+"""Names of entries that runs create in a temporary directory, except the record."""
 
 
 class State(enum.StrEnum):
-    """Whether something may be removed."""
+    """Decides whether a remainder may be removed."""
 
     DEAD = "dead"
-    """Its run has ended: it can be removed."""
+    """The run has ended, and it can be removed."""
     LIVE = "live"
-    """Its run may still be going on."""
+    """The run may still be alive."""
     KEPT = "kept"
-    """It is of use, or not known to be a run's: it is never removed."""
+    """Useful, or not known to belong to a run: never removed."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,15 @@ class Remainder:
     path: Path
     state: State
     nbytes: int
-    """Bytes that removing it frees; files that are hard links of others count nothing."""
+    """Bytes that removing it frees; files with other hard links count as 0."""
     note: str
     """Whose it is, or why it stays, as a clause."""
     removed: bool = False
-    """Whether it is gone now."""
+    """True if it was removed."""
 
 
 def destinations_at(path: Path) -> list[Path]:
-    """The path and, where it is a directory, every destination in it that a run has left something for."""
+    """The path itself and, if it is a directory, all destinations in it that have leftovers of runs."""
     destinations = {path: None}
     if path.is_dir():
         with os.scandir(path) as entries:
@@ -64,7 +64,7 @@ def destinations_at(path: Path) -> list[Path]:
 
 
 def list_remainders(destination: Path) -> list[Remainder]:
-    """Everything that runs left beside a destination. Raises OSError."""
+    """List all leftovers of runs beside a destination. Raises OSError."""
     if not destination.parent.is_dir():
         return []
     lock = FileLock(lock_of(destination))
@@ -78,7 +78,7 @@ def list_remainders(destination: Path) -> list[Remainder]:
 
 
 def remove_remainders(destination: Path) -> list[Remainder]:
-    """Remove what dead runs left beside a destination, holding its lock; list everything that was there.
+    """Remove leftovers of dead runs beside a destination, under its lock; returns all that were there.
 
     Raises OSError where something cannot be removed.
     """
@@ -107,7 +107,7 @@ def remove_remainders(destination: Path) -> list[Remainder]:
 
 
 def _of_directory(leftover: LeftDirectory, destination: Path, alive: bool) -> Remainder:
-    """`alive`: whether a living run holds the destination's lock."""
+    """Classify a temporary directory. `alive`: a living run holds the destination's lock."""
     nbytes, whose = _size(leftover.directory), f"of {who(leftover.owner)}"
     if alive:
         return Remainder(leftover.directory, State.LIVE, nbytes, whose)
@@ -127,7 +127,7 @@ def _of_directory(leftover: LeftDirectory, destination: Path, alive: bool) -> Re
 
 
 def _foreign(leftover: LeftDirectory, destination: Path) -> str | None:
-    """Why a directory is not known to be a run's alone; None where it is."""
+    """Reason why a directory may hold more than a run's files; None if it holds only those."""
     with os.scandir(leftover.directory) as entries:
         names = sorted(entry.name for entry in entries)
     others = [
@@ -158,12 +158,12 @@ def _locks(destination: Path, lock: FileLock) -> Iterator[Remainder]:
 
 
 def _is_foreign(path: Path, sign: Sign | None) -> bool:
-    """Whether a file is neither empty nor names a run."""
+    """True if a file has content that names no run."""
     return sign is not None and sign.owner is None and (not path.is_file() or path.stat().st_size > 0)
 
 
 def _parts(destination: Path) -> Iterator[Remainder]:
-    """The parts of shards, which wait for other shards and for `commit`, whoever runs now."""
+    """Yield the parts of shards: they wait for other shards and for `commit`, even without a living run."""
     for path in sorted(named(destination, "parts(?:-[0-9a-f]{16})?")):
         why = "parts that shards have written; `commit` publishes them"
         if not path.name.endswith("-parts"):
@@ -175,7 +175,7 @@ def _parts(destination: Path) -> Iterator[Remainder]:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a directory's files that have no other name. Follows no link."""
+    """Bytes of a directory's files without other hard links. Does not follow links."""
     total = 0
     for directory, _, names in os.walk(path):
         for name in names:

@@ -1,4 +1,4 @@
-"""Locks beside a destination: each names its run, which renews it as long as it lives.
+"""Locks beside a destination: each names its run, which renews it while it is alive.
 
 A run has ended at once where its process has, if that can be known (`owners.has_ended`), and otherwise where
 its lock was not renewed for `limit` seconds. Ages are differences of times that the file system or the store
@@ -24,44 +24,44 @@ from ckpt_surgery.system.signals import deferred, unhindered
 TRIES = 10
 """Attempts at a contended lock."""
 _LONGEST_JOIN = 1.0
-"""Seconds to wait for the thread at the end: it may hang in a network file system, or wait for a store."""
+"""Seconds to wait for the thread at the end; it may hang in a network file system or store."""
 
 
 @dataclass(frozen=True)
 class Sign:
-    """A lock as it was read."""
+    """Content and times of a lock at one moment."""
 
     owner: Owner | None
-    """None where the lock does not tell."""
+    """None if the lock does not say."""
     modified: float
-    """When it was renewed, in seconds since the epoch, by the clock of its file system or store."""
+    """Time of the last renewal in seconds since the epoch, by the clock of the file system or store."""
     version: Hashable
-    """Another one after each renewal."""
+    """Changes with each renewal."""
     number: int = 0
-    """Number of the sign of life, where locks have one."""
+    """Number of renewals, if locks count them."""
 
 
 @dataclass(frozen=True)
 class Life:
-    """Whether a run has ended."""
+    """Judgement on a run: whether it has ended, and how that is known."""
 
     ended: bool
     known: bool
-    """Whether its process can be seen from here; otherwise its signs of life alone count."""
+    """True if its process can be seen from here; otherwise only its renewals count."""
     age: float
-    """Seconds since the last sign of life."""
+    """Seconds since the last renewal."""
 
 
 class Lock(ABC):
-    """A lock of one run, taken or not. Where the file system fails, methods raise OSError; the store raises
+    """A lock for one run, held or not. Methods raise OSError if the file system fails; those of stores raise
     StorageError."""
 
     interval: ClassVar[float]
-    """Seconds between two signs of life."""
+    """Seconds between two renewals."""
     limit: ClassVar[float]
-    """Seconds without a sign of life after which a run counts as ended."""
+    """Seconds without a renewal after which a run counts as ended."""
     lost = False
-    """Whether another run is known to have taken it."""
+    """True if another run is known to hold it."""
 
     def __init__(self, place: str, owner: Owner | None = None):
         """`place`: the lock's path or URL. `owner`: None for a new run of this process."""
@@ -69,7 +69,7 @@ class Lock(ABC):
         self.owner = owner or this_process(secrets.token_hex(8))
 
     def acquire(self) -> tuple[str, ...]:
-        """Create the lock, or take over the lock of a dead run; a sentence for the user where it did.
+        """Create the lock, or take over a dead run's; returns a sentence for the user in that case.
 
         Raises DestinationError where a run is alive.
         """
@@ -87,13 +87,13 @@ class Lock(ABC):
         raise self._contended()
 
     def check(self) -> None:
-        """Raise DestinationError where `acquire` would; change nothing."""
+        """Raise DestinationError if `acquire` would; changes nothing."""
         sign = self.read()
         if sign is not None:
             self._check_ended(sign)
 
     def judge(self, sign: Sign) -> Life:
-        """Whether the run that made a lock has ended."""
+        """Decide whether the run that made a lock has ended."""
         ended = None if sign.owner is None else has_ended(sign.owner)
         age = max(0.0, self._now() - sign.modified)
         return Life(age > self.limit if ended is None else ended, ended is not None, age)
@@ -106,26 +106,26 @@ class Lock(ABC):
 
     @abstractmethod
     def read(self) -> Sign | None:
-        """The lock as it is now; None where there is none."""
+        """Read the lock; None if there is none."""
 
     @abstractmethod
     def renew(self) -> None:
-        """Give a sign of life."""
+        """Renew the lock."""
 
     @abstractmethod
     def confirm(self) -> None:
-        """Make sure, right before publication, that the lock is this run's; one that is gone is made again.
+        """Check right before publication that this run holds the lock; create it again if it was removed.
 
         Raises DestinationError where another run has it.
         """
 
     @abstractmethod
     def _create(self) -> bool:
-        """Create the lock; False where there is one."""
+        """Create the lock; False if there is one."""
 
     @abstractmethod
     def _replace(self, sign: Sign) -> bool:
-        """Put this run's lock in place of a dead run's; False where that has changed meanwhile."""
+        """Replace a dead run's lock by this run's; False if that changed meanwhile."""
 
     @abstractmethod
     def _remove(self) -> None:
@@ -133,7 +133,7 @@ class Lock(ABC):
 
     @abstractmethod
     def _now(self) -> float:
-        """The present, by the clock of the lock's file system or store."""
+        """Current time by the clock of the lock's file system or store."""
 
     def _is_own(self, sign: Sign) -> bool:
         return sign.owner is not None and sign.owner.run == self.owner.run
@@ -169,7 +169,7 @@ class Lock(ABC):
 
     @property
     def loss(self) -> str:
-        """Why another run can have taken the destination, as a hint."""
+        """Hint: how another run could take the destination."""
         return (
             f"Nothing was published. A run counts as dead after {self.limit:.0f} s without a sign of life, "
             "or when its lock was removed."
@@ -182,12 +182,12 @@ class Lock(ABC):
 
 
 def who(owner: Owner | None) -> str:
-    """The run in messages."""
+    """Describe a run for messages."""
     return "another run" if owner is None else shown(str(owner))
 
 
 def last_sign(life: Life) -> str:
-    """When a run has given its last sign of life."""
+    """Describe when a run renewed its lock last."""
     return f"last sign of life {life.age:.0f} s ago"
 
 
@@ -216,7 +216,7 @@ def keep_alive(renew: Callable[[], None], interval: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(lock: Lock) -> Iterator[tuple[str, ...]]:
-    """Hold a lock within this context; gives what `acquire` returns. Raises what `acquire` raises."""
+    """Hold a lock within this context; yields what `acquire` returns. Raises what `acquire` raises."""
     held = False
     try:
         with deferred():

@@ -1,4 +1,4 @@
-"""Temporary directories beside a destination: what is in them, and what becomes of those of other runs.
+"""Temporary directories beside a destination: their content, and reuse or removal of other runs' ones.
 
 A temporary directory `.NAME.ckpt-surgery-RUNID` holds
 - `run.json`: whose it is, and what the run does;
@@ -42,11 +42,11 @@ class Leftover:
     """Unpublished work of an earlier run."""
 
     where: str
-    """The place, as messages name it."""
+    """Its place, for messages."""
     identity: Mapping[str, str]
-    """Identity of its run; empty where that cannot be read."""
+    """Identity of its run; empty if that cannot be read."""
     resumable: bool
-    """Whether it has finished tasks that are not published."""
+    """True if it has finished tasks that are not published."""
 
 
 L = TypeVar("L", bound=Leftover)
@@ -68,7 +68,7 @@ def begin(directory: Path, owner: Owner, identity: Mapping[str, str]) -> None:
 
 
 def _describe(directory: Path, owner: Owner, identity: Mapping[str, str]) -> None:
-    """Write whose the directory is, in one step and durably: a run after a power cut has to know it."""
+    """Write the directory's owner, atomically and durably: a run after a power cut has to know it."""
     written = directory / f"{RUN}.new"
     written.unlink(missing_ok=True)
     with open(written, "xb") as file:
@@ -78,7 +78,7 @@ def _describe(directory: Path, owner: Owner, identity: Mapping[str, str]) -> Non
 
 
 def announce(directory: Path, product: os.stat_result) -> None:
-    """Note which file or directory is about to be published. Raises OSError.
+    """Record which file or directory is about to be published. Raises OSError.
 
     A run that dies right after the rename leaves a directory that looks unfinished, and may hold the old
     checkpoint: by this note others see that nothing is left to do.
@@ -88,12 +88,12 @@ def announce(directory: Path, product: os.stat_result) -> None:
 
 
 def journals(directory: Path) -> list[Path]:
-    """The journals in which something is. Raises OSError."""
+    """Paths of the journals that are not empty. Raises OSError."""
     return [path for path in sorted(directory.glob("journal-*.jsonl")) if path.stat().st_size]
 
 
 def remove(directory: Path) -> None:
-    """Remove a temporary directory with everything in it. Raises OSError.
+    """Remove a temporary directory and its content. Raises OSError.
 
     The journals come first, so that what is left of it is never resumed; what tells whose it is comes last.
     """
@@ -122,28 +122,28 @@ class LeftDirectory(Leftover):
 
     directory: Path
     owner: Owner | None
-    """The run that made it, by its run.json."""
+    """The run that made it, from its run.json."""
     described: int
-    """When run.json was written, in nanoseconds; without one, the time of the directory."""
+    """Time of run.json in nanoseconds; without one, that of the directory."""
     published: bool
-    """Whether what was written there is at the destination."""
+    """True if its product was published at the destination."""
 
 
 def leftovers(destination: Path) -> list[LeftDirectory]:
-    """All temporary directories of a destination, the newest first. Raises OSError."""
+    """List all temporary directories of a destination, newest first. Raises OSError."""
     examined = (_examined(path, destination) for path in named(destination, _RUN_ID))
     return sorted(filter(None, examined), key=lambda leftover: leftover.described, reverse=True)
 
 
 def named(destination: Path, ending: str) -> Iterator[Path]:
-    """List what runs made beside a destination whose names end with a pattern. Raises OSError."""
+    """Yield paths that runs made beside a destination and whose names end with a pattern. Raises OSError."""
     pattern = re.compile(re.escape(f".{destination.name}.ckpt-surgery-") + ending)
     with os.scandir(destination.parent) as entries:
         yield from [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
 
 
 def _examined(directory: Path, destination: Path) -> LeftDirectory | None:
-    """None for what is no directory, or has just been removed."""
+    """Examine a temporary directory; None if it is not a directory or was just removed."""
     try:
         if not stat.S_ISDIR(os.lstat(directory).st_mode):
             return None
@@ -158,14 +158,14 @@ def _examined(directory: Path, destination: Path) -> LeftDirectory | None:
 
 
 def is_published(directory: Path, destination: Path) -> bool:
-    """Whether what `announce` noted in a directory is at the destination now. Raises OSError."""
+    """True if what `announce` recorded in a directory is at the destination now. Raises OSError."""
     if not exists(destination):
         return False
     return exists(directory / f"{_PUBLISHING}{os.lstat(destination).st_ino}")
 
 
 def moved_aside(destination: Path) -> Path | None:
-    """The old checkpoint that a run has moved aside, and not put back. Raises OSError."""
+    """Path of the old checkpoint that a run moved aside and did not put back. Raises OSError."""
     if not destination.parent.is_dir():
         return None
     asides = (directory / ASIDE for directory in named(destination, _RUN_ID))
@@ -173,7 +173,7 @@ def moved_aside(destination: Path) -> Path | None:
 
 
 def put_back(directories: list[LeftDirectory], destination: Path) -> list[str]:
-    """Put back the old checkpoint where a run has moved it aside and nothing is at the destination.
+    """Put back an old checkpoint that a run moved aside, if nothing is at the destination.
 
     Returns a sentence for the user. Raises OSError.
     """
@@ -186,7 +186,7 @@ def put_back(directories: list[LeftDirectory], destination: Path) -> list[str]:
 
 
 def clear(directories: list[LeftDirectory], destination: Path) -> list[str]:
-    """Remove what other runs left. Returns a sentence for each thing that was removed, or was not."""
+    """Remove leftovers of other runs. Returns a sentence for each, whether removed or not."""
     for path in named(destination, "lock-[0-9a-f]{8}"):
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
@@ -205,7 +205,7 @@ def _cleared(directory: Path, destination: Path) -> str:
 
 
 def claim(directory: Path, destination: Path) -> Path:
-    """Give another run's temporary directory a new name, to remove it; returns that. Raises OSError."""
+    """Rename another run's temporary directory for removal; returns the new path. Raises OSError."""
     renamed = directory_of(destination, secrets.token_hex(8))
     os.rename(directory, renamed)
     return renamed
@@ -217,9 +217,9 @@ _AGAIN = "Without `resume=True`, the run removes it and starts from the beginnin
 
 
 def to_resume(candidates: Sequence[L], identity: Mapping[str, str]) -> L | None:
-    """The first leftover that can be gone on with; None where there is none.
+    """First resumable leftover; None if there is none.
 
-    Raises PlanError where its run did something else.
+    Raises PlanError if its run had another identity.
     """
     leftover = next((leftover for leftover in candidates if leftover.resumable), None)
     if leftover is not None:
@@ -233,7 +233,7 @@ def to_resume(candidates: Sequence[L], identity: Mapping[str, str]) -> L | None:
 
 
 def difference(before: Mapping[str, object], now: Mapping[str, str]) -> tuple[str, str]:
-    """Name of the first part in which two identities of runs differ, and a reason; both empty: none does."""
+    """First difference of two identities, as the part's name and a reason; both empty if they are equal."""
     name = next((name for name in (*now, *before) if before.get(name) != now.get(name)), "")
     if name == "version":
         return name, f"version {shown(str(before.get(name)))} wrote it, this is {shown(str(now.get(name)))}"
@@ -247,7 +247,7 @@ def difference(before: Mapping[str, object], now: Mapping[str, str]) -> tuple[st
 
 
 def take_over(leftover: LeftDirectory, directory: Path, owner: Owner, identity: Mapping[str, str]) -> None:
-    """Make a dead run's directory this run's own, under this run's name. Raises OSError.
+    """Rename a dead run's directory to this run's, and record the new owner. Raises OSError.
 
     Until it is described anew, another run sees the dead run in it, and can resume it.
     """

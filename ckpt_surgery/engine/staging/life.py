@@ -1,4 +1,4 @@
-"""A checkpoint that is being written, from the lock of its destination to its publication or removal.
+"""The life of an unpublished checkpoint: locked, written, then published or removed.
 
 with interruptible(), staged(DiskStage(destination)) as stage:
     ...  # write into stage.work
@@ -26,24 +26,24 @@ from ckpt_surgery.engine.staging.lines import Lines
 from ckpt_surgery.system.signals import deferred, unhindered
 
 ANY: Mapping[str, str] = MappingProxyType({})
-"""The identity of runs that are not told apart."""
+"""Identity of runs that cannot be resumed."""
 
 
 class Stage(ABC):
-    """Where a checkpoint is written until it is published."""
+    """Holds a checkpoint until it is published."""
 
     lock: Lock
-    """The destination's."""
+    """The destination's lock."""
     identity: Mapping[str, str]
     """Identity of the run, for `resume`."""
     called: str
     """Name of the destination in messages."""
     resumed: bool = False
-    """Whether this run goes on with what another one has written."""
+    """True if this run resumes another one."""
     published: bool = False
-    """Whether the destination is new and complete."""
+    """True if the destination is new and complete."""
     notices: tuple[str, ...] = ()
-    """Sentences about what earlier runs left, and about what could not be removed after publication."""
+    """Sentences about leftovers of earlier runs, and files that could not be removed after publication."""
 
     @property
     @abstractmethod
@@ -53,19 +53,19 @@ class Stage(ABC):
     @property
     @abstractmethod
     def product(self) -> str:
-        """Path or URL at which what was written is opened again: `work`, or the one file in it."""
+        """Path or URL at which the written checkpoint can be opened: `work`, or the one file in it."""
 
     @abstractmethod
     def begin(self, resume: bool) -> None:
-        """Put in order what other runs left, and make this run's place or, with `resume`, take over theirs.
+        """Clean up after other runs and create this run's place; with `resume`, take over an earlier run's.
 
         Raises PlanError where there is something to resume that another run did.
         """
 
     def choose(self, candidates: Sequence[L], resume: bool) -> L | None:
-        """The leftover to go on with, where `resume` asks for one; a notice where there is none to resume.
+        """The leftover to continue, if `resume` asks for one; adds a notice if there is none.
 
-        Raises PlanError where another run did it.
+        Raises PlanError if it has another identity.
         """
         leftover = to_resume(candidates, self.identity) if resume else None
         if resume and leftover is None:
@@ -75,15 +75,15 @@ class Stage(ABC):
 
     @abstractmethod
     def journal(self, worker: str) -> Lines:
-        """Where a worker notes what it has done."""
+        """Journal of one worker."""
 
     @abstractmethod
     def put_beside(self, record: str) -> None:
-        """Keep the record of a format without a place for it, to be published with the checkpoint."""
+        """Store the record to be published beside the checkpoint, for formats that cannot contain it."""
 
     @abstractmethod
     def publish(self) -> None:
-        """Make what was written the destination. Before that it does not change, whatever goes wrong.
+        """Publish at the destination, which stays unchanged until then, whatever fails.
 
         Raises DestinationError where another run has taken the destination over, or where something is
         there that is not to be replaced; StorageError; VerificationError where nothing was written that
@@ -92,11 +92,11 @@ class Stage(ABC):
 
     @abstractmethod
     def kept_in(self) -> str | None:
-        """Where finished tasks are, as in "kept in …"; None where there are none."""
+        """Place of finished tasks, as in "kept in …"; None if there are none."""
 
     @abstractmethod
     def remove(self, keep: bool = False, quickly: bool = False) -> list[str]:
-        """Remove what is left of this run. With `keep`, finished tasks stay; `quickly`: a signal waits.
+        """Remove this run's leftovers. `keep`: finished tasks stay; `quickly`: a signal waits.
 
         Returns a sentence for what could not be removed.
         """
@@ -114,7 +114,7 @@ class Stage(ABC):
         return contextlib.nullcontext()
 
     def report_state(self, failure: BaseException, existed: bool) -> None:
-        """Add to a failure's message whether the destination is new, where a user could be in doubt."""
+        """Add to a failure's message whether the destination is new, if the user could be in doubt."""
         if self.published:
             add_sentence(failure, f"{self.called} is new and complete")
         elif isinstance(failure, Interrupted):
@@ -154,7 +154,7 @@ def staged(stage: S, resume: bool = False) -> Iterator[S]:
 
 
 def _end(stage: Stage) -> None:
-    """Remove what is left of a run. What cannot be removed is a notice after publication, else an error."""
+    """Remove a run's leftovers. Failing that is a notice after publication, otherwise an error."""
     left = [*stage.remove(), *_released(stage.lock)]
     if left and not stage.published:
         raise StorageError("; ".join(left))
@@ -162,7 +162,7 @@ def _end(stage: Stage) -> None:
 
 
 def _clean_up(stage: Stage, failure: BaseException) -> None:
-    """After a failure, say how things are, keep or remove what was written, and release the lock."""
+    """Clean up after a failure: report the state, keep or remove what was written, release the lock."""
     stage.report(failure)
     resumable = not stage.published and isinstance(failure, Interrupted | StorageError | KeyboardInterrupt)
     kept = stage.kept_in() if resumable else None

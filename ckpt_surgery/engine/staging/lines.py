@@ -1,4 +1,4 @@
-"""Where the lines of a run's journal are kept: in a file, or in objects of a store."""
+"""Storage for the lines of a run's journal: a file, or objects of a store."""
 
 import os
 import secrets
@@ -11,10 +11,10 @@ from ckpt_surgery.storage.store import Store
 
 
 class Lines(Protocol):
-    """Where the lines of a journal are kept."""
+    """Append-only storage for the lines of a journal."""
 
     def read(self) -> bytes:
-        """All whole lines that were added. Raises StorageError."""
+        """Read all complete lines. Raises StorageError."""
         ...
 
     def add(self, lines: bytes) -> None:
@@ -24,12 +24,12 @@ class Lines(Protocol):
 
 @dataclass(frozen=True)
 class FileLines:
-    """A file that lines are appended to."""
+    """Lines in one file."""
 
     path: Path
 
     def read(self) -> bytes:
-        """Its lines. The last one may have been torn by the end of a process: it is dropped, from the file
+        """Read all lines. The last one may be torn, if its process died: it is dropped, from the file
         too, so that the next line is not joined to it."""
         with storage_errors(self.path):
             if not self.path.exists():
@@ -48,13 +48,13 @@ class FileLines:
 
 @dataclass(frozen=True)
 class ObjectLines:
-    """Objects with a common beginning of their names, each of which has lines."""
+    """Lines in objects that share a prefix."""
 
     store: Store
     prefix: str
 
     def read(self) -> bytes:
-        """The lines of all objects."""
+        """Read the lines of all objects."""
         directory = self.prefix.rpartition("/")[0]
         names = [name for name in self.store.walk(f"{directory}/") if name.startswith(self.prefix)]
         return b"".join(self.store.read(name) for name in sorted(names))

@@ -1,4 +1,4 @@
-"""Writing to a local file system: a temporary directory beside the destination, and one rename.
+"""Write to a local file system: into a temporary directory beside the destination, published by one rename.
 
 After all of it has reached the disk, one rename makes what was written, a directory or one file, the
 destination.
@@ -26,11 +26,11 @@ from ckpt_surgery.storage.record_files import beside, put_record
 from ckpt_surgery.system.signals import deferred
 
 _LONGEST_REMOVAL = 1.0
-"""Seconds for which a run that is to stop removes its files; more can take long on slow disks."""
+"""Seconds that an interrupted run may spend on removing its files, which is slow on some disks."""
 
 
 class DirectoryStage(Stage):
-    """A temporary directory of this run."""
+    """Stage in a temporary directory of this run."""
 
     def __init__(self, destination: Path, lock: Lock, one_file: bool, identity: Mapping[str, str]):
         """`destination`: the path that the directory is beside. With `one_file`, the file is published that
@@ -41,9 +41,9 @@ class DirectoryStage(Stage):
         self.one_file = one_file
         self.identity = identity
         self.directory = leftovers.directory_of(self.destination, lock.owner.run)
-        """Journals are in it, and a record `NAME.ckpt_surgery.json`, if there is one."""
+        """Holds the journals, and a record `NAME.ckpt_surgery.json`, if there is one."""
         self.tree = self.directory / leftovers.RESULT
-        """The checkpoint is written into it, which is empty at first unless `resumed`."""
+        """The checkpoint is written into this directory; empty at first unless `resumed`."""
         self._begun = False
 
     @property
@@ -63,13 +63,13 @@ class DirectoryStage(Stage):
 
     @property
     def record(self) -> Path:
-        """The record that is published beside the destination."""
+        """Path of the record that is published beside the destination."""
         return self.directory / beside(self.destination).name
 
     def begin(self, resume: bool) -> None:
-        """Take over a directory with finished tasks or make one, and remove all others.
+        """Take over a directory with finished tasks or create one, and remove all others.
 
-        A checkpoint that another run has moved aside is put back. Raises PlanError, StorageError.
+        Puts back a checkpoint that another run moved aside. Raises PlanError, StorageError.
         """
         with storage_errors(self.destination):
             directories = leftovers.leftovers(self.destination)
@@ -88,11 +88,11 @@ class DirectoryStage(Stage):
         return FileLines(self.directory / f"journal-{worker}.jsonl")
 
     def put_beside(self, record: str) -> None:
-        """Put the record into the temporary directory. Raises StorageError."""
+        """Write the record into the temporary directory. Raises StorageError."""
         put_record(self.record, record)
 
     def kept_in(self) -> str | None:
-        """The directory and the number of finished tasks; also where that cannot be read."""
+        """The directory and, if it can be read, the number of finished tasks."""
         tasks = ""
         try:
             journals = leftovers.journals(self.directory)
@@ -105,7 +105,7 @@ class DirectoryStage(Stage):
         return f"in {path_text(self.directory)}{tasks}"
 
     def remove(self, keep: bool = False, quickly: bool = False) -> list[str]:
-        """Remove the temporary directory, unless another run has taken it."""
+        """Remove the temporary directory, unless another run took it over."""
         if keep:
             return []
         seconds, self._begun = _LONGEST_REMOVAL if quickly else math.inf, False
@@ -120,7 +120,7 @@ class DirectoryStage(Stage):
 
 
 class DiskStage(DirectoryStage):
-    """A temporary directory that becomes the destination by one rename."""
+    """Stage in a temporary directory that one rename makes the destination."""
 
     def __init__(
         self,
@@ -130,18 +130,18 @@ class DiskStage(DirectoryStage):
         replaces: Replacement | None = None,
         written: Path | None = None,
     ):
-        """`replaces`: what is replaced, as it was looked at; None: nothing may be there. `written`: a
-        directory on the same file system that others have written into, which takes the place of `tree`, and
+        """`replaces`: what is replaced, as it was checked; None: nothing may be there. `written`: a
+        directory on the same file system with the work of others, which takes the place of `tree`, and
         which is theirs again after a failure."""
         destination = absolute(destination)
         super().__init__(destination, FileLock(lock_of(destination)), one_file, identity)
         self.tree = written or self.tree
         self._replaces = replaces
         self._made: os.stat_result | None = None
-        """Identity of what is published, by which it is recognized at the destination."""
+        """Status of the published file or directory, to recognize it at the destination."""
 
     def publish(self) -> None:
-        """Synchronize everything that was written with the disk, then rename it to the destination.
+        """Flush everything to the disk, then rename it to the destination.
 
         An existing destination is refused, even one that was created during the run. What is replaced
         exchanges names with the new checkpoint in one step, and is removed when `staged` ends. If the system
@@ -171,7 +171,7 @@ class DiskStage(DirectoryStage):
                 self.notices += (f"{self.called} is new and complete; {reason}",)
 
     def _check_own(self) -> None:
-        """Refuse to publish what another run has taken: it has held the lock meanwhile."""
+        """Refuse to publish if another run, which held the lock meanwhile, took the directory over."""
         if not exists(self.directory):
             raise DestinationError(self._loss(), hint=self.lock.loss)
 
@@ -184,7 +184,7 @@ class DiskStage(DirectoryStage):
             sync_file(self.record)
 
     def report(self, failure: BaseException) -> None:
-        """Add what the destination holds; the rename may have been done although it failed."""
+        """Add the state of the destination; a rename that failed may still have been carried out."""
         ours = self._made
         try:
             there = os.lstat(self.destination) if exists(self.destination) else None

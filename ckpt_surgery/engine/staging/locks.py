@@ -1,4 +1,4 @@
-"""Locks on a file system: a file beside the destination, whose time its run renews.
+"""Locks on a file system: a file beside the destination whose modification time the run renews.
 
 They hold across machines and containers. A file system has no compare-and-swap: a dead run's lock is renamed
 away, and looked at again, before another run creates its own.
@@ -20,13 +20,13 @@ from ckpt_surgery.engine.staging.renaming import UNSUPPORTED, rename_atomically
 from ckpt_surgery.storage.failures import storage_errors
 
 _GUARD_TRIES = 100
-"""Attempts to get the guard of a directory that another run holds, a hundredth of a second apart."""
+"""Attempts at the guard of a directory that another run holds, a hundredth of a second apart."""
 _MOST_BYTES = 1 << 16
-"""Limit on the bytes that are read of a file that describes a run."""
+"""Limit on the bytes read from a file that describes a run."""
 
 
 class FileLock(Lock):
-    """A lock file. It is whole at once, or not there."""
+    """A lock file, created atomically with its content."""
 
     interval = 10.0
     limit = 120.0
@@ -36,12 +36,12 @@ class FileLock(Lock):
         self._path = path
 
     def acquire(self) -> tuple[str, ...]:
-        """As every lock, one run at a time. Raises DestinationError, StorageError."""
+        """Acquire as `Lock` does, one run at a time. Raises DestinationError, StorageError."""
         with storage_errors(self._path), _guarded(self._path.parent):
             return super().acquire()
 
     def read(self) -> Sign | None:
-        """The lock as it is now; None where there is none. Raises OSError."""
+        """Read the lock; None if there is none. Raises OSError."""
         return read_sign(self._path)
 
     def renew(self) -> None:
@@ -55,7 +55,7 @@ class FileLock(Lock):
                 os.utime(handle)
 
     def confirm(self) -> None:
-        """Make sure that the lock is this run's. Raises DestinationError, OSError."""
+        """Check that this run holds the lock. Raises DestinationError, OSError."""
         for _ in range(TRIES):
             sign = read_sign(self._path, own=True)
             if sign is not None:
@@ -77,7 +77,7 @@ class FileLock(Lock):
             written.unlink(missing_ok=True)
 
     def _name(self, written: Path, owner: Owner) -> bool:
-        """Give a file that names the owner the lock's name; False where that is taken. Raises OSError.
+        """Link a file that names the owner to the lock's name; False if that exists. Raises OSError.
 
         Only on file systems that have neither call nor hard links for it, a run that dies between creating
         the lock and writing it leaves one that names nobody.
@@ -99,7 +99,7 @@ class FileLock(Lock):
         return self._take_away(sign) and self._create()
 
     def _take_away(self, sign: Sign) -> bool:
-        """Remove a dead run's lock; False where it has changed meanwhile. Raises OSError.
+        """Remove a dead run's lock; False if it changed meanwhile. Raises OSError.
 
         It is moved first and looked at again: another run may have taken it over since it was read, and must
         not lose it.
@@ -122,7 +122,7 @@ class FileLock(Lock):
         self._path.unlink(missing_ok=True)
 
     def _now(self) -> float:
-        """The time of a file that is made for this: on network file systems the server's clock counts."""
+        """Time of a newly created file: on network file systems the server's clock counts."""
         probe = self._new_beside()
         handle = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         try:
@@ -133,7 +133,7 @@ class FileLock(Lock):
             probe.unlink(missing_ok=True)
 
     def _new_beside(self) -> Path:
-        """A new name for a short-lived file, which any run that holds the lock may remove."""
+        """New name for a short-lived file, which any run that holds the lock may remove."""
         return self._path.with_name(f"{self._path.name}-{secrets.token_hex(4)}")
 
 
@@ -141,7 +141,7 @@ class FileLock(Lock):
 
 
 def read_sign(file: Path, own: bool = False) -> Sign | None:
-    """A lock file, or one that was to become a lock; None where there is none. Raises OSError.
+    """Read a lock file, or one meant to become a lock; None if there is none. Raises OSError.
 
     A file that may not be read has a time at least; `own` says that it should be this run's.
     """
@@ -157,7 +157,7 @@ def read_sign(file: Path, own: bool = False) -> Sign | None:
 
 
 def read_note(file: Path) -> Note:
-    """The note in a file; an empty one where there is none, or where it may not be read. Raises OSError."""
+    """Read the note in a file; empty if the file is missing or must not be read. Raises OSError."""
     try:
         with _opened(file) as handle:
             return _read(handle)[0]
@@ -175,7 +175,7 @@ def _opened(file: Path) -> Iterator[int]:
 
 
 def _read(handle: int) -> tuple[Note, os.stat_result]:
-    """The note in a small file; an empty one for what is no file: reading a pipe would never end."""
+    """Read note and status of an open file; the note is empty for a pipe, whose reading would never end."""
     status = os.fstat(handle)
     return parse_note(os.read(handle, _MOST_BYTES)) if stat.S_ISREG(status.st_mode) else Note(), status
 
@@ -185,7 +185,7 @@ def _sign(note: Note, status: os.stat_result) -> Sign:
 
 
 def _write(path: Path, owner: Owner) -> None:
-    """Make a file with the owner in it: all of it, or there is no file. Raises OSError."""
+    """Write a file with the owner, completely or not at all. Raises OSError."""
     with open(path, "xb") as file:
         try:
             file.write(note_bytes(Note(owner)))
@@ -200,7 +200,7 @@ def _write(path: Path, owner: Owner) -> None:
 
 @contextlib.contextmanager
 def _guarded(parent: Path) -> Iterator[None]:
-    """Lock the directory itself where the file system can, so that one run at a time takes over locks in it.
+    """Lock the directory itself, if the file system can, so that runs take over its locks one at a time.
 
     Without it, or where another process holds it for long, two runs that take over a dead lock at the same
     time can both be refused; never do both go on. The kernel releases it when the process ends.

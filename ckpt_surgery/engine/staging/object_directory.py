@@ -1,4 +1,4 @@
-"""Publishing a checkpoint of several files in a store, which were written to a local directory.
+"""Publish in a store a checkpoint of several files that were written to a local directory.
 
 Data is uploaded first; then the documents that make it readable are put, with the protocol of `objects`.
 Where there are no documents, one file of data makes the checkpoint complete, and comes last.
@@ -17,19 +17,19 @@ from ckpt_surgery.storage.store import Only
 from ckpt_surgery.system.threads import run_requests
 
 MOST_DOCUMENT_BYTES = 64 << 20
-"""Larger files count as data: documents are held in memory."""
+"""Limit on the bytes of a document, which is held in memory; larger files count as data."""
 
 
 class DirectoryUpload(Upload):
-    """Files that are put into a store when all of them are complete."""
+    """Files that are uploaded to a store when all of them are complete."""
 
     def __init__(self, target: StoreStage, nbytes: int = 0):
-        """`target`: where they are put. `nbytes`: the size of all files."""
+        """`target`: stage in the store. `nbytes`: the size of all files."""
         super().__init__(target.url, target.lock, False, target.identity, nbytes)
         self._target = target
 
     def begin(self, resume: bool) -> None:
-        """Prepare the destination, and make the local directory."""
+        """Prepare the destination, and create the local directory."""
         self._target.begin(False)
         self._hand_on_notices()
         super().begin(resume)
@@ -39,20 +39,20 @@ class DirectoryUpload(Upload):
         self._target.notices = ()
 
     def renew(self) -> None:
-        """Give the destination's signs of life."""
+        """Renew the destination's lock."""
         self._target.renew()
 
     def remove(self, keep: bool = False, quickly: bool = False) -> list[str]:
-        """Remove the local directory, and what was put into the store but for the checkpoint."""
+        """Remove the local directory, and from the store all but the checkpoint."""
         return [*super().remove(keep, quickly), *self._target.remove()]
 
     def report(self, failure: BaseException) -> None:
-        """Add what the destination is."""
+        """Add the state of the destination."""
         super().report(failure)
         self._target.report(failure)
 
     def publish(self) -> None:
-        """Upload everything and make it the destination, the older one being whole until then."""
+        """Upload everything, then switch the destination; the older one stays whole until then."""
         target = self._target
         files = {name: self.tree / name for name in sorted(walk(self.work, self.work))}
         if not files:
@@ -86,7 +86,7 @@ class DirectoryUpload(Upload):
 
 
 def is_document(name: str, size: int) -> bool:
-    """Whether a file describes others, by its name: `.zarray`, `model.safetensors.index.json`.
+    """True if a file describes others, judged by its name: `.zarray`, `model.safetensors.index.json`.
 
     Config files do not: without the weights they are no checkpoint.
     """

@@ -1,4 +1,4 @@
-"""Publishing a checkpoint of one file in a store: one object, written on a condition.
+"""Publish a checkpoint of one file in a store: one object, written conditionally.
 
 The object appears when all of it is there, so that it needs no marker and no journal: at every moment there
 is the older file, or the new one, or none. The record beside it is removed before the file is replaced, and
@@ -25,11 +25,11 @@ from ckpt_surgery.system.signals import unhindered
 from ckpt_surgery.system.threads import run_requests
 
 _PIECE = 16 << 20
-"""Bytes that are compared in one go."""
+"""Bytes compared at once."""
 
 
 class FileUpload(Upload):
-    """A file that is put into a store when it is complete."""
+    """A file that is uploaded to a store when it is complete."""
 
     def __init__(
         self,
@@ -38,16 +38,16 @@ class FileUpload(Upload):
         replaces: Replacement | None = None,
         nbytes: int = 0,
     ):
-        """`replaces`: what is replaced, as it was looked at; None: nothing. `nbytes`: size of the file."""
+        """`replaces`: what is replaced, as it was checked; None: nothing. `nbytes`: size of the file."""
         self._url = url
         self._store, self._name = store_of(url)
         super().__init__(url, ObjectLock(self._store, lock_name(self._name)), True, identity, nbytes)
         self._replaces = replaces
         self._before: Stat | None = None
-        """The file that is replaced."""
+        """Size and version of the file that is replaced."""
 
     def begin(self, resume: bool) -> None:
-        """Look at what is there, and make the local directory.
+        """Note the version of the existing file, and create the local directory.
 
         Raises DestinationError where something is there that is not to be replaced, and where objects lie
         below the destination; PlanError, StorageError.
@@ -65,7 +65,7 @@ class FileUpload(Upload):
         super().begin(resume)
 
     def publish(self) -> None:
-        """Upload the file to where there is still what was there when the run began."""
+        """Upload the file, if the destination has not changed since the run began."""
         self.lock.confirm()
         before, now = self._before, self._store.stat(self._name)
         if (now and now.version) != (before and before.version):
@@ -86,7 +86,7 @@ class FileUpload(Upload):
         self.notices += tuple(f"{self.called} is new and complete; {reason}" for reason in notices)
 
     def _is_there(self) -> bool:
-        """Whether the destination is this very file: the answer to a request may have been lost."""
+        """True if the destination is this file: the response to the upload may have been lost."""
         with contextlib.suppress(StorageError, SourceError):
             before, now, size = self._before, self._store.stat(self._name), self.output.stat().st_size
             same = before is not None and now is not None and now.version == before.version
@@ -107,7 +107,7 @@ class FileUpload(Upload):
         )
 
     def report(self, failure: BaseException) -> None:
-        """Add what the destination is."""
+        """Add the state of the destination."""
         super().report(failure)
         if self.published or not self.lock.lost:
             self.report_state(failure, self._before is not None)
@@ -115,10 +115,10 @@ class FileUpload(Upload):
 
 @contextlib.contextmanager
 def beside_published(store: Store, name: str, record: Path) -> Iterator[list[str]]:
-    """Within this context, in which a checkpoint is published, there is no record beside it.
+    """Context in which a checkpoint is published: swaps the record beside it.
 
-    The older one is removed before, the new one is put after it: never is there a record of something else.
-    What fails after publication is told in the list that is given. Raises StorageError.
+    Removes the older one before and writes the new one after it, so that no record describes something else.
+    Yields a list, to which failures after publication are added. Raises StorageError.
     """
     store.delete([name])
     left: list[str] = []

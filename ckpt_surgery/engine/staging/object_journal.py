@@ -1,4 +1,4 @@
-"""The journal of a run to a store, by which other runs recognize its objects.
+"""The journal of a run that writes to a store: other runs recognize its objects by it.
 
 Everything of a run `TOKEN` lies below `.ckpt-surgery/` there until it has published:
 - `TOKEN.json`: whose run it is, what it does, and what was there before it: the journal;
@@ -20,56 +20,56 @@ import msgspec
 from ckpt_surgery.storage.draft import OWN
 
 WRITING = "writing"
-"""State of a run that has not begun to publish: the destination is as it was before."""
+"""State of a run that has not begun to publish: the destination is unchanged."""
 
 
 @dataclass(frozen=True)
 class Journal:
-    """A run's identity, the objects that were there before it, and the publication it has begun."""
+    """A run's identity, the objects that existed before it, and its publication, if that has begun."""
 
     run: str
     """Token of the run. Another process that resumes it keeps the token."""
     identity: Mapping[str, str]
     """Identity of the run, for `resume`."""
     before: Mapping[str, str]
-    """Versions of the objects that were there when it began, by their names below the destination."""
+    """Versions of the objects that existed when it began, by name below the destination."""
     adopted: frozenset[str] = frozenset()
-    """Names of data that others wrote for it, which stays where the run fails."""
+    """Names of data that shards wrote for it; kept if the run fails."""
     state: str = WRITING
     documents: Mapping[str, bytes] = field(default_factory=dict)
-    """While switching: the small objects that are to be put, in this order; the marker is the last."""
+    """While switching: documents to put, in this order; the marker is the last."""
     waiting: Mapping[str, str] = field(default_factory=dict)
-    """While switching: data that is to be copied to its name, with the name that it lies under."""
+    """While switching: final names of data to be copied, with their present names."""
     data: frozenset[str] = frozenset()
     """While switching: names of all data."""
     around: Mapping[str, str] = field(default_factory=dict)
-    """Versions of all other objects of a step that one item is written for. They stay."""
+    """Versions of all other objects of a step in which one item is written. They are kept."""
     amended: Mapping[str, bytes] = field(default_factory=dict)
-    """While switching: what takes the place of some of those, after the marker."""
+    """While switching: new content of some of those, put after the marker."""
 
     @property
     def marker(self) -> str:
-        """The object that makes the checkpoint complete: the last document, or else the last data."""
+        """Object that completes the checkpoint: the last document, or else the last data."""
         return list(self.documents or self.waiting)[-1]
 
     @property
     def obsolete(self) -> list[str]:
-        """Objects of the older checkpoint that the new one does not have."""
+        """Names of the older checkpoint's objects that are not in the new one."""
         return [name for name in self.before if name not in self.documents and name not in self.data]
 
 
 def journal_name(run: str) -> str:
-    """The name of a run's journal below its destination."""
+    """Name of a run's journal below its destination."""
     return f"{OWN}{run}.json"
 
 
 def own_prefix(run: str) -> str:
-    """The prefix below the destination of everything else that a run keeps for itself."""
+    """Prefix of a run's other private objects, below its destination."""
     return f"{OWN}{run}/"
 
 
 def alive_name(run: str) -> str:
-    """The name of a run's sign of life below its destination."""
+    """Name of the object that a run renews while it is alive, below its destination."""
     return f"{own_prefix(run)}alive"
 
 
@@ -79,7 +79,7 @@ def tasks_prefix(run: str) -> str:
 
 
 def to_bytes(journal: Journal) -> bytes:
-    """The journal as it is stored, in ASCII. Documents are within it, in base 64."""
+    """Serialize a journal as ASCII, with its documents in base64."""
     return json.dumps(vars(journal), default=_json).encode("ascii")
 
 
@@ -88,7 +88,7 @@ def _json(value: bytes | frozenset[str]) -> str | list[str]:
 
 
 def from_bytes(content: bytes) -> Journal | None:
-    """The journal that was stored; None where this is none."""
+    """Parse a journal; None if the data is something else."""
     try:
         return msgspec.json.decode(content, type=Journal)
     except (ValueError, RecursionError):

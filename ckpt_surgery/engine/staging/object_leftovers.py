@@ -26,22 +26,22 @@ from ckpt_surgery.storage.store import Stat, Store
 
 @dataclass(frozen=True)
 class LeftObjects(Leftover):
-    """Objects of another run."""
+    """Objects that another run left."""
 
     run: str
     journal: Journal | None
-    """None where the run ended before it wrote one, or after it had removed it."""
+    """None if the run ended before it wrote one, or after it removed it."""
     objects: Mapping[str, Stat]
-    """All its objects, by their names below the destination."""
+    """All its objects, by name below the destination."""
 
     @property
     def switching(self) -> Journal | None:
-        """The journal of a run that had begun to publish."""
+        """The journal, if the run had begun to publish."""
         return self.journal if self.journal is not None and self.journal.state == SWITCHING else None
 
     @property
     def data(self) -> Mapping[str, Stat]:
-        """The data that it wrote, by the names that it lies under."""
+        """The data that the run wrote, by present name."""
         waiting = f"{own_prefix(self.run)}data/"
         objects = self.objects.items()
         return {name: stat for name, stat in objects if not name.startswith(OWN) or name.startswith(waiting)}
@@ -52,17 +52,17 @@ class Contents:
     """All objects below a destination."""
 
     others: Mapping[str, Stat]
-    """Objects that no run has left, by their names below the destination."""
+    """Objects that are no leftovers, by name below the destination."""
     leftovers: Sequence[LeftObjects]
 
 
 def listed(store: Store, prefix: str) -> dict[str, Stat]:
-    """Every object below a destination, by its name there. Raises StorageError."""
+    """List every object below a destination by its name there. Raises StorageError."""
     return {name[len(prefix) + 1 :]: stat for name, stat in store.walk(f"{prefix}/").items()}
 
 
 def examine(store: Store, prefix: str) -> Contents:
-    """List the objects below a destination by the run that put them. Raises StorageError, SourceError."""
+    """Group the objects below a destination by the run that put them. Raises StorageError, SourceError."""
     left = listed(store, prefix)
     leftovers = []
     where = f"what lies below {shown(f'{store.url}/{prefix}')}"
@@ -79,7 +79,7 @@ def examine(store: Store, prefix: str) -> Contents:
 
 
 def _run_of(name: str) -> str:
-    """The token in the name of an object below `.ckpt-surgery/`; empty where there is none."""
+    """Token in the name of an object below `.ckpt-surgery/`; empty if there is none."""
     return name.removeprefix(OWN).partition("/")[0].removesuffix(".json")
 
 
@@ -104,7 +104,7 @@ def _own_objects(run: str, journal: Journal | None, objects: Mapping[str, Stat])
 
 
 def remove(store: Store, prefix: str, run: str, objects: Collection[str]) -> None:
-    """Remove a run's objects, given by their names below the destination. Raises StorageError.
+    """Remove a run's objects, named relative to the destination. Raises StorageError.
 
     Its journals of tasks come first, so that what is left of it is never resumed; the journal that tells
     what is its own comes last.
@@ -120,7 +120,7 @@ def remove(store: Store, prefix: str, run: str, objects: Collection[str]) -> Non
 
 
 def clear(store: Store, prefix: str, leftovers: Sequence[LeftObjects]) -> list[str]:
-    """Remove what runs left that never published. Returns a sentence for each. Raises StorageError."""
+    """Remove leftovers of runs that never published. Returns a sentence for each. Raises StorageError."""
     notices = []
     for leftover in leftovers:
         remove(store, prefix, leftover.run, list(leftover.objects))

@@ -1,4 +1,4 @@
-"""Locks in object stores: an object beside the destination that its run writes again and again.
+"""Locks in object stores: an object beside the destination that its run rewrites periodically.
 
 Whoever writes it names the version that has to be there, so that of two runs one always loses. A lock holds
 for `LEASE` seconds by the store's own clock.
@@ -14,11 +14,11 @@ from ckpt_surgery.engine.staging.owners import Note, Owner, note_bytes, parse_no
 from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Store, Version
 
 LEASE = 60.0
-"""Seconds without a sign of life after which a run counts as ended."""
+"""Seconds without a renewal after which a run counts as ended."""
 
 
 def lock_name(name: str) -> str:
-    """The name of the lock of a destination."""
+    """Name of the lock object of a destination."""
     parent, slash, last = name.rpartition("/")
     return f"{parent}{slash}.{last}.ckpt-surgery-lock"
 
@@ -40,7 +40,7 @@ class ObjectLock(Lock):
         self._guard = threading.Lock()
 
     def read(self) -> Sign | None:
-        """The lock as it is now; None where there is none. The version of this run's is known then."""
+        """Read the lock; None if there is none. Notes the version if it is this run's."""
         for _ in range(TRIES):
             stat = self._store.stat(self._name)
             if stat is None:
@@ -54,7 +54,7 @@ class ObjectLock(Lock):
         raise self._contended()
 
     def renew(self) -> None:
-        """Write the lock again. One that another run has taken is noted as lost."""
+        """Rewrite the lock. If another run took it, it is marked as lost."""
         with self._guard:
             for _ in range(TRIES):
                 if self.lost or self._released or self._put(Version(self._version)):
@@ -72,17 +72,17 @@ class ObjectLock(Lock):
                 raise self._contended()
 
     def check_held(self) -> None:
-        """Raise DestinationError where the lock is known to be lost; asks nothing."""
+        """Raise DestinationError if the lock is known to be lost; sends no request."""
         if self.lost:
             raise self._taken(self._taker)
 
     def confirm(self) -> None:
-        """Make sure that the lock is this run's, and renew it. Raises DestinationError."""
+        """Check that this run holds the lock, and renew it. Raises DestinationError."""
         self.renew()
         self.check_held()
 
     def release(self) -> None:
-        """Remove the lock if it is this run's; it is not written again."""
+        """Remove the lock if it is this run's, and stop renewing it."""
         with self._guard:
             self._released = True
             super().release()
@@ -97,7 +97,7 @@ class ObjectLock(Lock):
         return self._put(Version(str(sign.version)))
 
     def _put(self, only: Condition) -> bool:
-        """Write the lock on a condition; False where that does not hold.
+        """Write the lock conditionally; False if the condition does not hold.
 
         The content is new each time: where versions are digests, equal bytes would have the same version.
         """
@@ -116,7 +116,7 @@ class ObjectLock(Lock):
         return self._store.now() / 1e9
 
     def _check_conditions(self) -> None:
-        """Make sure that the store obeys conditions, without which a lock means nothing."""
+        """Check that the store supports conditional writes, without which a lock is useless."""
         if self._put(Only.ABSENT):
             self._remove()
             raise StorageError(

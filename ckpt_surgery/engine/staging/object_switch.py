@@ -1,4 +1,4 @@
-"""Publishing in a store: from the older checkpoint to the new one, by a journal that anybody can carry out.
+"""Publish in a store: switch from the older checkpoint to the new one, by a journal that any run can finish.
 
 All data is there before. One object, the marker, makes a checkpoint complete: the older one's is deleted
 before any of its other objects changes, the new one's is put last. A process that dies in between leaves a
@@ -20,23 +20,23 @@ from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Stat, S
 from ckpt_surgery.system.threads import run_requests
 
 COMMIT_FILE = "commit_success.txt"
-"""The object by which Orbax tells that a checkpoint in an object store is complete."""
+"""Name of the object by which Orbax recognizes a complete checkpoint in an object store."""
 _ENTRIES = (
     *("zarr.json", ".zgroup", "manifest.ocdbt", "_METADATA", "_CHECKPOINT_METADATA", "checkpoint"),
     "model.safetensors.index.json",
 )
 """Documents without which a checkpoint that has no commit file cannot be opened, the last read first."""
 _PIECE = 16 << 20
-"""Bytes of an object that are held in memory while it is copied."""
+"""Bytes of an object held in memory while it is copied."""
 _MANIFEST = "manifest.ocdbt"
 _DOCUMENTS = 32
-"""Number of documents that are put at a time."""
+"""Number of documents uploaded at a time."""
 
 
 def marker_of(names: Iterable[str]) -> str | None:
-    """The object that makes a checkpoint complete, of the names of its objects; None where no name tells.
+    """Find the object that completes a checkpoint, by name; None if no name tells.
 
-    It is the commit file of Orbax, the uppermost where there are several, else the document at the top that
+    It is the commit file of Orbax, the uppermost of several, else the top-level document that
     readers begin with.
     """
     there = set(names)
@@ -47,9 +47,9 @@ def marker_of(names: Iterable[str]) -> str | None:
 
 
 def in_order(documents: Mapping[str, bytes], token: str) -> dict[str, bytes]:
-    """Documents in the order in which they are put: manifests after the nodes they name, the marker last.
+    """Sort documents for uploading: manifests after the nodes they name, the marker last.
 
-    A commit file gets the token, by which its writer recognizes it where the answer to its request was lost.
+    A commit file gets the token, by which its writer recognizes it if the response to its request was lost.
     """
     if not documents:
         return {}
@@ -63,17 +63,17 @@ def in_order(documents: Mapping[str, bytes], token: str) -> dict[str, bytes]:
 
 
 class Switch:
-    """Carries out the journal of a run that publishes."""
+    """Executes the journal of a publication."""
 
     def __init__(self, store: Store, prefix: str, journal: Journal, confirm: Callable[[], None]):
-        """`confirm` raises DestinationError where this process no longer holds the destination's lock."""
+        """`confirm` raises DestinationError if this process no longer holds the destination's lock."""
         self._store = store
         self._prefix = prefix
         self._journal = journal
         self._confirm = confirm
 
     def complete(self) -> None:
-        """Make the new checkpoint complete. Can be done again from the beginning, wherever it was ended.
+        """Complete the new checkpoint. Can be repeated from the beginning, wherever it was interrupted.
 
         Raises DestinationError where another process has written meanwhile, StorageError.
         """
@@ -83,7 +83,7 @@ class Switch:
             self._write(name, data, Version(self._journal.around[name]))
 
     def _replace(self) -> None:
-        """Take the older checkpoint away, and put the new one."""
+        """Retire the older checkpoint, and put the new one."""
         self._retire()
         marker = self._journal.marker
         waiting = self._journal.waiting.items()
@@ -98,12 +98,12 @@ class Switch:
         self._commit()
 
     def clear(self) -> None:
-        """Delete what belonged to the older checkpoint only. Raises StorageError."""
+        """Delete objects that only the older checkpoint had. Raises StorageError."""
         if self._journal.obsolete:
             self._store.delete([self._name(name) for name in self._journal.obsolete])
 
     def _is_done(self) -> bool:
-        """Whether the marker is there, and is not the older checkpoint's."""
+        """True if the marker exists, and is not the older checkpoint's."""
         marker = self._journal.marker
         stat = self._store.stat(self._name(marker))
         if stat is None or stat.version == self._journal.before.get(marker):
@@ -114,9 +114,9 @@ class Switch:
         return waiting is None or waiting.size == stat.size  # what waited is deleted after it was brought
 
     def _retire(self) -> None:
-        """Delete the older checkpoint's marker, and nothing that another process has put in its place.
+        """Delete the older checkpoint's marker, but nothing that another process put in its place.
 
-        A commit file is first replaced by one that names this run, on condition of its version: of two
+        A commit file is first replaced, if its version is unchanged, by one that names this run: of two
         processes only one can do that, and the older checkpoint is still complete.
         """
         before = self._journal.before
@@ -137,7 +137,7 @@ class Switch:
         self._store.delete([name])
 
     def _retire_all(self) -> None:
-        """Delete everything of the older checkpoint, where nothing tells which object makes it complete."""
+        """Delete the unchanged objects of an older checkpoint whose marker is unknown."""
         before = self._journal.before
         there = self._store.walk(f"{self._prefix}/") if before else {}
         stats = {name: there.get(self._name(name)) for name in before}
@@ -145,7 +145,7 @@ class Switch:
         self._store.delete([self._name(name) for name in old])
 
     def _bring(self, name: str, place: str) -> None:
-        """Copy data to its name, within the store where it can do that, else through a temporary file."""
+        """Copy data to its final name, within the store if it can, else through a temporary file."""
         source = self._name(place)
         url = f"{self._store.url}/{source}"
         stat = self._store.stat(source)
@@ -174,7 +174,7 @@ class Switch:
         self._write(marker, self._journal.documents[marker], Only.ABSENT)
 
     def _write(self, name: str, data: bytes, only: Condition) -> None:
-        """Write an object on a condition; where that fails, it has to hold this very data already."""
+        """Write an object conditionally; if the condition fails, it must hold the same data already."""
         try:
             self._store.put(self._name(name), data, only)
         except ConditionFailed as error:

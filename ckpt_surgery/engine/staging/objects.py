@@ -1,4 +1,4 @@
-"""Publishing a checkpoint in an object store: a lock, data in its place, documents, and the marker last.
+"""Publish a checkpoint in an object store: a lock, data in its place, documents, and the marker last.
 
 Nothing refers to data before the documents are there, and the last of them, the marker, makes the checkpoint
 complete. At every moment the destination is not committed, or is one whole checkpoint.
@@ -42,13 +42,13 @@ from ckpt_surgery.system.threads import run_requests
 
 
 class StoreStage(Stage):
-    """Objects of a run in a store, as a draft that nobody else sees."""
+    """Stage of objects in a store, as a draft that readers do not see."""
 
     lock: ObjectLock
     run: str
-    """Token of the run, which a run that resumes it keeps."""
+    """Token of the run; a run that resumes it keeps the token."""
     draft: Draft
-    """Objects written so far, by names below the destination."""
+    """Objects written so far, by name below the destination."""
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class StoreStage(Stage):
         sparse: bool = False,
         shards: str = "",
     ):
-        """`identity`: what the run does. `replaces`: what is replaced, as it was looked at; None: nothing may
-        be there. `item`: the name of the one item that is written, if it is one of a step. `sparse`: whether
-        readers of the format take chunks of the new checkpoint for the older one's. `shards`: the token of
-        shards that have put data there, which is published, or is theirs again after a failure."""
+        """`identity`: what the run does. `replaces`: what is replaced, as it was checked; None: nothing may
+        be there. `item`: name of the item to write, if it is one of a step. `sparse`: true if
+        readers of the format mistake chunks of the new checkpoint for the older one's. `shards`: token of
+        shards that have put data there, which is published, or kept after a failure."""
         self.url = url
         self.called = shown(url)
         self.store, self.prefix = store_of(url)
@@ -76,7 +76,7 @@ class StoreStage(Stage):
         """Names of the shards' data below the destination."""
         self._journal: Journal | None = None
         self._switching = False
-        """Whether publication has begun: from then on, whoever comes next carries it to its end."""
+        """True once publication has begun: if this run dies, the next one completes it."""
 
     @property
     def work(self) -> str:
@@ -85,12 +85,12 @@ class StoreStage(Stage):
 
     @property
     def product(self) -> str:
-        """The draft's URL: what it shows is the checkpoint, before anybody else sees it."""
+        """The draft's URL, at which only this process sees the checkpoint."""
         return self.draft.url
 
     @property
     def before(self) -> Mapping[str, str]:
-        """Versions of the objects that are replaced, by their names below the destination."""
+        """Versions of the objects that are replaced, by name below the destination."""
         return {} if self._journal is None else self._journal.before
 
     def opened(self) -> AbstractContextManager[object]:
@@ -102,11 +102,11 @@ class StoreStage(Stage):
         return ObjectLines(self.store, f"{self.prefix}/{tasks_prefix(self.run)}{worker}-")
 
     def put_beside(self, record: str) -> None:
-        """Never called: formats that write to stores themselves have a place for the record."""
+        """Never called: formats that write to stores themselves can contain the record."""
         raise AssertionError(record)
 
     def renew(self) -> None:
-        """Renew the lock, and say that the objects of this run are still its own, see `object_journal`."""
+        """Renew the lock, and the object that shows that this run is alive, see `object_journal`."""
         self.lock.renew()
         if self._journal is not None and not self._switching:
             self.lock.check_held()
@@ -115,9 +115,9 @@ class StoreStage(Stage):
     # --- the beginning ------------------------------------------------------------------------------------
 
     def begin(self, resume: bool) -> None:
-        """Complete a publication that had begun, tidy up or take over what runs left, and note this run.
+        """Complete an interrupted publication, remove or take over leftovers of runs, and note this run.
 
-        Raises DestinationError where something is there without `overwrite`; PlanError, StorageError.
+        Raises DestinationError if something is there without `overwrite`; PlanError, StorageError.
         """
         check_directory(self.url)
         check_same(self.url, self._replaces, self._shards)
@@ -158,7 +158,7 @@ class StoreStage(Stage):
     # --- publication --------------------------------------------------------------------------------------
 
     def publish(self) -> None:
-        """Put the documents of what was written, and the marker last.
+        """Put the documents of the checkpoint, and the marker last.
 
         An older checkpoint stays whole and committed until this begins, and is replaced only in the versions
         that were there when this run began.
@@ -193,7 +193,7 @@ class StoreStage(Stage):
                 self.notices += (f"{self.called} is new and complete; {reason}",)
 
     def publish_last(self, upload: Callable[[], object]) -> None:
-        """Make what was written a new destination by the upload of one more file, without which it is none.
+        """Publish by uploading one more file, without which the objects are not a checkpoint.
 
         Raises as `publish` does.
         """
@@ -208,7 +208,7 @@ class StoreStage(Stage):
         return self._journal
 
     def _check_unchanged(self, journal: Journal) -> None:
-        """Refuse to publish where objects have come, have changed or are gone. Raises DestinationError."""
+        """Refuse to publish if objects were added, changed or removed. Raises DestinationError."""
         there = leftovers.listed(self.store, self.prefix)
         own = own_prefix(self.run)
         written = set(self.draft.places.values())
@@ -228,7 +228,7 @@ class StoreStage(Stage):
     # --- the end ------------------------------------------------------------------------------------------
 
     def kept_in(self) -> str | None:
-        """Below the destination; also where the store does not answer."""
+        """Place below the destination, if tasks were finished or the store does not answer."""
         if self._journal is None or self._switching or self.lock.lost:
             return None
         try:
@@ -239,7 +239,7 @@ class StoreStage(Stage):
         return f"below {self.called}" if own is None or any(name.startswith(tasks) for name in own) else None
 
     def remove(self, keep: bool = False, quickly: bool = False) -> list[str]:
-        """Remove this run's objects, or after publication what is not of the checkpoint.
+        """Remove this run's objects; after publication, only those that are not part of the checkpoint.
 
         What another run has in its hands stays, and so does a publication that has begun.
         """
@@ -256,7 +256,7 @@ class StoreStage(Stage):
         return []
 
     def report(self, failure: BaseException) -> None:
-        """Add what the destination holds, or that its publication has begun."""
+        """Add the state of the destination, or that its publication has begun."""
         if self._switching and not self.published and not self.lock.lost:
             add_sentence(
                 failure,
@@ -268,7 +268,7 @@ class StoreStage(Stage):
 
 
 def roll_forward(url: str) -> tuple[str, ...]:
-    """Complete a publication at a destination that a run had begun when it ended; returns what was done.
+    """Complete the publication that a dead run began at a destination; returns what was done.
 
     Does nothing where there is none. Raises DestinationError where a living run holds the lock, StorageError.
     """

@@ -1,4 +1,4 @@
-"""Which run and which process make a checkpoint, and how another process tells that this one has ended."""
+"""Owners of checkpoints in the making: run and process, and how other processes see whether they ended."""
 
 import ctypes
 import json
@@ -13,28 +13,28 @@ from typing import Annotated
 import msgspec
 
 _PROC = Path("/proc")
-"""Directory in which Linux describes processes."""
+"""Directory with Linux's descriptions of processes."""
 _RUNNING = "running"
-"""Stands for a start time where the system tells only that a process exists."""
+"""Start time of a process of which the system tells only that it exists."""
 _MACOS = "macos"
-"""Stands for the process namespace of macOS, which has one for each boot."""
+"""Process namespace on macOS, which has one for each boot."""
 _UUID_BYTES = 64
-"""More than the text of a UUID takes."""
+"""Bytes of a buffer for the text of a UUID, with room to spare."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A run, and the process that it runs in. A later process of that number has another description."""
+    """A run and its process; a later process with the same number is a different owner."""
 
     run: str
     """Random name of the run, 16 hexadecimal digits."""
     pid: Annotated[int, msgspec.Meta(gt=0, lt=1 << 31)]
     host: str
-    """Name of the machine, for messages: two machines, or containers, can have the same."""
+    """Name of the machine, for messages: machines and containers can share one."""
     boot: str
     """Identity of the current boot: Linux's boot id, macOS's boot session; empty elsewhere."""
     namespace: str
-    """Linux's process namespace of `pid`, as containers have their own; empty where it is unknown."""
+    """Linux's process namespace of `pid`, as containers have their own; empty if unknown."""
     started: str
     """Start time of the process: on Linux in clock ticks since boot, elsewhere as a date."""
 
@@ -47,26 +47,26 @@ class Note:
     """Content of a lock, or of the file that describes a temporary directory."""
 
     owner: Owner | None = None
-    """None where the file does not tell, as after a power cut."""
+    """None if the file does not say, as after a power cut."""
     identity: Mapping[str, str] = field(default_factory=dict)
     """Identity of the run, for `resume`."""
     sign: int = 0
-    """Number of the sign of life, in a lock that is written again for each."""
+    """Number of renewals, in a lock that is rewritten for each."""
 
 
 def this_process(run: str) -> Owner:
-    """This process as the owner of a run."""
+    """Describe this process as the owner of a run."""
     pid = os.getpid()
     return Owner(run, pid, socket.gethostname(), *_system(), _start_time(pid))
 
 
 def note_bytes(note: Note) -> bytes:
-    """A note as JSON, in ASCII."""
+    """Serialize a note as JSON, in ASCII."""
     return json.dumps(asdict(note)).encode("ascii")
 
 
 def parse_note(content: bytes) -> Note:
-    """The note in a file; an empty one where the content is damaged."""
+    """Parse a note; an empty one if the content is damaged."""
     try:
         return msgspec.json.decode(content, type=Note)
     except (ValueError, RecursionError):
@@ -74,7 +74,7 @@ def parse_note(content: bytes) -> Note:
 
 
 def has_ended(owner: Owner) -> bool | None:
-    """Whether the owner's process has ended; None where this process cannot know that.
+    """True if the owner's process has ended; None if this process cannot know that.
 
     Process numbers mean the same only within one start of a system and one process namespace. Nothing else
     tells two machines apart: their names can be equal, and so can the boot ids of containers.
@@ -90,7 +90,7 @@ def has_ended(owner: Owner) -> bool | None:
 
 
 def _system() -> tuple[str, str]:
-    """Boot id and process namespace of this process; empty where the system has none."""
+    """Boot id and process namespace of this process; empty if the system has none."""
     if sys.platform == "darwin":
         return _boot_session(), _MACOS
     try:
@@ -102,7 +102,7 @@ def _system() -> tuple[str, str]:
 
 
 def _boot_session() -> str:
-    """macOS's `kern.bootsessionuuid`, new with each start of the system; empty where it is unknown."""
+    """macOS's `kern.bootsessionuuid`, new with each boot; empty if unknown."""
     text, size = ctypes.create_string_buffer(_UUID_BYTES), ctypes.c_size_t(_UUID_BYTES)
     ask = getattr(ctypes.CDLL(None), "sysctlbyname", None)
     failed = ask is None or ask(b"kern.bootsessionuuid", text, ctypes.byref(size), None, ctypes.c_size_t(0))
@@ -110,7 +110,7 @@ def _boot_session() -> str:
 
 
 def _line(path: Path) -> str:
-    """The text of a small file of the kernel; empty where there is no such file."""
+    """Read a small file of the kernel; empty if there is no such file."""
     try:
         return path.read_text().strip()
     except (FileNotFoundError, ProcessLookupError):
@@ -118,7 +118,7 @@ def _line(path: Path) -> str:
 
 
 def _start_time(pid: int) -> str:
-    """When a process started; empty where there is none, or where it has ended and waits to be reaped."""
+    """Start time of a process; empty if there is none, or if it is a zombie."""
     if (_PROC / "self/stat").exists():
         return _start_time_of_proc(pid)
     return _start_time_of_ps(pid)
@@ -136,7 +136,7 @@ def _start_time_of_proc(pid: int) -> str:
 
 
 def _start_time_of_ps(pid: int) -> str:
-    """The date that ps(1) prints, for systems without /proc; `running` where there is no ps either."""
+    """The date that ps(1) prints, for systems without /proc; `running` if there is no ps either."""
     import subprocess
 
     if not _exists(pid):

@@ -1,4 +1,4 @@
-"""The rename that makes a new checkpoint the destination, and the record beside it."""
+"""Publish a checkpoint on disk: the rename to the destination, and the record beside it."""
 
 import contextlib
 import os
@@ -14,12 +14,12 @@ from ckpt_surgery.storage.paths import exists
 from ckpt_surgery.storage.record_files import beside
 
 ASIDE = "old"
-"""The old checkpoint in the temporary directory, on file systems that cannot exchange names in one step."""
+"""Name of the old checkpoint in the temporary directory, on file systems that cannot exchange names."""
 _OLD_RECORD = "old-record"
 
 
 def check_alone(file: Path) -> None:
-    """Raise VerificationError unless the directory holds this one file: anything else would be lost."""
+    """Raise VerificationError unless the directory holds only this file: anything else would be lost."""
     written = sorted(os.listdir(file.parent))
     if written != [file.name] or not stat.S_ISREG(os.lstat(file).st_mode):
         others = ", ".join(shown(name) for name in written if name != file.name)
@@ -29,7 +29,7 @@ def check_alone(file: Path) -> None:
 
 
 def put_in_place(product: Path, destination: Path, directory: Path, overwrite: bool) -> None:
-    """Rename the product, or exchange it with what is at the destination, durably. If that fails, undo it.
+    """Durably rename the product to the destination, or exchange them. Undo it if that fails.
 
     A record beside the destination is the old checkpoint's: it goes first, so that no checkpoint is ever
     beside the record of another. Raises DestinationError, OSError.
@@ -59,7 +59,7 @@ def _rename(product: Path, destination: Path, directory: Path, swap: bool) -> No
 
 @contextlib.contextmanager
 def _without_record(destination: Path, directory: Path) -> Iterator[None]:
-    """Move the record beside the destination into the temporary directory, and back if this fails."""
+    """Move the record beside the destination into the temporary directory; move it back after a failure."""
     record, moved = beside(destination), directory / _OLD_RECORD
     if not exists(record) or not stat.S_ISREG(os.lstat(record).st_mode):
         yield
@@ -74,7 +74,7 @@ def _without_record(destination: Path, directory: Path) -> Iterator[None]:
 
 
 def add_record(destination: Path, directory: Path) -> None:
-    """Put the new record, which is in the temporary directory, beside the checkpoint. Raises OSError."""
+    """Move the new record from the temporary directory to beside the checkpoint. Raises OSError."""
     record = beside(destination)
     if exists(directory / record.name):
         os.rename(directory / record.name, record)

@@ -1,4 +1,4 @@
-"""Rename without replacing, and exchange two names, in one step where the file system can."""
+"""Rename without replacing, and exchange two names, atomically if the file system can."""
 
 import contextlib
 import ctypes
@@ -17,21 +17,21 @@ from ckpt_surgery.storage.paths import exists, path_text
 
 
 class Way(enum.Enum):
-    """How a rename treats a target that exists."""
+    """Treatment of an existing target by a rename."""
 
     EXCLUSIVE = enum.auto()
-    """It fails."""
+    """The rename fails."""
     EXCHANGE = enum.auto()
     """The two names change places."""
 
 
 @dataclass(frozen=True)
 class _RenameCall:
-    """A system's own rename, which takes directory handles, paths and flags."""
+    """A system's rename call with directory handles, paths and flags."""
 
     function: str
     working_directory: int
-    """Number that stands for the working directory in place of a handle."""
+    """Number for the working directory, in place of a handle."""
     flags: Mapping[Way, int]
 
 
@@ -50,7 +50,7 @@ UNSUPPORTED = (
 
 
 def move(product: Path, destination: Path) -> None:
-    """Rename. Raises DestinationError where the destination exists, OSError for what the system refuses."""
+    """Rename. Raises DestinationError if the destination exists, OSError for other failures."""
     try:
         _rename_exclusively(product, destination)
     except OSError as error:
@@ -76,7 +76,7 @@ def exchange(product: Path, destination: Path, aside: Path) -> None:
 
 
 def _rename_exclusively(source: Path, target: Path) -> None:
-    """Rename where the target does not exist; in two steps where the file system has no such call."""
+    """Rename if the target does not exist; in two steps if the file system has no such call."""
     try:
         rename_atomically(source, target)
     except OSError as error:
@@ -88,7 +88,7 @@ def _rename_exclusively(source: Path, target: Path) -> None:
 
 
 def rename_atomically(source: Path, target: Path) -> None:
-    """Rename where the target does not exist, in one step.
+    """Rename if the target does not exist, atomically.
 
     A file takes its new name as a hard link where that is the only way, as on network file systems, and can
     keep the old one as well. Raises FileExistsError, and OSError with a number in `UNSUPPORTED` where there

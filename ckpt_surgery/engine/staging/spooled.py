@@ -1,4 +1,4 @@
-"""The local directory in which a checkpoint for an object store is made, before it is uploaded.
+"""The local directory in which a checkpoint for an object store is built before the upload.
 
 Formats whose writers write in place (a file that is made in its full size and filled by several threads) need
 a file system. Their files are written to a directory of this user below the system's directory for temporary
@@ -26,7 +26,7 @@ _TMPDIR = "Set TMPDIR to a directory of yours with enough space."
 
 
 def spool_of(url: str) -> Path:
-    """The directory for checkpoints on their way to a URL: one for each user, machine, and URL."""
+    """Local directory for checkpoints to upload to a URL: one for each user, machine, and URL."""
     digest = hashlib.sha256(os.fsencode(url)).hexdigest()[:16]
     return Path(tempfile.gettempdir(), f"ckpt-surgery-{os.getuid()}-{digest}")
 
@@ -40,16 +40,16 @@ class Upload(DirectoryStage):
     lock: ObjectLock
 
     def __init__(self, url: str, lock: ObjectLock, one_file: bool, identity: Mapping[str, str], nbytes: int):
-        """`nbytes`: the space that will be written."""
+        """`nbytes`: bytes that will be written."""
         self._spool = spool_of(url)
         self._nbytes = nbytes
         self._made = False
-        """Whether the directory is this user's."""
+        """True once the directory is known to be this user's."""
         super().__init__(self._spool / os.path.basename(url), lock, one_file, identity)
         self.called = shown(url)
 
     def begin(self, resume: bool) -> None:
-        """As on a disk. Raises StorageError where the directory is somebody else's, or has no space."""
+        """Begin as on a disk. Raises StorageError if the directory is another user's, or has no space."""
         _make(self._spool)
         self._made = True
         super().begin(resume)
@@ -65,13 +65,13 @@ class Upload(DirectoryStage):
         return left
 
     def report(self, failure: BaseException) -> None:
-        """Add why this directory is written to, where that failed."""
+        """After a failed write, add why this directory is written to."""
         if isinstance(failure, StorageError) and path_text(self._spool) in str(failure):
             add_sentence(failure, f"{self.called} is written to {path_text(self._spool)} first", hint=_TMPDIR)
 
 
 def _make(directory: Path) -> None:
-    """Make the directory, for this user alone: its name can be guessed. Raises StorageError."""
+    """Create the directory for this user alone: its name can be guessed. Raises StorageError."""
     with storage_errors(directory):
         with contextlib.suppress(FileExistsError):
             os.mkdir(directory, 0o700)

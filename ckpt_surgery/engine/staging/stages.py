@@ -1,4 +1,4 @@
-"""Where a result is written until it is published: beside its destination, or in its object store."""
+"""Choose where a result is written before it is published: beside the destination or in its object store."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,25 +15,25 @@ from ckpt_surgery.planner.options import Prepared
 
 @dataclass(frozen=True)
 class Publication:
-    """A destination that is published in one step: by a rename, or by the last object written."""
+    """A destination that is published atomically: by a rename, or by the last object written."""
 
     place: str
     """Path, or URL in an object store."""
     step_only: bool
-    """Whether it is one step of a CheckpointManager directory that exists."""
+    """True if it is one step of an existing CheckpointManager directory."""
     item: str | None = None
-    """Name of the item that the caller wants written there; None where that is left open."""
+    """Name of the item that the caller wants written there; None if left open."""
     of_items: bool = field(default=False, compare=False)
-    """Whether it has items: a step, or the directory of the item that is named."""
+    """True if it has items: a step, or the directory of the named item."""
 
     @property
     def is_url(self) -> bool:
-        """Whether it lies in an object store."""
+        """True if it lies in an object store."""
         return urls.is_url(self.place)
 
     @property
     def path(self) -> Path:
-        """The path of a destination that is no URL."""
+        """The path of a destination that is not a URL."""
         assert not self.is_url
         return Path(self.place)
 
@@ -44,7 +44,7 @@ class Publication:
 
 
 def stage_for(prepared: Prepared, where: Publication) -> Stage:
-    """The place that a result is written into until it is published.
+    """Make the stage in which a result is written until it is published.
 
     Formats that do not write to stores themselves are written to a local directory, and uploaded.
     """

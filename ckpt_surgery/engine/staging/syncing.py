@@ -1,4 +1,4 @@
-"""Have the disk itself store what was written, so that a signal ends the wait for it.
+"""Flush files to the disk in a way that signals can interrupt.
 
 Synchronizing a file blocks its thread until all of it is on the disk, and a thread that waits for a disk
 cannot handle signals. So other threads do it, and the main thread waits for them in short steps.
@@ -22,13 +22,13 @@ from ckpt_surgery.storage import system_calls
 POLL = 0.1
 """Longest wait in seconds; signals are handled between two waits."""
 PIECE = 16 << 20
-"""Bytes of a file that are waited for at a time. A process does not end before its threads' requests do."""
+"""Bytes of a file flushed at a time: a process cannot end while a thread waits for the disk."""
 _AND_WAIT = 1 | 2 | 4
-"""Linux's flags of sync_file_range(2): wait for writing that has begun, begin, and wait for it."""
+"""Flags of Linux's sync_file_range(2): wait for started writes, start the others, and wait for them."""
 
 
 def interruptibly(work: Callable[[], None], seconds: float = math.inf) -> bool:
-    """Do the work in a daemon thread and wait for it; False where it takes longer. Raises what it raises.
+    """Run `work` in a daemon thread and wait for it; False if that takes too long. Raises what it raises.
 
     A signal that is raised as an exception ends the wait at once, and the work where it next calls
     `raise_if_cancelled`; so does the end of the time.
@@ -58,7 +58,7 @@ def interruptibly(work: Callable[[], None], seconds: float = math.inf) -> bool:
 
 
 def sync_tree(directory: Path) -> None:
-    """Synchronize every file, and every directory after its contents. Raises OSError.
+    """Flush every file, and every directory after its contents. Raises OSError.
 
     Links and pipes are names alone, which the directories hold.
     """
@@ -75,12 +75,12 @@ def sync_tree(directory: Path) -> None:
 
 
 def sync_file(file: Path) -> None:
-    """Synchronize a file, large ones piece by piece. Raises OSError."""
+    """Flush a file, large ones piece by piece. Raises OSError."""
     _sync(file, os.O_NOFOLLOW)
 
 
 def sync_directory(directory: Path) -> None:
-    """Synchronize the entries of a directory. Raises OSError."""
+    """Flush the entries of a directory. Raises OSError."""
     _sync(directory, os.O_DIRECTORY)
 
 
@@ -96,7 +96,7 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def _write_back(handle: int, file: Path) -> None:
-    """Wait until the pages of a large file are written, in pieces, where the system can. Raises OSError.
+    """Write back the pages of a large file piece by piece, if the system can. Raises OSError.
 
     This alone makes nothing durable: the disk's own cache and the file's metadata come with `_flush`.
     """
@@ -115,7 +115,7 @@ def _write_back(handle: int, file: Path) -> None:
 
 
 def _flush(handle: int) -> None:
-    """Have the disk itself store what was written. On macOS fsync(2) alone leaves it in the disk's cache."""
+    """Flush a file through the disk's cache, in which fsync(2) alone leaves it on macOS."""
     full = getattr(fcntl, "F_FULLFSYNC", None)
     if full is not None:
         try:
