@@ -1,4 +1,4 @@
-"""The destination of a run: check it before and after planning, open the sink that writes there.
+"""The destination of a run: check it before and after planning, and open the sink that writes there.
 
 A run that writes one item of a step never removes another.
 """
@@ -40,14 +40,14 @@ from ckpt_surgery.storage.stores import store_of
 
 
 def place_of(request: Request) -> Publication:
-    """Where a request's result is published. Raises UsageError where no destination is given."""
+    """Place at which a request's result is published. Raises UsageError if no destination is given."""
     if request.dst is None:
         raise UsageError("no destination is given", hint="Name the directory or file to write.")
     return publication(request.dst, request.dst_step, request.dst_item)
 
 
 def publication(path: str, step: int | None, item: str | None = None) -> Publication:
-    """The destination itself, or the step's directory where there is a step and the destination exists."""
+    """Resolve a destination: itself, or the directory of a given step if the destination exists."""
     step_only = step is not None and is_directory(path)
     of_items = step is not None or item is not None
     return Publication(os.path.join(path, str(step)) if step_only else path, step_only, item, of_items)
@@ -56,7 +56,7 @@ def publication(path: str, step: int | None, item: str | None = None) -> Publica
 def check_before(
     where: Publication, inputs: Sequence[str], beside: Sequence[str | None], overwrite: bool
 ) -> Replacement | None:
-    """Refuse a destination that is an input, exists, or is locked; returns what of it is replaced.
+    """Refuse a destination that is an input, exists, or is locked; returns the part of it to replace.
 
     Comes before planning. `inputs` are the paths of the sources and of the target, `beside` those of the
     other files that are read. Raises UsageError where the destination is an input or lies in one,
@@ -78,7 +78,7 @@ def check_before(
 def check_after(
     where: Publication, replaces: Replacement | None, prepared: Prepared, overwrite: bool
 ) -> Prepared:
-    """Refuse a destination that lacks space or loses items; returns the plan with what it replaces.
+    """Refuse a destination that lacks space or would lose items; returns the plan with its replacement.
 
     `replaces` is what `check_before` returned.
 
@@ -115,18 +115,18 @@ def open_sink(prepared: Prepared, where: Publication, directory: str, record_byt
 
 @dataclass(frozen=True)
 class Occupant:
-    """What is at a destination."""
+    """Existing content of a destination."""
 
     path: str
-    """Real path, or URL; not the destination's where a killed run has moved it aside."""
+    """Real path or URL; another one than the destination's if a killed run moved it aside."""
     state: str
-    """A text that changes with anything there."""
+    """Fingerprint of everything there."""
     is_empty: bool
-    """Whether it is a directory with nothing in it."""
+    """True for an empty directory."""
     left: frozenset[str] = frozenset()
-    """Names of what ended runs left below it, which does not count."""
+    """Names of leftovers of ended runs below it, which do not count."""
     begun: bool = False
-    """Whether one of them had begun to publish. The next run completes that first, so nothing is checked."""
+    """True if one of them began to publish. The next run completes that first, so nothing is checked."""
 
 
 def _occupant(where: Publication) -> Occupant | None:
@@ -147,7 +147,7 @@ def _occupant(where: Publication) -> Occupant | None:
 
 
 def _there(where: Publication) -> str | None:
-    """Real path, or URL, of what is at a destination, or was moved aside from there; None: nothing."""
+    """Real path or URL of the content of a destination, also if it was moved aside; None if there is none."""
     if where.is_url:
         return where.place if exists(where.place) else None
     with storage_errors(where.path):
@@ -159,7 +159,7 @@ def _there(where: Publication) -> str | None:
 
 
 def replacement(where: Publication, overwrite: bool) -> Replacement | None:
-    """What is at a destination, and what of it a run replaces; None where nothing is there.
+    """Describe the part of a destination that a run replaces; None if nothing is there.
 
     Raises DestinationError where it is not replaced: without `overwrite`, an item of the name that is
     written; with it, anything but one whole checkpoint or an empty directory. Reads metadata only.
@@ -183,7 +183,7 @@ def replacement(where: Publication, overwrite: bool) -> Replacement | None:
 def _item_replacement(
     where: Publication, there: Occupant, items: Sequence[str], overwrite: bool
 ) -> Replacement:
-    """What one item replaces in a step with these items. Raises DestinationError."""
+    """Replacement by one item in a step with these items. Raises DestinationError."""
     item = str(where.item)
     stays = tuple(name for name in items if name != item)
     replaced = Replacement(where.place, there.state, one_item=True, stays=stays)
@@ -206,7 +206,7 @@ def _item_replacement(
 
 
 def _whole_replacement(where: Publication, there: Occupant) -> Replacement | None:
-    """What a checkpoint replaces that takes the place of everything there. Raises DestinationError."""
+    """Replacement of everything at a destination. Raises DestinationError."""
     if there.begun:
         return Replacement(where.place, there.state)
     if there.is_empty:
@@ -216,7 +216,7 @@ def _whole_replacement(where: Publication, there: Occupant) -> Replacement | Non
 
 
 def _size(path: str) -> int:
-    """Size of a file, or of all files below a directory. Follows no link."""
+    """Size in bytes of a file, or of all files below a directory. Does not follow links."""
     if not is_directory(path):
         return stat_file(path).size
     if urls.is_url(path):
@@ -228,7 +228,7 @@ def _size(path: str) -> int:
 
 
 def items_of(directory: str) -> tuple[str, ...] | None:
-    """Names of all items of a step, with arrays or without; None where a path is not a directory of items."""
+    """Names of all items of a step, with arrays or without; None for other paths."""
     if not is_directory(directory) or is_item(directory) or not is_checkpoint(directory):
         return None
     if steps_in(directory):
@@ -237,7 +237,7 @@ def items_of(directory: str) -> tuple[str, ...] | None:
 
 
 def _items(there: Occupant) -> tuple[str, ...] | None:
-    """The items there, without those that ended runs left."""
+    """Names of the items there, without leftovers of ended runs."""
     names = items_of(there.path)
     if names is None or not there.left:
         return names
@@ -246,7 +246,7 @@ def _items(there: Occupant) -> tuple[str, ...] | None:
 
 
 def _writes_one_item(where: Publication) -> bool:
-    """Whether one named item is to be written into a step that exists."""
+    """True if one named item is written into an existing step."""
     there = None if where.item is None else _there(where)
     return there is not None and items_of(there) is not None
 
@@ -269,7 +269,7 @@ def _check_items_kept(replaces: Replacement | None, written: str | None) -> None
 
 
 def _check_item_is_named(where: Publication) -> None:
-    """Refuse a step of items where nothing says which item is written. Raises DestinationError."""
+    """Refuse a step with items if no item to write is named. Raises DestinationError."""
     there = None if where.item is not None else _there(where)
     items = None if there is None else items_of(there)
     if items is not None:

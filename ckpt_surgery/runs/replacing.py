@@ -1,4 +1,4 @@
-"""What `overwrite` may replace: one checkpoint of a known format, or an empty directory, and nothing else."""
+"""Check what `overwrite` replaces: only one checkpoint of a known format, or an empty directory."""
 
 import os
 from collections.abc import Collection, Iterator, Sequence
@@ -20,15 +20,15 @@ from ckpt_surgery.storage.record_files import RECORD_NAME
 from ckpt_surgery.verification.record import Malformed, load_record
 
 MOST_NAMES = 5
-"""Number of files, items or steps that a message names."""
+"""Limit on the files, items or steps that a message names."""
 REMOVE = "Remove it yourself if nobody needs it, or choose another destination."
-"""Hint where the destination is not what `overwrite` replaces."""
+"""Hint for a destination that `overwrite` does not replace."""
 
 
 def check_replaceable(path: str, ignored: Collection[str] = ()) -> None:
-    """Refuse what is not one whole checkpoint and nothing else; `path` is real, or a URL.
+    """Refuse anything but one whole checkpoint without other files; `path` is real, or a URL.
 
-    `ignored`: relative names of what does not count. Raises DestinationError, with what it is instead.
+    `ignored`: relative names that do not count. Raises DestinationError, with what it is instead.
     Reads metadata only.
     """
     try:
@@ -54,7 +54,7 @@ def check_step_is_new(directory: str, step: int) -> None:
 
 
 def _check_whole_checkpoint(path: str, ignored: Collection[str]) -> None:
-    """Raise an error unless a path, whose links are resolved, is one whole checkpoint and nothing else."""
+    """Raise an error unless a path with resolved links is one whole checkpoint without other files."""
     if is_directory(path):
         _check_no_steps(path)
     elif not is_file(path):
@@ -82,7 +82,7 @@ def _check_no_steps(directory: str) -> None:
 
 
 def _opened(path: str) -> Iterator[Source]:
-    """The checkpoint at a path: several sources where it is one step with several items of arrays.
+    """Open the checkpoint at a path: several sources for a step with several items of arrays.
 
     Raises SourceError where it is damaged, or of no known format, with what is there.
     """
@@ -118,7 +118,7 @@ def _check_nothing_else(directory: str, sources: Sequence[Source], ignored: Coll
 
 
 def _is_record(name: str, names: Sequence[str]) -> bool:
-    """Whether a file is the record of a run, in a checkpoint's directory or beside the file that it is of."""
+    """True if a file is a run's record, in a checkpoint's directory or beside a checkpoint of one file."""
     directory, base = os.path.split(name)
     if base in (RECORD_NAME, f"{RECORD_NAME}.tmp"):
         return True
@@ -138,7 +138,7 @@ def _check_whole(file: str, source: Source) -> None:
 
 
 def _check_no_part(path: str) -> None:
-    """Refuse what is part of the checkpoint around it: a shard, an array. Raises DestinationError."""
+    """Refuse a part of a larger checkpoint, such as a shard or an array. Raises DestinationError."""
     around = os.path.dirname(path)
     try:
         files = formats.own_files(formats.open_source(around))

@@ -42,7 +42,7 @@ from ckpt_surgery.verification.record import Shards, record_length, record_text
 
 
 class RunArguments(TypedDict, total=False):
-    """How a plan is carried out: what `apply` describes, and `convert` and `merge` take too."""
+    """Arguments about the execution of a plan, described by `apply`; `convert` and `merge` take them too."""
 
     overwrite: bool
     resume: bool
@@ -77,7 +77,7 @@ class RunOptions:
 
 
 def run_options(given: RunArguments, progress: Report | None) -> RunOptions:
-    """Pick the options of a run from keyword arguments. `progress` is what reports what `given` asks for.
+    """Pick the options of a run from keyword arguments. `progress`: the reporter that `given` asks for.
 
     Raises UsageError for an unknown `verify`.
     """
@@ -142,7 +142,7 @@ def finish_result(result: Result, started: float, destination: str, notices: Ite
 
 
 def overflow_notices(leaves: Iterable[Overflowed]) -> tuple[str, ...]:
-    """Tell of NaN and infinity that the recipe permitted, in one sentence; empty where there are none."""
+    """Report permitted NaN and infinity in one sentence; empty if there are none."""
     leaves = tuple(leaves)
     if not leaves:
         return ()
@@ -154,7 +154,7 @@ def overflow_notices(leaves: Iterable[Overflowed]) -> tuple[str, ...]:
 
 
 def copy_notices(files: Sequence[AdoptedFile]) -> tuple[str, ...]:
-    """Tell why files were copied instead of linked: one sentence for each reason."""
+    """Report why files were copied instead of linked, one sentence for each reason."""
     sizes: dict[str, list[int]] = {}
     for file in files:
         if file.how is LinkMode.COPY:
@@ -223,7 +223,7 @@ def plan_for_destination(request: Request, where: Publication, overwrite: bool) 
 def _write_and_publish(
     prepared: Prepared, where: Publication, options: RunOptions, companions: Sequence[Companion]
 ) -> tuple[Result, tuple[str, ...]]:
-    """Returns the result, and the notices of its stage."""
+    """Write and publish a plan; returns the result, and the notices of its stage."""
     plan, means = prepared.plan, worker.Means(prepared.memory, prepared.workers, options.progress)
     with staged(stage_for(prepared, where), options.resume) as stage:
         sink = open_sink(prepared, where, stage.work, record_room(prepared))
@@ -238,14 +238,14 @@ def _write_and_publish(
 
 
 def record_room(prepared: Prepared, shards: Shards | None = None) -> int:
-    """Bytes that the sink reserves for the record; 0 where the format reserves none."""
+    """Bytes that the sink reserves for the record; 0 if the format reserves none."""
     form = prepared.form
     return record_length(prepared.plan, shards, form.holds_config) if form.reserves_record else 0
 
 
 @dataclass(frozen=True)
 class PublishOptions:
-    """What is verified, and what is published beside the checkpoint."""
+    """Options of verification, and files published beside the checkpoint."""
 
     where: Publication
     verify: Verify
@@ -254,13 +254,13 @@ class PublishOptions:
     progress: Report | None = None
     """Called with the bytes read back, from any thread."""
     shards: Shards | None = None
-    """Shards that wrote it, and read back what they wrote; None for a run in this process."""
+    """Shards that wrote the checkpoint and read their part back; None for a run in this process."""
 
 
 def verify_and_publish(
     prepared: Prepared, sink: Sink, stage: Stage, written: Written, options: PublishOptions
 ) -> Result:
-    """Verify what the sink wrote, then publish it.
+    """Verify the written checkpoint, then publish it.
 
     The caller adds to the result what it alone knows: seconds, destination, notices of the stage. Raises
     SourceError where a source has changed, VerificationError, DestinationError, StorageError.

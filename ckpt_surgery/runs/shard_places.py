@@ -1,4 +1,4 @@
-"""The parts of a destination: where they lie, what is checked around them, how they are published."""
+"""Find, check and publish the parts of a destination."""
 
 import os
 import re
@@ -35,7 +35,7 @@ def parts_of(where: Publication) -> LocalParts | ObjectParts:
 
 
 def check_format(where: Publication, format: str) -> None:
-    """Refuse shards of a format that only one machine can write to a store. Raises UsageError."""
+    """Refuse shards in a format that only one machine can write to a store. Raises UsageError."""
     if where.is_url and not formats.named(format).shards_in_stores:
         able = ", ".join(name for name, known in formats.formats().items() if known.shards_in_stores)
         raise UsageError(
@@ -93,7 +93,7 @@ def check_not_committed(where: Publication, plan: str) -> None:
 
 
 def shards_at(place: str) -> Iterator[Mapping[str, Any]]:
-    """Which shards wrote the checkpoint at a path or URL, by each record of it that can be read."""
+    """Yield the shards that wrote the checkpoint at a path or URL, from each readable record."""
     forget()
     if not exists(place):
         return
@@ -115,14 +115,14 @@ def is_committed(where: Publication, parts: LocalParts | ObjectParts, head: Head
 
 
 class _PartsStage(DiskStage):
-    """Stage whose work was done by shards."""
+    """Stage for the work of shards."""
 
     def __init__(self, where: Publication, parts: LocalParts, head: Head, one_file: bool):
         super().__init__(where.path, one_file, head.identity, head.replaces, parts.complete)
         self._parts = parts
 
     def publish(self) -> None:
-        """Note which file or directory it is, then rename it. Raises DestinationError, StorageError."""
+        """Record which file or directory it is, then rename it. Raises DestinationError, StorageError."""
         with storage_errors(self._parts.directory):
             announce(self._parts.directory, os.lstat(self.output))
         super().publish()
@@ -132,7 +132,7 @@ class _PartsStage(DiskStage):
 def stage_for_parts(
     where: Publication, parts: LocalParts | ObjectParts, head: Head, prepared: Prepared
 ) -> Iterator[Stage]:
-    """Lock what the shards wrote, to publish it; after a failure it stays among the parts.
+    """Lock the work of the shards for publication; after a failure it stays among the parts.
 
     Raises DestinationError where another run publishes there, StorageError.
     """

@@ -66,7 +66,7 @@ class Job:
 
 
 def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
-    """Join the shards of a destination, or start them where nobody has.
+    """Join the shards of a destination, or start them if there are none.
 
     Raises UsageError where they are of another plan, or of another number of shards; DestinationError where
     something is at the destination that is not to be replaced; and what `prepare` raises.
@@ -149,7 +149,7 @@ def report_parts(job: Job) -> Iterator[None]:
 
 
 def reopen_plan(request: Request) -> Prepared:
-    """Plan again over the sources. Raises SourceError where these have changed since shards began."""
+    """Plan again over the sources. Raises SourceError if these changed since the shards were started."""
     try:
         return with_samples(prepare(request))
     except SourcesChanged as error:
@@ -180,7 +180,7 @@ def check_head(head: Head, parts: LocalParts | ObjectParts, prepared: Prepared, 
 
 @memory_errors("write the shard")
 def write_shard(job: Job, index: int, verify: Verify, progress: Report | None = None) -> bool:
-    """Write one shard; False where another attempt was faster. Each attempt has a name of its own."""
+    """Write one shard; False if another attempt was faster. Each attempt has its own name."""
     prepared = job.prepared
     plan, means = prepared.plan, Means(prepared.memory, prepared.workers, progress)
     tasks = shares(plan, job.head.count)[index]
@@ -211,7 +211,7 @@ def publish_shards(
     started: float,
     progress: Report | None = None,
 ) -> Result:
-    """Merge and publish what all shards wrote, and remove the parts.
+    """Merge and publish the work of all shards, and remove the parts.
 
     `destination` is what the caller called it, `started` when the
     command began, on the monotonic clock. Raises VerificationError, SourceError, DestinationError,

@@ -32,12 +32,12 @@ from ckpt_surgery.verification.record import CopiedSidecar
 MOST_KEPT = 64 << 20
 """Limit on the bytes of kept files; beyond it none are kept."""
 PIECE = 1 << 20
-"""Bytes that are copied at once."""
+"""Bytes copied at once."""
 
 
 @dataclass(frozen=True)
 class SidecarOptions:
-    """Which config and tokenizer files are copied beside the weights."""
+    """Options of copying config and tokenizer files beside the weights."""
 
     copied: bool | None = None
     """The caller's choice; None: copied where the destination can hold them and the source has a

@@ -54,17 +54,17 @@ from ckpt_surgery.system.resources import default_memory, default_workers
 
 SHARDS_PER_THREAD = 4
 CONNECT_SECONDS = 20
-"""Longest wait for an answer of the scheduler, at the beginning and where its connection breaks."""
+"""Longest wait for a response of the scheduler, at the start and after its connection broke."""
 WORKER_SECONDS = 60
-"""Longest wait for a worker, at the beginning and where all have gone."""
+"""Longest wait for a worker, at the start and after all were lost."""
 POLL = 0.2
-"""Seconds between two looks at the shards."""
+"""Seconds between two polls of the shards."""
 REACH = 'Start workers, and give the address that `dask scheduler` prints: `scheduler="tcp://HOST:8786"`.'
 QUIET = dict.fromkeys(("distributed", "distributed.client", "tornado.application"), "critical")
-"""Loggers that print a traceback where a connection breaks, which an error says in a sentence."""
+"""Loggers that print a traceback for a broken connection, which our error reports in a sentence."""
 
 Failure = tuple[type[SurgeryError], tuple[Problem, ...]]
-"""Kind and problems of an error, as a value: one that is raised would be tried again on other workers."""
+"""Type and problems of an error, returned as a value: Dask retries what is raised on other workers."""
 
 
 def run_on_cluster(request: Request, options: RunOptions, sidecars: SidecarOptions) -> Result:
@@ -114,7 +114,7 @@ def _for_machine(problem: Problem, threads: int) -> Problem:
 
 
 def _write_shards(client: Any, job: Job, allow_hooks: bool, options: RunOptions) -> None:
-    """Submit the shards that are missing, and report each finished one. Raises SurgeryError."""
+    """Submit the missing shards, and report each finished one. Raises SurgeryError."""
     sizes = [sum(task.nbytes for task in tasks) for tasks in shares(job.prepared.plan, job.head.count)]
     left = missing(job.parts, job.head)
     done = sum(sizes) - sum(sizes[index] for index in left)
@@ -133,7 +133,7 @@ def _write_shards(client: Any, job: Job, allow_hooks: bool, options: RunOptions)
 def write_on_worker(
     where: Publication, head: Head, allow_hooks: bool, verify: Verify, index: int
 ) -> Failure | None:
-    """Write one shard in a worker of the cluster; returns the failure, if any."""
+    """Write one shard in a worker of the cluster; returns the failure, or None."""
     try:
         parts = shard_places.parts_of(where)
         if head_of(parts) != head:
@@ -161,7 +161,7 @@ def write_on_worker(
 
 @contextlib.contextmanager
 def _client(scheduler: str | None, workers: int) -> Iterator[Any]:
-    """A client of a cluster with workers, or of processes of this machine that end with the context.
+    """Connect to a cluster with workers, or start processes on this machine that end with the context.
 
     Raises MissingLibraryError where Dask is not installed, WorkersLost where nothing answers.
     """
@@ -190,7 +190,7 @@ def _client(scheduler: str | None, workers: int) -> Iterator[Any]:
 
 
 def _finished_shards(client: Any, futures: dict[Any, int]) -> Iterator[tuple[int, Failure | None]]:
-    """Yield each finished shard and its failure. Raises WorkersLost where no worker is left."""
+    """Yield each finished shard and its failure. Raises WorkersLost if no worker is left."""
     waiting, until = dict(futures), time.monotonic() + WORKER_SECONDS
     try:
         while waiting:
