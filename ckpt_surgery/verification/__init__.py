@@ -1,1 +1,1 @@
-"""The record of how a checkpoint was made, and reading back what was written."""
+"""Write the record of a checkpoint's origin, and read written checkpoints back."""

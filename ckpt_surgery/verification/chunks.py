@@ -22,13 +22,13 @@ from ckpt_surgery.system import threads
 from ckpt_surgery.verification.reading_back import PIECE, Findings, compare_file, ends_early, file_batches
 
 SAMPLED_TOGETHER = 16
-"""Files that one thread samples before it takes others."""
+"""Number of files that one thread samples in a batch."""
 Place = tuple[Leaf, Shape, Chunk]
 """A chunk, its leaf, and its index in the leaf's grid."""
 
 
 def check_chunks(leaves: Iterable[Leaf], findings: Findings, means: Means) -> None:
-    """Check by a few bytes of each that the chunks of these leaves are whole; each file is opened once."""
+    """Check that the chunks of these leaves are whole, by a few bytes of each; opens each file once."""
     places = (
         (leaf, index, chunk)
         for leaf in leaves
@@ -81,7 +81,7 @@ def check_copies(directory: str, files: Iterable[AdoptedFile], findings: Finding
 def check_shared(
     directory: str, files: Sequence[AdoptedFile], findings: Findings, means: Means
 ) -> list[AdoptedFile]:
-    """Compare sizes and samples of whole files that came from sources with those in the record.
+    """Compare sizes and samples of adopted whole files with those in the record.
 
     Returns the hard links whose time alone differs: they were copied, touched, or rewritten outside their
     samples; and in records of earlier versions, which took no samples, contents may differ, too.

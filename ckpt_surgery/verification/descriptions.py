@@ -1,4 +1,4 @@
-"""Checksums of what describes a checkpoint: leaves, custom metadata, and files without arrays.
+"""Checksums of a checkpoint's descriptions: leaves, custom metadata, and files without arrays.
 
 A flipped bit there changes no element, and may still change what an element means.
 """
@@ -20,7 +20,7 @@ from ckpt_surgery.storage.record_files import RECORD_NAME, record_file
 from ckpt_surgery.verification.reading_back import Findings, compare_file, range_crc
 
 ABOVE = "../"
-"""Begins the names of files in a step's directory, beside the item that the record is in."""
+"""Prefix of the names of files in a step's directory, beside the item with the record."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class DescriptionChecksums:
     """CRC-32C of leaf descriptions, metadata, and files without arrays."""
 
     crc: int | None = None
-    """CRC-32C of the descriptions of all leaves and of the custom metadata; None where it is not known."""
+    """CRC-32C of the descriptions of all leaves and of the custom metadata; None if unknown."""
     documents: Mapping[str, FileChecksum] = field(default_factory=dict)
     """Checksums of files, by their paths relative to the record's directory."""
 
 
 def description_checksums(source: Source, leaves: Mapping[str, Leaf]) -> DescriptionChecksums:
-    """Compute the checksums of an open checkpoint. Raises SourceError where a file cannot be read."""
+    """Compute the checksums of an open checkpoint. Raises SourceError if a file cannot be read."""
     directory = _directory_of(source)
     description = _description_crc(source, leaves)
     if directory is None:
@@ -77,7 +77,7 @@ def check_descriptions(
 
 
 def _documents_of_step(directory: str, expected: DescriptionChecksums) -> Mapping[str, FileChecksum]:
-    """Newer checksums of files beside the item, by the last run that wrote an item of the step."""
+    """Newer checksums of files beside the item, recorded by the last run that wrote an item of the step."""
     place = os.path.join(os.path.dirname(directory), RECORD_NAME)
     if not any(name.startswith(ABOVE) for name in expected.documents) or not exists(place):
         return {}
@@ -100,7 +100,7 @@ def _first_elements(leaves: Mapping[str, Leaf]) -> dict[str, int]:
 
 
 def _names(source: Source, directory: str) -> Iterator[str]:
-    """The files below the record's directory but the record; and those beside it, where it is an item's.
+    """Yield the files below the record's directory except the record, and those beside an item.
 
     Config and tokenizer files, which people edit, describe no leaves: see `Record.companions`.
     """
@@ -111,14 +111,14 @@ def _names(source: Source, directory: str) -> Iterator[str]:
 
 
 def _joined(directory: str, name: str) -> str:
-    """The path of a document; URLs have no `..`, so the directory above is spelled out."""
+    """Join the path of a document; URLs have no `..`, so the parent directory is spelled out."""
     if name.startswith(ABOVE):
         return os.path.join(os.path.dirname(directory), name.removeprefix(ABOVE))
     return os.path.join(directory, name)
 
 
 def _document(path: str, begin: int | None, without_record: bool) -> FileChecksum | None:
-    """Checksum of a file up to its first element; None where there are no such bytes.
+    """Checksum of a file up to its first element; None if there are no such bytes.
 
     `without_record`: leave out a file that the record is inside, which changes with it.
     """
@@ -130,7 +130,7 @@ def _document(path: str, begin: int | None, without_record: bool) -> FileChecksu
 
 
 def record_path(source: Source) -> str:
-    """Path for the record of an open checkpoint, where it is a file of its own."""
+    """Path for the record of an open checkpoint, if it is a separate file."""
     if isinstance(source, RecordedSource) and source.record_file is not None:
         return source.record_file
     return record_file(source.path)

@@ -1,4 +1,4 @@
-"""Verification of a checkpoint that was written, before it is published: against its plan and its checksums.
+"""Verify a written checkpoint against its plan and its checksums before it is published.
 
 The checkpoint is opened again through its format's own reader, as whoever restores it will open it.
 """
@@ -31,7 +31,7 @@ from ckpt_surgery.verification.reading_back import Findings, Values, compare_val
 from ckpt_surgery.verification.record import UNKNOWN, Record, digests_of, parse_record
 
 MOST_TOLD = 10
-"""Number of flaws that an error names."""
+"""Limit on the flaws that an error names."""
 HINT = "Nothing was published. Run again; if it happens twice, test the memory and the disk of this machine."
 OF_SHARD = "The shard counts as not done. Run it again; if it happens twice, test the memory and the disk."
 
@@ -49,19 +49,19 @@ class Verification:
 
     run: VerifiedRun
     digests: Mapping[int, Digests]
-    """Checksums of linked outputs, where their values were read, by the positions of their steps."""
+    """Checksums of linked outputs whose values were read, by the positions of their steps."""
     structure: DescriptionChecksums
-    """Checksums of what describes the checkpoint; unknown where nothing was verified."""
+    """Checksums of the checkpoint's descriptions; unknown if nothing was verified."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """A checkpoint that is not published yet."""
+    """An unpublished checkpoint."""
 
     path: str
     """Its temporary directory or file."""
     step_only: bool
-    """Whether it is one step, for a CheckpointManager directory that exists."""
+    """True if it is one step, for an existing CheckpointManager directory."""
     record: str
     """Text of its record."""
 
@@ -73,7 +73,7 @@ def verify_written(
     reread: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Verification:
-    """Check a checkpoint that is not published yet by its record.
+    """Check an unpublished checkpoint by its record.
 
     `reread`: each worker has read back what it computed; in formats whose workers write files of their own
     nothing else can have changed that, and only `full` reads it again. `progress` is called from any thread.
@@ -112,7 +112,7 @@ def verify_written(
 
 
 def read_back(plan: Plan, sink: Sink, part: ShardProgress, tasks: Sequence[Task], means: Means) -> int:
-    """Compare what a worker computed with what is stored now; returns the number of bytes, decoded.
+    """Compare a worker's results with the stored values; returns the number of decoded bytes read back.
 
     `tasks` are the worker's. What was copied is compared where the checkpoint is put together. Raises
     VerificationError, with the key.
@@ -142,7 +142,7 @@ def arrays_of(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:
 
 
 def recorded_digests(record: Record, leaves: Mapping[str, Leaf], findings: Findings) -> dict[str, Digests]:
-    """Checksums of the record by the texts of keys; entries without a leaf are flaws."""
+    """Read the checksums of the record by the texts of keys; entries without a leaf are flaws."""
     known = {}
     for key, (grid, of_values, crcs) in record.grids.items():
         leaf = leaves.get(key)
@@ -180,7 +180,7 @@ def _reopened(prepared: Prepared, product: Product) -> tuple[Source, Mapping[str
 
 
 def _compare_leaves(steps: Sequence[Step], leaves: Mapping[str, Leaf], findings: Findings) -> None:
-    """Note leaves that only the plan or only the checkpoint has, and those that differ."""
+    """Note leaves that are only in the plan or only in the checkpoint, and those that differ."""
     wanted = {step.leaf.key.text: step.leaf for step in steps}
     for key in wanted.keys() - leaves.keys():
         findings.add(key, None, "it is missing")
@@ -193,7 +193,7 @@ def _compare_leaves(steps: Sequence[Step], leaves: Mapping[str, Leaf], findings:
 
 
 def _essence(leaf: Leaf) -> tuple[object, ...]:
-    """What a leaf must keep when it is read back. Some formats do not tell scalars from arrays."""
+    """Properties of a leaf that reading back must preserve. Some formats do not tell scalars from arrays."""
     kind = LeafKind.ARRAY if leaf.kind is LeafKind.SCALAR else leaf.kind
     return kind, leaf.spec, leaf.prng_impl, leaf.string
 
@@ -229,7 +229,7 @@ def _raise(flaws: Sequence[Flaw], plan: Plan, hint: str = HINT) -> None:
 
 
 def _check_source(step: Step, flaw: Flaw) -> None:
-    """Raises SourceError where the source's own chunk has a flaw: the link is as good as what it links."""
+    """Raise SourceError if the source's own chunk has the flaw, so that the link is not to blame."""
     assert flaw.chunk is not None
     chunk = None if step.stored is None else step.stored.chunks.get(flaw.chunk)
     if chunk is None or step.stored is None or not chunk.file:

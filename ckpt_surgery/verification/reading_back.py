@@ -1,4 +1,4 @@
-"""Reading a checkpoint back: its stored bytes and its values against their checksums.
+"""Read a checkpoint back: compare stored bytes and values with their checksums.
 
 Everything here collects flaws instead of raising: a damaged checkpoint mostly has more than one.
 """
@@ -33,9 +33,9 @@ from ckpt_surgery.system.threads import batches
 
 T = TypeVar("T")
 PIECE = 4 << 20
-"""Bytes that are read in one call."""
+"""Bytes read in one call."""
 BATCH_BYTES, BATCH_COUNT = 16 << 20, 4096
-"""Limits on the bytes and on the number of ranges of one file that one thread reads."""
+"""Limits on the bytes and the number of ranges that one thread reads of one file at once."""
 
 
 class Findings:
@@ -46,7 +46,7 @@ class Findings:
         self.crcs: dict[str, dict[Shape, int]] = {}
         """Checksums of values that had none, by the text of the leaf's key."""
         self.counter = ByteCounter(0, None)
-        """Counts the bytes that are read."""
+        """Counts the bytes read."""
         self._lock = threading.Lock()
 
     def add(self, key: str | None, chunk: Shape | None, what: str) -> None:
@@ -55,7 +55,7 @@ class Findings:
             self.flaws.append(Flaw(key, chunk, what))
 
     def note(self, key: str, chunk: Shape, crc: int) -> None:
-        """Note a checksum of values that had none."""
+        """Add the checksum of values that had none."""
         with self._lock:
             self.crcs.setdefault(key, {})[chunk] = crc
 
@@ -65,7 +65,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Bytes of a file, and the checksum that they must have."""
+    """Bytes of a file, and their expected checksum."""
 
     file: str
     offset: int
@@ -83,7 +83,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A region of an array, and the checksum that its elements must have; None: compute it."""
+    """A region of an array, and the expected checksum of its elements; None: compute it."""
 
     leaf: Leaf
     region: Region
@@ -105,7 +105,7 @@ class Work:
 
     @property
     def nbytes(self) -> int:
-        """Bytes to read, stored ones where they are compared as they are."""
+        """Bytes to read: stored ones if they are compared without decoding."""
         return sum(span.length for span in self.ranges) + sum(cell.nbytes for cell in self.values)
 
 
@@ -145,7 +145,7 @@ def _cell(index: Shape, grid: Shape, shape: Shape) -> Region:
 
 
 def stored_range(manifest: Manifest, region: Region) -> tuple[Chunk, int, int] | None:
-    """Find a region's elements in one chunk, as offset and length in bytes; None: not contiguous there.
+    """Locate a region's elements in one chunk, as offset and length in bytes; None: not contiguous there.
 
     The manifest `stores_values`.
     """
@@ -206,13 +206,13 @@ def read_leaves(
 def file_batches(
     items: Iterable[T], place: Callable[[T], tuple[str, int]], nbytes: Callable[[T], int]
 ) -> list[list[T]]:
-    """Group items by file, in the order of their offsets, into what one thread reads of a file it opens."""
+    """Group items by file in the order of offsets; one thread opens the file of a group and reads it."""
     by_file = itertools.groupby(sorted(items, key=place), lambda item: place(item)[0])
     return [batch for _, same in by_file for batch in batches(same, nbytes, BATCH_COUNT, BATCH_BYTES)]
 
 
 def _held(group: list[Values]) -> int:
-    """Bytes that reading a group holds at most: a region, its chunks as they are decoded and as stored."""
+    """Peak memory in bytes of reading a group: a region, and its chunks both decoded and stored."""
     largest = 0
     for cell in group:
         manifest = cell.leaf.manifest

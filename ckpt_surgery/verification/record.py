@@ -1,4 +1,4 @@
-"""The record of how a checkpoint was made: the recipe, the sources, and checksums of what was written.
+"""The record of a checkpoint's origin: the recipe, the sources, and checksums of the result.
 
 It is a JSON document in the checkpoint, `ckpt_surgery.json`, by which `verify` compares what is read. The
 checksums of a leaf are one text: eight hexadecimal digits for each region of the grid, in C order.
@@ -22,14 +22,14 @@ from ckpt_surgery.verification.descriptions import DescriptionChecksums, FileChe
 
 SCHEMA = 1
 SEAL = "crc32c"
-"""The member that is the checksum of all others."""
+"""Member with the checksum of all others."""
 UNKNOWN = DescriptionChecksums()
 NONE = "--------"
-"""Eight characters for a region without a checksum."""
+"""Eight characters in place of a missing checksum of a region."""
 DIGITS = len(NONE)
 _OF_SOURCE = ("name", "path", "format", "step", "item", "fingerprint")
 SIDECAR_ROOM = 2048
-"""Bytes for the entries of about twenty config files; a record with more lies beside the checkpoint."""
+"""Bytes for entries of about twenty config files; a record with more is written beside the checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Shards:
 
     count: int
     run: str
-    """Random token of the directory in which they left their parts."""
+    """Random token of the directory with the parts of the shards."""
     plan: str
     """Digest of the plan and its sources."""
 
@@ -63,11 +63,11 @@ class Record:
     leaf_count: int
     """Number of leaves of the checkpoint, with and without checksums."""
     grids: Mapping[str, tuple[Shape, bool, str]]
-    """Grid, whether checksums are of values, and the checksums in hexadecimal, by the texts of keys."""
+    """Grid, flag for checksums of values, and the checksums in hexadecimal, by the texts of keys."""
     files: tuple[AdoptedFile, ...]
-    """Whole files that came from sources."""
+    """Adopted whole files of sources."""
     structure: DescriptionChecksums
-    """Checksums of what describes the checkpoint. Another version of this program may describe it otherwise,
+    """Checksums of the checkpoint's descriptions. Another version of this program may describe it otherwise,
     so that of another version is empty."""
     companions: tuple[CopiedSidecar, ...] = ()
     """Config and tokenizer files copied beside the weights. People may edit them."""
@@ -121,7 +121,7 @@ def record_length(plan: Plan, shards: Shards | None = None, companions: bool = F
 
 
 def expected_digests(step: Step) -> Digests | None:
-    """Digests with a step's regions and 0 for each; None where it will have none."""
+    """Digests of a step's regions with 0 for each; None if it will have none."""
     if step.stored is not None:
         return Digests(step.stored.chunk_shape, False, dict.fromkeys(step.stored.chunks, 0))
     if step.cut is None or not step.leaf.nbytes:
@@ -137,7 +137,7 @@ def add_digests(record: Record, leaves: Mapping[str, Leaf], more: Mapping[str, D
 
 
 def _text(document: Mapping[str, Any]) -> str:
-    """The document, and last in it the checksum of all the rest."""
+    """Serialize the document, and append the checksum of the rest."""
     return _json({**document, SEAL: _seal(document)})
 
 
@@ -190,7 +190,7 @@ def _indices(counts: Shape) -> Iterable[Shape]:
 
 
 def load_record(source: Source) -> Record | None:
-    """Read the record of an open checkpoint; None where it has none.
+    """Read the record of an open checkpoint; None if it has none.
 
     Raises Malformed where it cannot be understood, SourceError where it cannot be read.
     """
@@ -257,7 +257,7 @@ def _integer(value: Any) -> int:
 
 
 def digests_of(grid: Shape, of_values: bool, crcs: str, shape: Shape) -> Digests | None:
-    """Parse the checksums of an array; None where they belong to another shape."""
+    """Parse the checksums of an array; None if they belong to another shape."""
     if len(grid) != len(shape):
         return None
     counts = grid_counts(shape, grid)

@@ -12,7 +12,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.report.verification import Sample
 
 LeafDigests = tuple[Leaf, Digests]
-"""A leaf, and the digests that its regions are to be compared with."""
+"""A leaf, and the expected digests of its regions."""
 
 
 def check_share(share: float) -> None:
@@ -25,7 +25,7 @@ def check_share(share: float) -> None:
 
 
 def draw_sample(wanted: Sequence[LeafDigests], share: float, seed: int) -> tuple[list[LeafDigests], Sample]:
-    """The regions to read, at least this share of all decoded bytes, and what they are of the whole.
+    """Draw the regions to read, at least this share of all decoded bytes, and describe the sample.
 
     Regions are drawn at random, each with the same chance; the same checkpoint and seed give the same ones.
     """
@@ -47,13 +47,13 @@ def draw_sample(wanted: Sequence[LeafDigests], share: float, seed: int) -> tuple
 
 
 def _drawn(seed: int, key: str, index: Shape) -> bytes:
-    """The place of a region in the order in which regions are drawn."""
+    """Sort key of a region in the order of drawing."""
     text = f"{seed}\0{key}\0{index}"
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
 def _regions(leaf: Leaf, digests: Digests) -> Iterable[tuple[Shape, int]]:
-    """The regions of a leaf that have digests, with their decoded bytes."""
+    """Regions of a leaf with digests, and their decoded bytes."""
     assert leaf.spec is not None
     shape, itemsize = leaf.spec.shape, leaf.spec.dtype.itemsize
     for index in digests.crcs:
