@@ -1,1 +1,1 @@
-"""This process and its machine: threads, signals, memory and cores."""
+"""Threads and signals of this process; memory and cores of its machine."""

@@ -1,4 +1,4 @@
-"""Progress of the public functions: a function of the caller, or a bar where somebody looks."""
+"""Progress of the public functions: the caller's function, or a bar in interactive sessions."""
 
 import sys
 import time
@@ -11,17 +11,17 @@ from ckpt_surgery.core.progress import Progress, ProgressLike, Report, Watch, pr
 from ckpt_surgery.core.text import abridged
 
 PATIENCE = 1.0
-"""Seconds before a bar appears that nobody asked for."""
+"""Seconds before a bar appears by default."""
 INTERVAL = 0.1
-"""Seconds between two changes of a line."""
+"""Seconds between two updates of a line."""
 
 
 @contextmanager
 def reported(progress: ProgressLike) -> Iterator[Report | None]:
-    """Context in which progress is reported as the caller of a public function wants it.
+    """Report progress within this context as the caller of a public function asked for it.
 
-    Yields the function to call; None where nobody wants to know. What the caller's function raises comes out
-    as it is, whatever became of it on its way. Raises UsageError where it cannot be called.
+    Yields the function to call; None if progress is not reported. Exceptions of the caller's function are
+    raised unchanged, even if they were wrapped on the way. Raises UsageError if it cannot be called.
     """
     if callable(progress):
         call = _Call(progress)
@@ -47,7 +47,7 @@ def reported(progress: ProgressLike) -> Iterator[Report | None]:
 
 
 class _Call:
-    """The caller's function; remembers what it raised."""
+    """The caller's function; remembers the exception that it raised."""
 
     def __init__(self, function: Report):
         self._function = function
@@ -62,7 +62,7 @@ class _Call:
 
 
 def _follows(error: BaseException, first: BaseException) -> bool:
-    """Whether an error is another one, or was raised because of it."""
+    """True if an error is `first`, or was raised because of it."""
     cause: BaseException | None = error
     while cause is not None and cause is not first:
         cause = cause.__cause__ or cause.__context__
@@ -112,7 +112,7 @@ class _Bar:
         self._display: _Display | None = None
 
     def report(self, progress: Progress) -> None:
-        """Show how much is done."""
+        """Show the progress."""
         if time.monotonic() < self._from:
             return
         if self._display is None or progress.doing != self._doing:
@@ -121,7 +121,7 @@ class _Bar:
         self._display.update(progress)
 
     def close(self) -> None:
-        """Leave the display as it is, and go to the next line."""
+        """Keep the last display, and go to the next line."""
         if self._display is not None:
             self._display.close()
         self._display = None
@@ -136,7 +136,7 @@ def _display(progress: Progress) -> _Display:
 
 
 class _Tqdm:
-    """A bar of tqdm: of its notebook's kind in a notebook."""
+    """A bar of tqdm, of its notebook variant in a notebook."""
 
     def __init__(self, tqdm: Any, progress: Progress):
         self._bar = tqdm(
@@ -157,7 +157,7 @@ class _Tqdm:
 
 
 class _Line:
-    """One line of text that is written again and again."""
+    """One line of text, rewritten for each update."""
 
     def __init__(self) -> None:
         self._watch = Watch(time.monotonic)

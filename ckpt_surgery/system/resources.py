@@ -11,17 +11,17 @@ _MEMINFO = Path("/proc/meminfo")
 
 
 def default_memory() -> int:
-    """Bytes: the smaller of 2 GiB and a quarter of the available memory."""
+    """Default budget in bytes: the smaller of 2 GiB and a quarter of the available memory."""
     return min(DEFAULT_MEMORY, available_memory() // 4)
 
 
 def default_workers() -> int:
-    """One thread per core that this process may use, and one more to overlap reading and writing."""
+    """Default threads: one per usable core, and one more to overlap reading and writing."""
     return usable_cores() + 1
 
 
 def release_memory() -> None:
-    """Give freed memory back to the system, where the allocator can (glibc's malloc_trim(3))."""
+    """Return freed memory to the system, if the allocator can (glibc's malloc_trim(3))."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop (Ctrl-C, a scheduler, a closed terminal) as an exception."""
+"""Turn signals that ask a run to stop (Ctrl-C, a scheduler, a closed terminal) into an exception."""
 
 import contextlib
 import signal
@@ -13,18 +13,18 @@ from ckpt_surgery.core.errors import Interrupted
 
 @dataclass
 class _Signals:
-    """State of the handlers. There is one for the process, as there is one handler for each signal."""
+    """State of the handlers, one for the process, as each signal has only one handler."""
 
     deferring: bool = False
-    """Whether a section runs that must not be interrupted."""
+    """True while a section runs that must not be interrupted."""
     pending: int | None = None
-    """The last signal that came during such a section."""
+    """The last signal received during such a section."""
 
 
 _signals = _Signals()
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals of Ctrl-C, of a scheduler, and of a terminal that was closed."""
+"""Signals of Ctrl-C, of a scheduler, and of a closed terminal."""
 
 
 @contextlib.contextmanager
@@ -55,7 +55,7 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
 
 
 def _handles_interruption() -> bool:
-    """Whether the main thread is in an `except` or `finally` block because of an Interrupted."""
+    """True if the main thread is in an `except` or `finally` block because of an Interrupted."""
     error = sys.exception()
     while error is not None and not isinstance(error, Interrupted):
         error = error.__context__
@@ -68,7 +68,7 @@ def _interrupted(number: int) -> Interrupted:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """Make signals wait until the end of this short section. Sections do not nest.
+    """Delay signals until the end of this short section. Sections do not nest.
 
     If the section fails, its error ends the run anyway, and a signal that came meanwhile is discarded.
     """
@@ -87,7 +87,7 @@ def deferred() -> Iterator[None]:
 
 @contextlib.contextmanager
 def unhindered() -> Iterator[None]:
-    """Discard signals during the cleanup after a failure, which is short and ends the run anyway."""
+    """Discard signals during the short cleanup after a failure, which ends the run anyway."""
     try:
         with deferred():
             yield

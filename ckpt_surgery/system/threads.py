@@ -16,7 +16,7 @@ BYTES_TOGETHER = 1 << 20
 THREADS = "task"
 """Beginning of the names of the threads."""
 UPLOADS = 16
-"""Number of files that are uploaded to a store at a time: of each, some megabytes are in memory."""
+"""Number of files uploaded to a store at a time; each holds some megabytes in memory."""
 POLL = 0.2
 """Longest wait in seconds; signals are handled between two waits."""
 
@@ -24,7 +24,7 @@ POLL = 0.2
 def run_all(
     work: Callable[[T], object], items: Iterable[T], weight: Callable[[T], int], budget: int, workers: int
 ) -> None:
-    """Run `work` on every item, each started once its weight in bytes fits into `budget` beside running ones.
+    """Run `work` on every item; an item starts once its weight in bytes fits into `budget` beside the others.
 
     An item heavier than the budget runs alone. After a failure no items are started; those that run end
     early where they call `raise_if_cancelled`, and then the first failure is raised.
@@ -51,12 +51,12 @@ def run_all(
 
 
 def run_requests(requests: Iterable[Callable[[], object]], at_a_time: int = UPLOADS) -> None:
-    """Run requests to a store, several at a time: they wait, and need no core. Fails as `run_all` does."""
+    """Run requests to a store concurrently: they wait, and need no core. Fails as `run_all` does."""
     run_all(call, requests, lambda _: 0, 0, at_a_time)
 
 
 def _collect(running: dict[Future[None], int]) -> None:
-    """Wait for one item, at most POLL seconds, and forget those that are done. Raises what an item raised."""
+    """Wait for one item, at most POLL seconds, and remove finished ones. Raises what an item raised."""
     done, _ = wait(running, timeout=POLL, return_when=FIRST_COMPLETED)
     if not done and not _alive():
         # Where memory ends, a thread can end without having told the result of its item.
@@ -67,12 +67,12 @@ def _collect(running: dict[Future[None], int]) -> None:
 
 
 def _alive() -> bool:
-    """Whether a thread of a pool is left that could run an item."""
+    """True if a thread of a pool is left that could run an item."""
     return any(thread.name.startswith(THREADS) for thread in threading.enumerate())
 
 
 class _Active:
-    """Number of running items. The pool's own count is wrong if a signal arrives while it starts an item."""
+    """Counts running items. The pool's own count is wrong if a signal arrives while it starts an item."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -80,7 +80,7 @@ class _Active:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Context in which an item runs and is counted."""
+        """Count an item as running within this context."""
         self._add(1)
         try:
             yield
@@ -100,7 +100,7 @@ class _Active:
 
 
 def _end(active: _Active, stop: threading.Event) -> None:
-    """Wait until nothing runs, even if a signal comes: what items write must not be removed meanwhile."""
+    """Wait until nothing runs, even if a signal arrives: running items still write files."""
     try:
         stop.set()
         active.wait_for_none()
@@ -116,7 +116,7 @@ def batches(
     most: float = MOST_TOGETHER,
     room: int = BYTES_TOGETHER,
 ) -> Iterator[list[T]]:
-    """Consecutive items put together: at most so many, and with at most so many bytes, or one item.
+    """Group consecutive items up to a number of items and of bytes; a larger item stays alone.
 
     By default while they are small, to be done one after another by one thread: handing an item to a thread
     takes a tenth of a millisecond, which is more than many small ones take.
