@@ -1,1 +1,1 @@
-"""Recipes made from what other libraries call transformations."""
+"""Recipes made from transformations of other libraries, and from functions."""

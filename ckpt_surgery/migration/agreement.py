@@ -1,4 +1,4 @@
-"""Whether an expression does what the function does that it was made of, on arrays that it may get."""
+"""Compare an expression with the function that it was traced from, on arrays that the function may get."""
 
 import ast
 import functools
@@ -15,13 +15,13 @@ from ckpt_surgery.migration.samples import DTYPES, EITHER, OF_JAX, as_jax, drawn
 from ckpt_surgery.migration.verifying import Verdict, X, verdict
 
 SEEDS = (1, 2)
-"""Two draws: a function that is random, or that counts its calls, gives different results."""
+"""Seeds of two draws, which expose functions that are random or count their calls."""
 SMALL = 1 << 18
-"""Elements up to which sample arrays have the shapes of the original."""
+"""Limit on the elements of sample arrays with the shapes of the original."""
 LARGE = 1 << 24
-"""Elements up to which they have them if the function works on no smaller ones."""
+"""The same limit for a function that fails on smaller arrays."""
 MOST_LEAVES = 32
-"""Leaves of the original, of different shapes and dtypes, that a function is tried on."""
+"""Limit on the leaves of the original, of different shapes and dtypes, that a function is tried on."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Sample:
 
     @property
     def given(self) -> Any:
-        """What the function is called with."""
+        """The argument for the function."""
         if self.number:
             return self.array.item()
         return as_jax(self.array) if self.on_devices else self.array.copy()
@@ -43,9 +43,9 @@ class Sample:
 def holds_for(
     expression: str, function: Callable[[Any], Any], leaves: Sequence[str], original: Original | None
 ) -> bool:
-    """Whether expression and function of one array agree.
+    """True if an expression and a function of one array agree.
 
-    They are compared on arrays like those leaves, or else, if there are none, on arrays of many kinds.
+    They are compared on arrays like those leaves or, without any, on arrays of many kinds.
     """
     if not leaves or original is None:
         return _in_general(expression, lambda arrays: function(arrays[X]), [X], "")
@@ -57,7 +57,7 @@ def holds_for(
 
 
 def agrees_in_general(expression: str, function: Callable[[Any], Any], key: str) -> bool:
-    """Whether a function of a tree agrees with its expression where all leaves are alike."""
+    """True if a function of a tree agrees with its expression on trees of similar leaves."""
     texts = list(_looked_up(expression, key))
     return _in_general(expression, lambda arrays: function(_tree_of(arrays)), texts, key)
 
@@ -65,7 +65,7 @@ def agrees_in_general(expression: str, function: Callable[[Any], Any], key: str)
 def _in_general(
     expression: str, function: Callable[[Mapping[str, Any]], Any], texts: Sequence[str], key: str
 ) -> bool:
-    """Whether the results are the same wherever both have one, and both have one somewhere.
+    """True if the results are equal wherever both exist, and both exist somewhere.
 
     `function` gets arrays by name, `texts`: of NumPy, and of JAX. With some dtypes these two compute
     differently, and the expression like one of them.
@@ -103,7 +103,7 @@ def _samples_like(leaves: Sequence[str], original: Original) -> Iterator[Sample]
 
 
 def agrees_with(original: Original) -> Callable[[str, Callable[[Any], Any], str], bool]:
-    """Compares where the leaves are those of the original, with other values."""
+    """Make a comparison on leaves with the specs of the original's and random values."""
 
     def agrees(expression: str, function: Callable[[Any], Any], key: str) -> bool:
         texts = [text for text in _looked_up(expression, key) if text in original.numeric]
@@ -132,7 +132,7 @@ def _compared(
     original: Original,
     specs: Mapping[str, ArraySpec],
 ) -> Verdict:
-    """The verdict on two draws of the leaves that the expression reads. All others are zeros of NumPy."""
+    """Compare on two draws of the leaves that the expression reads. All others are zeros of NumPy."""
     others = {
         text: original.given(text, _zeros(_spec_of(original, text)))
         for text in original.numeric.keys() - specs.keys()
@@ -157,7 +157,7 @@ def _zeros(spec: ArraySpec) -> np.ndarray:
 
 
 def _looked_up(expression: str, key: str) -> Iterator[str]:
-    """The keys of the leaves that an expression reads, where `key` is the key that is asked for."""
+    """Yield the keys of the leaves that an expression reads, if `key` is the requested one."""
     for node in ast.walk(ast.parse(expression, mode="eval")):
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "source":
             match node.slice:
@@ -170,7 +170,7 @@ def _looked_up(expression: str, key: str) -> Iterator[str]:
 
 
 class _Tree(dict[str, Any]):
-    """A tree that gives its branches as items and as attributes."""
+    """A tree with its branches as items and as attributes."""
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Subscripts of NumPy, whose slices may go beyond an array, as subscripts of the recipe language."""
+"""Translate subscripts of NumPy, whose slices may exceed an array, to those of the recipe language."""
 
 import ast
 import operator
@@ -13,24 +13,24 @@ from ckpt_surgery.core.arrays import Shape
 
 @dataclass(frozen=True)
 class Subscript:
-    """A subscript for an array of a known shape, every item of which lies within it."""
+    """A subscript with all items within an array of known shape."""
 
     items: tuple[Any, ...]
     """Integers, slices and None, as the recipe language takes them."""
     axis: int | None = None
-    """Axis along which elements are taken by their indices before, if there is one."""
+    """Axis along which elements are taken by index first, if any."""
     indices: np.ndarray | None = None
-    """Those indices, none of which is negative."""
+    """Those indices; none is negative."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether it gives the array as it is."""
+        """True if it selects the whole array."""
         return self.indices is None and all(item == slice(None) for item in self.items)
 
 
 def parse_subscript(index: Any, shape: Shape) -> Subscript:
-    """The subscript for an index of NumPy's. Raises IndexError as NumPy does, and TypeError for what it is
-    not written as: arrays together with integers, several arrays."""
+    """Translate an index of NumPy. Raises IndexError as NumPy does, and TypeError for unsupported indices:
+    arrays together with integers, several arrays."""
     given = index if isinstance(index, tuple) else (index,)
     items = _for_axes(given, shape)
     arrays = [item for item in items if isinstance(item, list | np.ndarray)]
@@ -51,7 +51,7 @@ def _is_integer(item: Any) -> bool:
 
 
 def _for_axes(items: Sequence[Any], shape: Shape) -> list[Any]:
-    """The items with slices in place of `...`, and for axes that none is for."""
+    """Expand `...` and missing trailing items to slices of whole axes."""
     places = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(places) > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
@@ -113,7 +113,7 @@ def _indices(item: np.ndarray, length: int, axis: int) -> np.ndarray:
 
 
 def subscript_node(items: Sequence[Any]) -> ast.expr:
-    """The inside of a subscript of integers, slices and None, without slices of whole axes at the end."""
+    """Write the items of a subscript, without slices of whole axes at the end."""
     last = max(i for i, item in enumerate(items) if item != slice(None))
     nodes = [_item_node(item) for item in items[: last + 1]]
     return nodes[0] if len(nodes) == 1 else ast.Tuple(nodes)

@@ -1,4 +1,4 @@
-"""Functions of `jax.lax`, whose names and arguments are not those of NumPy, as functions of the language."""
+"""Functions of `jax.lax`, with names and arguments other than NumPy's, as functions of the language."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -42,7 +42,7 @@ def _index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True
 
 
 def _dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Any) -> Any:
-    """The elements from these indices on, which are moved so that all of them lie within the array."""
+    """Slice from these indices on, which are clamped so that the slice lies within the array."""
     starts = [int(start) for start in start_indices]
     starts = [s + n if s < 0 else s for s, n in zip(starts, operand.shape, strict=True)]
     lengths = zip(starts, operand.shape, slice_sizes, strict=True)

@@ -1,4 +1,4 @@
-"""Parts of expressions: arrays of the user's program written out, and operands in the places of names."""
+"""Build parts of expressions: write out arrays of the user's program, and substitute operands for names."""
 
 import ast
 import sys
@@ -13,13 +13,13 @@ from ckpt_surgery.core.dtypes import DTYPES, DType, computation, kind
 from ckpt_surgery.migration.standins import Recorder, node_of
 
 TILE = 1 << 16
-"""Elements that are compared at a time, so that an array that differs at its start is left at once."""
+"""Elements compared at a time, so that the comparison ends early for most arrays."""
 MOST_WRITTEN = 16
-"""Number of elements up to which an array is written out."""
+"""Limit on the elements of an array that is written out."""
 
 
 def concrete_array(value: Any) -> np.ndarray | None:
-    """The array of NumPy or JAX that a value is, with a dtype of recipes; None for anything else."""
+    """Convert an array of NumPy or JAX with a supported dtype to NumPy; None for other values."""
     jax = sys.modules.get("jax")
     is_array = isinstance(value, np.ndarray | np.generic) or (jax and isinstance(value, jax.Array))
     if not is_array or getattr(value.dtype, "name", "") not in DTYPES:
@@ -28,14 +28,14 @@ def concrete_array(value: Any) -> np.ndarray | None:
 
 
 def is_of_jax(value: Any) -> bool:
-    """Whether a value is an array of JAX."""
+    """True if a value is an array of JAX."""
     return type(value).__module__.split(".")[0] in ("jax", "jaxlib")
 
 
 def literal_node(array: np.ndarray) -> ast.expr:
-    """An expression whose value is this array, bit for bit.
+    """Write an array as an expression with this value, bit for bit.
 
-    It has to be small, or the same number everywhere, and of bool, integers or floats.
+    The array must be small or uniform, and of bool, integers or floats.
     """
     if is_uniform(array):
         return _repeated(_element(array.reshape(-1)[0]), array.shape)
@@ -48,7 +48,7 @@ def literal_node(array: np.ndarray) -> ast.expr:
 
 
 def is_uniform(array: np.ndarray) -> bool:
-    """Whether an array has elements, all of which have the same bits."""
+    """True if an array has elements, and all have the same bits."""
     if not array.size:
         return False
     bits = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
@@ -56,12 +56,12 @@ def is_uniform(array: np.ndarray) -> bool:
 
 
 def can_be_written(array: np.ndarray) -> bool:
-    """Whether an array is small, or repeats one number, so that it is written as an expression."""
+    """True if an array is small or uniform, so that an expression can contain it."""
     return kind(array.dtype) in "biuf" and (array.size <= MOST_WRITTEN or is_uniform(array))
 
 
 def _repeated(element: ast.expr, shape: tuple[int, ...]) -> ast.expr:
-    """An array whose elements are all this one."""
+    """Write an array that repeats this element."""
     full = element
     while not (isinstance(full, ast.Call) and isinstance(full.func, ast.Name) and full.func.id == "full"):
         assert isinstance(full, ast.Call)
@@ -71,7 +71,7 @@ def _repeated(element: ast.expr, shape: tuple[int, ...]) -> ast.expr:
 
 
 def _element(number: Any) -> ast.expr:
-    """One element, by its bits if it is not finite or is a NaN."""
+    """Write one element, by its bits if it is not finite."""
     dtype = number.dtype
     if kind(dtype) == "b":
         return _full((), bool(number), dtype)
@@ -91,7 +91,7 @@ def _full(shape: tuple[int, ...], value: bool | int | float, dtype: DType) -> as
 
 
 def number_node(value: bool | int | float) -> ast.expr:
-    """A finite number of Python as an expression."""
+    """Write a finite number of Python as an expression."""
     if isinstance(value, bool):
         return ast.Constant(value)
     constant = ast.Constant(abs(value))
@@ -107,7 +107,7 @@ def _call(name: str, *arguments: ast.expr) -> ast.expr:
 
 @dataclass(frozen=True)
 class Extent:
-    """How large an expression is: small steps make large ones, in which parts are repeated."""
+    """Size of an expression: small steps can make large ones, in which parts are repeated."""
 
     length: int
     """Characters, without some of the parentheses."""
@@ -121,7 +121,7 @@ NO_EXTENTS: Mapping[str, Extent] = MappingProxyType({})
 def extent_of(
     template: ast.expr, text: str | None = None, named: Mapping[str, Extent] = NO_EXTENTS
 ) -> Extent:
-    """The extent of an expression in which names stand for expressions of these extents."""
+    """Extent of an expression after substituting expressions of these extents for names."""
     names = [node.id for node in ast.walk(template) if isinstance(node, ast.Name) and node.id in named]
     length = len(ast.unparse(template) if text is None else text)
     return Extent(length + sum(named[name].length - len(name) for name in names), _height(template, named))
@@ -135,7 +135,7 @@ def _height(node: ast.AST, named: Mapping[str, Extent]) -> int:
 
 
 class Operand(Protocol):
-    """What stands for an array."""
+    """Stand-in for an array."""
 
     @property
     def node(self) -> ast.expr: ...
@@ -145,12 +145,12 @@ class Operands:
     """Names for the arrays in one call."""
 
     def __init__(self, recorder: Recorder, kind: type[Operand]):
-        """`kind`: the class of what stands for arrays."""
+        """`kind`: the class of stand-ins."""
         self._recorder, self._kind = recorder, kind
         self.by_name: dict[str, Any] = {}
 
     def node(self, value: Any) -> ast.expr:
-        """An argument as an expression, with names for arrays."""
+        """Write an argument as an expression, with names for arrays."""
         if isinstance(value, list | tuple):
             items = [self.node(item) for item in value]
             return ast.List(items) if isinstance(value, list) else ast.Tuple(items)
@@ -172,6 +172,6 @@ class _Filler(ast.NodeTransformer):
 
 
 def filled_in(template: ast.expr, operands: Mapping[str, Operand]) -> ast.expr:
-    """The expression with those of the operands in place of their names. The template is used up."""
+    """Substitute the operands' expressions for their names. Modifies the template."""
     filled: ast.expr = _Filler(operands).visit(template)
     return filled

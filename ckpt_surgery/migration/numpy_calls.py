@@ -14,12 +14,12 @@ Call = Callable[..., Any]
 
 
 def _some(values: Any) -> Traced:
-    """Any of the stand-ins of a list: the one that knows how to write a call."""
+    """Pick any stand-in of a list, which knows how to write a call."""
     return next(value for value in values if isinstance(value, Traced))
 
 
 def _plain(name: str) -> Call:
-    """The language's function of this name with the same positional arguments."""
+    """Call the language's function of this name with the same positional arguments."""
     return lambda x, *others: x._called(name, x, *others)
 
 
@@ -89,7 +89,7 @@ def _clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max:
 
 
 def _with_axis(name: str) -> Call:
-    """A function whose second argument is an axis, or the third after another one."""
+    """Make a function whose second argument is an axis, or the third after another one."""
     return lambda x, *others, axis=None: x._called(
         name, x, *others, **({} if axis is None else {"axis": axis})
     )
@@ -104,7 +104,7 @@ def _like(name: str) -> Call:
 
 
 def _for_shapes(name: str, other: Call) -> Call:
-    """The function for arrays of known shapes, or else the other one."""
+    """Choose the function for arrays of known shapes, or else the other one."""
 
     def function(*arguments: Any, **keywords: Any) -> Any:
         first = _some(arguments)
@@ -118,7 +118,7 @@ def _einsum(pattern: str, *arrays: Any, optimize: Any = None) -> Any:
 
 
 def _truth(x: Any) -> Any:
-    """Which elements are not zero."""
+    """True for elements that are not zero."""
     return x if x.has_shape and x.dtype == np.bool_ else x._cast("bool")
 
 
@@ -218,7 +218,7 @@ class NumpyRecorder(Recorder):
         keywords: Mapping[str, Any],
         function: Callable[..., Any] | None = None,
     ) -> Any:
-        """A call of the function of this name, of which some arguments are stand-ins."""
+        """Write a call of the function of this name, of which some arguments are stand-ins."""
         if name not in FUNCTIONS:
             raise self.refused(f"it calls `{name}`")
         # Defaults that say nothing are left out, as NumPy's own functions pass them on; `concatenate` has
@@ -236,5 +236,5 @@ class NumpyRecorder(Recorder):
         return FUNCTIONS[name](*inputs, **given)
 
     def operand(self, value: Any) -> Any:
-        """A value of the function's own that is used like an array."""
+        """Convert a value of the function's own that is used like an array."""
         return Traced(node_of(value, self), self)

@@ -1,4 +1,4 @@
-"""Functions of Orbax's transforms as hooks: they get whole arrays, and what they give is an array."""
+"""Functions of Orbax's transforms as hooks: they get whole arrays, and their results become arrays."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from ckpt_surgery.migration.originals import Original
 from ckpt_surgery.migration.samples import as_jax
 
 CALLED_TO_INFER = 1 << 20
-"""Elements of all arguments up to which a function is called on ones to see what it gives."""
+"""Limit on the elements of all arguments for a trial call with ones, which shows the result's spec."""
 
 ValueFunction = Callable[..., Any]
 
@@ -20,12 +20,12 @@ Form = Callable[[np.ndarray], Any]
 
 
 def as_number(array: np.ndarray) -> Any:
-    """The number of Python that an array without axes holds."""
+    """Convert an array without axes to a number of Python."""
     return array.item()
 
 
 def form_for(function: ValueFunction) -> Form:
-    """The first form of arrays that a function takes: as they are, one that it may write, one of JAX.
+    """Find the first form of arrays that a function accepts: unchanged, writable, or of JAX.
 
     A function that takes none of them gets them as they are, and says why it fails.
     """
@@ -47,7 +47,7 @@ class ValueHook:
     """A `value_fn` as a hook: `hooks.name(x)`."""
 
     def __init__(self, function: ValueFunction, form: Form):
-        """`form`: makes of an array what the function takes."""
+        """`form`: converts an array to the function's argument."""
         self.made_of = function
         self._form = form
 
@@ -79,7 +79,7 @@ class TreeHook:
 def inferred(
     function: Callable[..., Any], specs: Sequence[ArraySpec]
 ) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and dtype of what the function gives for arrays of these specs.
+    """Shape and dtype of the function's result for arrays of these specs.
 
     It is called on ones where they are small; else JAX traces it, or it is called after all.
     """
@@ -96,7 +96,7 @@ def inferred(
 def _traced_by_jax(
     function: Callable[..., Any], specs: Sequence[ArraySpec]
 ) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-    """Shape and dtype without any array; None where JAX cannot trace the function, or narrows 64 bits."""
+    """Shape and dtype by tracing; None if JAX cannot trace the function, or narrows 64 bits."""
     import jax
 
     if any(spec.dtype.itemsize > 4 for spec in specs):
@@ -110,13 +110,13 @@ def _traced_by_jax(
 
 
 class Hooks:
-    """The hooks of a recipe by name, as they are found to be needed."""
+    """The hooks of a recipe by name, added on demand."""
 
     def __init__(self) -> None:
         self.functions: dict[str, Callable[..., Any]] = {}
 
     def added(self, hook: Any, function: Any) -> str:
-        """The name under which expressions call the hook: that of the function, where it has one."""
+        """Add a hook; returns its name in expressions, which is the function's if it has one."""
         wanted = re.sub(r"\W|^_+|^infer_", "", getattr(function, "__name__", ""), flags=re.ASCII)
         reserved = wanted == "lambda" or re.fullmatch(r"(constant|leaf)_\d+", wanted)
         name = base = wanted if wanted[:1].isalpha() and not reserved else "function"

@@ -1,4 +1,4 @@
-"""Keys of Orbax's transforms: which are plain keys, and their `original_key` as a template of recipes."""
+"""Keys of Orbax's transforms: recognize plain keys, and translate `original_key` to a template of recipes."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from ckpt_surgery.language.template_parsing import parse_template
 SOURCE = "source"
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\"}
-"""What a backslash and a letter stand for in a template of `re`."""
+"""Characters for a backslash and a letter in a template of `re`."""
 _TOKEN = re.compile(
     r"\\(?:g<(?P<name>[^>]*)>|(?P<octal>0[0-7]{0,2}|[0-3][0-7]{2})|(?P<number>[1-9][0-9]?)|(?P<letter>.))"
     r"|(?P<text>[^\\]+)",
@@ -23,7 +23,7 @@ _TOKEN = re.compile(
 
 
 def literal(pattern: str) -> str | None:
-    """The only text that a regular expression matches, where it is written without any special character."""
+    """The only text that a regular expression matches, if it has no special characters; else None."""
     if re.search(r"(?<!\\)(?:\\\\)*(?:[.^$*+?{}\[\]|()]|\\[A-Za-z0-9])", pattern):
         return None
     return re.sub(r"\\(.)", r"\1", pattern, flags=re.DOTALL)
@@ -37,12 +37,12 @@ _BRACE = re.compile(
 
 
 def with_plain_braces(pattern: str) -> str:
-    """The regular expression with a backslash before each `{` that Python reads as the character itself."""
+    """Escape each `{` that Python reads as the character itself."""
     return _BRACE.sub(lambda match: match["other"] or "\\{", pattern)
 
 
 def check_pattern(pattern: str, longest: int = MAX_PATTERN) -> None:
-    """Raise UsageError for a regular expression that recipes do not take, or read differently."""
+    """Raise UsageError for a regular expression that recipes do not accept, or read differently."""
     try:
         compile_pattern(pattern, longest)
     except ExpressionError as error:
@@ -54,7 +54,7 @@ def check_pattern(pattern: str, longest: int = MAX_PATTERN) -> None:
 
 
 def with_free_names(pattern: str) -> tuple[str, Mapping[str, str]]:
-    """The regular expression with other names for groups whose names recipes do not take, and these names.
+    """Rename groups whose names recipes do not accept; returns the regular expression and the new names.
 
     The pattern is one that `check_pattern` accepts. Groups called `x` or `key`, for example, get a `_`.
     """
@@ -68,7 +68,7 @@ def with_free_names(pattern: str) -> tuple[str, Mapping[str, str]]:
 
 
 def template_of(original_key: object, pattern: str, names: Mapping[str, str] = NO_NAMES) -> str:
-    """An `original_key`, as `re.Match.expand` reads it, as a template of recipes.
+    """Translate an `original_key`, as `re.Match.expand` reads it, to a template of recipes.
 
     `names`: other names that groups have in the recipe. Raises UsageError.
     """
@@ -111,11 +111,11 @@ def _piece(match: re.Match[str], pattern: re.Pattern[str], about: str, names: Ma
 
 
 def _plain(text: str) -> str:
-    """Text that stands for itself in a template; a `/` separates the parts of a key."""
+    """Write a text as a template that expands to it; a `/` separates the parts of a key."""
     return text.replace("\\", "\\\\").replace("$", "$$")
 
 
 def without_indices(template: str) -> str:
-    """The template with parts such as `[0]`, which would be an index of a list, as the text that they are."""
+    """Quote parts of a template such as `[0]`, which would be an index of a list."""
     quoted: Callable[[re.Match[str]], str] = lambda match: "${'" + match[0] + "'}"  # noqa: E731
     return re.sub(r"(?:(?<=/)|^)\[[0-9]+\](?=/|$)", quoted, template)

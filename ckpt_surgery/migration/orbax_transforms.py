@@ -1,4 +1,4 @@
-"""Transforms of Orbax, as `apply_transformations` takes them, as a recipe."""
+"""Translate transforms of Orbax's `apply_transformations` to a recipe."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,17 +13,17 @@ from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.migration.transforms import NamedTransform, read_transforms
 
 KIND = "kind(target[key])"
-"""What a leaf of the new tree is. Orbax's transforms do not see those that are empty, such as None."""
+"""Expression for the kind of a leaf of the new tree. Orbax's transforms do not see empty nodes."""
 BOTH = {"fill": ".*", "when": "has(source[key]) and kind(source[key]) != 'empty'", "optional": True}
-"""Last rule: where the new tree has `...`, it gives what the original has at the same key, as in Orbax."""
+"""Last rule: a `...` in the new tree gets the original's leaf at the same key, as in Orbax."""
 INPUTS = "multi_value_fn_input_args"
-"""The field that a RestoreTransform has and a Transform has not."""
+"""Field of a RestoreTransform that a Transform lacks."""
 
 
 def from_orbax_transforms(
     transforms: Any, *, default_to_original: bool = True, original: Any = None
 ) -> MigratedRecipe:
-    """The recipe, as `ckpt_surgery.api.migrating.from_orbax_transforms` describes it.
+    """Make the recipe, as `ckpt_surgery.api.migrating.from_orbax_transforms` describes it.
 
     `original` is what is known of the tree that the transforms are applied to, or the tree itself. Raises
     UsageError.
@@ -49,7 +49,7 @@ def from_orbax_transforms(
 
 
 def _in_order(transforms: Sequence[NamedTransform], default_to_original: bool) -> Sequence[NamedTransform]:
-    """The transforms as rules, of which the first that matches wins.
+    """Order transforms for rules, of which the first that matches wins.
 
     In Orbax the last one does, but one that falls back to the new tree leaves what another one gave.
     """
@@ -59,7 +59,7 @@ def _in_order(transforms: Sequence[NamedTransform], default_to_original: bool) -
 
 
 def _rule(transform: NamedTransform, values: Values, default_to_original: bool) -> dict[str, Any]:
-    """The rule for one transform, with its fields in the usual order."""
+    """Make the rule for one transform, with its fields in the usual order."""
     rule: dict[str, Any] = {"fill": transform.pattern}
     if transform.template is not None:
         rule["from"] = transform.template

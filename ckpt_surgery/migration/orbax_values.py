@@ -1,4 +1,4 @@
-"""`value_fn` and `multi_value_fn` of Orbax's transforms as expressions, or as hooks where none says them."""
+"""Write `value_fn` and `multi_value_fn` of Orbax's transforms as expressions, or else as hooks."""
 
 import ast
 import re
@@ -20,11 +20,11 @@ from ckpt_surgery.migration.tracing import Trace, trace
 from ckpt_surgery.migration.verifying import X
 
 NO_RESTORE_ARGS = SimpleNamespace(restore_type=None, dtype=None, sharding=None, global_shape=None)
-"""Third argument of a `multi_value_fn` of a RestoreTransform, whose defaults say nothing."""
+"""Third argument of a RestoreTransform's `multi_value_fn`: restore arguments with their defaults."""
 
 
 class Values:
-    """Writes functions as expressions, and keeps those that remain functions."""
+    """Writes functions as expressions, and keeps the others as hooks."""
 
     def __init__(self, original: Original | None, hooks: Hooks):
         self._original = original
@@ -33,7 +33,7 @@ class Values:
     # --- functions of one value ---
 
     def of_one(self, function: Callable[[Any], Any], pattern: str, original_key: str | None) -> str | None:
-        """The `value` of a rule for a `value_fn`; None where the function gives what it gets."""
+        """Write a `value_fn` as the `value` of a rule; None if the function returns its argument."""
         recorder = NumpyRecorder()
         expression = trace(function, [Traced(ast.Name(X), recorder)], recorder).expression
         leaves = self._leaves_for(pattern, original_key)
@@ -48,7 +48,7 @@ class Values:
         return f"hooks.{self._hooks.added(hook, function)}(x)"
 
     def _leaves_for(self, pattern: str, original_key: str | None) -> Sequence[str]:
-        """The leaves of the original that the rule can take; none if that depends on the new tree's keys."""
+        """Leaves of the original that the rule can take; none if that depends on the new tree's keys."""
         if self._original is None:
             return ()
         numeric = self._original.numeric
@@ -59,7 +59,7 @@ class Values:
     # --- functions of the whole tree ---
 
     def of_tree(self, function: Callable[..., Any], pattern: str, extra: Sequence[Any], inputs: Any) -> str:
-        """The `value` of a rule for a `multi_value_fn`.
+        """Write a `multi_value_fn` as the `value` of a rule.
 
         `extra`: arguments after the key and the tree. `inputs`: regular expressions for the keys of the
         leaves that the function reads, None if it does not say. Raises UsageError where the original has to
@@ -95,7 +95,7 @@ class Values:
         inputs: Any,
         original: Original,
     ) -> str:
-        """The call of a hook with the leaves that the function may read."""
+        """Write the call of a hook with the leaves that the function may read."""
         wanted = None if inputs is None else [re.compile(text) for text in inputs]
         keys = [k for k in original.numeric if wanted is None or any(w.fullmatch(k) for w in wanted)]
         call = _Partial(function, extra)
@@ -112,7 +112,7 @@ class Values:
 
 @dataclass(frozen=True)
 class _Partial:
-    """A function of key and tree, with what it is given besides."""
+    """A function of key and tree with its further arguments bound."""
 
     function: Callable[..., Any]
     extra: Sequence[Any]

@@ -1,4 +1,4 @@
-"""What NumPy and JAX make of operands of different dtypes, and the casts that say it in recipes.
+"""Type promotion of NumPy and JAX, and the casts that express it in recipes.
 
 Their functions are asked: NumPy's with arrays of one element, JAX's with shapes alone.
 """
@@ -16,11 +16,11 @@ from ckpt_surgery.core.dtypes import BOOL, DType, kind
 NUMPY = "numpy"
 JAX = "jax"
 MOST_KNOWN = 4096
-"""Number of answers that are kept: thousands of leaves have few shapes and dtypes."""
+"""Limit on cached outcomes: thousands of leaves have few shapes and dtypes."""
 
 
 class Operand(Protocol):
-    """An array of which only shape and dtype are known."""
+    """An array known only by shape and dtype."""
 
     @property
     def shape(self) -> Shape: ...
@@ -34,12 +34,12 @@ class Operand(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """An array that a library's function gives, or takes."""
+    """Shape and dtype of an argument or a result of a library's function."""
 
     shape: Shape
     dtype: DType
     weak: bool = False
-    """Whether JAX lets its dtype give way to that of another operand."""
+    """True if its dtype is weak in JAX: it yields to that of another operand."""
 
 
 _OPERATORS: Mapping[str, Callable[..., Any]] = {
@@ -84,11 +84,11 @@ _JAX_OPERATORS: Mapping[str, str] = {
     "~": "invert",
 }
 _NAMES: Mapping[str, str] = {"concat": "concatenate", "rsqrt": "reciprocal"}
-"""Functions of the language that the libraries call differently."""
+"""Functions of the language that have other names in the libraries."""
 
 
 def function_of(library: str, name: str) -> Callable[..., Any]:
-    """The function of NumPy or JAX that an operator or a function of the language stands for."""
+    """Find the function of NumPy or JAX for an operator or a function of the language."""
     if library == NUMPY:
         return _OPERATORS.get(name) or getattr(np, _NAMES.get(name, name))
     import jax
@@ -102,7 +102,7 @@ _KNOWN: dict[Hashable, Any] = {}
 
 
 def outcome(library: str, name: str, arguments: Sequence[Any], **keywords: Any) -> Outcome:
-    """What the function gives for operands of these dtypes, all of whose axes have the length 1.
+    """Outcome of a function for operands of these dtypes, with axes of length 1.
 
     Raises what the function raises.
     """
@@ -112,7 +112,7 @@ def outcome(library: str, name: str, arguments: Sequence[Any], **keywords: Any) 
 
 
 def whole_outcome(function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-    """What a function of JAX gives, without any array: an Outcome, or a list or tuple of them.
+    """Abstract result of a function of JAX: an Outcome, or a list or tuple of them.
 
     Raises what the function raises.
     """
@@ -121,17 +121,17 @@ def whole_outcome(function: Callable[..., Any], arguments: Sequence[Any], keywor
 
 
 def is_operand(value: Any) -> bool:
-    """Whether an argument is an array of which only the spec is known."""
+    """True if an argument is an array known only by its spec."""
     return hasattr(type(value), "weak") or isinstance(value, Outcome)
 
 
 def _abstract(value: Any, shape_of: Callable[[Operand], Shape]) -> Any:
-    """An argument with Outcomes in place of the operands in it."""
+    """Replace the operands in an argument by Outcomes."""
     return _mapped(value, lambda operand: Outcome(shape_of(operand), operand.dtype, operand.weak))
 
 
 def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """An argument in which operands are changed."""
+    """Apply `change` to the operands in an argument."""
     if type(value) is list:
         return [_mapped(item, change) for item in value]
     if type(value) is tuple:
@@ -155,7 +155,7 @@ def _asked(library: str, function: Callable[..., Any], arguments: Any, keywords:
 
 
 def _key(value: Any) -> Hashable:
-    """A value that is equal for equal arguments, and different for 1, 1.0 and True."""
+    """Cache key of an argument, different for 1, 1.0 and True."""
     if isinstance(value, list | tuple):
         return (type(value), *map(_key, value))
     if isinstance(value, dict):
@@ -201,20 +201,20 @@ COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 @dataclass(frozen=True)
 class Promoted:
-    """The operands of a call as the recipe language takes them, and what the library makes of them."""
+    """The operands of a call for the recipe language, and the library's outcome."""
 
     operands: Sequence[Any]
     outcome: Outcome | None
-    """None where the dtype does not change."""
+    """None if the dtype does not change."""
     inexact: str | None = None
-    """Why the library's result has other bits, if it has."""
+    """Reason why the library's result has other bits, if it has."""
 
 
 UNARY = ("abs", "sqrt", "rsqrt", "exp", "log", "sin", "cos", "arccos", "sign", "neg")
 LISTS = ("concat", "stack")
 REDUCTIONS = ("sum", "mean", "max", "min")
 _APPROXIMATED = ("rsqrt", "exp", "log", "sin", "cos", "arccos", "**")
-"""Functions whose last bits depend on who computes them: JAX has its own, NumPy has others for 16 bits."""
+"""Functions whose last bits depend on the library: JAX has its own, NumPy has others for 16 bits."""
 _PROMOTING = (
     *COMPARISONS,
     "+",
@@ -236,7 +236,7 @@ _PROMOTING = (
 
 
 def promote(library: str, name: str, operands: Sequence[Any], keywords: Mapping[str, Any]) -> Promoted:
-    """The operands of an operator or of a function of the language, with the casts that the library makes.
+    """Cast the operands of an operator or of a function of the language as the library does.
 
     Raises what the library's function raises for such operands.
     """
@@ -261,7 +261,7 @@ def promote(library: str, name: str, operands: Sequence[Any], keywords: Mapping[
 
 
 def _inexact(library: str, name: str, dtype: DType) -> str | None:
-    """Why a result of this dtype has other bits than the language gives it; None if it has the same."""
+    """Reason why a result of this dtype has other bits than the language's; None if it has the same."""
     narrow = kind(dtype) == "f" and dtype.itemsize < 4
     if library == JAX and kind(dtype) == "f" and (name in _APPROXIMATED or (name == "//" and narrow)):
         return f"`{name}` of JAX rounds in another way"
@@ -283,7 +283,7 @@ def _reduced(library: str, name: str, operands: Sequence[Any], keywords: Mapping
 
 
 def converted(value: Any, dtype: DType) -> Any:
-    """An operand, or a number of Python, as this dtype. Raises OverflowError for an integer beyond it.
+    """Cast an operand, or a number of Python. Raises OverflowError for an integer that does not fit.
 
     A number that is not finite becomes an array.
     """

@@ -1,4 +1,4 @@
-"""A recipe that was made out of what another program takes, with the functions that no recipe can say."""
+"""A recipe translated from another program's transformations, with functions that no recipe can express."""
 
 import json
 import re
@@ -67,7 +67,7 @@ class MigratedRecipe:
         return yaml_text(self.document)
 
     def _refusal(self) -> UsageError:
-        """Why the recipe cannot be written: which functions of the program it calls."""
+        """Error for a recipe that cannot be written: names the functions of the program that it calls."""
         calls = {n: functions_in(rule) for n, rule in enumerate(self.document.get("rules", ()))}
         where = {name: self._rules.get(n, f"rules[{n}]") for n, names in calls.items() for name in names}
         names = (name for name in self._hooks if not name.startswith("infer_"))
@@ -92,7 +92,7 @@ class MigratedRecipe:
 
 
 def functions_in(value: Any) -> list[str]:
-    """The names of the program's functions that the expressions in a part of a document call."""
+    """Names of the program's functions that the expressions in a part of a document call."""
     if isinstance(value, str):
         return re.findall(r"\bhooks\.(\w+)", value)
     parts = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -1,4 +1,4 @@
-"""Arrays as expressions with shapes and dtypes, and what operators and functions make of them."""
+"""Arrays as expressions with shapes and dtypes, and the results of operators and functions on them."""
 
 import ast
 import math
@@ -21,14 +21,14 @@ from ckpt_surgery.migration.standins import Traced, operator_node
 WIDE = ("float64", "int64", "uint64", "int32", "uint32")
 """Dtypes with values that float32 cannot represent."""
 MOST_PARTS = 4
-"""How many times longer than the longest expression a value may be, of which results may use a part."""
+"""Maximum size of an intermediate value, in multiples of the longest expression of a recipe."""
 SURELY_PARSED = 40
-"""Levels of an expression up to which the language does not find it nested too deeply."""
+"""Nesting depth up to which the language surely accepts an expression."""
 NO_NAMES: Mapping[str, Any] = MappingProxyType({})
 
 
 class RecordedArray(Traced):
-    """An array that a function gets or makes: an expression of the recipe language, and its shape and dtype.
+    """An argument or result of a function: an expression of the recipe language, with shape and dtype.
 
     It is NumPy's or JAX's, as it would be in the function: dtypes are promoted by their rules.
     """
@@ -49,7 +49,7 @@ class RecordedArray(Traced):
         super().__init__(node, recorder)
         self._extent = extent
         self.stacked: tuple[RecordedArray, ...] = ()
-        """Arrays that it is a stack of, along the first axis, where NumPy adds them one by one."""
+        """Arrays of which it is a stack along the first axis, if NumPy adds them one by one."""
         self._array = array
         self.leaves = leaves
         self.library = library
@@ -57,7 +57,7 @@ class RecordedArray(Traced):
 
     @property
     def node(self) -> ast.expr:
-        """The value as an expression: `source['a/b']` for a leaf that is only moved."""
+        """Syntax tree of the value: `source['a/b']` for a leaf that is only moved."""
         return self._node
 
     @property
@@ -74,11 +74,11 @@ class RecordedArray(Traced):
 
     @property
     def weak(self) -> bool:
-        """Whether its dtype gives way to that of another operand of JAX."""
+        """True if its dtype yields to that of another operand of JAX."""
         return self._weak
 
     def _in_library(self, library: str, weak: bool = False) -> "RecordedArray":
-        """The same value as an array of this library."""
+        """Return the same value as an array of this library."""
         if (library, weak) == (self.library, self._weak):
             return self
         return type(self)(self._node, self._recorder, self._array, self.leaves, library, weak, self._extent)
@@ -86,7 +86,7 @@ class RecordedArray(Traced):
     # --- writing down ---
 
     def _recorded(self, template: ast.expr, operands: Mapping[str, "RecordedArray"]) -> "RecordedArray":
-        """The value of an expression in which operands stand under these names."""
+        """Make the value of an expression with operands under these names."""
         text = ast.unparse(ast.fix_missing_locations(ast.Expression(template)))
         try:
             array = parse(text).evaluate(Scope({name: o._array for name, o in operands.items()}))
@@ -119,7 +119,7 @@ class RecordedArray(Traced):
         return self._recorded(template, operands.by_name)
 
     def _call(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> "RecordedArray":
-        """A call of a function of the language, with operands as it takes them."""
+        """Write a call of a function of the language, with operands that were cast already."""
         return self._written(
             lambda operands: ast.Call(
                 ast.Name(name),
@@ -129,7 +129,7 @@ class RecordedArray(Traced):
         )
 
     def converted(self, dtype: DType) -> "RecordedArray":
-        """The values as NumPy converts them, and rounded if they are computed in a wider dtype."""
+        """Convert the values as NumPy does; rounds values that were computed in a wider dtype."""
         if self._array.node.spec.dtype == dtype == self.dtype:
             return self
         through = self
@@ -144,7 +144,7 @@ class RecordedArray(Traced):
         keywords: Mapping[str, Any],
         write: Callable[..., "RecordedArray"],
     ) -> "RecordedArray":
-        """The value of an operator or a function, with the casts that the library makes."""
+        """Apply an operator or a function with the casts that the library makes."""
         library = self._recorder.library
         if library == JAX:
             operands = [as_jax(operand) for operand in operands]
@@ -191,11 +191,11 @@ class RecordedArray(Traced):
         return self._promoted(symbol, sides, NO_NAMES, lambda given: self._operation(symbol, *given))
 
     def _operation(self, symbol: str, left: Any, right: Any) -> "RecordedArray":
-        """An operator between operands as the language takes them."""
+        """Write an operator between operands that were cast already."""
         return self._written(lambda given: operator_node(symbol, given.node(left), given.node(right)))
 
     def _by_reciprocal(self, left: "RecordedArray", right: Any) -> "RecordedArray":
-        """A quotient as XLA computes it where the divisor is broadcast."""
+        """Divide as XLA does if the divisor is broadcast."""
         result = outcome(JAX, "/", [left, right])
         x, y = converted(left, result.dtype), converted(right, result.dtype)
         if isinstance(y, RecordedArray):
@@ -206,7 +206,7 @@ class RecordedArray(Traced):
         return self._operation("*", x, inverse).converted(result.dtype)._in_library(JAX, result.weak)
 
     def _mean_of_jax(self, x: "RecordedArray", keywords: Mapping[str, Any]) -> "RecordedArray":
-        """The mean as JAX computes it: narrow floats in float32, with the reciprocal of the number."""
+        """Compute the mean as JAX does: narrow floats in float32, with the reciprocal of the number."""
         result = outcome(JAX, "mean", [x], **keywords)
         wide = result.dtype if result.dtype.itemsize > 2 else np.dtype(np.float32)
         total = self._call("sum", [x if kind(x.dtype) == "f" else x.converted(result.dtype)], keywords)
@@ -215,7 +215,7 @@ class RecordedArray(Traced):
         return mean.converted(result.dtype)._in_library(JAX)
 
     def _power(self, base: "RecordedArray", exponent: int | float) -> "RecordedArray":
-        """The array or its square, as both libraries compute these powers."""
+        """Write the powers 1 and 2 as both libraries do: the array, and its square."""
         dtype = outcome(self._recorder.library, "**", [base, exponent]).dtype
         x = base.converted(dtype)._in_library(self._recorder.library)
         return x if exponent == 1 else x._operated("*", x, x)
@@ -235,7 +235,7 @@ class RecordedArray(Traced):
         return self._in_own([self], lambda: self._promoted(name, [self], NO_NAMES, write))
 
     def _in_own(self, sides: Sequence[Any], call: Callable[[], "RecordedArray"]) -> "RecordedArray":
-        """What an operator gives: of JAX, where one of the operands is."""
+        """Call an operator with JAX's rules if one of the operands is of JAX."""
         of_jax = any(isinstance(side, RecordedArray) and side.library == JAX for side in sides)
         before = self._recorder.library
         self._recorder.library = JAX if of_jax else before
@@ -263,13 +263,13 @@ class RecordedArray(Traced):
 
 
 def _is_added_in_order(stack: RecordedArray, keywords: Mapping[str, Any]) -> bool:
-    """Whether NumPy adds the arrays of a stack one by one, as the language adds those of a list."""
+    """True if NumPy adds the arrays of a stack one by one, as the language adds those of a list."""
     exact = stack.dtype.name in ("float32", "float64") and stack.library == NUMPY
     return exact and keywords == {"axis": 0} and stack.size > len(stack)
 
 
 def _reciprocal(number: Any, dtype: DType) -> float:
-    """One divided by a number, in the dtype that XLA divides in."""
+    """Reciprocal of a number, in the dtype that XLA divides in."""
     wide = np.dtype(np.float32) if dtype.kind == "V" else dtype
     return float(np.ones((), wide) / np.asarray(number).astype(wide))
 
@@ -283,7 +283,7 @@ def moved(value: Any, library: str) -> Any:
 
 
 def as_jax(value: Any) -> Any:
-    """An argument as JAX takes it: arrays of 64 bits become 32, unless JAX is told to keep them."""
+    """Convert an argument as JAX does: arrays of 64 bits become 32, unless JAX is configured to keep them."""
     if isinstance(value, list | tuple):
         return type(value)(as_jax(item) for item in value)
     if not isinstance(value, RecordedArray):
@@ -296,7 +296,7 @@ def as_jax(value: Any) -> Any:
 
 
 def narrowed(dtype: DType) -> DType:
-    """The dtype in which JAX keeps values of this one."""
+    """The dtype to which JAX narrows this one."""
     import jax
 
     return np.dtype(jax.dtypes.canonicalize_dtype(dtype))

@@ -1,4 +1,4 @@
-"""Functions that do not ask their arguments what to do, replaced by name while a user's function is traced.
+"""Replace library functions that do not dispatch to stand-ins while a user's function is traced.
 
 NumPy's functions ask stand-ins; those of JAX, `np.asarray` and `isinstance` do not. They are replaced in the
 libraries' modules, in all modules of the user's, and in closures, for all threads: without a stand-in among
@@ -20,14 +20,14 @@ from ckpt_surgery.migration.standins import Traced
 from ckpt_surgery.migration.user_frames import is_library, is_users
 
 _WRITTEN_DOWN = {"numpy": "", "jax.numpy": "", "jax.lax": "lax.", "jax": ""}
-"""Modules whose functions may be written down, with what their names begin with in the table of calls."""
+"""Modules whose functions can be recorded, with the prefix of their names in the table of calls."""
 _REFUSED = ("jax.nn", "jax.numpy.linalg", "jax.numpy.fft", "jax.lax.linalg", "jax.image", "jax.scipy.special")
-"""Modules of which no function is."""
+"""Modules whose functions are refused."""
 _OF_NUMPY = (
     *("asarray", "array", "asanyarray", "ascontiguousarray", "asfortranarray", "copy"),
     *("sum", "mean", "max", "min", "amax", "amin"),
 )
-"""Functions of NumPy that do not ask their arguments, or not those in a list."""
+"""Functions of NumPy that do not dispatch to their arguments, or not to those in a list."""
 _OF_JAX = (
     "device_get",
     "device_put",
@@ -42,14 +42,14 @@ _TRANSFORMATIONS = (
     *("jit", "vmap", "pmap", "grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian"),
     *("checkpoint", "remat", "custom_jvp", "custom_vjp", "named_call", "custom_gradient"),
 )
-"""Functions of JAX that make functions of functions."""
+"""Functions of JAX that transform functions."""
 
 _traced_here: ContextVar[bool] = ContextVar("traced_here", default=False)
-"""Whether a function is being traced in this thread."""
+"""True while a function is being traced in this thread."""
 
 
 class Replacement:
-    """A function that is written down where it is called with stand-ins, and is itself otherwise."""
+    """A function that is recorded if it is called with stand-ins, and called unchanged otherwise."""
 
     def __init__(self, function: Callable[..., Any], name: str | None, called: str):
         """`name`: the name in the table of calls, None if it is refused. `called`: its name in messages."""
@@ -75,7 +75,7 @@ class Replacement:
 
 
 class Transformation(Replacement):
-    """`jax.vmap` and the like: the functions that they make refuse stand-ins."""
+    """`jax.vmap` and the like, whose transformed functions refuse stand-ins."""
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         result = super().__call__(*arguments, **keywords)
@@ -103,7 +103,7 @@ def _first_stand_in(value: Any) -> Traced | None:
 
 
 def _in_modules() -> Iterator[tuple[ModuleType, str, Replacement]]:
-    """The functions of libraries that are replaced, with module and name; of JAX if it is imported."""
+    """Yield the functions of libraries to replace, with module and name; JAX's if it is imported."""
     for name in _OF_NUMPY:
         yield np, name, Replacement(getattr(np, name), name, f"numpy.{name}")
     if "jax.numpy" not in sys.modules:
@@ -128,7 +128,7 @@ def _of_module(module: ModuleType, prefix: str | None) -> Iterator[tuple[ModuleT
 
 
 class _Installation:
-    """All replacements, while at least one function is being traced."""
+    """Installs all replacements while at least one function is being traced."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -166,7 +166,7 @@ class _Installation:
                 self._replace_in(vars(module))
 
     def _replace_in(self, names: MutableMapping[str, Any]) -> None:
-        """Replace functions among the global names of a module of the user's."""
+        """Replace functions among the globals of one of the user's modules."""
         if id(names) in self._seen:
             return
         self._seen.add(id(names))
@@ -176,7 +176,7 @@ class _Installation:
                 self._set(names, name, replacement)
 
     def _replace_reached(self, function: Any) -> None:
-        """Replace functions in the globals and the closure of a function, and of those in its closure."""
+        """Replace functions in a function's globals and closure, and recursively in those of the closure."""
         function = getattr(function, "func", function)
         function = getattr(function, "__func__", function)
         if not isinstance(function, FunctionType) or id(function) in self._seen:
@@ -223,7 +223,7 @@ class _Installation:
 
 
 def _is_made_by_jax(value: Any) -> bool:
-    """Whether a value is what `jax.jit`, `jax.vmap` and the like made of a function."""
+    """True if a value is a function transformed by `jax.jit`, `jax.vmap` or the like."""
     if isinstance(value, type):
         return False
     if type(value).__module__.startswith(("jaxlib", "jax.", "jax._src")) and callable(value):
@@ -234,7 +234,7 @@ def _is_made_by_jax(value: Any) -> bool:
 
 
 def asked_by_jax() -> bool:
-    """Whether the caller's caller is a function of JAX that needs values.
+    """True if the caller's caller is a function of JAX that needs values.
 
     The operators of its arrays ask, too, to leave the operation to the other operand.
     """
@@ -247,7 +247,7 @@ _installation = _Installation()
 
 
 def _isinstance(value: Any, kind: Any, /) -> bool:
-    """`isinstance`, by which stand-ins are arrays of NumPy and of JAX in the user's code."""
+    """`isinstance` for the user's code, to which stand-ins are arrays of NumPy and of JAX."""
     if _real_isinstance(value, kind):
         return True
     if not _real_isinstance(value, Traced) or is_library(sys._getframe(1).f_code.co_filename):
@@ -260,7 +260,7 @@ def _isinstance(value: Any, kind: Any, /) -> bool:
 
 @contextmanager
 def replaced(*functions: Any) -> Iterator[None]:
-    """Replace what does not ask its arguments, while these functions of the user's are called."""
+    """Replace functions that do not dispatch to stand-ins, while these functions of the user's are called."""
     _installation.enter(functions)
     token = _traced_here.set(True)
     try:

@@ -1,4 +1,4 @@
-"""Small arrays on which a function and its expression are compared."""
+"""Small arrays for comparing a function with its expression."""
 
 import ast
 import math
@@ -10,19 +10,19 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec
 
 SHAPES = ((4, 6), (4, 4), (6,), (2, 4, 6), (2, 3, 4, 6), ())
-"""Shapes for a function of which nothing is known."""
+"""Shapes for a function without known inputs."""
 DTYPES = ("float32", "float64", "int64", "int32", "float16", "bfloat16")
-"""Dtypes with which it is tried, in a shape that it works on."""
+"""Dtypes with which such a function is tried, in a shape that it works on."""
 OF_JAX = ("float32", "int32", "bfloat16")
-"""Those of which it is also given arrays of JAX."""
+"""Dtypes of which it is also tried on arrays of JAX."""
 EITHER = ("int32", "bfloat16")
-"""Those of which sums and quotients have other dtypes in NumPy than in JAX."""
+"""Dtypes whose sums and quotients have other dtypes in NumPy than in JAX."""
 MOST_ELEMENTS = 1 << 22
 """Limit on the elements of a sample whose shape follows from the numbers in an expression."""
 
 
 def drawn(spec: ArraySpec, seed: int) -> np.ndarray:
-    """Random values, none of them 0: positive and negative ones, where the dtype has both."""
+    """Draw random values without 0: positive and negative ones, if the dtype has both."""
     random = np.random.default_rng(seed)
     if spec.dtype == np.bool_:
         return np.asarray(random.integers(0, 2, spec.shape) > 0)
@@ -33,20 +33,20 @@ def drawn(spec: ArraySpec, seed: int) -> np.ndarray:
 
 
 def as_jax(array: np.ndarray) -> Any:
-    """The same values as an array of JAX."""
+    """Convert to an array of JAX with the same values."""
     import jax.numpy as jnp
 
     return jnp.asarray(array)
 
 
 def usual_specs(expression: str) -> Iterator[ArraySpec]:
-    """Specs of float32 that a function which is written as this expression may be called with."""
+    """Yield specs of float32 arrays that fit a function with this expression."""
     for shape in dict.fromkeys((*SHAPES, *_shapes_of_numbers(expression))):
         yield ArraySpec(shape, np.dtype(np.float32))
 
 
 def _shapes_of_numbers(expression: str) -> Iterator[tuple[int, ...]]:
-    """Shapes large enough for the indices, and of the sizes for the reshapes, of an expression."""
+    """Yield shapes that are large enough for an expression's indices, and fit its reshapes."""
     tree = ast.parse(expression, mode="eval")
     numbers = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and type(n.value) is int]
     largest = max(numbers, default=0)
@@ -64,5 +64,5 @@ def _shapes_of_numbers(expression: str) -> Iterator[tuple[int, ...]]:
 
 
 def shrunk(spec: ArraySpec) -> ArraySpec:
-    """A smaller array of the same rank. Axes of one length stay equally long, also in other arrays."""
+    """Shrink an array of the same rank. Axes of equal length stay equal, also across arrays."""
     return ArraySpec(tuple(n if n < 16 else 4 + n % 13 for n in spec.shape), spec.dtype)

@@ -1,4 +1,4 @@
-"""Functions of NumPy and JAX that are several of the expression language, for arrays of known shapes."""
+"""Functions of NumPy and JAX that take several calls of the language, for arrays of known shapes."""
 
 import math
 import string
@@ -14,7 +14,7 @@ Call = Callable[..., Any]
 
 
 def axis_of(axis: Any, ndim: int) -> int:
-    """An axis counted from the first. Raises NumPy's error for one that is not there."""
+    """Normalize an axis. Raises NumPy's error if it is out of range."""
     if not -ndim <= axis < ndim:
         raise np.exceptions.AxisError(int(axis), ndim)
     return int(axis) % ndim
@@ -26,7 +26,7 @@ def _axes_of(axes: Any, ndim: int) -> list[int]:
 
 
 def permuted(x: Any, axes: Sequence[int]) -> Any:
-    """The array with its axes in this order; itself if nothing changes."""
+    """Permute the axes of an array; returns the array itself if nothing changes."""
     axes = tuple(map(int, axes))
     if axes == tuple(range(x.ndim)):
         return x
@@ -51,7 +51,7 @@ def _moveaxis(x: Any, source: Any, destination: Any) -> Any:
 
 
 def cut(x: Any, axis: int, start: int | None, stop: int | None, step: int | None = None) -> Any:
-    """The elements of a slice along one axis."""
+    """Slice along one axis."""
     return x[(*[slice(None)] * axis, slice(start, stop, step))]
 
 
@@ -64,7 +64,7 @@ def _roll(x: Any, shift: int, axis: int | None = None) -> Any:
 
 
 def joined(arrays: Sequence[Any], axis: int = 0) -> Any:
-    """The arrays one after another along an axis; one array is itself."""
+    """Concatenate arrays along an axis; a single one is returned itself."""
     if len(arrays) == 1:
         return arrays[0]
     return next(x for x in arrays if hasattr(x, "_called"))._called("concat", list(arrays), axis=axis)
@@ -150,7 +150,7 @@ def _pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 
 
 
 def _full(shape: tuple[int, ...], value: Any, like: Any) -> Any:
-    """An array of one number, of the dtype of another array."""
+    """Make an array of one number, with the dtype of another array."""
     number = np.array(value).astype(like.dtype)
     if np.isfinite(number):
         return like._called("full", shape, number.item(), like.dtype)
@@ -207,7 +207,7 @@ def _einsum(pattern: str, *arrays: Any, optimize: Any = None) -> Any:
 
 
 def _expanded(pattern: str, ndims: Sequence[int]) -> str:
-    """The pattern with letters in place of `...`."""
+    """Expand `...` in a pattern to letters."""
     left, arrow, result = pattern.replace(" ", "").partition("->")
     terms = left.split(",")
     free = [c for c in string.ascii_letters if c not in pattern]
@@ -224,7 +224,7 @@ def _expanded(pattern: str, ndims: Sequence[int]) -> str:
 
 
 def _check_rounding(a: Any, b: Any) -> None:
-    """Refuse products that NumPy sums in a narrow dtype, as `dot` does, and `matmul` does not."""
+    """Refuse products that NumPy sums in a narrow dtype: `dot` does, unlike `matmul`."""
     for x in (a, b):
         if hasattr(x, "_called") and x._recorder.library == NUMPY and x.dtype.kind == "V":
             raise x._recorder.refused(f"NumPy's `dot` rounds each partial sum to {x.dtype.name}", x)
@@ -239,7 +239,7 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 
 
 def contracted(a: Any, b: Any, summed: Sequence[tuple[int, int]], batch: Sequence[tuple[int, int]]) -> Any:
-    """The products of two arrays, summed over pairs of axes: batch axes first, then those of each array."""
+    """Multiply two arrays and sum over pairs of axes; the result has batch axes first, then the others."""
     letters = string.ascii_letters
     ours = [letters[i] for i in range(a.ndim)]
     theirs = [letters[a.ndim + i] for i in range(b.ndim)]
@@ -303,7 +303,7 @@ SHAPED: Mapping[str, Call] = {
     "ndim": lambda x: x.ndim,
     "size": lambda x, axis=None: x.size if axis is None else x.shape[axis],
 }
-"""Functions that only arrays of known shapes have, by name."""
+"""Functions that only arrays of known shapes support, by name."""
 
 WITH_SHAPES: Mapping[str, Call] = {
     "repeat": _repeat,
@@ -311,4 +311,4 @@ WITH_SHAPES: Mapping[str, Call] = {
     "einsum": _einsum,
     "dot": _dot,
 }
-"""Functions that are written in another way for arrays of known shapes."""
+"""Functions that are written differently for arrays of known shapes."""

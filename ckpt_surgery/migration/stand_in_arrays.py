@@ -1,4 +1,4 @@
-"""Stand-ins for arrays whose shapes and dtypes are known: what a user's function of trees is called with."""
+"""Stand-ins for arrays of known shapes and dtypes: arguments of a user's function of trees."""
 
 import ast
 import sys
@@ -24,7 +24,7 @@ from ckpt_surgery.migration.standins import BINARY, Traced, Untraceable, stand_i
 from ckpt_surgery.migration.user_frames import Place, is_operator, user_place
 
 _REDUCED = {"add": "sum", "maximum": "max", "minimum": "min"}
-"""Functions whose `reduce` is another function."""
+"""Functions whose `reduce` has another name."""
 _SYMBOLS = {
     "add": "+",
     "subtract": "-",
@@ -45,35 +45,35 @@ _SYMBOLS = {
 }
 """Operators of NumPy's arrays, by the function that they call."""
 _TRANSFERS = ("device_get", "device_put", "block_until_ready")
-"""Functions of JAX that take trees of arrays, and give them as they are."""
+"""Functions of JAX that return trees of arrays unchanged."""
 
 
 class ArrayRecorder(NumpyRecorder):
-    """What one call of a user's function with stand-ins has shown."""
+    """Records one call of a user's function with stand-ins."""
 
     def __init__(self) -> None:
         super().__init__()
         self.place: Place | None = None
-        """Where the user's function does what no expression says."""
+        """Place at which the user's function does something that no expression can."""
         self.leaves: tuple[str, ...] = ()
-        """Leaves that it does so with."""
+        """Leaves concerned by that."""
         self.narrowed: dict[str, tuple[str, str]] = {}
-        """Leaves that JAX reads with 32 bits in place of 64: names of the dtypes before and after, by key."""
+        """Leaves that JAX narrows from 64 to 32 bits: names of the dtypes before and after, by key."""
         self.constants: dict[str, np.ndarray] = {}
-        """Arrays of the program that are too large to be written out, by the name of the hook that gives
+        """Arrays of the program that are too large to write out, by the name of the hook that returns
         them: `hooks.NAME()`."""
         self.library = NUMPY
         """The library whose function is being called."""
 
     def refused(self, flaw: str, *operands: Any) -> Untraceable:
-        """The exception to raise where the function is more than an expression."""
+        """Make the exception for a function that is more than an expression."""
         if self.flaw is None:
             self.place = user_place()
             self.leaves = leaves_of(stand_ins_in(list(operands)))
         return super().refused(flaw)
 
     def problem(self) -> UsageError:
-        """What the function does that no expression says, and where."""
+        """Error that says what the function does that no expression can, and where."""
         about = f" with {', '.join(f'`{shown(key)}`' for key in self.leaves)}" if self.leaves else ""
         at = f" ({self.place})" if self.place else ""
         return UsageError(
@@ -89,7 +89,7 @@ class ArrayRecorder(NumpyRecorder):
         keywords: Mapping[str, Any],
         function: Callable[..., Any] | None = None,
     ) -> Any:
-        """A call of NumPy's or JAX's function of this name, of which some arguments are stand-ins."""
+        """Write a call of NumPy's or JAX's function of this name, of which some arguments are stand-ins."""
         of_jax = str(getattr(function, "__module__", "")).startswith("jax")
         if name in _TRANSFERS:
             return _transferred(name, inputs, keywords, function)
@@ -114,7 +114,7 @@ class ArrayRecorder(NumpyRecorder):
             self.library = before
 
     def checked(self, name: str, result: Any, expected: Any) -> Any:
-        """The result of JAX's function, if it has the shape and dtype that JAX gives it."""
+        """Return the result of JAX's function, after checking that its shape and dtype are JAX's."""
         if isinstance(expected, list | tuple):
             return type(result)(self.checked(name, *pair) for pair in zip(result, expected, strict=True))
         if not isinstance(result, StandIn):
@@ -125,7 +125,7 @@ class ArrayRecorder(NumpyRecorder):
         return result._in_library(JAX, expected.weak)
 
     def operand(self, value: Any) -> Any:
-        """A value of the function's own that is used like an array: a stand-in, or a number as it is."""
+        """Convert a value of the function's own that is used like an array; numbers are kept."""
         if isinstance(value, Traced) or type(value) in (bool, int, float):
             return value
         array = concrete_array(value)
@@ -136,7 +136,7 @@ class ArrayRecorder(NumpyRecorder):
         )
 
     def constant(self, array: np.ndarray, library: str = NUMPY, weak: bool = False) -> "StandIn":
-        """The stand-in of an array of the program."""
+        """Make the stand-in of an array of the program."""
         if can_be_written(array):
             node = literal_node(array)
         else:
@@ -222,7 +222,7 @@ class StandIn(RecordedArray, LazyArray):
         return _Method(self, "astype")(dtype, **options)  # type: ignore[no-any-return]
 
     def view(self, dtype: Any) -> RecordedArray:  # type: ignore[override]
-        """The bytes of the array as another dtype, whose items may be wider or narrower."""
+        """Reinterpret the bytes of the array as another dtype, whose items may be wider or narrower."""
         return _Method(self, "view")(dtype)  # type: ignore[no-any-return]
 
     def get(self) -> RecordedArray:  # type: ignore[override]
@@ -263,7 +263,7 @@ for _name, _symbol in BINARY.items():
 
 
 class _Method:
-    """A method of an array, as NumPy's or JAX's arrays have it."""
+    """A method of NumPy's or JAX's arrays."""
 
     def __init__(self, array: StandIn, name: str):
         self._array, self._name = array, name
@@ -285,7 +285,7 @@ class _Method:
 def _transferred(
     name: str, inputs: Sequence[Any], keywords: Mapping[str, Any], function: Callable[..., Any] | None
 ) -> Any:
-    """The tree of arrays that a transfer between devices gives."""
+    """Apply a transfer between devices to a tree of arrays."""
     assert function is not None
     import jax
 
@@ -304,7 +304,7 @@ def _is_array_attribute(name: str) -> bool:
 
 
 def source_stand_in(source_name: str, leaf: Leaf, recorder: ArrayRecorder, library: str = NUMPY) -> StandIn:
-    """The stand-in of a leaf with an array, of NumPy or of JAX: `source['a/b']`."""
+    """Make the stand-in of a leaf with an array of NumPy or JAX: `source['a/b']`."""
     assert leaf.spec is not None
     node = ast.Subscript(ast.Name(source_name), ast.Constant(leaf.key.text))
     array = Array(Read(source_name, leaf), leaf.spec.dtype)

@@ -1,4 +1,4 @@
-"""Stand-ins for arrays: a function that gets them writes down what it does, as an expression.
+"""Stand-ins for arrays: a function that is called with them records its operations as an expression.
 
 Whatever no expression says raises Untraceable, which is no Exception, so that `except Exception` in the
 function does not hide it.
@@ -17,18 +17,18 @@ from ckpt_surgery.core.errors import FunctionError
 
 
 class Untraceable(BaseException):
-    """The function does something that no expression says."""
+    """Raised if the function does something that no expression can."""
 
 
 class Recorder:
-    """What one call of a function with stand-ins has shown."""
+    """Records one call of a function with stand-ins."""
 
     methods: ClassVar[Mapping[str, Callable[..., Any]]] = {}
     """Methods of arrays that stand-ins have, by name."""
 
     def __init__(self) -> None:
         self.flaw: str | None = None
-        """Why no expression says what the function does; None if nothing speaks against it."""
+        """Reason why no expression can replace the function; None if there is none."""
 
     def called(
         self,
@@ -37,15 +37,15 @@ class Recorder:
         keywords: Mapping[str, Any],
         function: Callable[..., Any] | None = None,
     ) -> Any:
-        """A call of a library's function of this name, of which some arguments are stand-ins."""
+        """Write a call of a library's function of this name, of which some arguments are stand-ins."""
         raise self.refused(f"it calls `{name}`")
 
     def operand(self, value: Any) -> Any:
-        """A value of the function's own that is used like an array."""
+        """Convert a value of the function's own that is used like an array."""
         raise self.refused(f"it combines an array with {type(value).__name__}, a value from elsewhere")
 
     def refused(self, flaw: str, *operands: Any) -> Untraceable:
-        """The exception to raise where the function is more than an expression.
+        """Make the exception for a function that is more than an expression.
 
         `operands`: what it does that with.
         """
@@ -65,7 +65,7 @@ BINARY: Mapping[str, str] = {
     "and": "&",
     "or": "|",
 }
-"""Operators that compute, by the names of their special methods."""
+"""Arithmetic operators, by the names of their special methods."""
 _COMPARED: Mapping[str, str] = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 OPERATORS: Mapping[str, type[ast.operator] | type[ast.cmpop]] = {
     "+": ast.Add,
@@ -85,7 +85,7 @@ OPERATORS: Mapping[str, type[ast.operator] | type[ast.cmpop]] = {
     ">": ast.Gt,
     ">=": ast.GtE,
 }
-"""Operators of two operands, by their symbol."""
+"""Binary operators, by symbol."""
 _LEFT_OUT: Sequence[str] = (
     *("bool", "int", "float", "complex", "index", "len", "iter", "contains", "array", "jax_array"),
     *("setitem", "delitem", "format", "str", "round", "divmod", "rdivmod", "copy", "deepcopy", "reduce_ex"),
@@ -95,12 +95,12 @@ _ATTRIBUTES = ("T", "shape", "dtype", "ndim", "size")
 
 
 class Traced:
-    """What a function made of the arrays that it was given, as a syntax tree of the expression language."""
+    """Result of operations on a function's arrays, as a syntax tree of the expression language."""
 
     __hash__ = None  # type: ignore[assignment]
     __array_priority__ = 1000
     has_shape: ClassVar[bool] = False
-    """Whether its shape and dtype are known."""
+    """True if its shape and dtype are known."""
 
     def __init__(self, node: ast.expr, recorder: Recorder):
         self._node = node
@@ -110,7 +110,7 @@ class Traced:
         return Traced(node, self._recorder)
 
     def _called(self, name: str, *arguments: Any, **keywords: Any) -> "Traced":
-        """A call of a function of the language."""
+        """Write a call of a function of the language."""
         return self._with(
             ast.Call(
                 ast.Name(name),
@@ -120,11 +120,11 @@ class Traced:
         )
 
     def _cast(self, dtype: Any) -> "Traced":
-        """This with a dtype of a name, or the dtype of a stand-in."""
+        """Cast to a named dtype, or to the dtype of a stand-in."""
         return self._called("cast", self, dtype)
 
     def _reshaped(self, shape: Any) -> "Traced":
-        """This with other lengths of axes, of which one may be -1."""
+        """Reshape to these lengths of axes, of which one may be -1."""
         return self._called("reshape", self, shape)
 
     def __getitem__(self, index: Any) -> "Traced":
@@ -141,16 +141,16 @@ class Traced:
         raise self._recorder.refused(f"it uses `.{name}`", self)
 
     def _operated(self, symbol: str, left: Any, right: Any) -> "Traced":
-        """An operator between two operands, of which one is this."""
+        """Write an operator between two operands, one of which is this."""
         sides = node_of(left, self._recorder), node_of(right, self._recorder)
         return self._with(operator_node(symbol, *sides))
 
     def _signed(self, symbol: str) -> "Traced":
-        """The operator `-` or `~` of this."""
+        """Write the operator `-` or `~`."""
         return self._with(ast.UnaryOp(ast.USub() if symbol == "-" else ast.Invert(), self._node))
 
     def _started(self) -> "Traced":
-        """The sum of 0, where `sum(…)` begins, and this."""
+        """Add to 0, the start value of `sum(…)`."""
         return self
 
     def __neg__(self) -> "Traced":
@@ -175,7 +175,7 @@ class Traced:
 
 
 def operator_node(symbol: str, left: ast.expr, right: ast.expr) -> ast.expr:
-    """The syntax tree of an operator or a comparison between two operands."""
+    """Build the syntax tree of an operator or a comparison between two operands."""
     kind = OPERATORS[symbol]
     if issubclass(kind, ast.cmpop):
         return ast.Compare(left, [kind()], [right])
@@ -208,12 +208,12 @@ for _name in _LEFT_OUT:
 
 
 def source_leaf(key: str, recorder: Recorder) -> Traced:
-    """The stand-in of a leaf: `source['a/b']`."""
+    """Make the stand-in of a leaf: `source['a/b']`."""
     return Traced(ast.Subscript(ast.Name("source"), ast.Constant(key)), recorder)
 
 
 def node_of(value: Any, recorder: Recorder) -> ast.expr:
-    """The syntax tree of an operand or an argument: a stand-in, a number, a text, a list of those."""
+    """Build the syntax tree of an operand or an argument: a stand-in, a number, a text, a list of those."""
     if isinstance(value, Traced):
         return value._node
     if isinstance(value, list | tuple):
@@ -228,7 +228,7 @@ def node_of(value: Any, recorder: Recorder) -> ast.expr:
 
 
 def dtype_node(dtype: Any, recorder: Recorder) -> Any:
-    """A dtype as an argument: the dtype of a stand-in, or the name of a dtype."""
+    """Resolve a dtype argument: the dtype of a stand-in, or the name of a dtype."""
     if isinstance(dtype, Traced):
         return dtype
     try:
@@ -261,7 +261,7 @@ def _whole(value: Any, recorder: Recorder) -> ast.expr:
 
 
 class Branch(Traced):
-    """A subtree, or a leaf, of a tree of which nothing is known: `tree['a']`, `tree.a`."""
+    """A subtree or leaf of an unknown tree: `tree['a']`, `tree.a`."""
 
     def __init__(self, path: tuple[str, ...], recorder: Recorder):
         super().__init__(ast.Subscript(ast.Name("source"), ast.Constant("/".join(path))), recorder)
@@ -287,7 +287,7 @@ class Branch(Traced):
 
 
 class Wanted:
-    """The key that a function of several values is asked for. It can choose a leaf, and nothing else."""
+    """The requested key of a function of several values. It can only select a leaf."""
 
     def __init__(self, recorder: Recorder):
         self._recorder = recorder
@@ -328,7 +328,7 @@ for _name in (
 
 
 def stand_ins_in(value: Any) -> Iterator[Traced]:
-    """The stand-ins among arguments, and in lists of them."""
+    """Yield the stand-ins among arguments, and in lists among them."""
     if isinstance(value, Traced):
         yield value
     elif isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Functions as expressions: they are called once with stand-ins, which write down what is done to them."""
+"""Trace functions as expressions: call them once with stand-ins, which record the operations on them."""
 
 import ast
 import traceback
@@ -17,16 +17,16 @@ from ckpt_surgery.migration.user_frames import is_library, place_of
 
 @dataclass(frozen=True)
 class Trace:
-    """What a call of a function with stand-ins has shown."""
+    """Outcome of a call of a function with stand-ins."""
 
     expression: str | None
-    """The function's result as an expression; None if no expression says it."""
+    """The function's result as an expression; None if no expression can replace it."""
     flaw: str = ""
-    """Why no expression says it: `it asks for values, by …`."""
+    """Reason why no expression can replace it: `it asks for values, by …`."""
 
 
 def trace(function: Callable[..., Any], arguments: Sequence[Any], recorder: Recorder) -> Trace:
-    """Call the function with stand-ins. What it raises becomes the flaw."""
+    """Call the function with stand-ins. An exception becomes the flaw."""
     function = _uncompiled(function)
     try:
         with replaced(function):
@@ -46,21 +46,21 @@ def trace(function: Callable[..., Any], arguments: Sequence[Any], recorder: Reco
 
 
 def _uncompiled(function: Any) -> Any:
-    """The function that `jax.jit` was given."""
+    """Unwrap a function from `jax.jit`."""
     while not isinstance(function, FunctionType) and hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     return function
 
 
 def _is_of_library(error: Exception) -> bool:
-    """Whether a library raised the error because of a stand-in that it was given."""
+    """True if a library raised the error because of a stand-in among its arguments."""
     innermost = traceback.extract_tb(error.__traceback__)[-1]
     return is_library(innermost.filename) and StandIn.__name__ in str(error)
 
 
 @contextmanager
 def tracing(recorder: ArrayRecorder, *functions: Any) -> Iterator[None]:
-    """Let what is done with stand-ins be written down, in these functions and in those that they call.
+    """Record operations on stand-ins within this context, in these functions and in those that they call.
 
     Raises UsageError for what no expression says, also if the functions hide it.
     """

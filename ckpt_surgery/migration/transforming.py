@@ -22,7 +22,7 @@ from ckpt_surgery.migration.transforms import NamedTransform, read_transforms
 LONGEST = 50_000
 """Limit on the characters of a regular expression. Programs put hundreds of names into one."""
 GUESSES = 20
-"""Limit on the missing leaves for which a close name is searched, which takes long in large trees."""
+"""Limit on the missing leaves for which a similar name is searched, which takes long in large trees."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,21 +30,21 @@ class OriginalTree:
     """The tree that transforms are applied to."""
 
     leaves: Mapping[str, Any]
-    """Leaves by key, those of a checkpoint as LazyArrays."""
+    """Leaves by key; those of a checkpoint are LazyArrays."""
     tree: Any
-    """What each `multi_value_fn` gets."""
+    """Argument of each `multi_value_fn`."""
 
     def leaf(self, key: str) -> Any:
-        """A leaf as the program would have it in memory."""
+        """Return a leaf as the program would have it in memory."""
         return self.leaves[key]
 
     def result(self, value: Any) -> Any:
-        """The value that a function returned, in which everything is read."""
+        """Complete a value that a function returned by reading everything in it."""
         return value
 
 
 def original_in_memory(tree: Any) -> OriginalTree:
-    """The original that is a pytree. Of two leaves with the same key the last counts, as in Orbax."""
+    """Make the original from a pytree. Of two leaves with the same key the last counts, as in Orbax."""
     import jax
 
     leaves = {orbax_name(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}
@@ -52,19 +52,19 @@ def original_in_memory(tree: Any) -> OriginalTree:
 
 
 class StoredTree(OriginalTree):
-    """The original that is a checkpoint, or a part of one: leaves are read when they are asked for."""
+    """Original in a checkpoint, or in a part of one, whose leaves are read on demand."""
 
     def leaf(self, key: str) -> Any:
-        """A leaf as Orbax restores it."""
+        """Read a leaf as Orbax restores it."""
         return restored_value(self.leaves[key])
 
     def result(self, value: Any) -> Any:
-        """The value, with ordinary containers in place of those that read."""
+        """Replace containers that read on demand by ordinary ones."""
         return settled(value)
 
 
 def original_in_checkpoint(checkpoint: Mapping[str, Any], tree: Any) -> OriginalTree:
-    """The original that is an open checkpoint: its values by key, and its tree of values."""
+    """Make the original from an open checkpoint: its values by key, and its tree of values."""
     leaves = {key: value for key, value in checkpoint.items() if isinstance(value, LazyArray | str)}
     return StoredTree(leaves, restored_value(reading(tree)))
 
@@ -107,11 +107,11 @@ class _Claim:
     key: str
     """Key in the new tree."""
     source: str | None
-    """Key in the original; None where a function gets all of it."""
+    """Key in the original; None if a function gets the whole original."""
     function: Callable[..., Any] | None = None
-    """Function that makes the value; None where the leaf of the original is the value."""
+    """Function that computes the value; None if the leaf of the original is the value."""
     pattern: str = ""
-    """Regular expression of the transform that says so; empty for a leaf that keeps its key by default."""
+    """Regular expression of the transform; empty for a leaf that keeps its key by default."""
 
     def value(self, original: OriginalTree) -> Any:
         """Look the leaf up, and call the function."""
@@ -122,7 +122,7 @@ class _Claim:
 def _claims(
     leaves: Mapping[str, Any], transforms: Sequence[NamedTransform], keys: Sequence[str], default: bool
 ) -> Sequence[tuple[_Claim, bool]]:
-    """The claims of all keys of the new tree in Orbax's order, and whether each is the last of its key."""
+    """List the claims of all keys of the new tree in Orbax's order; True marks the last one of a key."""
     time = MatchingTime()
     watches = [Watch(time) for _ in transforms]
     patterns: list[int] = []
@@ -153,7 +153,7 @@ def _claims(
 
 
 def _check_originals(leaves: Mapping[str, Any], claims: Sequence[tuple[_Claim, bool]]) -> None:
-    """Raise OriginalMissingError, which names every leaf that the original lacks, if there is one."""
+    """Raise OriginalMissingError if the original lacks leaves; names every one."""
     problems: list[Problem] = []
     for claim, _ in claims:
         if claim.source is not None and claim.source not in leaves:

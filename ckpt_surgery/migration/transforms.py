@@ -62,13 +62,13 @@ class NamedTransform:
     key: str
     """Its key as it was given: a regular expression."""
     expression: str
-    """The same as `compile_pattern` takes it."""
+    """The regular expression for `compile_pattern`."""
     pattern: str
-    """The same with names of groups that recipes take."""
+    """The regular expression with group names that recipes accept."""
     template: str | None
     """`original_key` as a template of recipes; None for the key itself."""
     given: Any
-    """The transform: ours, or Orbax's."""
+    """The given transform: ours, or Orbax's."""
 
     @property
     def falls_back(self) -> bool:
@@ -79,7 +79,7 @@ class NamedTransform:
 def read_transforms(
     tree: Any, name_of: Callable[[Sequence[Any]], str], caller: str, longest: int = MAX_PATTERN
 ) -> Sequence[NamedTransform]:
-    """The transforms of a tree in Orbax's order: that of `jax.tree`, where dicts are sorted.
+    """Read the transforms of a tree in Orbax's order: that of `jax.tree`, which sorts dicts.
 
     `name_of` makes keys of paths of `jax.tree_util`. Of two transforms with the same key, the last counts.
     `longest` is the limit on the characters of a key. Raises UsageError for what is not a transform, and for

@@ -1,4 +1,4 @@
-"""The line of the user's own program at which something happens: in no library, and not in this package."""
+"""Find the line of the user's own program at which something happens, outside libraries and this package."""
 
 import dis
 import sys
@@ -30,7 +30,7 @@ def _libraries() -> tuple[str, ...]:
 
 @cache
 def is_library(file: str) -> bool:
-    """Whether a file belongs to Python, an installed library or this package."""
+    """True if a file belongs to Python, an installed library or this package."""
     if file.startswith(("<frozen ", "<__array_function__")):
         return True
     inside = (f"{root}/" for root in (*_libraries(), _PACKAGE))
@@ -38,12 +38,12 @@ def is_library(file: str) -> bool:
 
 
 def is_users(code: CodeType) -> bool:
-    """Whether code is the user's own."""
+    """True if code is the user's own."""
     return not is_library(code.co_filename)
 
 
 def is_operator(frame: FrameType) -> bool:
-    """Whether a frame is at an operator, such as `+`, and not at a call."""
+    """True if a frame is at an operator, such as `+`, and not at a call."""
     name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
     return name.startswith(("BINARY_", "COMPARE_", "INPLACE_"))
 

@@ -1,4 +1,4 @@
-"""An expression against the function that it was made of: the same on sample arrays, or not used."""
+"""Verify an expression on sample arrays against the function that it was traced from."""
 
 import enum
 import warnings
@@ -18,7 +18,7 @@ from ckpt_surgery.language.expressions import parse
 from ckpt_surgery.language.scope import Leaves, Scope
 
 UNITS = 16
-"""Units in the last place, of the largest value, by which results may differ: a sum has no fixed order."""
+"""Tolerance in units in the last place of the largest value: sums have no fixed order."""
 SOURCE = "source"
 X = "x"
 
@@ -32,7 +32,7 @@ class Verdict(enum.Enum):
 
 
 class Samples(Leaves):
-    """Arrays by key, and what an expression looked up of them."""
+    """Arrays by key; remembers which ones an expression looked up."""
 
     name = SOURCE
 
@@ -51,7 +51,7 @@ class Samples(Leaves):
 
 
 def lazy(text: str, array: np.ndarray) -> Array:
-    """An array as expressions see a leaf."""
+    """Wrap an array as expressions see a leaf."""
     leaf = Leaf(Key.parse(text), LeafKind.ARRAY, ArraySpec(array.shape, array.dtype))
     return Array(Read(SOURCE, leaf), array.dtype)
 
@@ -62,7 +62,7 @@ def verdict(
     arrays: Mapping[str, np.ndarray],
     key: str = "",
 ) -> Verdict:
-    """How the expression compares to a call of the function.
+    """Compare the expression with a call of the function.
 
     `arrays`: the leaves of `source` by key, and `x`. `key`: what the expression calls `key`.
     """
@@ -88,14 +88,14 @@ def verdict(
 
 
 def _is_wider(computed: np.ndarray | None, wanted: np.ndarray) -> bool:
-    """Whether the one has 64 bits and the other 32, and nothing else differs."""
+    """True if `computed` has 64 bits and `wanted` 32, and nothing else differs."""
     if computed is None or computed.dtype.itemsize != 8 or computed.dtype.kind != wanted.dtype.kind:
         return False
     return wanted.dtype.itemsize == 4 and _agree(computed.astype(wanted.dtype), wanted)
 
 
 def _evaluated(expression: str, arrays: Mapping[str, np.ndarray], key: str) -> np.ndarray | None:
-    """The value on these arrays; None if it is no array. Raises SurgeryError."""
+    """Evaluate the expression on these arrays; None if the value is not an array. Raises SurgeryError."""
     names: dict[str, Any] = {SOURCE: Samples(arrays), "key": key}
     if X in arrays:
         names[X] = lazy(X, arrays[X])

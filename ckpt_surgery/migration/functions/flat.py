@@ -13,7 +13,7 @@ Names = tuple[str, ...]
 
 
 def with_flat_dicts(recipe: Any, flat: bool) -> Any:
-    """The recipe itself; a function of flat dicts as one of trees if `flat` is true.
+    """Return the recipe, or if `flat` is true, wrap a function of flat dicts as one of trees.
 
     Raises UsageError for a recipe that is not a function, of which `flat` says nothing.
     """
@@ -26,14 +26,14 @@ def with_flat_dicts(recipe: Any, flat: bool) -> Any:
 
 
 class OnFlatDicts:
-    """A function of flat dicts, to be called with trees: it gets and returns `{"a/b": leaf}`."""
+    """Wraps a function of flat dicts `{"a/b": leaf}`, to be called with trees."""
 
     def __init__(self, function: Callable[..., Any]):
         functools.update_wrapper(self, function)
         self.func = function
 
     def __call__(self, *trees: Any) -> Any:
-        """Call the function with the leaves of each tree, and make a tree of the leaves that it returns.
+        """Call the function with the leaves of each tree, and build a tree of the returned leaves.
 
         The result has nested dicts, with lists where the trees have lists at the same keys; it is a flat dict
         where the trees are. Raises UsageError if the function does not return a flat dict.
@@ -72,7 +72,7 @@ def _key(names: Names, lists: Set[Names]) -> Key:
 
 
 def _check(returned: Any) -> None:
-    """Raise UsageError if what a function returned is not a flat dict, or not one of a tree."""
+    """Raise UsageError unless a function returned a flat dict, with keys that fit into one tree."""
     if not isinstance(returned, Mapping):
         raise UsageError(
             f"the function returns {shown(abridged(returned))}, not a flat dict",

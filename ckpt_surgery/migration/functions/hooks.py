@@ -1,4 +1,4 @@
-"""What a traced function needs the program for: its own values, and functions that are called as they are."""
+"""Hooks of traced functions: values of the program, and functions that are called unchanged."""
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """An array of the program as a hook without arguments."""
+    """Hook without arguments that returns an array of the program."""
 
     array: np.ndarray
 
@@ -36,7 +36,7 @@ class Constant:
 
 @dataclass(frozen=True, eq=False)
 class ConstantLeaf:
-    """A text or an empty node of the program as a hook without arguments."""
+    """Hook without arguments that returns a text or an empty node of the program."""
 
     leaf: Leaf
 
@@ -45,7 +45,7 @@ class ConstantLeaf:
 
 
 class HookRecorder(ArrayRecorder):
-    """A recorder that also notes what the recipe needs the program for."""
+    """A recorder that also collects the hooks of the recipe."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,13 +55,13 @@ class HookRecorder(ArrayRecorder):
 
     @property
     def hooks(self) -> Mapping[str, Callable[..., Any]]:
-        """The hooks that the recipe calls, by name."""
+        """Hooks that the recipe calls, by name."""
         arrays = {name: Constant(array) for name, array in self.constants.items()}
         inferred = {f"infer_{name}": hook.infer for name, hook in arrays.items()}
         return {**self._functions.functions, **arrays, **inferred, **self._leaves}
 
     def literal(self, leaf: Leaf, value: Any) -> ast.expr | None:
-        """The expression for a value of the program that `leaf` describes; None if no recipe can say it."""
+        """Write a value of the program, described by `leaf`, as an expression; None if no recipe can."""
         if leaf.kind in (LeafKind.STRING, LeafKind.EMPTY):
             name = f"leaf_{len(self._leaves) + 1}"
             self._leaves[name] = ConstantLeaf(leaf)
@@ -72,7 +72,7 @@ class HookRecorder(ArrayRecorder):
         return None if array is None else self.constant(array).node
 
     def hooked(self, function: "Opaque", arguments: Sequence[Any]) -> StandIn:
-        """The stand-in of what a function returns for arguments of which some are stand-ins."""
+        """Make the stand-in of a function's result for arguments of which some are stand-ins."""
         if function not in self._names:
             self._names[function] = self._functions.added(function, function.made_of)
         node = ast.Call(_hook(self._names[function]), [self._argument(value) for value in arguments], [])
@@ -94,6 +94,6 @@ def _hook(name: str) -> ast.expr:
 
 
 def parts_of(arguments: Sequence[Any]) -> Iterator[Any]:
-    """The arguments of a call, and what is in lists of them."""
+    """Yield the arguments of a call, and the items of lists among them."""
     for value in arguments:
         yield from parts_of(value) if isinstance(value, list | tuple) else [value]

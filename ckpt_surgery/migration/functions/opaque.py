@@ -1,4 +1,4 @@
-"""Functions that are called when a leaf is made, inside of a function that is traced."""
+"""Functions that are called when a leaf is computed, inside of a traced function."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -15,21 +15,21 @@ from ckpt_surgery.migration.stand_in_arrays import StandIn
 
 
 class Opaque:
-    """A function of whole arrays that no recorder looks into."""
+    """A function of whole arrays that is not traced."""
 
     __name__: str
 
     def __init__(self, function: Callable[..., Any], shape: Shape | None, dtype: np.dtype[Any] | None):
-        """`shape`, `dtype`: those of its result; None for those of its first array."""
+        """`shape`, `dtype`: those of the result; None for those of the first array."""
         functools.update_wrapper(self, function)
         self.made_of = function
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.shape_hint = "Say what it returns: `ckpt_surgery.opaque(function, shape=…, dtype=…)`."
-        """What to do where it returns an array of another shape or dtype."""
+        """Hint for results of another shape or dtype."""
         self._shape, self._dtype = shape, dtype
 
     def __call__(self, *arguments: Any) -> Any:
-        """What the function returns, or while a recipe is traced, the stand-in of that."""
+        """Call the function, or while a recipe is traced, make a stand-in of its result."""
         stand_in = next((part for part in parts_of(arguments) if isinstance(part, StandIn)), None)
         if stand_in is None:
             return self.made_of(*arguments)

@@ -1,4 +1,4 @@
-"""Where a function has put the leaves of its sources, as rules of a recipe."""
+"""Write the moves of leaves by a function as rules of a recipe."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.migration.orbax_templates import without_indices
 
 MOST_MATCHES = 200
-"""Number of `match` rules up to which leaves are moved by them: each is tried at each leaf. Where there are
-more, `add` rules look the arrays up, which takes the same time for each."""
+"""Limit on `match` rules that move leaves, each of which is tried at each leaf. Beyond that,
+`add` rules look the arrays up, in constant time for each."""
 LOOKED_UP = (LeafKind.ARRAY, LeafKind.SCALAR)
 """Kinds of leaves that expressions can look up."""
 
@@ -31,10 +31,10 @@ class Move:
 
 @dataclass(frozen=True)
 class _Subtree:
-    """Leaves below one key that stand below another key in the result, by the same names."""
+    """Leaves below one key that keep their names below another key in the result."""
 
     depth: int
-    """Number of components of the key that they are below."""
+    """Number of components of the key above them."""
     moves: Sequence[Move]
 
     @property
@@ -53,10 +53,10 @@ class _Subtree:
 
 
 def move_rules(moves: Sequence[Move], listings: Mapping[str, Mapping[str, Leaf]]) -> list[Rule]:
-    """Rules that move leaves; whole subtrees are moved by one rule.
+    """Make rules that move leaves; one rule moves a whole subtree.
 
     `listings`: the leaves of each source by name. Leaves that `moves` has several times go to several places,
-    which expressions cannot say for those that are not arrays.
+    which expressions cannot do for those that are not arrays.
     """
     subtrees: list[tuple[str, _Subtree]] = []
     for name, leaves in listings.items():
@@ -83,7 +83,7 @@ def _looked_up(move: Move) -> Rule:
 
 
 def _single(places: Sequence[Key], key: Key) -> Rule:
-    """The rule that moves one leaf, to one place or to several."""
+    """Make the rule that moves one leaf, to one place or to several."""
     rule: Rule = {"match": escaped(key.text)}
     if len(places) > 1:
         return {**rule, "to": {template_of(place): "x" for place in places}}
@@ -91,7 +91,7 @@ def _single(places: Sequence[Key], key: Key) -> Rule:
 
 
 def _subtrees(leaves: Sequence[Leaf], moved: Mapping[str, Sequence[Move]], depth: int) -> Iterator[_Subtree]:
-    """The largest subtrees that are moved as a whole; leaves that are moved alone are subtrees of one.
+    """Yield the largest subtrees that are moved as a whole; a leaf moved alone is a subtree of one.
 
     `leaves`: all leaves below one key of `depth` components.
     """
@@ -111,7 +111,7 @@ def _subtrees(leaves: Sequence[Leaf], moved: Mapping[str, Sequence[Move]], depth
 
 
 def _is_one(moves: Sequence[Move], depth: int) -> bool:
-    """Whether these leaves stand below one key of the result as they stand below their own key."""
+    """True if these leaves keep their names below one key of the result."""
     places = set()
     for move in moves:
         old, new = move.leaf.key, move.to
@@ -135,12 +135,12 @@ def _part(key: Key, start: int, stop: int | None) -> Key:
 
 
 def escaped(text: str) -> str:
-    """The regular expression of a text."""
+    """Escape a text for a regular expression."""
     return str(regex.escape(text, special_only=True))
 
 
 def template_of(key: Key) -> str:
-    """A key as a template: `a/[0]/b`."""
+    """Write a key as a template: `a/[0]/b`."""
     return "/".join(_components(key))
 
 
@@ -150,7 +150,7 @@ def _components(key: Key) -> Iterator[str]:
 
 
 def _component(name: str) -> str:
-    """A key of a dict as a component of a template."""
+    """Write a key of a dict as a component of a template."""
     if not name:
         return "${''}"
     return without_indices(name.replace("\\", "\\\\").replace("$", "$$").replace(SEPARATOR, ESCAPED))

@@ -1,4 +1,4 @@
-"""A function of trees as a recipe: it is called once with stand-ins, and what it returns becomes rules."""
+"""Trace a function of trees as a recipe: call it once with stand-ins, and turn its result into rules."""
 
 import ast
 import copy
@@ -32,11 +32,11 @@ from ckpt_surgery.migration.tracing import tracing
 
 SOURCE = "source"
 MOST_NAMED = 20
-"""Number of keys that a message lists."""
+"""Limit on the keys that a message lists."""
 VALUELESS = (LeafKind.STRING, LeafKind.EMPTY)
-"""Kinds of leaves that a function gets as they are."""
+"""Kinds of leaves that a function gets unchanged."""
 NUMERIC = (LeafKind.ARRAY, LeafKind.SCALAR, LeafKind.PRNG_KEY)
-"""Kinds of leaves for which it gets a stand-in."""
+"""Kinds of leaves that a function gets as stand-ins."""
 NO_POLICY: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -44,7 +44,7 @@ class FunctionRecipe(MigratedRecipe):
     """A recipe that was traced from a function of the user's."""
 
     def _refusal(self) -> UsageError:
-        """Why the recipe cannot be written: which leaves the program itself makes."""
+        """Error for a recipe that needs the program: lists the leaves that the program itself makes."""
         calls = {_key(rule["add"]): functions_in(rule) for rule in self.document["rules"] if "add" in rule}
         called = [key for key, names in calls.items() if any(_is_users(self.hooks[n]) for n in names)]
         held = [key for key, names in calls.items() if names and key not in called]
@@ -66,7 +66,7 @@ class FunctionRecipe(MigratedRecipe):
 
 
 def _key(template: str) -> str:
-    """The key that a template of `template_of` gives, for messages."""
+    """Read the key back from a template of `template_of`, for messages."""
     return re.sub(r"\[(\d+)\](?=/|$)", r"\1", template)
 
 
@@ -77,7 +77,7 @@ def _is_users(hook: Any) -> bool:
 def recipe_of_function(
     function: Callable[..., Any], sources: Sequence[Original], input: Mapping[str, Any] = NO_POLICY
 ) -> MigratedRecipe:
-    """Trace a function of one tree per source, and write down what it has done.
+    """Trace a function of one tree per source as a recipe.
 
     `input`: how the sources are read, as the recipe's `input` says it.
 
@@ -107,13 +107,13 @@ def recipe_of_function(
 
 
 def _rebuilt(live: LiveTree, values: Mapping[str, Any]) -> Any:
-    """The tree that the function has returned with these values by key, and with its own empty nodes."""
+    """Rebuild the tree that the function returned with these values by key, and with its own empty nodes."""
     kept = (text for text, leaf in live.leaves.items() if leaf.kind not in VALUELESS)
     return live.rebuilt({text: values[text] for text in kept if text in values})
 
 
 def _narrowings(recorder: HookRecorder) -> tuple[str, ...]:
-    """Warnings of leaves with which JAX computes in fewer bits than they have, and NumPy would not."""
+    """Warn of leaves with which JAX computes in fewer bits than they have, unlike NumPy."""
     notices = [
         Notice("", key, f" is {wide}, with which JAX computes in {narrow}: `jax_enable_x64` is off")
         for key, (wide, narrow) in recorder.narrowed.items()
@@ -125,7 +125,7 @@ def _narrowings(recorder: HookRecorder) -> tuple[str, ...]:
 
 
 def described(function: Callable[..., Any]) -> TracedFunction:
-    """Name and place of a function, for messages."""
+    """Describe a function by name and place, for messages."""
     inner: Any = function
     while isinstance(inner, functools.partial):
         inner = inner.func
@@ -139,7 +139,7 @@ def described(function: Callable[..., Any]) -> TracedFunction:
 
 
 def _short(path: str) -> str:
-    """The path of a file, from the working directory where it is inside of that."""
+    """Path of a file, relative to the working directory if it lies in that."""
     return shown(path.removeprefix(os.path.join(os.getcwd(), "")))
 
 
@@ -160,7 +160,7 @@ def _check_arity(function: Callable[..., Any], label: str, count: int) -> None:
 
 
 def source_names(function: Callable[..., Any], count: int) -> list[str]:
-    """Names of the sources in the recipe: those of the function's arguments, where a recipe can have them."""
+    """Names of the sources in the recipe: those of the function's arguments, if they are valid there."""
     if count == 1:
         return [SOURCE]
     try:
@@ -175,19 +175,19 @@ def source_names(function: Callable[..., Any], count: int) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class _Tree:
-    """What the function gets for one source."""
+    """Argument of the function for one source."""
 
     leaves: Mapping[str, Leaf]
     argument: Any
     """The tree with stand-ins."""
     origins: Mapping[int, Leaf]
-    """Texts and empty nodes by the identity of the object that the function gets."""
+    """Texts and empty nodes by the identity of the object in the argument."""
     held: Sequence[Any]
-    """Those objects, which have to live as long as their identities count."""
+    """Those objects, kept alive as long as their identities are used."""
 
 
 def _stand_ins(original: Original, name: str, recorder: HookRecorder) -> _Tree:
-    """The tree of one source, in containers of its own, which the function may change."""
+    """Build the argument for one source, in new containers, which the function may change."""
     values: dict[str, Any] = {}
     origins: dict[int, Leaf] = {}
     for text, leaf in original.leaves.items():
@@ -203,7 +203,7 @@ def _stand_ins(original: Original, name: str, recorder: HookRecorder) -> _Tree:
 
 
 def _listed(result: Any, label: str) -> LiveTree:
-    """The leaves of what the function has returned. Raises UsageError where that is not a tree."""
+    """List the leaves of the function's result. Raises UsageError if that is not a tree."""
     if result is None:
         raise UsageError(f"{label} returns nothing", hint="A function as a recipe returns the new tree.")
     live = live_tree(result)
@@ -222,7 +222,7 @@ def _listed(result: Any, label: str) -> LiveTree:
 
 @dataclass(frozen=True, eq=False)
 class _Assembly:
-    """Makes rules of the leaves that a function returns."""
+    """Turns the leaves that a function returns into rules."""
 
     trees: Mapping[str, _Tree]
     label: str
@@ -230,7 +230,7 @@ class _Assembly:
     recorder: HookRecorder
 
     def rules_of(self, live: LiveTree) -> list[Rule]:
-        """The rules for these leaves. Raises UsageError with all leaves that no recipe can make."""
+        """Make the rules for these leaves. Raises UsageError with all leaves that no recipe can produce."""
         places: dict[tuple[str, str], list[Move]] = {}
         for text, leaf in live.leaves.items():
             origin = self._origin(leaf, live.values[text])
@@ -257,7 +257,7 @@ class _Assembly:
         return [*move_rules(moves, listings), *filter(None, rules.values())]
 
     def _origin(self, leaf: Leaf, value: Any) -> tuple[str, Leaf] | None:
-        """Source and leaf of what is only moved: a stand-in, a text, an empty node; None for all else."""
+        """Source and leaf of a value that is only moved: a stand-in, a text, an empty node; else None."""
         if isinstance(value, StandIn):
             node = value.node
             if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
@@ -273,7 +273,7 @@ class _Assembly:
         return None
 
     def _rule(self, leaf: Leaf, value: Any) -> Rule | None:
-        """The rule for a leaf that is not moved, or is in a second place too; None if no recipe says it."""
+        """Make the rule for a leaf that is computed or repeated; None if no recipe can produce it."""
         if value is ...:
             return {"fill": escaped(leaf.key.text), "fallback": True}
         node = value.node if isinstance(value, StandIn) else self.recorder.literal(leaf, value)
@@ -291,13 +291,13 @@ class _Assembly:
 
 
 def _form(leaf: Leaf) -> tuple[LeafKind, str | None, str | None]:
-    """What tells texts and empty nodes apart. What is restored as None is None."""
+    """Properties that tell texts and empty nodes apart. Nodes that are restored as None count as None."""
     empty = leaf.empty if leaf.empty in (None, *CONTAINERS) else "None"
     return leaf.kind, leaf.string, empty
 
 
 def _likeness(move: Move) -> tuple[bool, int]:
-    """How well a place of a leaf fits to where it comes from: of several, the best is the one it moves to."""
+    """Sort key of the places of one source leaf: it is moved to the one with the most similar key."""
     pairs = zip(reversed(move.leaf.key.names), reversed(move.to.names), strict=False)
     common = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
     return move.to.text == move.leaf.key.text, sum(1 for _ in common)

@@ -1,1 +1,1 @@
-"""Recipes from what T5X takes: assignment maps, and translators of its importer."""
+"""Recipes from T5X's assignment maps, and from translators of its importer."""

@@ -1,4 +1,4 @@
-r"""Assignment maps of T5X as recipes: each entry becomes a `fill` rule, in the same order.
+r"""Translate assignment maps of T5X to recipes: each entry becomes a `fill` rule, in the same order.
 
 T5X applies a map with `apply_assignment_map` (google-research/t5x, t5x/state_utils.py). Its patterns match
 whole keys of the new state, and the first one that matches wins. The replacement, with groups as
@@ -23,7 +23,7 @@ from ckpt_surgery.migration.recipes import MigratedRecipe
 FUNCTION = "apply_assignment_map"
 """Name of T5X's function for such maps."""
 _EMPTY_NODES = {"fill": ".*", "when": "kind(target[key]) == 'empty'", "fallback": True, "optional": True}
-"""A rule for what T5X's maps never see: nodes without arrays."""
+"""Rule for nodes without arrays, which T5X's maps never see."""
 _FLAGS = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s", re.VERBOSE: "x", re.ASCII: "a"}
 
 Entry = tuple[str | re.Pattern[str], str | None]
@@ -62,7 +62,7 @@ def from_t5x_assignment_map(
 
 
 def _of_partial(function: Any) -> dict[str, Any]:
-    """The arguments that a transformation function of T5X was given. Raises UsageError for code."""
+    """Read the arguments bound to a transformation function of T5X. Raises UsageError for code."""
     inner = function
     arguments: dict[str, Any] = {}
     while isinstance(inner, functools.partial) and not inner.args:
@@ -93,7 +93,7 @@ def _entries(assignment_map: Any) -> list[Any]:
 
 
 def _rule(number: int, entry: Any, optional: bool) -> dict[str, Any]:
-    """The rule of one entry. `number`: its place in the map, for messages."""
+    """Make the rule of one entry. `number`: its place in the map, for messages."""
     where = f"assignment_map[{number}]"
     if callable(entry):
         raise UsageError(
@@ -115,7 +115,7 @@ def _rule(number: int, entry: Any, optional: bool) -> dict[str, Any]:
 
 
 def _with_flags(pattern: re.Pattern[Any]) -> Any:
-    """The text of a compiled pattern, with its flags in it."""
+    """Write a compiled pattern as a text with inline flags."""
     if not isinstance(pattern.pattern, str):
         return None
     try:
@@ -134,7 +134,7 @@ def _check_pattern(pattern: str, where: str) -> None:
 
 
 def _template(pattern: str, replacement: str, where: str) -> str:
-    """The replacement as a key template. Python expands it: each group gives a mark of its own."""
+    """Translate a replacement to a key template. Python expands it, with a unique mark for each group."""
     compiled = re.compile(pattern)
     marks = _unused_characters(compiled.groups + 2, pattern + replacement)
     start, *groups, end = marks
@@ -159,7 +159,7 @@ def _template(pattern: str, replacement: str, where: str) -> str:
 
 
 def _unused_characters(number: int, text: str) -> list[str]:
-    """So many characters that the text does not have."""
+    """Pick this number of characters that the text does not contain."""
     return list(islice((chr(code) for code in count(0xF0000) if chr(code) not in text), number))
 
 
@@ -172,7 +172,7 @@ def _reference(number: int, names: dict[int, str]) -> str:
 
 
 def _spelled(character: str, following: str, references: dict[str, str]) -> str:
-    """A character of an expanded replacement as a template has it. `following`: the character after it."""
+    """Write a character of an expanded replacement for a template. `following`: the character after it."""
     reference = references.get(character)
     if reference is None:
         return {"\\": "\\\\", "$": "$$"}.get(character, character)

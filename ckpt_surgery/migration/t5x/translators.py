@@ -77,7 +77,7 @@ def rules_of(translator: Any) -> Sequence[Rule]:
 
 
 class TranslatorFunction:
-    """A translator with its options as a function of a flat dict, in places that name functions."""
+    """A translator with its options as a function of a flat dict, for callers that name functions."""
 
     def __init__(self, translator: Any, options: Mapping[str, Any]):
         """Raises UsageError for what is not a translator."""
@@ -93,7 +93,7 @@ class TranslatorFunction:
 
 
 def translate(rules: Iterable[Rule], flat: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Give each leaf the key and the value that the first rule which matches makes of them.
+    """Give each leaf the key and the value that the first matching rule returns.
 
     Raises PlanError and UsageError as `CheckpointTranslator.apply`.
     """
@@ -150,7 +150,7 @@ def _first_match(rules: Sequence[Rule], key: str) -> tuple[re.Match[str], Transl
 def _called(
     match: re.Match[str], function: Translation, key: str, value: Any, options: dict[str, Any]
 ) -> tuple[str | None, Any]:
-    """What the function of a rule makes of a leaf. Raises UsageError unless it is a key and a value."""
+    """Call the function of a rule for a leaf. Raises UsageError unless it returns a key and a value."""
     result = function(options, key, value, *match.groups())
     if not isinstance(result, tuple | list) or len(result) != 2 or not isinstance(result[0], str | None):
         name = getattr(function, "__qualname__", type(function).__name__)
@@ -162,7 +162,7 @@ def _called(
 
 
 def _check_distinct(origins: Mapping[str, Sequence[str]]) -> None:
-    """Raise PlanError with all keys that several leaves were given, and these leaves."""
+    """Raise PlanError with all keys that several leaves got, and these leaves."""
     problems = [
         Problem(
             f"{len(keys)} leaves would be called `{shown(new)}`: {_keys(keys)}",
