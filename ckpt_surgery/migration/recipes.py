@@ -25,8 +25,8 @@ class MigratedRecipe:
     ) -> None:
         """`document`: the recipe in JSON's types, which is copied. `hooks`: functions that it calls.
 
-        `rules`: what rules were made of, by their index, as messages name them: "transform `a/(.*)`".
-        `function`: the user's function that all of it was made of, if there is one.
+        `rules`: origins of rules, by index, as messages name them: "transform `a/(.*)`".
+        `function`: the user's function that the recipe was traced from, if there is one.
         """
         self._text = json.dumps(document)
         self._hooks = MappingProxyType(dict(hooks))
@@ -35,30 +35,30 @@ class MigratedRecipe:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The recipe as dicts, lists, text and numbers. It is a copy, which the caller can change."""
+        """A copy of the recipe as dicts, lists, text and numbers, which the caller can change."""
         document: dict[str, Any] = json.loads(self._text)
         return document
 
     @property
     def hooks(self) -> Mapping[str, Callable[..., Any]]:
-        """Functions that no expression says: `hooks.NAME(x)` in the document. `infer_NAME` gives a shape."""
+        """Functions without an expression: `hooks.NAME(x)` in the document. `infer_NAME` returns a shape."""
         return self._hooks
 
     @property
     def rules(self) -> Mapping[int, str]:
-        """What rules of the document were made of, by their index: "transform `a/(.*)`"."""
+        """Origins of the document's rules, by index: "transform `a/(.*)`"."""
         return self._rules
 
     @property
     def function(self) -> TracedFunction | None:
-        """The user's function that the recipe was traced from; None where it was made of anything else."""
+        """The user's function that the recipe was traced from; None for other recipes."""
         return self._function
 
     def to_yaml(self) -> str:
-        """The recipe as the text of a file.
+        """Format the recipe as the text of a YAML file.
 
-        Raises UsageError where it calls functions, with their names and what the rules that call them were
-        made of.
+        Raises UsageError if the recipe calls functions, with their names and the origins of the rules that
+        call them.
         """
         if self._hooks:
             raise self._refusal()

@@ -21,7 +21,7 @@ MultiValueFunction = Callable[[str, Any], Any]
 
 @dataclass
 class Transform:
-    r"""What `apply_transformations` does for the keys of the new tree that a regular expression matches.
+    r"""Rule of `apply_transformations` for the keys of the new tree that a regular expression matches.
 
     These are the fields of `orbax.checkpoint.Transform`, in its order; like it, objects can be changed.
     Raises TransformError, a ValueError, for fields that contradict each other.

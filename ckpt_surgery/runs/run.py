@@ -104,26 +104,26 @@ class Overflowed:
 
 @dataclass(frozen=True, repr=False)
 class Result(Represented):
-    """What `apply` and `convert` did."""
+    """Result of `apply`, `convert`, `merge` and `commit`."""
 
     plan: Plan
-    """The plan as it was carried out: what could not be linked counts as copied."""
+    """The plan as executed: outputs that could not be linked count as copied."""
     seconds: float = 0.0
     """Wall time of planning, writing, and verification."""
     destination: str = ""
     """Path of the result, as the caller gave it."""
     notices: tuple[str, ...] = ()
-    """Sentences about leftovers of earlier runs that were put in order, and about files that were copied
+    """Sentences about leftovers of earlier runs that were cleaned up, and about files that were copied
     because no link was possible."""
     shared: tuple[AdoptedFile, ...] = ()
     """Files of the result that are hard links to files of sources: rewriting one in place changes both."""
     verified: VerifiedRun = NOT_VERIFIED
-    """What was read back before the result was published."""
+    """Mode of the verification before publication, with the bytes read back and skipped."""
     companions: tuple[Companion, ...] = ()
     """Config and tokenizer files copied beside the weights."""
     overflowed: tuple[Overflowed, ...] = ()
-    """Leaves in which the recipe permitted NaN or infinity, by `allow_nonfinite` or `on_overflow='inf'`, and
-    in which there are some that their sources do not have."""
+    """Leaves with NaN or infinity that their sources do not have, which the recipe permitted by
+    `allow_nonfinite` or `on_overflow='inf'`."""
 
     def _summary(self) -> Summary:
         costs, plan = self.plan.costs, plan_summary(self.plan)
@@ -263,7 +263,7 @@ def verify_and_publish(
     """Verify the written checkpoint, then publish it.
 
     The caller adds to the result what it alone knows: seconds, destination, notices of the stage. Raises
-    SourceError where a source has changed, VerificationError, DestinationError, StorageError.
+    SourceError if a source has changed, VerificationError, DestinationError, StorageError.
     """
     plan = prepared.plan
     check_unchanged(plan, prepared.sources, "Nothing was published; run again when nothing writes to it.")

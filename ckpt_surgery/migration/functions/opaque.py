@@ -47,7 +47,7 @@ class Opaque:
 def opaque(
     function: Callable[..., Any] | None = None, *, shape: int | Sequence[int] | None = None, dtype: Any = None
 ) -> Any:
-    """Mark a function of arrays that no expression can say, for use in a function as a recipe.
+    """Mark a function of arrays that no expression can replace, for use in a function as a recipe.
 
     It is not called while the recipe is made, but when the leaf is: with whole NumPy arrays, which cannot be
     written into, and with its other arguments as they are, numbers, texts, None and lists. It returns one

@@ -33,7 +33,7 @@ Entry = tuple[str | re.Pattern[str], str | None]
 def from_t5x_assignment_map(
     assignment_map: Sequence[Entry] | functools.partial[Any], *, require_all_rules_match: bool = True
 ) -> MigratedRecipe:
-    """The recipe that does what T5X does with an assignment map. It needs a target: the new state.
+    """Make the recipe that does what T5X does with an assignment map. It needs a target: the new state.
 
     `assignment_map` is a sequence of pairs, as `RestoreCheckpointConfig.assignment_map` takes it, or one of
     its `state_transformation_fns`: a `functools.partial` of `apply_assignment_map`, whose own
@@ -41,7 +41,7 @@ def from_t5x_assignment_map(
     nothing.
 
     A key that neither the map nor the checkpoint gives is an error, as in T5X without `fallback_to_scratch`;
-    with it, add `target: {missing: fallback}`. In one case T5X ignores its map: where the checkpoint has a
+    with it, add `target: {missing: fallback}`. In one case T5X ignores its map: if the checkpoint has a
     leaf of a key that the map fills, and the map takes this leaf to no other key, T5X restores that leaf. The
     recipe follows the map.
 
