@@ -133,7 +133,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _rename(source: Path, target: Path) -> None:
-    """Rename where the target does not exist. Raises FileExistsError, OSError."""
+    """Rename if the target does not exist. Raises FileExistsError, OSError."""
     try:
         rename_atomically(source, target)
     except FileExistsError:

@@ -44,7 +44,7 @@ class Head:
     """Budget in bytes of the process that started the shards; the plan is cut for it on a cluster."""
     record_bytes: int
     """Bytes reserved for the record in formats that reserve some. It names paths of sources, and shards must
-    come to the same offsets, also where sources are mounted at another place."""
+    come to the same offsets, even if sources are mounted at another place."""
 
     @property
     def plan(self) -> str:
@@ -91,7 +91,7 @@ class Parts(Protocol):
 def head_of(parts: Parts) -> Head | None:
     """Read the head; None if no shard was started.
 
-    Raises SourceError where that is damaged, StorageError.
+    Raises SourceError if that is damaged, StorageError.
     """
     text = parts.read(HEAD)
     if text is None:

@@ -65,7 +65,7 @@ class Tracker:
 def collect_written(plan: Plan, parts: Sequence[ShardProgress]) -> Written:
     """Merge the results of all workers, after checking that every array is whole.
 
-    Raises VerificationError where an element of an array was never written.
+    Raises VerificationError if an element of an array was never written.
     """
     counts = [0] * len(plan.steps)
     crcs: list[dict[Shape, int]] = [{} for _ in plan.steps]

@@ -58,8 +58,8 @@ def run(
 
     `sink` was opened with `outputs_of(plan)`. `journal`: see `Share`.
 
-    Raises SurgeryError, with the key, where values or files are bad, and VerificationError, before the sink
-    finishes, where an element was not written.
+    Raises SurgeryError, with the key, if values or files are bad, and VerificationError, before the sink
+    finishes, if an element was not written.
     """
     sink.create()
     part = work(plan, sources, sink, Share(HERE, list(make_tasks(plan)), journal), means)
@@ -107,7 +107,7 @@ def _working_set(batch: Sequence[Task]) -> int:
 def finish_checkpoint(plan: Plan, sink: Sink, parts: Sequence[ShardProgress]) -> Written:
     """Complete a checkpoint after all workers have flushed.
 
-    Raises VerificationError, before the sink finishes, where an element was not written; StorageError.
+    Raises VerificationError, before the sink finishes, if an element was not written; StorageError.
     """
     written = collect_written(plan, parts)
     sink.finish([part.worker for part in parts])
@@ -129,7 +129,7 @@ class _Worker:
     def do(self, task: Task, known: TaskResult) -> TaskResult:
         """Link or copy the stored bytes of an output, or compute and write a region. Raises SurgeryError.
 
-        `known`: the checksums of what an earlier process wrote, which is not written again where it is there.
+        `known`: the checksums of what an earlier process wrote, which is not written again if still there.
         """
         raise_if_cancelled()
         step, output = self._steps[task.step], self._outputs[task.step]

@@ -81,7 +81,7 @@ def inferred(
 ) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and dtype of the function's result for arrays of these specs.
 
-    It is called on ones where they are small; else JAX traces it, or it is called after all.
+    It is called on ones if they are small; else JAX traces it, or it is called after all.
     """
     if sum(spec.size for spec in specs) > CALLED_TO_INFER:
         traced = _traced_by_jax(function, specs)

@@ -62,7 +62,7 @@ class Values:
         """Write a `multi_value_fn` as the `value` of a rule.
 
         `extra`: arguments after the key and the tree. `inputs`: regular expressions for the keys of the
-        leaves that the function reads, None if it does not say. Raises UsageError where the original has to
+        leaves that the function reads, None if it does not say. Raises UsageError if the original has to
         be known.
         """
         recorder = NumpyRecorder()

@@ -59,9 +59,9 @@ def check_before(
     """Refuse a destination that is an input, exists, or is locked; returns the part of it to replace.
 
     Comes before planning. `inputs` are the paths of the sources and of the target, `beside` those of the
-    other files that are read. Raises UsageError where the destination is an input or lies in one,
-    DestinationError where it exists (with `overwrite`: where it is anything but one whole checkpoint or an
-    empty directory) or is locked, StorageError where there is no permission.
+    other files that are read. Raises UsageError if the destination is an input or lies in one,
+    DestinationError if it exists (with `overwrite`: if it is anything but one whole checkpoint or an
+    empty directory) or is locked, StorageError if there is no permission.
     """
     if where.is_url:
         checks.check_apart(inputs, where.place)
@@ -82,8 +82,8 @@ def check_after(
 
     `replaces` is what `check_before` returned.
 
-    Raises UsageError where the destination is a file of a source, DestinationError where items would be lost,
-    StorageError where there is no space.
+    Raises UsageError if the destination is a file of a source, DestinationError if items would be lost,
+    StorageError if there is no space.
     """
     item = prepared.destination.item or DEFAULT_ITEM
     _check_items_kept(replaces, item if where.of_items else None)
@@ -99,7 +99,7 @@ def check_after(
 def open_sink(prepared: Prepared, where: Publication, directory: str, record_bytes: int = 0) -> Sink:
     """Open the sink that writes a plan's outputs into a directory, to be published at `where`.
 
-    `record_bytes`: room for the record, where the format reserves some.
+    `record_bytes`: room for the record, if the format reserves some.
     """
     options, plan = prepared.destination, prepared.plan
     existing = where.place if prepared.writes_one_item else None
@@ -161,7 +161,7 @@ def _there(where: Publication) -> str | None:
 def replacement(where: Publication, overwrite: bool) -> Replacement | None:
     """Describe the part of a destination that a run replaces; None if nothing is there.
 
-    Raises DestinationError where it is not replaced: without `overwrite`, an item of the name that is
+    Raises DestinationError if it is not replaced: without `overwrite`, an item of the name that is
     written; with it, anything but one whole checkpoint or an empty directory. Reads metadata only.
     """
     there = _occupant(where)
@@ -254,7 +254,7 @@ def _writes_one_item(where: Publication) -> bool:
 def _check_items_kept(replaces: Replacement | None, written: str | None) -> None:
     """Refuse to replace a step if that removes items that the run does not write. Raises DestinationError.
 
-    `written`: name of the item that it writes; None where it writes a checkpoint without items.
+    `written`: name of the item that it writes; None if it writes a checkpoint without items.
     """
     if replaces is None or replaces.one_item:
         return

@@ -84,7 +84,7 @@ def _check_no_steps(directory: str) -> None:
 def _opened(path: str) -> Iterator[Source]:
     """Open the checkpoint at a path: several sources for a step with several items of arrays.
 
-    Raises SourceError where it is damaged, or of no known format, with what is there.
+    Raises SourceError if it is damaged, or of no known format, with what is there.
     """
     try:
         format = formats.detect_format(path)

@@ -47,7 +47,7 @@ def check_format(where: Publication, format: str) -> None:
 def parts_to_commit(dst: str) -> tuple[Publication, LocalParts | ObjectParts]:
     """Find the parts of a path or URL: beside it, or of a step in it.
 
-    Raises UsageError where there are parts of several steps.
+    Raises UsageError if there are parts of several steps.
     """
     parts = parts_of(Publication(dst, False))
     if parts.read(HEAD) is None and is_directory(dst):
@@ -134,7 +134,7 @@ def stage_for_parts(
 ) -> Iterator[Stage]:
     """Lock the work of the shards for publication; after a failure it stays among the parts.
 
-    Raises DestinationError where another run publishes there, StorageError.
+    Raises DestinationError if another run publishes there, StorageError.
     """
     if isinstance(parts, LocalParts):
         with staged(_PartsStage(where, parts, head, prepared.form.one_file)) as stage:

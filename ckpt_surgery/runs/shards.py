@@ -68,7 +68,7 @@ class Job:
 def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
     """Join the shards of a destination, or start them if there are none.
 
-    Raises UsageError where they are of another plan, or of another number of shards; DestinationError where
+    Raises UsageError if they are of another plan, or of another number of shards; DestinationError if
     something is at the destination that is not to be replaced; and what `prepare` raises.
     """
     where = place_of(request)
@@ -111,7 +111,7 @@ def join_job(
 ) -> Job:
     """Join shards that another process has started, by the plan saved among their parts.
 
-    Raises SourceError where the plan is damaged or its sources have changed. `check_head` tells whether the
+    Raises SourceError if the plan is damaged or its sources have changed. `check_head` tells whether the
     others see the same files.
     """
     base = os.path.dirname(where.place) if head.step_only else where.place
@@ -131,7 +131,7 @@ def join_job(
 def report_parts(job: Job) -> Iterator[None]:
     """Add the state of the parts to errors raised inside this context.
 
-    After a signal it says that they are kept, and how to go on. Raises DestinationError where another process
+    After a signal it says that they are kept, and how to go on. Raises DestinationError if another process
     has published them meanwhile.
     """
     try:

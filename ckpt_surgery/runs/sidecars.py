@@ -40,7 +40,7 @@ class SidecarOptions:
     """Options of copying config and tokenizer files beside the weights."""
 
     copied: bool | None = None
-    """The caller's choice; None: copied where the destination can hold them and the source has a
+    """The caller's choice; None: copied if the destination can hold them and the source has a
     `config.json`."""
     changes: Changes = field(default_factory=dict)
     """New values of entries of `config.json`."""
@@ -49,9 +49,9 @@ class SidecarOptions:
 def find_sidecars(prepared: Prepared, options: SidecarOptions) -> tuple[Companion, ...]:
     """Find the config and tokenizer files to copy beside a result.
 
-    They are the target's where that is a checkpoint with a `config.json`, because the result has its
-    structure, and otherwise the first source's. Raises UsageError where they are demanded and there are
-    none or the destination cannot hold them, SourceError where one of them cannot be read.
+    They are the target's if that is a checkpoint with a `config.json`, because the result has its
+    structure, and otherwise the first source's. Raises UsageError if they are demanded and there are
+    none or the destination cannot hold them, SourceError if one of them cannot be read.
     """
     possible = prepared.form.holds_config
     if options.copied is False or (options.copied is None and not possible):
@@ -78,9 +78,9 @@ def find_sidecars(prepared: Prepared, options: SidecarOptions) -> tuple[Companio
 def _config(
     prepared: Prepared, place: str | None, files: Sequence[Companion], changes: Changes
 ) -> Companion | None:
-    """The config of the result: the source's file where it fits the weights, otherwise a corrected one.
+    """The config of the result: the source's file if it fits the weights, otherwise a corrected one.
 
-    Without a file it is the config that is recorded for the result. None where there is neither.
+    Without a file it is the config that is recorded for the result. None if there is neither.
     """
     file = next((proof for proof in files if proof.name == CONFIG), None)
     noted = history_entry(prepared.plan.metadata).get(RECORDED_CONFIG, {})

@@ -78,7 +78,7 @@ def verify_written(
     `reread`: each worker has read back what it computed; in formats whose workers write files of their own
     nothing else can have changed that, and only `full` reads it again. `progress` is called from any thread.
 
-    Raises VerificationError, which names leaf and chunk, and SourceError where a chunk of a source is cut
+    Raises VerificationError, which names leaf and chunk, and SourceError if a chunk of a source is cut
     short.
     """
     plan, means = prepared.plan, Means(prepared.memory, prepared.workers, progress)

@@ -109,7 +109,7 @@ def record_text(
 
 
 def record_length(plan: Plan, shards: Shards | None = None, companions: bool = False) -> int:
-    """Length in bytes of a plan's record inside a JSON document, where no file is linked.
+    """Length in bytes of a plan's record inside a JSON document, if no file is linked.
 
     `companions`: whether config files may be copied along. Which ones does not matter: a resumed run has to
     reserve the same number as the one before.
@@ -192,7 +192,7 @@ def _indices(counts: Shape) -> Iterable[Shape]:
 def load_record(source: Source) -> Record | None:
     """Read the record of an open checkpoint; None if it has none.
 
-    Raises Malformed where it cannot be understood, SourceError where it cannot be read.
+    Raises Malformed if it cannot be understood, SourceError if it cannot be read.
     """
     text = source.record() if isinstance(source, RecordedSource) else None
     if text is None:

@@ -35,10 +35,10 @@ def check_path(
     """Refuse a path that would damage a source, exists already, or cannot be created.
 
     `beside`: files that are read besides the sources, such as the recipe. Paths are compared with links,
-    `..` and trailing slashes resolved. Raises UsageError where the destination is a source or lies in one, or
-    where its parent directory is missing; DestinationError where it holds what is read, where it exists (with
-    `overwrite`: where it holds the working directory, or is a link), or where another run writes it;
-    StorageError where its parent is read-only.
+    `..` and trailing slashes resolved. Raises UsageError if the destination is a source or lies in one, or
+    if its parent directory is missing; DestinationError if it holds what is read, if it exists (with
+    `overwrite`: if it holds the working directory, or is a link), or if another run writes it;
+    StorageError if its parent is read-only.
     """
     with storage_errors(destination):
         check_apart(sources, destination)
@@ -53,7 +53,7 @@ def check_path(
 def check_apart(sources: Iterable[str], place: Place) -> None:
     """Refuse a destination that is a source, lies in one, or holds one.
 
-    Raises UsageError, and DestinationError where a source would be replaced.
+    Raises UsageError, and DestinationError if a source would be replaced.
     """
     for source in _alike(sources, place):
         if _is_same(source, place):
@@ -153,7 +153,7 @@ def state_of(place: Place, run: str = "") -> str | None:
 
     On disk it is made of the names, types, numbers (inodes), sizes and times of all files, wherever they lie;
     in a store of names, sizes and versions, for which the store is asked anew. `run`: token of shards whose
-    objects do not count. Raises StorageError where a directory cannot be listed.
+    objects do not count. Raises StorageError if a directory cannot be listed.
     """
     if isinstance(place, str):
         return _state_in_store(place, run)

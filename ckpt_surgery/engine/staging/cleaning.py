@@ -80,7 +80,7 @@ def list_remainders(destination: Path) -> list[Remainder]:
 def remove_remainders(destination: Path) -> list[Remainder]:
     """Remove leftovers of dead runs beside a destination, under its lock; returns all that were there.
 
-    Raises OSError where something cannot be removed.
+    Raises OSError if something cannot be removed.
     """
     listed = list_remainders(destination)
     lock = FileLock(lock_of(destination))

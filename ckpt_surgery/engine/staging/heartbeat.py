@@ -1,6 +1,6 @@
 """Locks beside a destination: each names its run, which renews it while it is alive.
 
-A run has ended at once where its process has, if that can be known (`owners.has_ended`), and otherwise where
+A run has ended as soon as its process has, if that can be known (`owners.has_ended`), and otherwise if
 its lock was not renewed for `limit` seconds. Ages are differences of times that the file system or the store
 of the destination gave, so that the clocks of two machines are never compared.
 
@@ -71,7 +71,7 @@ class Lock(ABC):
     def acquire(self) -> tuple[str, ...]:
         """Create the lock, or take over a dead run's; returns a sentence for the user in that case.
 
-        Raises DestinationError where a run is alive.
+        Raises DestinationError if a run is alive.
         """
         for _ in range(TRIES):
             if self._create():
@@ -116,7 +116,7 @@ class Lock(ABC):
     def confirm(self) -> None:
         """Check right before publication that this run holds the lock; create it again if it was removed.
 
-        Raises DestinationError where another run has it.
+        Raises DestinationError if another run has it.
         """
 
     @abstractmethod

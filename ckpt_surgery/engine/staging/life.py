@@ -59,7 +59,7 @@ class Stage(ABC):
     def begin(self, resume: bool) -> None:
         """Clean up after other runs and create this run's place; with `resume`, take over an earlier run's.
 
-        Raises PlanError where there is something to resume that another run did.
+        Raises PlanError if there is something to resume that another run did.
         """
 
     def choose(self, candidates: Sequence[L], resume: bool) -> L | None:
@@ -85,8 +85,8 @@ class Stage(ABC):
     def publish(self) -> None:
         """Publish at the destination, which stays unchanged until then, whatever fails.
 
-        Raises DestinationError where another run has taken the destination over, or where something is
-        there that is not to be replaced; StorageError; VerificationError where nothing was written that
+        Raises DestinationError if another run has taken the destination over, or if something is
+        there that is not to be replaced; StorageError; VerificationError if nothing was written that
         makes a checkpoint.
         """
 
@@ -134,7 +134,7 @@ def staged(stage: S, resume: bool = False) -> Iterator[S]:
     if there are finished tasks, and is removed otherwise. After publication nothing fails: what cannot be
     removed is told in `notices`.
 
-    Raises DestinationError where a living run holds the lock, and what `begin` and `publish` raise.
+    Raises DestinationError if a living run holds the lock, and what `begin` and `publish` raise.
     """
     held = False
     try:

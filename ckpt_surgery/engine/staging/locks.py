@@ -48,7 +48,7 @@ class FileLock(Lock):
         """Set the file's time to the present if it names this run. Raises OSError.
 
         The handle stands between reading and renewing, so that the lock of another run that has replaced it
-        meanwhile is not renewed. No space is needed, also where the disk is full.
+        meanwhile is not renewed. No space is needed, so that a full disk does no harm.
         """
         with _opened(self._path) as handle:
             if self._is_own(_sign(*_read(handle))):
@@ -202,7 +202,7 @@ def _write(path: Path, owner: Owner) -> None:
 def _guarded(parent: Path) -> Iterator[None]:
     """Lock the directory itself, if the file system can, so that runs take over its locks one at a time.
 
-    Without it, or where another process holds it for long, two runs that take over a dead lock at the same
+    Without it, or if another process holds it for long, two runs that take over a dead lock at the same
     time can both be refused; never do both go on. The kernel releases it when the process ends.
     """
     handle = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -49,7 +49,7 @@ class FileUpload(Upload):
     def begin(self, resume: bool) -> None:
         """Note the version of the existing file, and create the local directory.
 
-        Raises DestinationError where something is there that is not to be replaced, and where objects lie
+        Raises DestinationError if something is there that is not to be replaced, and if objects lie
         below the destination; PlanError, StorageError.
         """
         self._before = self._store.stat(self._name)

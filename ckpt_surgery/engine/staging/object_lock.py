@@ -99,7 +99,7 @@ class ObjectLock(Lock):
     def _put(self, only: Condition) -> bool:
         """Write the lock conditionally; False if the condition does not hold.
 
-        The content is new each time: where versions are digests, equal bytes would have the same version.
+        The content is new each time: if versions are digests, equal bytes would have the same version.
         """
         self._signs += 1
         content = note_bytes(Note(self.owner, sign=self._signs))

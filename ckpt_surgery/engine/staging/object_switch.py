@@ -75,7 +75,7 @@ class Switch:
     def complete(self) -> None:
         """Complete the new checkpoint. Can be repeated from the beginning, wherever it was interrupted.
 
-        Raises DestinationError where another process has written meanwhile, StorageError.
+        Raises DestinationError if another process has written meanwhile, StorageError.
         """
         if not self._is_done():
             self._replace()

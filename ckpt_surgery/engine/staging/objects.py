@@ -270,7 +270,7 @@ class StoreStage(Stage):
 def roll_forward(url: str) -> tuple[str, ...]:
     """Complete the publication that a dead run began at a destination; returns what was done.
 
-    Does nothing where there is none. Raises DestinationError where a living run holds the lock, StorageError.
+    Does nothing if there is none. Raises DestinationError if a living run holds the lock, StorageError.
     """
     store, prefix = store_of(url)
     if not any(leftover.switching for leftover in leftovers.examine(store, prefix).leftovers):

@@ -163,7 +163,7 @@ def write_on_worker(
 def _client(scheduler: str | None, workers: int) -> Iterator[Any]:
     """Connect to a cluster with workers, or start processes on this machine that end with the context.
 
-    Raises MissingLibraryError where Dask is not installed, WorkersLost where nothing answers.
+    Raises MissingLibraryError if Dask is not installed, WorkersLost if nothing answers.
     """
     with report_missing("dask", "`engine`: Dask needs the packages dask and distributed"):
         importlib.import_module("dask").config.set({"distributed.logging": QUIET})  # read at the import
