@@ -1,8 +1,13 @@
-"""Checkpoints that several files of these tests only read."""
+"""Checkpoints that several files of these tests only read, and a store that each test has for itself."""
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from ckpt_surgery.storage import views
 from tests.support import linked_sources
+from tests.support.key_value import key_value
 from tests.support.linked_sources import Layout
 
 
@@ -10,3 +15,12 @@ from tests.support.linked_sources import Layout
 def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     """`layout(name)`: the checkpoint of `linked_sources` in that layout, written once."""
     return linked_sources.layouts(tmp_path_factory.mktemp)
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, own_temporary_directory: Path) -> Iterator[str]:
+    """The URL of an empty store, of which nothing is remembered before or afterwards."""
+    views.forget()
+    with key_value(tmp_path / "bucket") as url:
+        yield url
+    views.forget()

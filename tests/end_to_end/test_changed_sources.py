@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,10 @@ from safetensors.numpy import load_file, save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import Interrupted, PlanError, SourceError
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.storage import views
 from ckpt_surgery.storage.stores import store_of
 from tests.formats.t5x.test_t5x import spec_of, written
 from tests.support.checkpoints import save_pytree
-from tests.support.key_value import key_value, uploaded
+from tests.support.key_value import uploaded
 
 ARRAYS = {f"a{n}": np.full((64, 256), n, np.float32) for n in range(6)}
 DOUBLED: Any = {"version": 1, "rules": [{"match": ".*", "value": "x * 2"}]}
@@ -36,13 +35,6 @@ def rewrite(source: Path, as_before: bool = True) -> None:
 def source(tmp_path: Path) -> Path:
     save_file(ARRAYS, tmp_path / "in.safetensors")
     return tmp_path / "in.safetensors"
-
-
-@pytest.fixture
-def bucket(tmp_path: Path) -> Iterator[str]:
-    with key_value(tmp_path / "bucket") as url:
-        yield url
-    views.forget()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """One item in a step that exists: what is written, what stays, and what is told."""
 
+import errno
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ from tests.support.checkpoints import quiet
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.directories import names
+from tests.support.failing import refusing
 from tests.support.generations import age, staged
 
 STATE: dict[str, Any] = {"w": np.arange(12, dtype=np.float32), "n": np.int32(7)}
@@ -193,10 +195,7 @@ def test_files_and_unknown_items_stay(other: Path, step: Path) -> None:
 
 
 def test_copies_where_links_are_impossible(other: Path, step: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: object) -> None:
-        raise OSError(95, "no links")
-
-    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "link", refusing(errno.EOPNOTSUPP))
     add(other, step, "new", link_mode="copy")
     assert_items(step.parent, WHOLE | {"new": NEW})
 
@@ -325,11 +324,7 @@ def test_a_run_that_is_killed(when: str, other: Path, step: Path) -> None:
 
 def test_an_exchange_in_steps(other: Path, step: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On file systems that cannot exchange names; what a killed run moved aside is put back first."""
-
-    def refuse(*args: object) -> None:
-        raise OSError(22, "no exchange")
-
-    monkeypatch.setattr(renaming, "_rename_in_one_step", refuse)
+    monkeypatch.setattr(renaming, "_rename_in_one_step", refusing(errno.EINVAL))
     add(other, step, "ema", overwrite=True)
     assert_items(step.parent, WHOLE | {"ema": NEW})
     aside = step.parent / f".20.ckpt-surgery-{'0' * 16}" / "old"

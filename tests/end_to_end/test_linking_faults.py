@@ -24,6 +24,7 @@ from ckpt_surgery.storage import linking
 from tests.support import linked_sources
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of, state_of
+from tests.support.failing import refusing
 from tests.support.linked_sources import Layout, everything, results
 from tests.support.reading import read
 from tests.support.recipes import write_recipe
@@ -61,13 +62,6 @@ def test_a_source_that_changes_after_the_plan_is_refused(
     with pytest.raises(SourceError):
         applying.apply(recipe, source, dst=tmp_path / "out", link_mode=mode, on_plan=meddle)
     assert nothing_left(tmp_path, "recipe.yaml", "source")
-
-
-def refusing(number: int) -> Callable[..., Any]:
-    def refuse(*_: object, **__: object) -> Any:
-        raise OSError(number, os.strerror(number))
-
-    return refuse
 
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP])

@@ -18,6 +18,7 @@ from ckpt_surgery.storage import linking
 from tests.support.checkpoints import random
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
+from tests.support.failing import refusing
 from tests.support.libraries import ORIGINS
 from tests.support.plans import transfers_of
 from tests.support.reading import read
@@ -34,12 +35,8 @@ REPLACED = ("orbax", "t5x", "zarr3")
 @pytest.fixture(autouse=True)
 def no_reflinks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on ext4."""
-
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-
     monkeypatch.setattr(linking, "can_reflink", lambda *_: False)
-    monkeypatch.setattr(linking, "reflink", refuse)
+    monkeypatch.setattr(linking, "reflink", refusing(errno.EOPNOTSUPP))
 
 
 @pytest.fixture

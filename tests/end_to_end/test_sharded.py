@@ -10,7 +10,7 @@ import shlex
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,6 @@ from ckpt_surgery.verification import new_checkpoints
 from tests.support.checkpoints import restored, save_pytree
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
-from tests.support.key_value import key_value
 from tests.support.recipes import write_recipe
 
 SUFFIXES = {"orbax": "", "zarr": ".zarr", "safetensors": ".safetensors", "npz": ".npz", "flax": ".msgpack"}
@@ -75,14 +74,6 @@ def plan(tmp_path: Path) -> Callable[..., Path]:
         return file
 
     return made
-
-
-@pytest.fixture
-def bucket(tmp_path: Path, own_temporary_directory: Path) -> Iterator[str]:
-    views.forget()
-    with key_value(tmp_path / "bucket") as url:
-        yield url
-    views.forget()
 
 
 def shards(plan: Path, dst: object, numbers: Any, count: int, **options: Any) -> list[Any]:

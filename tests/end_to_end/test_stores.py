@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.storage import views
 from ckpt_surgery.storage.heads import HEADS
 from ckpt_surgery.storage.stores import store_of
 from tests.emulators.fixtures import Bucket
@@ -26,17 +24,9 @@ from tests.support.checkpoints import (
     save_v1,
     tree,
 )
-from tests.support.key_value import KeyValueStore, key_value, uploaded
+from tests.support.key_value import KeyValueStore, uploaded
 from tests.support.libraries import ORIGINS
 from tests.support.slow import some
-
-
-@pytest.fixture
-def bucket(tmp_path: Path, own_temporary_directory: Path) -> Iterator[str]:
-    views.forget()
-    with key_value(tmp_path / "bucket") as url:
-        yield url
-    views.forget()
 
 
 def requests(url: str) -> list[str]:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from tests.emulators.disturbing import Asked
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import restored
 from tests.support.comparing import assert_same
-from tests.support.key_value import KeyValueStore, key_value, uploaded
+from tests.support.key_value import KeyValueStore, uploaded
 from tests.support.libraries import Arrays, load_flax, load_npz, load_zarr, save_npz
 from tests.support.object_runs import Dying, Killed
 from tests.support.reading import values
@@ -83,14 +83,6 @@ def arrays(value: int) -> dict[str, np.ndarray]:
 @pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest) -> Written:
     return FORMS[request.param]
-
-
-@pytest.fixture
-def bucket(tmp_path: Path, own_temporary_directory: Path) -> Iterator[str]:
-    forget()
-    with key_value(tmp_path / "bucket") as url:
-        yield url
-    forget()
 
 
 def saved(tmp_path: Path, value: int) -> Path:

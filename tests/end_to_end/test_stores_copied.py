@@ -1,7 +1,6 @@
 """Stored bytes that need no change, between checkpoints in stores: whole objects, and ranges of them."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from ckpt_surgery.api import sharding
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.orbax import object_writer
 from ckpt_surgery.planner.plan import Plan, Transfer
-from ckpt_surgery.storage import copy_sources, views
+from ckpt_surgery.storage import copy_sources
 from ckpt_surgery.storage.stores import store_of
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import save_pytree
@@ -26,14 +25,6 @@ ARRAYS = {f"layer_{i}": np.arange(i, i + 20_000, dtype=np.float32).reshape(100, 
 NBYTES = sum(array.nbytes for array in ARRAYS.values())
 RENAMED = {"version": 1, "rules": [{"match": "(.*)", "to": r"params/\1"}]}
 FEW = {"version": 1, "rules": [{"match": "layer_3", "to": "kept"}, {"match": ".*", "drop": True}]}
-
-
-@pytest.fixture
-def bucket(tmp_path: Path, own_temporary_directory: Path) -> Iterator[str]:
-    views.forget()
-    with key_value(tmp_path / "bucket") as url:
-        yield url
-    views.forget()
 
 
 @pytest.fixture

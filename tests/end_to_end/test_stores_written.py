@@ -1,7 +1,6 @@
 """Checkpoints that are written to an object store: what is there afterwards, and what never is."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,13 @@ from ckpt_surgery.core.errors import DestinationError, StorageError, UsageError
 from ckpt_surgery.formats.orbax import object_writer
 from ckpt_surgery.formats.orbax.object_sink import ObjectSink
 from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
-from ckpt_surgery.storage import views
 from ckpt_surgery.storage.stores import store_of
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import restored, save_pytree, tree
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
-from tests.support.key_value import KeyValueStore, key_value
+from tests.support.failing import raising
+from tests.support.key_value import KeyValueStore
 from tests.support.libraries import ORIGINS
 from tests.support.recipes import write_recipe
 
@@ -29,14 +28,6 @@ rules:
   - match: (?P<rest>.*)
     to: params/${rest}
 """
-
-
-@pytest.fixture
-def bucket(tmp_path: Path, own_temporary_directory: Path) -> Iterator[str]:
-    views.forget()
-    with key_value(tmp_path / "bucket") as url:
-        yield url
-    views.forget()
 
 
 def names(url: str) -> list[str]:
@@ -222,7 +213,7 @@ def test_what_an_ended_run_has_left_is_no_hindrance_to_overwriting(
         ckpt_surgery.apply(None, tmp_path / "old", dst=f"{bucket}/out")
     with monkeypatch.context() as killed:
         killed.setattr("ckpt_surgery.engine.staging.life._clean_up", lambda *of_run: None)
-        killed.setattr(ObjectSink, "finish", failing)
+        killed.setattr(ObjectSink, "finish", raising(lambda: StorageError("the process has ended")))
         with pytest.raises(StorageError):
             ckpt_surgery.apply(None, tmp_path / "new", dst=f"{bucket}/out", overwrite=old)
     store_of(bucket)[0].delete([".out.ckpt-surgery-lock"])
@@ -230,10 +221,6 @@ def test_what_an_ended_run_has_left_is_no_hindrance_to_overwriting(
     ckpt_surgery.apply(None, tmp_path / "new", dst=f"{bucket}/out", overwrite=True)
     assert not ckpt_surgery.diff(tmp_path / "new", f"{bucket}/out", values=True).different
     assert not [name for name in names(f"{bucket}/out") if "ckpt-surgery/" in name]
-
-
-def failing(*of_sink: object) -> None:
-    raise StorageError("the process has ended")
 
 
 def test_commit_completes_what_a_run_had_begun_to_publish(

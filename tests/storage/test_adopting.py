@@ -4,7 +4,7 @@ import errno
 import os
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +26,7 @@ from ckpt_surgery.storage import adopting, linking
 from ckpt_surgery.storage.adopting import AdoptedFiles, copy_chunk
 from ckpt_surgery.storage.linking import ReplacedFiles
 from ckpt_surgery.storage.listing import data_file
+from tests.support.failing import refusing
 
 CONTENT = bytes(range(256)) * 40
 
@@ -68,13 +69,6 @@ def output(chunks: Sequence[Chunk], copied: bool = False) -> Output:
 
 def content(directory: Path, chunk: Chunk) -> bytes:
     return (directory / chunk.file).read_bytes()[chunk.offset : chunk.offset + chunk.length]
-
-
-def refusing(number: int) -> Callable[..., Any]:
-    def refuse(*_: object) -> Any:
-        raise OSError(number, os.strerror(number))
-
-    return refuse
 
 
 def clone(one: Path, other: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from ckpt_surgery.engine.staging import leftovers, life, renaming
 from tests.support.directories import names
 from tests.support.ended_runs import IDENTITY, ended_by, stopped
+from tests.support.failing import refusing
 from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, put, staged
 
 # --- between the rename and the end ---------------------------------------------------------------
@@ -22,7 +23,7 @@ def test_what_was_published_is_not_resumed(
 ) -> None:
     """A run that dies right after the rename leaves its journal, and perhaps the old checkpoint."""
     if stepwise:
-        monkeypatch.setattr(renaming, "_rename_in_one_step", unsupported)
+        monkeypatch.setattr(renaming, "_rename_in_one_step", refusing(errno.EINVAL))
     if before:
         put(tmp_path / "out", before, one_file=one_file)
     with monkeypatch.context() as patch, staged(tmp_path / "out", one_file, overwrite=True) as staging:
@@ -36,10 +37,6 @@ def test_what_was_published_is_not_resumed(
         assert list(staging.tree.iterdir()) == []
         assert found(tmp_path / "out") == NEW
     assert names(tmp_path) == ["out"]
-
-
-def unsupported(source: Path, target: Path, way: renaming.Way) -> None:
-    raise OSError(errno.EINVAL, "Invalid argument")
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -69,10 +66,6 @@ def test_a_product_that_was_not_published_in_the_end_has_no_note(tmp_path: Path)
 # --- after publication ----------------------------------------------------------------------------
 
 
-def refused(*of_tree: object) -> None:
-    raise OSError(errno.EIO, "Input/output error")
-
-
 def test_what_cannot_be_removed_after_publication_is_a_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,7 +73,7 @@ def test_what_cannot_be_removed_after_publication_is_a_notice(
     with monkeypatch.context() as patch, staged(tmp_path / "out", overwrite=True) as staging:
         fill(staging.tree, NEW)
         staging.publish()
-        patch.setattr(leftovers, "_remove_tree", refused)
+        patch.setattr(leftovers, "_remove_tree", refusing(errno.EIO))
     assert staging.notices == (
         f"{tmp_path / 'out'} is new and complete; {staging.directory} is left (Input/output error); "
         "the next run removes it",

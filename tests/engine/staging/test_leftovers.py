@@ -15,6 +15,7 @@ from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.locks import read_note
 from tests.support.directories import names
 from tests.support.ended_runs import IDENTITY, begin_work, ended_by, go_on, stopped
+from tests.support.failing import refusing
 from tests.support.generations import NEW, OLD, fill, found, lock_of, put, staged
 
 # --- resuming -------------------------------------------------------------------------------------
@@ -120,12 +121,8 @@ def test_what_has_no_finished_task_is_not_resumed(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_taken_over_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = ended_by(stopped(), tmp_path / "out")
-
-    def full(path: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with monkeypatch.context() as patch, pytest.raises(StorageError, match="No space left"):
-        patch.setattr(leftovers, "sync_file", full)  # of what says whose the directory is
+        patch.setattr(leftovers, "sync_file", refusing(errno.ENOSPC))  # of what says whose the directory is
         go_on(tmp_path / "out")
     assert not kept.exists()
     assert len(names(tmp_path)) == 1
@@ -225,12 +222,8 @@ def test_short_lived_files_are_removed_and_what_is_nobodys_is_left(tmp_path: Pat
 def test_what_cannot_be_removed_does_not_stop_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As another user's directory, in one that all may write to."""
     kept = ended_by(stopped(), tmp_path / "out")
-
-    def refused(*directories: Path) -> None:
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
     with monkeypatch.context() as patch:
-        patch.setattr(leftovers, "claim", refused)
+        patch.setattr(leftovers, "claim", refusing(errno.EPERM))
         (notice,) = put(tmp_path / "out", NEW)
     assert notice == (
         f"could not remove {kept}, which an unfinished run left behind (Operation not permitted)"
@@ -240,12 +233,8 @@ def test_what_cannot_be_removed_does_not_stop_a_run(tmp_path: Path, monkeypatch:
 
 def test_what_is_removed_in_part_is_never_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = ended_by(stopped(), tmp_path / "out")
-
-    def refused(path: Path) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
     with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output"):
-        patch.setattr(leftovers, "_remove_tree", refused)
+        patch.setattr(leftovers, "_remove_tree", refusing(errno.EIO))
         leftovers.remove(kept)
     assert names(kept) == ["result", "run.json"]
     assert not go_on(tmp_path / "out").resumed

@@ -13,6 +13,7 @@ import pytest
 from ckpt_surgery.core.errors import DestinationError, StorageError, VerificationError
 from ckpt_surgery.engine.staging import renaming, syncing
 from tests.support.directories import names
+from tests.support.failing import refusing
 from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, put, staged
 
 # --- success --------------------------------------------------------------------------------------
@@ -53,13 +54,20 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
-def test_every_file_and_directory_is_synced_before_the_rename(tmp_path: Path, synced: list[str]) -> None:
-    with staged(tmp_path / "out") as staging:
-        fill(staging.tree, NEW)
+@pytest.mark.parametrize(
+    ("one_file", "of_tree"),
+    [(False, ["data", "d", "_METADATA", "result"]), (True, ["out", "result"])],
+    ids=["directory", "file"],
+)
+def test_all_is_synced_before_the_rename_and_both_directories_after(
+    one_file: bool, of_tree: list[str], tmp_path: Path, synced: list[str]
+) -> None:
+    with staged(tmp_path / "out", one_file) as staging:
+        (fill_file if one_file else fill)(staging.output, NEW)
         staging.publish()
-    before = ["run.json.new", "data", "d", "_METADATA", "result"]
-    renamed = ["rename to out", tmp_path.name, staging.directory.name]
-    assert synced == ["rename to .out.ckpt-surgery-lock", *before, *renamed]
+    before = ["rename to .out.ckpt-surgery-lock", "run.json.new", *of_tree]
+    after = [tmp_path.name, "result" if one_file else staging.directory.name]
+    assert synced == [*before, "rename to out", *after]
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["directory before", "file before"])
@@ -69,7 +77,7 @@ def test_overwrite_between_files_and_directories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, after: bool, stepwise: bool
 ) -> None:
     if stepwise:
-        monkeypatch.setattr(renaming, "_rename_in_one_step", unsupported)
+        monkeypatch.setattr(renaming, "_rename_in_one_step", refusing(errno.EINVAL))
     put(tmp_path / "out", OLD, one_file=before)
     with pytest.raises(DestinationError, match="another program"):
         put(tmp_path / "out", NEW, one_file=after)
@@ -103,16 +111,6 @@ def test_what_is_more_or_less_than_the_one_file_is_an_error(
         staging.publish()
     assert found(tmp_path / "out") == OLD
     assert names(tmp_path) == ["out"]
-
-
-def test_a_file_is_synced_before_the_rename_and_both_directories_after(
-    tmp_path: Path, synced: list[str]
-) -> None:
-    with staged(tmp_path / "out.bin", one_file=True) as staging:
-        fill_file(staging.output, NEW)
-        staging.publish()
-    before = ["rename to .out.bin.ckpt-surgery-lock", "run.json.new", "out.bin", "result"]
-    assert synced == [*before, "rename to out.bin", tmp_path.name, "result"]
 
 
 def test_a_name_that_is_too_long(tmp_path: Path) -> None:
@@ -223,7 +221,7 @@ def test_a_fault_at_every_system_call(
     one_file: bool,
 ) -> None:
     if stepwise:
-        monkeypatch.setattr(renaming, "_rename_in_one_step", unsupported)
+        monkeypatch.setattr(renaming, "_rename_in_one_step", refusing(errno.EINVAL))
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # a thousand waits for the disk take long
     outcomes = set()
     for n in range(300):
@@ -240,10 +238,6 @@ def test_a_fault_at_every_system_call(
             break
     assert len(made) <= n, "more system calls than this test expects"
     assert outcomes == {"done", "failed"}
-
-
-def unsupported(source: Path, target: Path, way: renaming.Way) -> None:
-    raise OSError(errno.EINVAL, "Invalid argument")
 
 
 def attempt(destination: Path, one_file: bool) -> str:
@@ -297,11 +291,8 @@ def test_what_is_not_durable_is_taken_back(
 
 
 def test_what_could_not_be_cleaned_up_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(path: object, **keywords: object) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
     with pytest.raises(StorageError, match="the next run removes it"), staged(tmp_path / "out"):
-        monkeypatch.setattr(os, "rmdir", refused)
+        monkeypatch.setattr(os, "rmdir", refusing(errno.EIO))
         raise StorageError("no space")
     monkeypatch.undo()
     (left,) = names(tmp_path)

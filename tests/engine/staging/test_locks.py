@@ -5,7 +5,6 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from ckpt_surgery.engine.staging import locks, owners, renaming
 from ckpt_surgery.engine.staging.heartbeat import Sign
 from ckpt_surgery.engine.staging.locks import FileLock
 from tests.support.directories import names
+from tests.support.failing import refusing
 from tests.support.generations import NEW, age, fill, lock_of, put, staged, write_lock
 
 
@@ -70,13 +70,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "neither":
         monkeypatch.setattr(os, "link", refusing(errno.EPERM))
     return str(request.param)
-
-
-def refusing(number: int) -> Callable[..., None]:
-    def refuse(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    return refuse
 
 
 def lock(directory: Path, number: int) -> FileLock:

@@ -12,6 +12,7 @@ import pytest
 from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.engine.staging import renaming
 from ckpt_surgery.storage import system_calls
+from tests.support.failing import refusing
 
 
 @pytest.fixture(params=["this system", "as on macOS", "an unknown system", "no such function", "refused"])
@@ -26,7 +27,7 @@ def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     elif name == "no such function":
         monkeypatch.setattr(system_calls, "_library", SimpleNamespace)
     elif name == "refused":
-        monkeypatch.setattr(renaming, "_rename_in_one_step", refused)
+        monkeypatch.setattr(renaming, "_rename_in_one_step", refusing(errno.EINVAL))
     return name
 
 
@@ -36,10 +37,6 @@ def renameatx_np(from_handle: int, source: bytes, to_handle: int, target: bytes,
     linux = {4: 1, 2: 2}[flags.value]
     library = ctypes.CDLL(None, use_errno=True)
     return int(library.renameat2(-100, source, -100, target, ctypes.c_uint(linux)))
-
-
-def refused(source: Path, target: Path, way: renaming.Way) -> None:
-    raise OSError(errno.EINVAL, "Invalid argument")
 
 
 @pytest.mark.usefixtures("system")

@@ -32,6 +32,7 @@ from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.system import signals
 from tests.support import object_runs
 from tests.support.ended_runs import IDENTITY, stopped
+from tests.support.failing import raising
 from tests.support.generations import NEW, OLD, fill, fill_file, found, replaced_at
 from tests.support.key_value import key_value
 
@@ -197,11 +198,8 @@ def test_a_failure_after_publication_says_that_the_destination_is_complete(
 def test_what_cannot_be_released_is_a_notice_after_publication(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(lock: Lock) -> None:
-        raise StorageError("no answer")
-
     with monkeypatch.context() as patch:
-        patch.setattr(type(bench.lock()), "_remove", refused)
+        patch.setattr(type(bench.lock()), "_remove", raising(lambda: StorageError("no answer")))
         (notice,) = bench.run(NEW).notices
     assert f"{bench.name} is new and complete; {bench.lock().place} is left (no answer)" in notice
     assert bench.value() == NEW

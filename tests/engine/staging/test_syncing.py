@@ -15,6 +15,7 @@ from ckpt_surgery.engine.staging import syncing
 from ckpt_surgery.storage import system_calls
 from ckpt_surgery.system import signals
 from tests.support.directories import names
+from tests.support.failing import refusing
 from tests.support.generations import NEW, fill, staged
 
 
@@ -166,11 +167,8 @@ def test_this_systems_call_takes_the_pieces(large: Path) -> None:
 
 
 def test_an_error_of_the_disk_is_an_error_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(handle: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
     with pytest.raises(StorageError, match="Input/output error"), staged(tmp_path / "out") as staging:
         fill(staging.tree, NEW)
-        monkeypatch.setattr(os, "fsync", failing)
+        monkeypatch.setattr(os, "fsync", refusing(errno.EIO))
         staging.publish()
     assert names(tmp_path) == []
