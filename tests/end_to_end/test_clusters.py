@@ -39,25 +39,14 @@ from tests.support.checkpoints import restored, save_pytree
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.recipes import write_recipe
+from tests.support.sharded_runs import ARRAYS, SavedRun, entries, save_source
 
-ARRAYS = {
-    **{f"layer_{i}": np.arange(i, i + 3000, dtype=np.float32).reshape(50, 60) for i in range(30)},
-    "ids": np.arange(100),
-}
-RECIPE = """\
-version: 1
-rules:
-  - match: layer_(\\d+)
-    to: blocks/\\1/w
-    value: cast(x * 2, "bfloat16")
-"""
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
-    save_pytree(tmp_path / "in", ARRAYS)
-    return write_recipe(tmp_path, RECIPE)
+    return save_source(tmp_path)
 
 
 class Ending:
@@ -117,32 +106,30 @@ def cluster(workers: int, plugin: Any = None) -> Iterator[Any]:
         made.close(timeout=20)
 
 
-def apply_on(scheduler: str, recipe: Path, src: Path, dst: Path, **options: Any) -> Any:
-    return ckpt_surgery.apply(recipe, src, dst=dst, engine="dask", scheduler=scheduler, **options)
+def apply_on(made: Any, recipe: Path, dst: Path, **options: Any) -> Any:
+    """Have a cluster, or the scheduler at an address, convert the checkpoint beside the recipe."""
+    address = made if isinstance(made, str) else made.scheduler_address
+    src = recipe.with_name("in")
+    return ckpt_surgery.apply(recipe, src, dst=dst, engine="dask", scheduler=address, **options)
 
 
-def entries(directory: Path) -> list[str]:
-    return sorted(name for name in os.listdir(directory) if "ckpt-surgery" in name)
+def is_what_one_machine_writes(dst: Path, recipe: Path) -> bool:
+    """Also to stock Orbax."""
+    alone = recipe.with_name("alone")
+    ckpt_surgery.apply(recipe, recipe.with_name("in"), dst=alone)
+    assert_same(restored(dst), restored(alone))
+    return not ckpt_surgery.diff(alone, dst, values=True).different
 
 
 @pytest.mark.slow
 def test_two_of_four_workers_are_killed(tmp_path: Path, recipe: Path) -> None:
-    alone, dst = tmp_path / "alone", tmp_path / "out"
-    ckpt_surgery.apply(recipe, tmp_path / "in", dst=alone)
+    dst = tmp_path / "out"
     told: list[Progress] = []
     plugin = _plugin(Ending(tmp_path, {"1": 0, "3": 1}))
     with cluster(4, plugin) as made:
-        result = ckpt_surgery.apply(
-            recipe,
-            tmp_path / "in",
-            dst=dst,
-            engine="dask",
-            scheduler=made.scheduler_address,
-            progress=told.append,
-        )
+        result = apply_on(made, recipe, dst, progress=told.append)
     assert sorted(path.name for path in tmp_path.glob("ended-*")) == ["ended-1", "ended-3"]
-    assert not ckpt_surgery.diff(alone, dst, values=True).different
-    assert_same(restored(dst), restored(alone))
+    assert is_what_one_machine_writes(dst, recipe)
     assert result.destination == str(dst)
     assert told[-1].done_bytes == told[-1].total_bytes == result.plan.costs.bytes_out
     assert entries(tmp_path) == []
@@ -158,8 +145,7 @@ def test_processes_of_this_machine(tmp_path: Path, recipe: Path) -> None:
     done = run("apply", recipe, tmp_path / "in", tmp_path / "out", "--engine", "dask", "--workers", "2")
     assert done.exit_code == 0, done.output
     assert "done" in done.output
-    ckpt_surgery.apply(recipe, tmp_path / "in", dst=tmp_path / "alone")
-    assert not ckpt_surgery.diff(tmp_path / "alone", tmp_path / "out", values=True).different
+    assert is_what_one_machine_writes(tmp_path / "out", recipe)
     assert entries(tmp_path) == []
 
 
@@ -168,9 +154,7 @@ def test_what_is_wrong_with_values_is_told_once_and_with_the_host(tmp_path: Path
     rule = "rules:\n  - match: a\n    value: cast(x, 'float16')\n"
     recipe = write_recipe(tmp_path, f"version: 1\n{rule}")
     with cluster(1) as made, pytest.raises(DataError, match=r"on .*`a`|`a`.*") as raised:
-        ckpt_surgery.apply(
-            recipe, tmp_path / "in", dst=tmp_path / "out", engine="dask", scheduler=made.scheduler_address
-        )
+        apply_on(made, recipe, tmp_path / "out")
     assert raised.value.exit_code == 1
     assert not (tmp_path / "out").exists()
 
@@ -184,25 +168,24 @@ def test_a_shard_whose_workers_are_always_killed(tmp_path: Path, recipe: Path) -
         cluster(1, plugin) as made,
         pytest.raises(WorkersLost, match=r"shard-\d+-") as raised,
     ):
-        apply_on(made.scheduler_address, recipe, tmp_path / "in", tmp_path / "out")
+        apply_on(made, recipe, tmp_path / "out")
     assert raised.value.exit_code == 1
     assert entries(tmp_path) == [".out.ckpt-surgery-parts"]
 
 
-def begun(recipe: Path, src: Path, dst: Path, memory: str, count: int, done: Iterable[int]) -> None:
+def begun(recipe: Path, dst: Path, count: int, done: Iterable[int]) -> None:
     """Some shards of a plan that another process has begun."""
-    file = dst.with_name("plan.json")
-    ckpt_surgery.plan(recipe, src, dst=dst, out=file, memory=memory, workers=1)
-    for number in done:
-        sharding.apply_shard(file, shard=f"{number}/{count}")
-    file.unlink()
+    saved = SavedRun(dst.with_name("plan.json"), str(dst))
+    ckpt_surgery.plan(recipe, recipe.with_name("in"), dst=dst, out=saved.plan, memory="20MiB", workers=1)
+    saved.shards(done, count)
+    saved.plan.unlink()
 
 
 def test_a_run_goes_on_with_the_shards_the_memory_and_the_number_of_an_ended_one(
     tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dst = tmp_path / "out"
-    begun(recipe, tmp_path / "in", dst, "20MiB", 7, [1, 4])
+    begun(recipe, dst, 7, [1, 4])
     done = {path: path.stat().st_mtime_ns for path in tmp_path.glob(".out.ckpt-surgery-parts/*.done.json")}
     kept: dict[Path, int] = {}
     told: list[Progress] = []
@@ -213,12 +196,11 @@ def test_a_run_goes_on_with_the_shards_the_memory_and_the_number_of_an_ended_one
 
     monkeypatch.setattr(clusters, "publish_shards", publishing)
     with cluster(1) as made:
-        apply_on(made.scheduler_address, recipe, tmp_path / "in", dst, progress=told.append)
+        apply_on(made, recipe, dst, progress=told.append)
     assert (len(done), kept) == (2, done)
     assert len(told) == 5
     assert told[-1].done_bytes == told[-1].total_bytes
-    ckpt_surgery.apply(recipe, tmp_path / "in", dst=tmp_path / "alone")
-    assert not ckpt_surgery.diff(tmp_path / "alone", dst, values=True).different
+    assert is_what_one_machine_writes(dst, recipe)
 
 
 def test_a_hint_about_memory_is_followed(tmp_path: Path) -> None:
@@ -228,18 +210,18 @@ def test_a_hint_about_memory_is_followed(tmp_path: Path) -> None:
     recipe, dst = write_recipe(tmp_path, f"version: 1\n{rule}"), tmp_path / "out"
     with cluster(2) as made:
         with pytest.raises(PlanError) as raised:
-            apply_on(made.scheduler_address, recipe, tmp_path / "in", dst, memory="1KiB")
+            apply_on(made, recipe, dst, memory="1KiB")
         [problem] = raised.value.problems
         assert (problem.code, problem.hint is None) == (Code.BUDGET, False)
         [budget] = re.findall('memory="(.*?)"', str(problem.hint))
-        apply_on(made.scheduler_address, recipe, tmp_path / "in", dst, memory=budget)
+        apply_on(made, recipe, dst, memory=budget)
     assert ckpt_surgery.verify(dst).flaws == ()
 
 
 def test_another_run_commits_meanwhile(tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether its shards are written then or not, the late run says so, and touches nothing."""
     dst = tmp_path / "out"
-    begun(recipe, tmp_path / "in", dst, "20MiB", 2, [0])
+    begun(recipe, dst, 2, [0])
     work_off = clusters._write_shards
 
     def late(client: Any, job: shards.Job, *rest: Any) -> None:
@@ -250,7 +232,7 @@ def test_another_run_commits_meanwhile(tmp_path: Path, recipe: Path, monkeypatch
 
     monkeypatch.setattr(clusters, "_write_shards", late)
     with cluster(1) as made, pytest.raises(DestinationError, match="published") as raised:
-        apply_on(made.scheduler_address, recipe, tmp_path / "in", dst)
+        apply_on(made, recipe, dst)
     assert raised.value.exit_code == 4
     assert entries(tmp_path) == []
     assert ckpt_surgery.verify(dst, mode="full").flaws == ()
@@ -258,7 +240,7 @@ def test_another_run_commits_meanwhile(tmp_path: Path, recipe: Path, monkeypatch
 
 def test_a_worker_names_its_host_where_it_sees_other_files(tmp_path: Path, recipe: Path) -> None:
     dst = tmp_path / "out"
-    begun(recipe, tmp_path / "in", dst, "20MiB", 2, [0])
+    begun(recipe, dst, 2, [0])
     where = Publication(str(dst), False)
     head = head_of(shard_places.parts_of(where))
     assert head is not None
@@ -343,7 +325,7 @@ def test_a_cluster_that_dies(
 
         monkeypatch.setattr(clusters, "_finished_shards", killing)
         with pytest.raises(WorkersLost) as raised:
-            apply_on(address, recipe, tmp_path / "in", tmp_path / "out")
+            apply_on(address, recipe, tmp_path / "out")
         worker.kill()
         worker.join()
     assert raised.value.exit_code == 1
