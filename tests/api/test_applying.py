@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,12 @@ from tests.support.checkpoints import (
     restored_leaves,
 )
 from tests.support.comparing import assert_same
-from tests.support.directories import copy_of, names
+from tests.support.directories import copy_of, names, state_of
 from tests.support.generations import lock_of, write_lock
 from tests.support.models import ARRAYS
 from tests.support.reading import read, values
 
-Checkpoint = Callable[[str], Path]
+Checkpoint = Recipe = Callable[[str], Path]
 
 RENAME = """version: 1
 rules:
@@ -61,7 +61,7 @@ rules:
     "layout", [pytest.param(one, marks=pytest.mark.slow if one == "processes" else ()) for one in LAYOUTS]
 )
 def test_everything_is_carried_along_under_new_names(
-    layout: str, checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+    layout: str, checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
 ) -> None:
     """Empty nodes, strings, scalars, PRNG keys, shardings and custom metadata, from every layout."""
     source = checkpoint(layout)
@@ -78,12 +78,8 @@ def test_everything_is_carried_along_under_new_names(
     assert names(tmp_path) == ["out", "recipe.yaml"]
 
 
-def test_custom_metadata_is_there_to_be_carried(checkpoint: Checkpoint) -> None:
-    assert ckpt_surgery.inspect(checkpoint("ocdbt-zarr3")).metadata == CUSTOM
-
-
 def test_saved_over_eight_devices_renamed_and_restored_on_four(
-    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
 ) -> None:
     ckpt_surgery.apply(
         recipe("version: 1\nunmatched: drop\nrules: [{match: params/w, to: q/k}]"),
@@ -100,7 +96,7 @@ def test_saved_over_eight_devices_renamed_and_restored_on_four(
     assert np.asarray(found).tobytes() == random((32, 64)).tobytes()
 
 
-def test_values_are_computed(checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path) -> None:
+def test_values_are_computed(checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path) -> None:
     text = """
         version: 1
         unmatched: drop
@@ -124,7 +120,7 @@ def test_values_are_computed(checkpoint: Checkpoint, recipe: Callable[[str], Pat
 # --- steps and items ------------------------------------
 
 
-def test_steps_of_a_source(checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path) -> None:
+def test_steps_of_a_source(checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path) -> None:
     ckpt_surgery.apply(recipe("version: 1\n"), checkpoint("steps"), dst=tmp_path / "latest")
     ckpt_surgery.apply(recipe("version: 1\n"), checkpoint("steps"), dst=tmp_path / "third", step=3)
     assert read(tmp_path / "latest")["count"] == 3
@@ -132,7 +128,7 @@ def test_steps_of_a_source(checkpoint: Checkpoint, recipe: Callable[[str], Path]
 
 
 def test_a_destination_that_is_a_checkpoint_manager_directory(
-    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
 ) -> None:
     """The directory is made, then a second step is put beside the first."""
     for step, source in ((3, "standard"), (7, "ocdbt-zarr3")):
@@ -148,29 +144,23 @@ def test_a_destination_that_is_a_checkpoint_manager_directory(
         ckpt_surgery.apply(recipe("version: 1\n"), checkpoint("standard"), dst=tmp_path / "run", dst_step=7)
 
 
-def test_what_was_chosen_is_in_the_plan(checkpoint: Checkpoint, recipe: Callable[[str], Path]) -> None:
+def test_what_was_chosen_is_in_the_plan(checkpoint: Checkpoint, recipe: Recipe) -> None:
     """The latest step and its only item, where nobody says."""
     path, source = recipe("version: 1\n"), checkpoint("steps")
     for given, step in (({}, 10), ({"step": 3}, 3)):
         plan = ckpt_surgery.plan(path, source, **given)
         assert [(one.step, one.item) for one in plan.inputs] == [(step, "default")]
         listed = plan_json(plan)["sources"]["source"]
-        assert {name: listed[name] for name in ("format", "step", "item")} == {
-            "format": "orbax",
-            "step": step,
-            "item": "default",
-        }
+        assert (listed["format"], listed["step"], listed["item"]) == ("orbax", step, "default")
     (plain,) = ckpt_surgery.plan(path, checkpoint("standard")).inputs
     assert (plain.step, plain.item) == (None, None)
 
 
 def test_two_steps_of_one_directory_are_two_sources(
-    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
 ) -> None:
-    path, source = (
-        recipe("version: 1\nsources: [a, b]\nrules: [{match: big, value: \"x + b['big']\"}]\n"),
-        checkpoint("steps"),
-    )
+    path = recipe("version: 1\nsources: [a, b]\nrules: [{match: big, value: \"x + b['big']\"}]\n")
+    source = checkpoint("steps")
     plan = ckpt_surgery.plan(path, source / "3", source / "10")
     assert plan.warnings == ()
     told = f"the sources `a`, `b` are the same checkpoint, {source}"
@@ -189,7 +179,7 @@ def test_a_step_of_what_has_none_is_told(given: dict[str, Any], checkpoint: Chec
 
 
 def test_a_step_goes_into_a_directory_of_steps_only(
-    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
 ) -> None:
     """Neither into a checkpoint nor into another step, nor is its number given twice."""
     source = checkpoint("standard")
@@ -218,7 +208,7 @@ def test_a_step_goes_into_a_directory_of_steps_only(
 
 
 def test_a_target_gives_structure_and_defaults(
-    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
 ) -> None:
     tree = {"params": {"w": np.zeros((32, 64), ml_dtypes.bfloat16), "new": np.arange(3)}}
     checkpoints.save_standard(tmp_path / "target", tree)
@@ -235,9 +225,7 @@ def test_a_target_gives_structure_and_defaults(
     assert {d.why for d in result.plan.dropped} == {"not in target"}
 
 
-def test_a_listing_as_the_target(
-    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_listing_as_the_target(checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path) -> None:
     listed = {"leaves": [{"key": "params/w", "shape": [32, 64], "dtype": "float32", "kind": "array"}]}
     (tmp_path / "target.json").write_text(json.dumps(listed))
     plan = ckpt_surgery.plan(recipe("version: 1\n"), checkpoint("standard"), target=tmp_path / "target.json")
@@ -263,7 +251,7 @@ def test_a_listing_as_the_target(
 
 
 def test_an_existing_destination_is_refused_and_kept(
-    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     ckpt_surgery.apply(recipe("version: 1\n"), checkpoint("standard"), dst=out)
@@ -275,20 +263,21 @@ def test_an_existing_destination_is_refused_and_kept(
     assert names(tmp_path) == ["out", "recipe.yaml"]
 
 
+@pytest.mark.parametrize("name", ["out", "out.safetensors"])
 def test_a_failure_while_overwriting_keeps_the_old_one(
-    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+    name: str, model: Path, recipe: Recipe, tmp_path: Path
 ) -> None:
-    out = tmp_path / "out"
-    ckpt_surgery.apply(recipe("version: 1\n"), checkpoint("standard"), dst=out)
-    bad = recipe("version: 1\nrules: [{match: params/w, value: \"cast(x * 1e6, 'float16')\"}]")
-    with pytest.raises(DataError, match=r"recipe.yaml:2:34  rules\[0\].value(.|\n)*`params/w`: cast to"):
-        ckpt_surgery.apply(bad, checkpoint("standard"), dst=out, overwrite=True)
-    assert_same(read(out), checkpoints.expected())
-    assert names(tmp_path) == ["out", "recipe.yaml"]
+    ckpt_surgery.convert(model, tmp_path / name)
+    bad = recipe("version: 1\nrules: [{match: a/kernel, value: \"cast(x * 1e6, 'float16')\"}]")
+    before = state_of(tmp_path)
+    with pytest.raises(DataError, match=r"recipe.yaml:2:34  rules\[0\].value(.|\n)*`a/kernel`: cast to"):
+        ckpt_surgery.apply(bad, model, dst=tmp_path / name, overwrite=True)
+    assert state_of(tmp_path) == before
+    assert names(tmp_path) == sorted(["model", name, "recipe.yaml"])
 
 
 def test_a_source_that_changes_while_it_is_read(
-    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
 ) -> None:
     source = copy_of(checkpoint("plain-zarr2"), tmp_path / "source")
 
@@ -319,9 +308,7 @@ rules:
 """
 
 
-def test_five_mistakes_are_told_at_once(
-    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_five_mistakes_are_told_at_once(checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path) -> None:
     with pytest.raises(RecipeError) as caught:
         ckpt_surgery.apply(recipe(FIVE_MISTAKES), checkpoint("standard"), dst=tmp_path / "out")
     told = str(caught.value)
@@ -332,76 +319,55 @@ def test_five_mistakes_are_told_at_once(
     assert names(tmp_path) == ["recipe.yaml"]
 
 
-def broken(tmp_path: Path, checkpoint: Checkpoint) -> Mapping[str, Any]:
-    """Bad inputs by name: (recipe, source, target), the kind of error and what it says."""
-    half = copy_of(checkpoint("standard"), tmp_path / "half")
+def half_written(directory: Path, checkpoint: Checkpoint) -> Path:
+    half = copy_of(checkpoint("standard"), directory / "half")
     (half / "manifest.ocdbt").unlink()
-    checkpoints.save_standard(tmp_path / "target", {"params": {"w": np.zeros((64, 32), np.float32)}})
-    good = checkpoint("standard")
-    rules = "version: 1\nrules:\n"
-    return {
-        "missing source": ("version: 1\n", tmp_path / "nowhere", None, UsageError, "does not exist"),
-        "half-written source": ("version: 1\n", half, None, SourceError, "manifest.ocdbt"),
-        "another shape": ("version: 1\n", good, tmp_path / "target", PlanError, "has shape [32, 64]"),
-        "two rules, one key": (
-            rules + "- {match: count, to: z}\n- {match: rate, to: z}",
-            good,
-            None,
-            PlanError,
-            "two leaves would be called `z`",
-        ),
-        "nothing matches": (
-            rules + "- {match: parms/w, to: z}",
-            good,
-            None,
-            PlanError,
-            "did you mean `params/w`?",
-        ),
-        "a.b and a/b": (
-            rules + "- {match: count, to: p.q}\n- {match: rate, to: p/q}",
-            good,
-            None,
-            PlanError,
-            "p.q",
-        ),
-        "a gap in a list": (rules + "- {match: 'layers/0', drop: true}", good, None, PlanError, "layers"),
-        "a leaf that is a container": (
-            rules + "- {match: count, to: params}",
-            good,
-            None,
-            PlanError,
-            "params",
-        ),
-    }
+    return half
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        "missing source",
-        "half-written source",
-        "another shape",
-        "two rules, one key",
-        "nothing matches",
-        "a.b and a/b",
-        "a gap in a list",
-        "a leaf that is a container",
-    ],
-)
-def test_bad_input_says_what_is_wrong_and_leaves_nothing(
-    case: str, checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+SOURCES: dict[str, tuple[Callable[[Path, Checkpoint], Path], type[SurgeryError], str]] = {
+    "missing": (lambda directory, _: directory / "nowhere", UsageError, "does not exist"),
+    "half-written": (half_written, SourceError, "manifest.ocdbt"),
+}
+
+
+@pytest.mark.parametrize("case", SOURCES)
+def test_a_source_that_cannot_be_read_is_told_and_nothing_is_left(
+    case: str, checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
 ) -> None:
-    text, source, target, kind, says = broken(tmp_path, checkpoint)[case]
-    path = recipe(text)
+    make, kind, says = SOURCES[case]
+    path, source = recipe("version: 1\n"), make(tmp_path, checkpoint)
     before = names(tmp_path)
     with pytest.raises(kind) as caught:
-        ckpt_surgery.apply(path, source, dst=tmp_path / "out", target=target)
+        ckpt_surgery.apply(path, source, dst=tmp_path / "out")
     assert says in str(caught.value)
     assert names(tmp_path) == before
 
 
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        ("- {match: count, to: z}\n- {match: rate, to: z}", "two leaves would be called `z`"),
+        ("- {match: parms/w, to: z}", "did you mean `params/w`?"),
+        ("- {match: count, to: p.q}\n- {match: rate, to: p/q}", "p.q"),
+        ("- {match: 'layers/0', drop: true}", "layers"),
+        ("- {match: count, to: params}", "params"),
+    ],
+    ids=["one key twice", "nothing matches", "a.b and a/b", "a gap in a list", "a leaf as a container"],
+)
+def test_a_result_that_cannot_be_is_told_and_nothing_is_left(
+    rules: str, says: str, checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
+) -> None:
+    with pytest.raises(PlanError) as caught:
+        ckpt_surgery.apply(
+            recipe(f"version: 1\nrules:\n{rules}"), checkpoint("standard"), dst=tmp_path / "out"
+        )
+    assert says in str(caught.value)
+    assert names(tmp_path) == ["recipe.yaml"]
+
+
 def test_plan_refuses_the_destinations_that_apply_refuses(
-    model: Path, recipe: Callable[[str], Path], tmp_path: Path
+    model: Path, recipe: Recipe, tmp_path: Path
 ) -> None:
     """With the same words, and without a trace."""
     (tmp_path / "there").mkdir()
@@ -456,7 +422,7 @@ def test_a_path_that_does_not_exist_is_wrong_usage(name: str, model: Path, tmp_p
             look()
 
 
-def test_the_number_of_sources(checkpoint: Checkpoint, recipe: Callable[[str], Path]) -> None:
+def test_the_number_of_sources(checkpoint: Checkpoint, recipe: Recipe) -> None:
     with pytest.raises(UsageError, match=r"the recipe takes 1 source \(source\); 2 were given"):
         ckpt_surgery.plan(recipe("version: 1\n"), checkpoint("standard"), checkpoint("standard"))
 
@@ -466,9 +432,7 @@ def test_the_number_of_sources(checkpoint: Checkpoint, recipe: Callable[[str], P
 COPY = "version: 1\n"
 
 
-def test_the_name_of_the_destination_says_its_format(
-    model: Path, recipe: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_the_name_of_the_destination_says_its_format(model: Path, recipe: Recipe, tmp_path: Path) -> None:
     for name in ("out.safetensors", "out", "out.safetensors/"):
         ckpt_surgery.apply(recipe(COPY), model, dst=f"{tmp_path}/{name}", overwrite=True)
     assert (tmp_path / "out.safetensors").is_file()
@@ -480,7 +444,7 @@ def test_the_name_of_the_destination_says_its_format(
 
 @pytest.mark.parametrize("format", ["orbax", "zarr"])
 def test_a_destination_that_tensorstore_takes_for_another(
-    format: str, model: Path, recipe: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    format: str, model: Path, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found out by the plan. Where the program runs does not matter."""
     (tmp_path / "a\\b").mkdir()
@@ -496,7 +460,7 @@ def test_a_destination_that_tensorstore_takes_for_another(
     assert_same(values(formats.open_source(str(tmp_path / "out"))), ARRAYS)
 
 
-def test_what_is_said_wins_over_the_name(model: Path, recipe: Callable[[str], Path], tmp_path: Path) -> None:
+def test_what_is_said_wins_over_the_name(model: Path, recipe: Recipe, tmp_path: Path) -> None:
     """The command line over the recipe over the name; a name that says something else is a warning."""
     said = "will be orbax, though its name says safetensors"
     one = ckpt_surgery.apply(recipe(COPY), model, dst=tmp_path / "a.safetensors", format="orbax")
@@ -513,21 +477,11 @@ def test_what_is_said_wins_over_the_name(model: Path, recipe: Callable[[str], Pa
     assert names(tmp_path / "c") == ["model.safetensors"]
 
 
-FOREIGN_NAMES = (
-    "y.gguf",
-    "y.tar",
-    "y.onnx",
-    "y.ckpt",
-    "y.tar.gz",
-    "y.PKL",
-    "y.pt",
-    "y.bin",
+@pytest.mark.parametrize(
+    "name", ["y.gguf", "y.tar", "y.onnx", "y.ckpt", "y.tar.gz", "y.PKL", "y.pt", "y.bin"]
 )
-
-
-@pytest.mark.parametrize("name", FOREIGN_NAMES)
 def test_a_name_of_what_is_not_written_is_refused(
-    name: str, model: Path, recipe: Callable[[str], Path], tmp_path: Path
+    name: str, model: Path, recipe: Recipe, tmp_path: Path
 ) -> None:
     """Unless the caller says what it is to be; what the recipe says was said of other names."""
     out = tmp_path / name
@@ -568,19 +522,6 @@ def test_a_file_is_overwritten_by_a_directory_and_back(model: Path, tmp_path: Pa
     assert names(tmp_path) == ["model", "out", "out.safetensors"]
 
 
-def test_a_failure_while_a_file_is_overwritten_keeps_the_old_one(
-    model: Path, recipe: Callable[[str], Path], tmp_path: Path
-) -> None:
-    out = tmp_path / "out.safetensors"
-    ckpt_surgery.convert(model, out)
-    before = out.read_bytes()
-    bad = recipe("version: 1\nrules: [{match: a/kernel, value: \"cast(x * 1e6, 'float16')\"}]")
-    with pytest.raises(DataError, match="`a/kernel`: cast to"):
-        ckpt_surgery.apply(bad, model, dst=out, overwrite=True)
-    assert out.read_bytes() == before
-    assert names(tmp_path) == ["model", "out.safetensors", "recipe.yaml"]
-
-
 def test_convert_keeps_every_leaf(checkpoint: Checkpoint, tmp_path: Path) -> None:
     result = ckpt_surgery.convert(checkpoint("ocdbt-zarr3"), tmp_path / "out")
     assert_same(read(tmp_path / "out"), expected_of("ocdbt-zarr3"))
@@ -598,7 +539,7 @@ def test_what_the_destination_cannot_hold_is_refused_by_key(checkpoint: Checkpoi
     assert names(tmp_path) == []
 
 
-def test_shards(model: Path, recipe: Callable[[str], Path], tmp_path: Path) -> None:
+def test_shards(model: Path, recipe: Recipe, tmp_path: Path) -> None:
     ckpt_surgery.convert(model, tmp_path / "out", format="safetensors", shard_size=4800)
     assert names(tmp_path / "out") == [
         "ckpt_surgery.json",
@@ -624,9 +565,7 @@ def test_the_format_of_a_source_can_be_said(model: Path, tmp_path: Path) -> None
         ckpt_surgery.convert(model, tmp_path / "x", src_format="orbax")
 
 
-def test_a_file_of_the_source_is_never_replaced(
-    model: Path, recipe: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_file_of_the_source_is_never_replaced(model: Path, recipe: Recipe, tmp_path: Path) -> None:
     """A shard lies beside the index that was named, and not inside of it."""
     sharded = tmp_path / "sharded"
     ckpt_surgery.convert(model, sharded, format="safetensors", shard_size=4800)
@@ -666,15 +605,13 @@ def test_an_index_is_no_listing(model: Path, tmp_path: Path) -> None:
 # --- looking, and the package ------------------------------------
 
 
-def test_lint_takes_one_path(recipe: Callable[[str], Path]) -> None:
+def test_lint_takes_one_path(recipe: Recipe) -> None:
     path = recipe("version: 1\n")
     for one in (path, str(path), [path], iter([str(path)])):
         assert ckpt_surgery.lint(one) == [(str(path), ())]
 
 
-def test_params_and_sizes_as_python_has_them(
-    model: Path, recipe: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_params_and_sizes_as_python_has_them(model: Path, recipe: Recipe, tmp_path: Path) -> None:
     path = recipe("version: 1\nparams: {n: 1}\nrules: [{match: b, value: 'x * n'}]\n")
     one, two = tmp_path / "one", tmp_path / "two"
     texts = {"memory": "64MiB", "shard_size": "4.8kB", "format": "safetensors"}
@@ -685,10 +622,8 @@ def test_params_and_sizes_as_python_has_them(
     assert {name: (one / name).read_bytes() for name in names(one)} == {
         name: (two / name).read_bytes() for name in names(two)
     }
-    unequal = [
-        v.key for v in ckpt_surgery.diff(model, one, values=True, memory="64MiB").values if not v.equal
-    ]
-    assert unequal == ["b"]
+    compared = ckpt_surgery.diff(model, one, values=True, memory="64MiB").values
+    assert [value.key for value in compared if not value.equal] == ["b"]
     for call in (
         lambda: ckpt_surgery.plan(path, model, memory="much"),
         lambda: ckpt_surgery.apply(path, model, dst=tmp_path / "x", memory="much"),
@@ -700,7 +635,7 @@ def test_params_and_sizes_as_python_has_them(
     assert not (tmp_path / "x").exists()
 
 
-def test_lint_takes_several(recipe: Callable[[str], Path], tmp_path: Path) -> None:
+def test_lint_takes_several(recipe: Recipe, tmp_path: Path) -> None:
     good = recipe("version: 1\n")
     bad = tmp_path / "bad.yaml"
     bad.write_text("version: 1\nrules: [{match: a}, {fil: b}]")
@@ -726,7 +661,7 @@ def test_lint_takes_several(recipe: Callable[[str], Path], tmp_path: Path) -> No
 def test_the_format_is_a_matter_of_the_recipe(
     format: str,
     says: str,
-    recipe: Callable[[str], Path],
+    recipe: Recipe,
     model: Path,
     tmp_path: Path,
 ) -> None:
@@ -750,7 +685,7 @@ def test_the_format_is_a_matter_of_the_recipe(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_format_is_told_with_all_other_problems(recipe: Callable[[str], Path]) -> None:
+def test_the_format_is_told_with_all_other_problems(recipe: Recipe) -> None:
     ((_, problems),) = ckpt_surgery.lint(
         [recipe("version: 1\noutput: {format: safetensor}\nrules: [{mtach: a}]")]
     )
@@ -775,7 +710,7 @@ def test_hints_name_arguments(model: Path, tmp_path: Path) -> None:
         assert str(caught.value).endswith(hint)
 
 
-def test_a_signal_stops_a_run_and_leaves_nothing(tmp_path: Path, recipe: Callable[[str], Path]) -> None:
+def test_a_signal_stops_a_run_and_leaves_nothing(tmp_path: Path, recipe: Recipe) -> None:
     """Through the program, as a CI job would: SIGTERM once the plan is made."""
     checkpoints.save_standard(tmp_path / "source", {"w": np.zeros((1000, 1000), np.float32)})
     code = """

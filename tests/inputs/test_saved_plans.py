@@ -40,10 +40,10 @@ from tests.support.comparing import assert_same
 from tests.support.directories import copy_of, state_of
 from tests.support.models import ARRAYS
 from tests.support.plans import sealed
-from tests.support.reading import values
+from tests.support.reading import read, values
 from tests.support.slow import some
 
-Checkpoint = Callable[[str], Path]
+Checkpoint = Recipe = Callable[[str], Path]
 MIB = 1 << 20
 
 RENAME = """version: 1
@@ -84,12 +84,20 @@ def decided(plan: Plan) -> list[object]:
     ]
 
 
-def edited(path: Path, change: Callable[[dict[str, Any]], None], forged: bool = True) -> Path:
-    """Change a plan's file; if `forged`, with the digest that goes with the change."""
-    document = json.loads(path.read_text())
-    change(document)
-    path.write_text(json.dumps(sealed(document) if forged else document))
-    return path
+DELETE = object()
+
+
+def edit(path: Path, place: str, value: object, forged: bool = True) -> None:
+    """Change one member of a plan's file; if `forged`, with the digest that goes with the change."""
+    whole = document = json.loads(path.read_text())
+    *containers, last = (int(part) if part.isdecimal() else part for part in place.split("."))
+    for part in containers:
+        document = document[part]
+    if value is DELETE:
+        del document[last]
+    else:
+        document[last] = value
+    path.write_text(json.dumps(sealed(whole) if forged else whole))
 
 
 # --- the plan, and nothing else -------------------------------------------------------------------
@@ -98,7 +106,7 @@ def edited(path: Path, change: Callable[[dict[str, Any]], None], forged: bool = 
 @pytest.mark.parametrize("layout", some(LAYOUTS))
 @pytest.mark.parametrize("text", [RENAME, MIXED], ids=["renamed", "mixed"])
 def test_it_is_the_plan(
-    layout: str, text: str, checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+    layout: str, text: str, checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
 ) -> None:
     """Every kind of leaf, empty nodes, strings, PRNG keys, shardings, custom metadata, from every layout."""
     plan = applying.plan(recipe(text), checkpoint(layout), out=tmp_path / "plan.json")
@@ -108,7 +116,7 @@ def test_it_is_the_plan(
 
 @pytest.mark.parametrize("layout", ["ocdbt-zarr3", "plain-zarr2"])
 def test_what_it_writes_is_what_the_recipe_writes(
-    layout: str, checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+    layout: str, checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
 ) -> None:
     path = recipe(MIXED)
     applying.plan(path, checkpoint(layout), out=tmp_path / "plan.json")
@@ -122,7 +130,7 @@ def test_what_it_writes_is_what_the_recipe_writes(
 
 
 def test_what_lies_beside_the_checkpoint_is_not_read_again(
-    model: Path, recipe: Callable[[str], Path], tmp_path: Path
+    model: Path, recipe: Recipe, tmp_path: Path
 ) -> None:
     """The recipe, the listing that is the target, and the config of the model."""
     path = recipe("""version: 1
@@ -210,7 +218,7 @@ def test_every_kind_of_request_comes_back(
     if make is fresh_steps:
         checkpoints.save_pytree(tmp_path / "run" / "4", {"w": np.full(4, 9, np.float32)})
     applying.apply(tmp_path / "plan.json", dst=tmp_path / "found")
-    assert_same(values_of(tmp_path / "found"), values_of(tmp_path / "wanted"))
+    assert_same(read(tmp_path / "found"), read(tmp_path / "wanted"))
 
 
 def test_several_sources_and_a_target(checkpoint: Checkpoint, model: Path, tmp_path: Path) -> None:
@@ -250,7 +258,7 @@ def test_names_that_are_no_text(model: Path, tmp_path: Path) -> None:
     applying.plan(None, directory, format="npz", out=tmp_path / "plan.json")
     result = applying.apply(tmp_path / "plan.json", dst=tmp_path / "out.npz")
     assert result.plan.inputs[0].path == str(directory)
-    assert_same(values_of(tmp_path / "out.npz"), ARRAYS)
+    assert_same(read(tmp_path / "out.npz"), ARRAYS)
 
 
 def test_numbers_that_are_no_json(tmp_path: Path) -> None:
@@ -273,7 +281,7 @@ def large(tmp_path: Path) -> Path:
 TRANSPOSED = "version: 1\nrules: [{match: w, value: 'x.T * 2'}]\n"
 
 
-def test_another_memory_keeps_the_chunks(large: Path, recipe: Callable[[str], Path], tmp_path: Path) -> None:
+def test_another_memory_keeps_the_chunks(large: Path, recipe: Recipe, tmp_path: Path) -> None:
     path = recipe(TRANSPOSED)
     plan = applying.plan(path, large, memory=8 * MIB, out=tmp_path / "plan.json")
     assert applying.plan(path, large, memory=512 * MIB).steps[0].cut != plan.steps[0].cut
@@ -285,9 +293,7 @@ def test_another_memory_keeps_the_chunks(large: Path, recipe: Callable[[str], Pa
     np.testing.assert_array_equal(restored["w"], random((2048, 2048)).T * 2)
 
 
-def test_a_memory_below_the_working_set_is_refused(
-    large: Path, recipe: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_memory_below_the_working_set_is_refused(large: Path, recipe: Recipe, tmp_path: Path) -> None:
     plan = applying.plan(recipe(TRANSPOSED), large, memory=512 * MIB, out=tmp_path / "plan.json")
     assert plan.steps[0].cut is not None
     needed = plan.steps[0].cut.working_set
@@ -307,9 +313,7 @@ def test_a_memory_below_the_working_set_is_refused(
         opened_again(tmp_path / "plan.json", tmp_path / "out", memory=enough - 1)
 
 
-def test_what_was_to_be_linked_may_be_copied(
-    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_what_was_to_be_linked_may_be_copied(checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path) -> None:
     source, path = checkpoint("standard"), recipe(RENAME)
     copied = applying.plan(path, source, link_mode="copy", out=tmp_path / "copied.json").costs
     linked = applying.plan(path, source, out=tmp_path / "plan.json").costs
@@ -327,7 +331,7 @@ def in_files(step: Step) -> bool:
 
 
 def test_what_was_to_be_linked_is_copied_to_another_file_system(
-    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = applying.plan(recipe(RENAME), checkpoint("standard"), out=tmp_path / "plan.json")
     assert {step.transfer for step in plan.steps if in_files(step)} == {Transfer.LINK}
@@ -338,7 +342,7 @@ def test_what_was_to_be_linked_is_copied_to_another_file_system(
 
 
 def test_what_was_to_be_copied_is_never_linked(
-    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(linking, "domain_of", lambda stat: "elsewhere")
@@ -371,7 +375,7 @@ def test_a_plan_without_a_destination_needs_one(model: Path, tmp_path: Path) -> 
 
 
 def test_formats_shards_steps_and_versions_of_zarr_are_kept(
-    model: Path, recipe: Callable[[str], Path], tmp_path: Path
+    model: Path, recipe: Recipe, tmp_path: Path
 ) -> None:
     applying.plan(None, model, format="safetensors", shard_size=4800, out=tmp_path / "plan.json")
     applying.apply(tmp_path / "plan.json", dst=tmp_path / "out")
@@ -418,7 +422,7 @@ CHANGES: list[tuple[Callable[[Path], object], str]] = [
 
 @pytest.mark.parametrize(("change", "what"), CHANGES, ids=["longer", "rewritten", "removed", "added"])
 def test_another_source_is_refused_with_what_has_changed(
-    change: Callable[[Path], object], what: str, recipe: Callable[[str], Path], tmp_path: Path
+    change: Callable[[Path], object], what: str, recipe: Recipe, tmp_path: Path
 ) -> None:
     source = tmp_path / "source"
     source.mkdir()
@@ -436,7 +440,7 @@ def test_another_source_is_refused_with_what_has_changed(
 
 @pytest.mark.parametrize("layout", ["standard", "plain-zarr2"])
 def test_a_source_that_was_touched_is_the_same(
-    layout: str, checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+    layout: str, checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
 ) -> None:
     source = copy_of(checkpoint(layout), tmp_path / "source")
     applying.plan(recipe(RENAME), source, out=tmp_path / "plan.json")
@@ -444,7 +448,7 @@ def test_a_source_that_was_touched_is_the_same(
         touched(file)
     applying.apply(tmp_path / "plan.json", dst=tmp_path / "out")
     applying.apply(recipe(RENAME), source, dst=tmp_path / "wanted")
-    assert_same(values_of(tmp_path / "out"), values_of(tmp_path / "wanted"))
+    assert_same(read(tmp_path / "out"), read(tmp_path / "wanted"))
 
 
 def test_a_source_that_is_gone_is_told(model: Path, tmp_path: Path) -> None:
@@ -461,17 +465,9 @@ def test_a_source_may_be_mounted_elsewhere(
     old = model.parent if layout == "model" else copy_of(checkpoint(layout), tmp_path / "here")
     applying.plan(None, old, out=tmp_path / "plan.json")
     old.rename(tmp_path / "there")
-
-    def move(document: dict[str, Any]) -> None:
-        document["sources"]["source"]["path"] = str(tmp_path / "there")
-
-    edited(tmp_path / "plan.json", move, forged=False)
+    edit(tmp_path / "plan.json", "sources.source.path", str(tmp_path / "there"), forged=False)
     applying.apply(tmp_path / "plan.json", dst=tmp_path / "out")
-    assert_same(values(formats.open_source(str(tmp_path / "out"))), values_of(tmp_path / "there"))
-
-
-def values_of(path: Path) -> dict[str, Any]:
-    return values(formats.open_source(str(path)))
+    assert_same(read(tmp_path / "out"), read(tmp_path / "there"))
 
 
 def test_a_step_that_was_the_latest_is_still_meant(tmp_path: Path) -> None:
@@ -481,7 +477,7 @@ def test_a_step_that_was_the_latest_is_still_meant(tmp_path: Path) -> None:
             plan = applying.plan(None, tmp_path / "run", out=tmp_path / "plan.json")
             assert (plan.inputs[0].step, plan.inputs[0].item) == (1, None)
     applying.apply(tmp_path / "plan.json", dst=tmp_path / "out")
-    np.testing.assert_array_equal(values_of(tmp_path / "out")["w"], [1, 1, 1])
+    np.testing.assert_array_equal(read(tmp_path / "out")["w"], [1, 1, 1])
 
 
 # --- what no `plan --out` wrote -------------------------------------------------------------------
@@ -493,19 +489,6 @@ rules:
   - {add: turned, value: 'source["a/kernel"].T + 1'}
   - {match: b, drop: true}
 """
-DELETE = object()
-
-
-def put(document: Any, place: str, value: object) -> None:
-    *containers, last = (int(part) if part.isdecimal() else part for part in place.split("."))
-    for part in containers:
-        document = document[part]
-    if value is DELETE:
-        del document[last]
-    else:
-        document[last] = value
-
-
 WRONG: list[tuple[str, object, str]] = [
     ("saved.request.memory", 0, "saved.request.memory: Expected `int` >= 1"),
     ("saved.request.memory", 2**63, "saved.request.memory: "),
@@ -561,7 +544,7 @@ WRONG: list[tuple[str, object, str]] = [
 
 
 @pytest.fixture
-def small(model: Path, recipe: Callable[[str], Path], tmp_path: Path) -> Path:
+def small(model: Path, recipe: Recipe, tmp_path: Path) -> Path:
     """A saved plan of a copy, a copy and a value that is computed."""
     applying.plan(recipe(TWICE_TURNED), model, link_mode="copy", out=tmp_path / "plan.json")
     return tmp_path / "plan.json"
@@ -569,7 +552,7 @@ def small(model: Path, recipe: Callable[[str], Path], tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("place", "value", "says"), WRONG, ids=[f"{row[0]}: {row[2][:40]}" for row in WRONG])
 def test_every_field_is_checked(place: str, value: object, says: str, small: Path, tmp_path: Path) -> None:
-    edited(small, lambda document: put(document, place, value))
+    edit(small, place, value)
     with pytest.raises(SurgeryError) as caught:
         applying.apply(small, dst=tmp_path / "out")
     assert says in str(caught.value)
@@ -605,8 +588,7 @@ def test_a_destination_that_a_plan_names_is_checked_as_any_other(
     path: str, says: str, overwrite: bool, model: Path, tmp_path: Path
 ) -> None:
     applying.plan(None, model, dst=tmp_path / "out", out=tmp_path / "plan.json")
-    named = os.path.normpath(tmp_path / path)
-    edited(tmp_path / "plan.json", lambda document: put(document, "saved.request.dst", named))
+    edit(tmp_path / "plan.json", "saved.request.dst", os.path.normpath(tmp_path / path))
     before = state_of(tmp_path)
     with pytest.raises(SurgeryError, match=says) as caught:
         applying.apply(tmp_path / "plan.json", overwrite=overwrite)
@@ -624,18 +606,9 @@ def test_the_summary_says_where_a_plan_has_written(model: Path, tmp_path: Path) 
     assert json.loads((tmp_path / "done.json").read_text())["destination"] == str(out)
 
 
-def test_what_a_plan_says_cannot_move_the_cursor(
-    model: Path, recipe: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_what_a_plan_says_cannot_move_the_cursor(model: Path, recipe: Recipe, tmp_path: Path) -> None:
     applying.plan(recipe(TWICE_TURNED), model, out=tmp_path / "plan.json")
-    evil = "evil\x1b[2J\r\u202e"
-
-    def paint(document: dict[str, Any]) -> None:
-        document["saved"]["recipe"]["path"] = (
-            f"{evil}/{os.path.basename(document['saved']['recipe']['path'])}"
-        )
-
-    edited(tmp_path / "plan.json", paint)
+    edit(tmp_path / "plan.json", "saved.recipe.path", "evil\x1b[2J\r\u202e/recipe.yaml")
     done = run("apply", tmp_path / "plan.json", tmp_path / "out")
     assert done.exit_code == 0, done.stderr
     assert "evil\\x1b" in done.stdout
@@ -662,13 +635,9 @@ JUNK = st.one_of(
 
 
 def places(document: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    inner = (
-        document.items()
-        if isinstance(document, dict)
-        else enumerate(document)
-        if isinstance(document, list)
-        else ()
-    )
+    inner: Any = ()
+    if isinstance(document, dict | list):
+        inner = document.items() if isinstance(document, dict) else enumerate(document)
     return [place, *(found for key, value in inner for found in places(value, (*place, key)))]
 
 
@@ -717,7 +686,7 @@ def test_whatever_the_file_says_is_a_plan_or_refused(
 
 
 @pytest.fixture
-def planned(model: Path, recipe: Callable[[str], Path], tmp_path: Path) -> Path:
+def planned(model: Path, recipe: Recipe, tmp_path: Path) -> Path:
     """A saved plan with a destination, which is a file."""
     applying.plan(recipe(TWICE_TURNED), model, dst=tmp_path / "out.npz", out=tmp_path / "plan.json")
     return tmp_path / "plan.json"
