@@ -48,7 +48,8 @@ from tests.support.generations import lock_of, write_lock
 from tests.support.models import ARRAYS
 from tests.support.reading import read, values
 
-Checkpoint = Recipe = Callable[[str], Path]
+Checkpoint = Callable[[str], Path]
+Recipe = Callable[[str], Path]
 
 RENAME = """version: 1
 rules:

@@ -43,7 +43,8 @@ from tests.support.plans import sealed
 from tests.support.reading import read, values
 from tests.support.slow import some
 
-Checkpoint = Recipe = Callable[[str], Path]
+Checkpoint = Callable[[str], Path]
+Recipe = Callable[[str], Path]
 MIB = 1 << 20
 
 RENAME = """version: 1
