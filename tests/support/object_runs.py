@@ -102,6 +102,13 @@ def at(url: str) -> dict[str, bytes]:
     return below | {key: data for key, data in found.items() if key.startswith(f"{parent}/.".lstrip("/"))}
 
 
+def objects(url: str) -> dict[str, bytes]:
+    """Every object of the store of a URL, by its name below the parent of that URL."""
+    store, name = store_of(url)
+    parent = f"{name.rpartition('/')[0]}/".lstrip("/")
+    return {key.removeprefix(parent): store.read(key) for key in store.walk()}
+
+
 def whole(value: str) -> dict[str, bytes]:
     """What a run leaves, without the text of the marker."""
     data = {f"d/{value}0", f"d/{value}1", "shared/0", f"d/node-{value}", "_METADATA"}

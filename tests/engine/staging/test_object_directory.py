@@ -1,7 +1,5 @@
 """Directories that are uploaded: in which order, and what a run that ends in between leaves."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,18 +8,12 @@ from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.engine.staging.life import staged
 from ckpt_surgery.engine.staging.object_directory import DirectoryUpload, is_document
 from ckpt_surgery.engine.staging.objects import StoreStage, roll_forward
-from ckpt_surgery.storage.stores import store_of
 from tests.support.generations import replaced_at
-from tests.support.key_value import KeyValueStore, key_value
+from tests.support.key_value import KeyValueStore
+from tests.support.object_runs import objects
 
 SHARDS = {"model-1.safetensors": b"one", "model-2.safetensors": b"two", "model.safetensors.index.json": b"{}"}
 CONFIG = {"config.json": b"{}", "tokenizer.json": b"[]", "vocab.txt": b"a"}
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
-    with key_value(tmp_path / "bucket") as root:
-        yield f"{root}/runs/out"
 
 
 def run(url: str, files: dict[str, bytes], overwrite: bool = False, record: str = "") -> None:
@@ -32,11 +24,6 @@ def run(url: str, files: dict[str, bytes], overwrite: bool = False, record: str 
             stage.put_beside(record)
         stage.publish()
     assert stage.published
-
-
-def objects(url: str) -> dict[str, bytes]:
-    store, _ = store_of(url)
-    return {name.removeprefix("runs/"): store.read(name) for name in store.walk()}
 
 
 def below(files: dict[str, bytes]) -> dict[str, bytes]:

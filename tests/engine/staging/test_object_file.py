@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,8 @@ from ckpt_surgery.storage.store import ConditionFailed
 from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.system.signals import interruptible
 from tests.support.generations import replaced_at
-from tests.support.key_value import KeyValueStore, key_value
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
-    with key_value(tmp_path / "bucket") as root:
-        yield f"{root}/runs/out.bin"
-
-
-def objects(url: str) -> dict[str, bytes]:
-    store, _ = store_of(url)
-    return {name: store.read(name) for name in store.walk()}
+from tests.support.key_value import KeyValueStore
+from tests.support.object_runs import objects
 
 
 def run(url: str, data: bytes, overwrite: bool = False, record: str = "", **more: Any) -> FileUpload:
@@ -42,9 +32,9 @@ def run(url: str, data: bytes, overwrite: bool = False, record: str = "", **more
 
 def test_a_record_goes_with_its_file(url: str) -> None:
     run(url, b"old", record="of the old one")
-    assert objects(url) == {"runs/out.bin": b"old", "runs/out.bin.ckpt_surgery.json": b"of the old one"}
+    assert objects(url) == {"out": b"old", "out.ckpt_surgery.json": b"of the old one"}
     run(url, b"new", overwrite=True)
-    assert objects(url) == {"runs/out.bin": b"new"}
+    assert objects(url) == {"out": b"new"}
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -55,8 +45,8 @@ def test_what_another_process_wrote_stays(overwrite: bool, url: str, tmp_path: P
     with pytest.raises(DestinationError, match="another process has written it") as caught:
         run(url, b"new", overwrite, during=lambda: store.put(name, b"another"))
     assert caught.value.exit_code == 4
-    assert objects(url).pop("runs/out.bin") == b"another"
-    assert ("runs/out.bin.ckpt_surgery.json" in objects(url)) is overwrite
+    assert objects(url).pop("out") == b"another"
+    assert ("out.ckpt_surgery.json" in objects(url)) is overwrite
 
 
 def test_objects_below_are_not_replaced(url: str) -> None:
@@ -64,7 +54,7 @@ def test_objects_below_are_not_replaced(url: str) -> None:
     store.put(f"{name}/d/0", b"data")
     with pytest.raises(DestinationError, match="objects lie below it"):
         run(url, b"new", overwrite=True)
-    assert objects(url) == {"runs/out.bin/d/0": b"data"}
+    assert objects(url) == {"out/d/0": b"data"}
 
 
 def uploads(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None], first: bool = True) -> None:
@@ -86,7 +76,7 @@ def test_a_lost_answer_is_no_failure(error: Exception, url: str, monkeypatch: py
 
     uploads(monkeypatch, lose)
     assert run(url, b"new", record="made by me").published
-    assert objects(url).keys() == {"runs/out.bin", "runs/out.bin.ckpt_surgery.json"}
+    assert objects(url).keys() == {"out", "out.ckpt_surgery.json"}
 
 
 @pytest.mark.parametrize("before", [False, True])
@@ -103,7 +93,7 @@ def test_a_signal_tells_what_is_there(before: bool, url: str, monkeypatch: pytes
         assert objects(url) == {}
     else:
         assert f"{url} is new and complete" in str(caught.value)
-        assert objects(url) == {"runs/out.bin": b"new"}
+        assert objects(url) == {"out": b"new"}
 
 
 def test_a_record_that_cannot_be_put_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

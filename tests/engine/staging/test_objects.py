@@ -1,9 +1,7 @@
 """Publishing in a store: what is there afterwards, what is refused, and what others have written."""
 
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,14 +15,7 @@ from ckpt_surgery.engine.staging.objects import StoreStage, roll_forward
 from ckpt_surgery.storage.stores import store_of
 from tests.support.ended_runs import IDENTITY
 from tests.support.generations import replaced_at
-from tests.support.key_value import key_value
 from tests.support.object_runs import MARKER, at, run, staged, state, whole, write
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
-    with key_value(tmp_path / "bucket") as root:
-        yield f"{root}/runs/out"
 
 
 def test_nothing_is_committed_before_it_is_published(url: str) -> None:

@@ -34,35 +34,24 @@ def test_work_is_done_in_another_thread_and_its_error_is_raised_here() -> None:
     assert caught.value is failure
 
 
-def test_a_signal_ends_the_wait_and_the_work() -> None:
-    begun, over = threading.Event(), threading.Event()
-
-    def work() -> None:
-        begun.set()
-        os.kill(os.getpid(), signal.SIGTERM)
-        try:
-            while True:
-                raise_if_cancelled()
-        finally:
-            over.set()
-
-    with pytest.raises(Interrupted), signals.interruptible():
-        syncing.interruptibly(work)
-    assert begun.is_set()
-    assert over.wait(60)
-
-
-def test_the_end_of_the_time_ends_the_wait_and_the_work() -> None:
+@pytest.mark.parametrize("ended_by", ["signal", "time"])
+def test_a_signal_or_the_time_ends_the_wait_and_the_work(ended_by: str) -> None:
     over = threading.Event()
 
     def work() -> None:
+        if ended_by == "signal":
+            os.kill(os.getpid(), signal.SIGTERM)
         try:
             while True:
                 raise_if_cancelled()
         finally:
             over.set()
 
-    assert not syncing.interruptibly(work, seconds=0)
+    if ended_by == "signal":
+        with pytest.raises(Interrupted), signals.interruptible():
+            syncing.interruptibly(work)
+    else:
+        assert not syncing.interruptibly(work, seconds=0)
     assert over.wait(60)
 
 
