@@ -23,7 +23,6 @@ from tests.verification.test_new_checkpoints import (
     CODECS,
     DOUBLE,
     NAMES,
-    cut,
     data_files,
     flip,
     zarr_of,
@@ -140,7 +139,7 @@ def test_every_flipped_bit_of_elements_is_found(format: str, written: Callable[.
 def test_a_file_that_is_cut_short(format: str, mode: Depth, written: Callable[..., Path]) -> None:
     path = written(NAMES[format])
     file = data_files(path)[0]
-    cut(file, file.stat().st_size - 500)
+    os.truncate(file, file.stat().st_size - 500)
     assert ckpt_surgery.verify(path, mode=mode).flaws
 
 
@@ -314,7 +313,7 @@ def test_the_record_of_a_version_that_took_no_samples(linked: Path) -> None:
     assert found.flaws == ()
     assert found.notices[0].startswith("1 linked file: only the time differs from the record, size agrees")
     data = linked_file(linked.with_name("copy"))
-    cut(data, data.stat().st_size - 1)
+    os.truncate(data, data.stat().st_size - 1)
     assert ckpt_surgery.verify(linked.with_name("copy")).flaws
 
 

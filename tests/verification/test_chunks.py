@@ -15,9 +15,10 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.engine.worker import Means
-from ckpt_surgery.storage import reading
+from ckpt_surgery.verification import chunks
 from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_shared
 from ckpt_surgery.verification.reading_back import Findings
+from tests.support.counting import calls_of
 
 ZSTD = Codec("zstd", (0,), encoding_of([bytes_codec("little"), {"name": "zstd"}]))
 COUNT = 300
@@ -43,21 +44,9 @@ def flaws(leaves: list[Leaf]) -> list[tuple[Any, Any, str]]:
 
 def test_many_chunks_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is opened once, and each small chunk takes one read."""
-    leaves, opened, reads = leaves_in(tmp_path / "data"), [], []
-    real_open, real_read = reading.opened, reading.OpenFile.read_into
-
-    def counted_open(path: str) -> Any:
-        opened.append(path)
-        return real_open(path)
-
-    def counted_read(self: Any, offset: int, buffer: memoryview) -> None:
-        reads.append(offset)
-        real_read(self, offset, buffer)
-
-    monkeypatch.setattr("ckpt_surgery.verification.chunks.opened", counted_open)
-    monkeypatch.setattr(reading.OpenFile, "read_into", counted_read)
+    leaves, calls = leaves_in(tmp_path / "data"), calls_of(chunks, monkeypatch)
     assert flaws(leaves) == []
-    assert (opened, len(reads)) == ([str(tmp_path / "data")], COUNT)
+    assert calls == ["open", *["read"] * COUNT]
 
 
 def test_copies_of_whole_files(tmp_path: Path) -> None:

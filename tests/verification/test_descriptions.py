@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.storage.record_files import RECORD_NAME, beside
+from tests.support.directories import files_of
 from tests.support.recipes import write_recipe
 
 CAST = "version: 1\noutput: {zarr: %d}\nrules: [{match: '(.*)', value: 'cast(x, \"bfloat16\")'}]\n"
@@ -39,13 +40,6 @@ def made(layout: str, directory: Path) -> Path:
     return directory / name
 
 
-def files_of(path: Path) -> list[Path]:
-    """All files of a checkpoint, with the record beside it."""
-    if path.is_dir():
-        return sorted(file for file in path.rglob("*") if file.is_file())
-    return [path, *(file for file in (beside(path),) if file.exists())]
-
-
 def is_damaged(path: Path) -> bool:
     try:
         return bool(ckpt_surgery.verify(path).flaws)
@@ -59,7 +53,7 @@ def test_every_flipped_bit_is_told(layout: str, tmp_path: Path) -> None:
     path = made(layout, tmp_path)
     assert not is_damaged(path)
     generator = random.Random(layout)
-    for file in files_of(path):
+    for file in [*files_of(path), *(file for file in (beside(path),) if file.exists())]:
         whole, times = file.read_bytes(), os.stat(file)
         name = whole.find(RECORD_NAME.encode())
         for _ in range(8):

@@ -13,10 +13,13 @@ from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import SourceError, StorageError, SurgeryError, UsageError, VerificationError
+from ckpt_surgery.formats.orbax.sink import OrbaxSink
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.runs.run import Result
 from ckpt_surgery.verification.new_checkpoints import Product, verify_written
-from tests.support.directories import names
+from tests.support.directories import files_of, names
+from tests.support.failing import raising
+from tests.support.sharded_runs import SUFFIXES
 
 Harm = Callable[[Path], None]
 BeforeVerification = Callable[[Harm], None]
@@ -26,13 +29,7 @@ ARRAYS: dict[str, np.ndarray] = {
     "b": np.random.default_rng(1).standard_normal((70, 30)).astype(np.float64),
 }
 DOUBLE = "version: 1\nrules:\n  - match: '(?P<all>.*)'\n    to: '${all}'\n    value: 'x + x'\n"
-NAMES = {
-    "orbax": "out",
-    "zarr": "out.zarr",
-    "safetensors": "out.safetensors",
-    "npz": "out.npz",
-    "flax": "out.msgpack",
-}
+NAMES = {format: f"out{suffix}" for format, suffix in SUFFIXES.items()}
 """A destination for each format that is written."""
 
 
@@ -68,18 +65,13 @@ def before_verification(monkeypatch: pytest.MonkeyPatch) -> BeforeVerification:
 
 def data_files(product: Path) -> list[Path]:
     """The files with elements, the largest first."""
-    found = [product] if product.is_file() else [p for p in product.rglob("*") if p.is_file()]
-    return sorted((p for p in found if p.stat().st_size > 1000), key=lambda p: -p.stat().st_size)
+    return sorted((p for p in files_of(product) if p.stat().st_size > 1000), key=lambda p: -p.stat().st_size)
 
 
 def flip(file: Path, at: int) -> None:
     data = bytearray(file.read_bytes())
     data[at] ^= 4
     file.write_bytes(data)
-
-
-def cut(file: Path, length: int) -> None:
-    os.truncate(file, length)
 
 
 def assert_refused(error: SurgeryError, directory: Path, name: str) -> None:
@@ -107,11 +99,11 @@ def test_damage_is_never_published(
     def damage(product: Path) -> None:
         file = data_files(product)[0]
         if harm == "cut":
-            cut(file, file.stat().st_size - 700)
+            os.truncate(file, file.stat().st_size - 700)
         elif harm == "deleted":
             file.unlink()
         elif harm == "emptied":
-            cut(file, 0)
+            os.truncate(file, 0)
         else:
             flip(file, file.stat().st_size // 2)
 
@@ -245,7 +237,7 @@ def test_a_source_whose_chunk_is_cut_short_is_an_error(codec: str, link_mode: st
     """Its index takes the chunk for whole; Orbax could not restore what would be written."""
     source = zarr_of(tmp_path / "source.zarr", CODECS[codec])
     chunk = source / "w" / "c" / "1" / "2"
-    cut(chunk, chunk.stat().st_size - 3)
+    os.truncate(chunk, chunk.stat().st_size - 3)
     with pytest.raises(SourceError, match=r"^`w`, chunk \(1, 2\): it .*c/1/2, at byte 0\)") as caught:
         ckpt_surgery.convert(source, tmp_path / "out", link_mode=link_mode)
     assert caught.value.exit_code == 1
@@ -290,10 +282,7 @@ def test_full_reads_linked_values(tmp_path: Path) -> None:
 def test_a_disk_that_is_full_when_the_record_is_written(
     source: Path, doubled: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: object, text: str) -> bool:
-        raise StorageError("no space")
-
-    monkeypatch.setattr("ckpt_surgery.formats.orbax.sink.OrbaxSink.record", full)
+    monkeypatch.setattr(OrbaxSink, "record", raising(lambda: StorageError("no space")))
     with pytest.raises(StorageError, match="no space"):
         doubled("out")
     assert "out" not in names(source.parent)

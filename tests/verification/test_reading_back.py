@@ -14,8 +14,9 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
 from ckpt_surgery.engine.worker import Means
-from ckpt_surgery.storage import reading
+from ckpt_surgery.verification import reading_back
 from ckpt_surgery.verification.reading_back import Findings, read_leaves, stored_range
+from tests.support.counting import calls_of
 
 
 def numbers(*shape: int) -> np.ndarray:
@@ -53,6 +54,14 @@ class Reads:
         raise AssertionError("stored bytes are compared as they are")
 
 
+def flaws(leaf: Leaf, digests: Digests) -> list[tuple[Any, Any, str]]:
+    """What reading a leaf back finds: key, chunk and what is wrong."""
+    source: Any = Reads()
+    findings = Findings()
+    assert read_leaves(source, [(leaf, digests)], [], findings, Means(1 << 30, 2)) == {}
+    return [(flaw.key, flaw.chunk, flaw.what) for flaw in findings.flaws]
+
+
 @given(st.data())
 def test_the_bytes_of_a_range_are_the_elements_of_the_region(data: st.DataObject) -> None:
     grid = tuple(data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
@@ -84,53 +93,28 @@ def test_raw_values_are_compared_without_decoding(
     if not inside or (cells[1] < grid[1] and cells[0] > 1):
         return
     digests = Digests(cells, True, crcs_of(array, cells))
-    findings = Findings()
-    source: Any = Reads()
-    assert read_leaves(source, [(leaf, digests)], [], findings, Means(1 << 30, 2)) == {}
-    assert findings.flaws == []
+    assert flaws(leaf, digests) == []
     data = bytearray((tmp_path / "w").read_bytes())
     data[0] ^= 1
     (tmp_path / "w").write_bytes(data)
-    read_leaves(source, [(leaf, digests)], [], findings, Means(1 << 30, 2))
-    assert [(flaw.key, flaw.chunk) for flaw in findings.flaws] == [("w", (0, 0))]
+    assert [flaw[:2] for flaw in flaws(leaf, digests)] == [("w", (0, 0))]
 
 
 def test_a_file_is_opened_once_for_many_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     array = numbers(500, 4)
     leaf = stored(array, (1, 4), tmp_path / "w")
     digests = Digests((1, 4), True, crcs_of(array, (1, 4)))
-    calls: list[str] = []
-    real_open, real_read = reading.opened, reading.OpenFile.read_into
-
-    def counted_open(path: str) -> Any:
-        calls.append("open")
-        return real_open(path)
-
-    def counted_read(self: Any, offset: int, buffer: memoryview) -> None:
-        calls.append("read")
-        real_read(self, offset, buffer)
-
-    monkeypatch.setattr("ckpt_surgery.verification.reading_back.opened", counted_open)
-    monkeypatch.setattr(reading.OpenFile, "read_into", counted_read)
-    source: Any = Reads()
-    findings = Findings()
-    read_leaves(source, [(leaf, digests)], [], findings, Means(1 << 30, 2))
-    assert (calls, findings.flaws) == (["open", "read"], [])
+    calls = calls_of(reading_back, monkeypatch)
+    assert flaws(leaf, digests) == []
+    assert calls == ["open", "read"]
 
 
 def test_stored_bytes_that_are_missing(tmp_path: Path) -> None:
     leaf = stored(numbers(4, 2), (2, 2), tmp_path / "w")
     data = (tmp_path / "w").read_bytes()
     digests = Digests((2, 2), False, {(0, 0): bytes_crc(data[: len(data) // 2]), (5, 0): 1})
-    findings = Findings()
-    source: Any = Reads()
-    read_leaves(source, [(leaf, digests)], [], findings, Means(1 << 30, 1))
-    assert [(f.chunk, f.what) for f in findings.flaws] == [((5, 0), "its stored bytes are missing")]
+    assert flaws(leaf, digests) == [("w", (5, 0), "its stored bytes are missing")]
     (tmp_path / "w").unlink()
-    findings = Findings()
-    read_leaves(source, [(leaf, digests)], [], findings, Means(1 << 30, 1))
-    assert "cannot be read: No such file" in findings.flaws[1].what
+    assert "cannot be read: No such file" in flaws(leaf, digests)[1][2]
     (tmp_path / "w").write_bytes(data[:3])
-    findings = Findings()
-    read_leaves(source, [(leaf, digests)], [], findings, Means(1 << 30, 1))
-    assert findings.flaws[1].what == f"its file ends at byte 3, before byte {len(data) // 2}"
+    assert flaws(leaf, digests)[1][2] == f"its file ends at byte 3, before byte {len(data) // 2}"
