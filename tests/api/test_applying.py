@@ -80,10 +80,10 @@ def test_everything_is_carried_along_under_new_names(
 
 
 def test_saved_over_eight_devices_renamed_and_restored_on_four(
-    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
+    checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     ckpt_surgery.apply(
-        recipe("version: 1\nunmatched: drop\nrules: [{match: params/w, to: q/k}]"),
+        "version: 1\nunmatched: drop\nrules: [{match: params/w, to: q/k}]",
         checkpoint("standard"),
         dst=tmp_path / "out",
     )
@@ -97,7 +97,7 @@ def test_saved_over_eight_devices_renamed_and_restored_on_four(
     assert np.asarray(found).tobytes() == random((32, 64)).tobytes()
 
 
-def test_values_are_computed(checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path) -> None:
+def test_values_are_computed(checkpoint: Checkpoint, tmp_path: Path) -> None:
     text = """
         version: 1
         unmatched: drop
@@ -106,7 +106,7 @@ def test_values_are_computed(checkpoint: Checkpoint, recipe: Recipe, tmp_path: P
           - {match: replicated, to: {left: "x[:, :8]", right: "x[:, 8:] * 2"}}
           - {match: count, value: x + 1}
     """
-    result = ckpt_surgery.apply(recipe(text), checkpoint("ocdbt-zarr2"), dst=tmp_path / "out", memory=1 << 20)
+    result = ckpt_surgery.apply(text, checkpoint("ocdbt-zarr2"), dst=tmp_path / "out", memory=1 << 20)
     replicated = random((6, 16), 1)
     wanted = {
         "half": random((32, 64)).T.astype(ml_dtypes.bfloat16),
@@ -121,20 +121,18 @@ def test_values_are_computed(checkpoint: Checkpoint, recipe: Recipe, tmp_path: P
 # --- steps and items ------------------------------------
 
 
-def test_steps_of_a_source(checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path) -> None:
-    ckpt_surgery.apply(recipe("version: 1\n"), checkpoint("steps"), dst=tmp_path / "latest")
-    ckpt_surgery.apply(recipe("version: 1\n"), checkpoint("steps"), dst=tmp_path / "third", step=3)
+def test_steps_of_a_source(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    ckpt_surgery.apply("version: 1\n", checkpoint("steps"), dst=tmp_path / "latest")
+    ckpt_surgery.apply("version: 1\n", checkpoint("steps"), dst=tmp_path / "third", step=3)
     assert read(tmp_path / "latest")["count"] == 3
     assert read(tmp_path / "third")["count"] == 0
 
 
-def test_a_destination_that_is_a_checkpoint_manager_directory(
-    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
-) -> None:
+def test_a_destination_that_is_a_checkpoint_manager_directory(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """The directory is made, then a second step is put beside the first."""
     for step, source in ((3, "standard"), (7, "ocdbt-zarr3")):
         drop_strings = "version: 1\nrules: [{match: 'name|a/b/s', drop: true, optional: true}]"
-        ckpt_surgery.apply(recipe(drop_strings), checkpoint(source), dst=tmp_path / "run", dst_step=step)
+        ckpt_surgery.apply(drop_strings, checkpoint(source), dst=tmp_path / "run", dst_step=step)
     with checkpoints.quiet(), ocp.CheckpointManager(tmp_path / "run") as manager:
         assert sorted(manager.all_steps()) == [3, 7]
         assert_same(restored_leaves(manager.restore(7)), checkpoints.expected())
@@ -142,33 +140,31 @@ def test_a_destination_that_is_a_checkpoint_manager_directory(
             restored_leaves(manager.restore(3, args=ocp.args.StandardRestore())), checkpoints.expected()
         )
     with pytest.raises(DestinationError, match="exists already"):
-        ckpt_surgery.apply(recipe("version: 1\n"), checkpoint("standard"), dst=tmp_path / "run", dst_step=7)
+        ckpt_surgery.apply("version: 1\n", checkpoint("standard"), dst=tmp_path / "run", dst_step=7)
 
 
-def test_what_was_chosen_is_in_the_plan(checkpoint: Checkpoint, recipe: Recipe) -> None:
+def test_what_was_chosen_is_in_the_plan(checkpoint: Checkpoint) -> None:
     """The latest step and its only item, where nobody says."""
-    path, source = recipe("version: 1\n"), checkpoint("steps")
+    text, source = "version: 1\n", checkpoint("steps")
     for given, step in (({}, 10), ({"step": 3}, 3)):
-        plan = ckpt_surgery.plan(path, source, **given)
+        plan = ckpt_surgery.plan(text, source, **given)
         assert [(one.step, one.item) for one in plan.inputs] == [(step, "default")]
         listed = plan_json(plan)["sources"]["source"]
         assert (listed["format"], listed["step"], listed["item"]) == ("orbax", step, "default")
-    (plain,) = ckpt_surgery.plan(path, checkpoint("standard")).inputs
+    (plain,) = ckpt_surgery.plan(text, checkpoint("standard")).inputs
     assert (plain.step, plain.item) == (None, None)
 
 
-def test_two_steps_of_one_directory_are_two_sources(
-    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
-) -> None:
-    path = recipe("version: 1\nsources: [a, b]\nrules: [{match: big, value: \"x + b['big']\"}]\n")
+def test_two_steps_of_one_directory_are_two_sources(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    text = "version: 1\nsources: [a, b]\nrules: [{match: big, value: \"x + b['big']\"}]\n"
     source = checkpoint("steps")
-    plan = ckpt_surgery.plan(path, source / "3", source / "10")
+    plan = ckpt_surgery.plan(text, source / "3", source / "10")
     assert plan.warnings == ()
     told = f"the sources `a`, `b` are the same checkpoint, {source}"
     for one, two in ((source, source), (source, source / "10"), (source / "10", source / "10" / "default")):
-        assert [w.startswith(told) for w in ckpt_surgery.plan(path, one, two).warnings] == [True]
+        assert [w.startswith(told) for w in ckpt_surgery.plan(text, one, two).warnings] == [True]
     shutil.copytree(source / "10", tmp_path / "copy", copy_function=shutil.copy2)
-    assert ckpt_surgery.plan(path, source / "10", tmp_path / "copy").warnings == ()
+    assert ckpt_surgery.plan(text, source / "10", tmp_path / "copy").warnings == ()
 
 
 @pytest.mark.parametrize("given", [{"step": 10}, {"step": 3}, {"item": "default", "step": 10}])
@@ -179,9 +175,7 @@ def test_a_step_of_what_has_none_is_told(given: dict[str, Any], checkpoint: Chec
         ckpt_surgery.plan(None, checkpoint("steps") / "10" / "default", item="default")
 
 
-def test_a_step_goes_into_a_directory_of_steps_only(
-    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
-) -> None:
+def test_a_step_goes_into_a_directory_of_steps_only(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """Neither into a checkpoint nor into another step, nor is its number given twice."""
     source = checkpoint("standard")
     ckpt_surgery.convert(source, tmp_path / "one")
@@ -208,13 +202,11 @@ def test_a_step_goes_into_a_directory_of_steps_only(
 # --- the target ------------------------------------
 
 
-def test_a_target_gives_structure_and_defaults(
-    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
-) -> None:
+def test_a_target_gives_structure_and_defaults(checkpoint: Checkpoint, tmp_path: Path) -> None:
     tree = {"params": {"w": np.zeros((32, 64), ml_dtypes.bfloat16), "new": np.arange(3)}}
     checkpoints.save_standard(tmp_path / "target", tree)
     result = ckpt_surgery.apply(
-        recipe("version: 1\ntarget: {dtype: target, missing: fallback}\n"),
+        "version: 1\ntarget: {dtype: target, missing: fallback}\n",
         checkpoint("standard"),
         dst=tmp_path / "out",
         target=tmp_path / "target",
@@ -226,10 +218,10 @@ def test_a_target_gives_structure_and_defaults(
     assert {d.why for d in result.plan.dropped} == {"not in target"}
 
 
-def test_a_listing_as_the_target(checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path) -> None:
+def test_a_listing_as_the_target(checkpoint: Checkpoint, tmp_path: Path) -> None:
     listed = {"leaves": [{"key": "params/w", "shape": [32, 64], "dtype": "float32", "kind": "array"}]}
     (tmp_path / "target.json").write_text(json.dumps(listed))
-    plan = ckpt_surgery.plan(recipe("version: 1\n"), checkpoint("standard"), target=tmp_path / "target.json")
+    plan = ckpt_surgery.plan("version: 1\n", checkpoint("standard"), target=tmp_path / "target.json")
     assert [s.leaf.key.text for s in plan.steps] == ["params/w"]
     listed["leaves"][0] |= {"shape": [64, 32], "dtype": "bfloat16"}
     (tmp_path / "target.json").write_text(json.dumps(listed))
@@ -240,12 +232,12 @@ def test_a_listing_as_the_target(checkpoint: Checkpoint, recipe: Recipe, tmp_pat
             when: has(target[key]) and kind(target[key]) == 'array' and target[key].ndim == x.ndim
             value: cast(reshape(x, target[key].shape), target[key].dtype)
     """
-    plan = ckpt_surgery.plan(recipe(like_the_target), checkpoint("standard"), target=tmp_path / "target.json")
+    plan = ckpt_surgery.plan(like_the_target, checkpoint("standard"), target=tmp_path / "target.json")
     (step,) = plan.steps
     assert str(step.leaf.spec) == "bfloat16[64,32]"
     assert step.sources == (("source", "params/w"),)
     with pytest.raises(PlanError, match=r"`params/w` has shape \[32, 64\], the target has \[64, 32\]"):
-        ckpt_surgery.plan(recipe("version: 1\n"), checkpoint("standard"), target=tmp_path / "target.json")
+        ckpt_surgery.plan("version: 1\n", checkpoint("standard"), target=tmp_path / "target.json")
 
 
 # --- nothing is lost ------------------------------------
@@ -423,9 +415,9 @@ def test_a_path_that_does_not_exist_is_wrong_usage(name: str, model: Path, tmp_p
             look()
 
 
-def test_the_number_of_sources(checkpoint: Checkpoint, recipe: Recipe) -> None:
+def test_the_number_of_sources(checkpoint: Checkpoint) -> None:
     with pytest.raises(UsageError, match=r"the recipe takes 1 source \(source\); 2 were given"):
-        ckpt_surgery.plan(recipe("version: 1\n"), checkpoint("standard"), checkpoint("standard"))
+        ckpt_surgery.plan("version: 1\n", checkpoint("standard"), checkpoint("standard"))
 
 
 # --- other formats, and destinations that are one file -----------------------------------------------
@@ -461,18 +453,16 @@ def test_a_destination_that_tensorstore_takes_for_another(
     assert_same(values(formats.open_source(str(tmp_path / "out"))), ARRAYS)
 
 
-def test_what_is_said_wins_over_the_name(model: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_what_is_said_wins_over_the_name(model: Path, tmp_path: Path) -> None:
     """The command line over the recipe over the name; a name that says something else is a warning."""
     said = "will be orbax, though its name says safetensors"
-    one = ckpt_surgery.apply(recipe(COPY), model, dst=tmp_path / "a.safetensors", format="orbax")
-    two = ckpt_surgery.apply(
-        recipe("version: 1\noutput: {format: orbax}\n"), model, dst=tmp_path / "b.safetensors"
-    )
+    one = ckpt_surgery.apply(COPY, model, dst=tmp_path / "a.safetensors", format="orbax")
+    two = ckpt_surgery.apply("version: 1\noutput: {format: orbax}\n", model, dst=tmp_path / "b.safetensors")
     for result in (one, two):
         assert [w for w in result.plan.warnings if w.endswith(said)]
         assert ckpt_surgery.inspect(result.destination).format == "orbax"
     three = ckpt_surgery.apply(
-        recipe("version: 1\noutput: {format: orbax}\n"), model, dst=tmp_path / "c", format="safetensors"
+        "version: 1\noutput: {format: orbax}\n", model, dst=tmp_path / "c", format="safetensors"
     )
     assert three.plan.warnings == ()
     assert names(tmp_path / "c") == ["model.safetensors"]
@@ -481,16 +471,14 @@ def test_what_is_said_wins_over_the_name(model: Path, recipe: Recipe, tmp_path: 
 @pytest.mark.parametrize(
     "name", ["y.gguf", "y.tar", "y.onnx", "y.ckpt", "y.tar.gz", "y.PKL", "y.pt", "y.bin"]
 )
-def test_a_name_of_what_is_not_written_is_refused(
-    name: str, model: Path, recipe: Recipe, tmp_path: Path
-) -> None:
+def test_a_name_of_what_is_not_written_is_refused(name: str, model: Path, tmp_path: Path) -> None:
     """Unless the caller says what it is to be; what the recipe says was said of other names."""
     out = tmp_path / name
-    path = recipe("version: 1\noutput: {format: zarr}\n")
+    text = "version: 1\noutput: {format: zarr}\n"
     for run in (
         lambda: ckpt_surgery.convert(model, out),
-        lambda: ckpt_surgery.apply(path, model, dst=out),
-        lambda: ckpt_surgery.plan(path, model, dst=out),
+        lambda: ckpt_surgery.apply(text, model, dst=out),
+        lambda: ckpt_surgery.plan(text, model, dst=out),
     ):
         with pytest.raises(UsageError, match=r"its name says .*, which cannot be written"):
             run()
@@ -540,7 +528,7 @@ def test_what_the_destination_cannot_hold_is_refused_by_key(checkpoint: Checkpoi
     assert names(tmp_path) == []
 
 
-def test_shards(model: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_shards(model: Path, tmp_path: Path) -> None:
     ckpt_surgery.convert(model, tmp_path / "out", format="safetensors", shard_size=4800)
     assert names(tmp_path / "out") == [
         "ckpt_surgery.json",
@@ -549,7 +537,7 @@ def test_shards(model: Path, recipe: Recipe, tmp_path: Path) -> None:
     ]
     assert_same(read(tmp_path / "out"), ARRAYS)
     with pytest.raises(UsageError, match="orbax checkpoints have no shards"):
-        ckpt_surgery.plan(recipe(COPY), model, shard_size=4800)
+        ckpt_surgery.plan(COPY, model, shard_size=4800)
     with pytest.raises(UsageError, match=r"x\.safetensors is one file, which cannot have shards"):
         ckpt_surgery.convert(model, tmp_path / "x.safetensors", shard_size=4800)
 
@@ -612,13 +600,13 @@ def test_lint_takes_one_path(recipe: Recipe) -> None:
         assert ckpt_surgery.lint(one) == [(str(path), ())]
 
 
-def test_params_and_sizes_as_python_has_them(model: Path, recipe: Recipe, tmp_path: Path) -> None:
-    path = recipe("version: 1\nparams: {n: 1}\nrules: [{match: b, value: 'x * n'}]\n")
+def test_params_and_sizes_as_python_has_them(model: Path, tmp_path: Path) -> None:
+    text = "version: 1\nparams: {n: 1}\nrules: [{match: b, value: 'x * n'}]\n"
     one, two = tmp_path / "one", tmp_path / "two"
     texts = {"memory": "64MiB", "shard_size": "4.8kB", "format": "safetensors"}
-    ckpt_surgery.apply(path, model, dst=one, set={"n": 4}, **texts)
+    ckpt_surgery.apply(text, model, dst=one, set={"n": 4}, **texts)
     numbers = {"memory": 64 << 20, "shard_size": 4800, "format": "safetensors"}
-    ckpt_surgery.apply(path, model, dst=two, set=["n=4"], **numbers)
+    ckpt_surgery.apply(text, model, dst=two, set=["n=4"], **numbers)
     assert len(names(one)) > 2
     assert {name: (one / name).read_bytes() for name in names(one)} == {
         name: (two / name).read_bytes() for name in names(two)
@@ -626,8 +614,8 @@ def test_params_and_sizes_as_python_has_them(model: Path, recipe: Recipe, tmp_pa
     compared = ckpt_surgery.diff(model, one, values=True, memory="64MiB").values
     assert [value.key for value in compared if not value.equal] == ["b"]
     for call in (
-        lambda: ckpt_surgery.plan(path, model, memory="much"),
-        lambda: ckpt_surgery.apply(path, model, dst=tmp_path / "x", memory="much"),
+        lambda: ckpt_surgery.plan(text, model, memory="much"),
+        lambda: ckpt_surgery.apply(text, model, dst=tmp_path / "x", memory="much"),
         lambda: ckpt_surgery.convert(model, tmp_path / "x", memory="much"),
         lambda: ckpt_surgery.diff(model, model, values=True, memory="much"),
     ):
