@@ -282,10 +282,9 @@ def large(tmp_path: Path) -> Path:
 TRANSPOSED = "version: 1\nrules: [{match: w, value: 'x.T * 2'}]\n"
 
 
-def test_another_memory_keeps_the_chunks(large: Path, recipe: Recipe, tmp_path: Path) -> None:
-    path = recipe(TRANSPOSED)
-    plan = applying.plan(path, large, memory=8 * MIB, out=tmp_path / "plan.json")
-    assert applying.plan(path, large, memory=512 * MIB).steps[0].cut != plan.steps[0].cut
+def test_another_memory_keeps_the_chunks(large: Path, tmp_path: Path) -> None:
+    plan = applying.plan(TRANSPOSED, large, memory=8 * MIB, out=tmp_path / "plan.json")
+    assert applying.plan(TRANSPOSED, large, memory=512 * MIB).steps[0].cut != plan.steps[0].cut
     again = opened_again(tmp_path / "plan.json", tmp_path / "out", memory=512 * MIB, workers=7)
     assert (again.memory, again.workers) == (512 * MIB, 7)
     assert [step.cut for step in again.plan.steps] == [step.cut for step in plan.steps]
@@ -294,8 +293,8 @@ def test_another_memory_keeps_the_chunks(large: Path, recipe: Recipe, tmp_path: 
     np.testing.assert_array_equal(restored["w"], random((2048, 2048)).T * 2)
 
 
-def test_a_memory_below_the_working_set_is_refused(large: Path, recipe: Recipe, tmp_path: Path) -> None:
-    plan = applying.plan(recipe(TRANSPOSED), large, memory=512 * MIB, out=tmp_path / "plan.json")
+def test_a_memory_below_the_working_set_is_refused(large: Path, tmp_path: Path) -> None:
+    plan = applying.plan(TRANSPOSED, large, memory=512 * MIB, out=tmp_path / "plan.json")
     assert plan.steps[0].cut is not None
     needed = plan.steps[0].cut.working_set
     enough = 2 * needed
@@ -314,10 +313,10 @@ def test_a_memory_below_the_working_set_is_refused(large: Path, recipe: Recipe, 
         opened_again(tmp_path / "plan.json", tmp_path / "out", memory=enough - 1)
 
 
-def test_what_was_to_be_linked_may_be_copied(checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path) -> None:
-    source, path = checkpoint("standard"), recipe(RENAME)
-    copied = applying.plan(path, source, link_mode="copy", out=tmp_path / "copied.json").costs
-    linked = applying.plan(path, source, out=tmp_path / "plan.json").costs
+def test_what_was_to_be_linked_may_be_copied(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    source = checkpoint("standard")
+    copied = applying.plan(RENAME, source, link_mode="copy", out=tmp_path / "copied.json").costs
+    linked = applying.plan(RENAME, source, out=tmp_path / "plan.json").costs
     assert (linked.bytes_linked, linked.bytes_copied) == (linked.bytes_out, 0)
     assert applying.apply(tmp_path / "plan.json", dst=tmp_path / "a", link_mode="copy").plan.costs == copied
     assert applying.apply(tmp_path / "plan.json", dst=tmp_path / "b").plan.costs == linked
@@ -332,9 +331,9 @@ def in_files(step: Step) -> bool:
 
 
 def test_what_was_to_be_linked_is_copied_to_another_file_system(
-    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = applying.plan(recipe(RENAME), checkpoint("standard"), out=tmp_path / "plan.json")
+    plan = applying.plan(RENAME, checkpoint("standard"), out=tmp_path / "plan.json")
     assert {step.transfer for step in plan.steps if in_files(step)} == {Transfer.LINK}
     monkeypatch.setattr(linking, "domain_of", lambda stat: "elsewhere")
     again = opened_again(tmp_path / "plan.json", tmp_path / "out").plan
@@ -343,11 +342,11 @@ def test_what_was_to_be_linked_is_copied_to_another_file_system(
 
 
 def test_what_was_to_be_copied_is_never_linked(
-    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(linking, "domain_of", lambda stat: "elsewhere")
-        plan = applying.plan(recipe(RENAME), checkpoint("standard"), out=tmp_path / "plan.json")
+        plan = applying.plan(RENAME, checkpoint("standard"), out=tmp_path / "plan.json")
     assert {step.transfer for step in plan.steps if in_files(step)} == {Transfer.COPY}
     again = applying.apply(tmp_path / "plan.json", dst=tmp_path / "out").plan
     assert [step.transfer for step in again.steps] == [step.transfer for step in plan.steps]
@@ -375,14 +374,12 @@ def test_a_plan_without_a_destination_needs_one(model: Path, tmp_path: Path) -> 
         applying.apply(tmp_path / "plan.json")
 
 
-def test_formats_shards_steps_and_versions_of_zarr_are_kept(
-    model: Path, recipe: Recipe, tmp_path: Path
-) -> None:
+def test_formats_shards_steps_and_versions_of_zarr_are_kept(model: Path, tmp_path: Path) -> None:
     applying.plan(None, model, format="safetensors", shard_size=4800, out=tmp_path / "plan.json")
     applying.apply(tmp_path / "plan.json", dst=tmp_path / "out")
     assert len(list((tmp_path / "out").glob("model*"))) == 3
-    path = recipe("version: 1\noutput: {zarr: 2, structure_file: true}\n")
-    made = applying.plan(path, model, dst_step=7, dst_item="model", out=tmp_path / "plan.json")
+    text = "version: 1\noutput: {zarr: 2, structure_file: true}\n"
+    made = applying.plan(text, model, dst_step=7, dst_item="model", out=tmp_path / "plan.json")
     done = applying.apply(tmp_path / "plan.json", dst=tmp_path / "steps")
     assert done.plan.restorable_by == made.restorable_by == {"orbax-checkpoint": "0.4.8"}
     assert (tmp_path / "steps/7/model/checkpoint").exists()
@@ -423,13 +420,13 @@ CHANGES: list[tuple[Callable[[Path], object], str]] = [
 
 @pytest.mark.parametrize(("change", "what"), CHANGES, ids=["longer", "rewritten", "removed", "added"])
 def test_another_source_is_refused_with_what_has_changed(
-    change: Callable[[Path], object], what: str, recipe: Recipe, tmp_path: Path
+    change: Callable[[Path], object], what: str, tmp_path: Path
 ) -> None:
     source = tmp_path / "source"
     source.mkdir()
     for name in ("a", "b"):
         np.save(source / f"{name}.npy", random((50,)))
-    applying.plan(recipe(RENAME), source, src_format="npy", out=tmp_path / "plan.json")
+    applying.plan(RENAME, source, src_format="npy", out=tmp_path / "plan.json")
     change(source / "b.npy")
     name = "more.npy" if what == "new" else "b.npy"
     with pytest.raises(PlanError) as caught:
@@ -440,15 +437,13 @@ def test_another_source_is_refused_with_what_has_changed(
 
 
 @pytest.mark.parametrize("layout", ["standard", "plain-zarr2"])
-def test_a_source_that_was_touched_is_the_same(
-    layout: str, checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
-) -> None:
+def test_a_source_that_was_touched_is_the_same(layout: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
     source = copy_of(checkpoint(layout), tmp_path / "source")
-    applying.plan(recipe(RENAME), source, out=tmp_path / "plan.json")
+    applying.plan(RENAME, source, out=tmp_path / "plan.json")
     for file in source.rglob("*"):
         touched(file)
     applying.apply(tmp_path / "plan.json", dst=tmp_path / "out")
-    applying.apply(recipe(RENAME), source, dst=tmp_path / "wanted")
+    applying.apply(RENAME, source, dst=tmp_path / "wanted")
     assert_same(read(tmp_path / "out"), read(tmp_path / "wanted"))
 
 
