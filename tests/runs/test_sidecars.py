@@ -53,8 +53,8 @@ def made(tmp_path: Path) -> Made:
     return make
 
 
-def copied(src: Path, dst: Path, **options: Any) -> ckpt_surgery.Result:
-    return ckpt_surgery.convert(src, dst, format="safetensors", **options)
+def copied(src: object, dst: object, **options: Any) -> ckpt_surgery.Result:
+    return ckpt_surgery.apply(None, src, dst=dst, **{"format": "safetensors"} | options)
 
 
 # --- what comes along -------------------------------------------------------------------------------------
@@ -70,17 +70,10 @@ def test_what_transformers_wrote_it_loads_again(tmp_path: Path) -> None:
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path / "src")
-    (tmp_path / "half.yaml").write_text(
-        "version: 1\nrules:\n  - match: '.*'\n    value: cast(x, 'bfloat16')\n"
-    )
+    half = "version: 1\nrules: [{match: '.*', value: \"cast(x, 'bfloat16')\"}]\n"
     for shard_size in (None, "2KB"):
-        done = ckpt_surgery.apply(
-            tmp_path / "half.yaml",
-            tmp_path / "src",
-            dst=tmp_path / f"dst-{shard_size}",
-            format="safetensors",
-            shard_size=shard_size,
-        )
+        dst, options = tmp_path / f"dst-{shard_size}", {"format": "safetensors", "shard_size": shard_size}
+        done = ckpt_surgery.apply(half, tmp_path / "src", dst=dst, **options)
         assert {one.name for one in done.companions} >= {"config.json", "tokenizer.json"}
         loaded = transformers.T5ForConditionalGeneration.from_pretrained(
             done.destination, dtype=torch.bfloat16
@@ -121,8 +114,7 @@ def test_a_file_of_weights_has_the_files_beside_it(
     ],
 )
 def test_nothing_comes_along_elsewhere(dst: str, options: dict[str, Any], made: Made, tmp_path: Path) -> None:
-    done = ckpt_surgery.convert(made(), tmp_path / dst, **{"format": "safetensors"} | options)
-    assert done.companions == ()
+    assert copied(made(), tmp_path / dst, **options).companions == ()
     place = tmp_path / dst
     assert not place.is_dir() or names(place).isdisjoint(FILES)
 
@@ -148,21 +140,15 @@ def test_the_first_source_has_the_files(made: Made, tmp_path: Path) -> None:
 def test_a_target_with_a_config_has_the_files(made: Made, tmp_path: Path) -> None:
     """The result has its structure."""
     src, target = made(), made("target", {"config.json": b'{"of": "target"}'})
-    done = ckpt_surgery.apply(
-        {"version": 1, "rules": []}, src, dst=tmp_path / "dst", target=target, format="safetensors"
-    )
+    done = copied(src, tmp_path / "dst", target=target)
     assert done.companions == (Companion("config.json", str(target / "config.json"), 16),)
     (target / "config.json").unlink()
-    done = ckpt_surgery.apply(
-        {"version": 1, "rules": []}, src, dst=tmp_path / "two", target=target, format="safetensors"
-    )
+    done = copied(src, tmp_path / "two", target=target)
     assert [one.name for one in done.companions] == list(FILES)
 
 
 def test_a_tree_in_memory_has_no_files(tmp_path: Path) -> None:
-    tree = {"w": np.ones(3, np.float32)}
-    done = ckpt_surgery.apply({"version": 1, "rules": []}, tree, dst=tmp_path / "dst", format="safetensors")
-    assert done.companions == ()
+    assert copied({"w": np.ones(3, np.float32)}, tmp_path / "dst").companions == ()
 
 
 # --- what cannot come along -------------------------------------------------------------------------------
@@ -179,7 +165,7 @@ def test_what_is_wanted_and_impossible_is_refused(
     files: dict[str, bytes], options: dict[str, Any], told: str, made: Made, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=told):
-        ckpt_surgery.convert(made(files=files), tmp_path / "dst", copy_config=True, **options)
+        copied(made(files=files), tmp_path / "dst", copy_config=True, **options)
     assert names(tmp_path) == {f"src/{name}" for name in (*files, "model.safetensors")}
 
 
@@ -329,16 +315,13 @@ def test_files_come_along_from_and_into_buckets(made: Made, tmp_path: Path) -> N
     src = made()
     with key_value(tmp_path / "bucket") as root:
         for name, shard_size in (("one", None), ("two", 1)):
-            first = ckpt_surgery.convert(src, f"{root}/{name}", format="safetensors", shard_size=shard_size)
+            first = copied(src, f"{root}/{name}", shard_size=shard_size)
             assert [one.name for one in first.companions] == list(FILES)
-            ckpt_surgery.convert(src, f"{root}/{name}", format="safetensors", overwrite=True)
+            copied(src, f"{root}/{name}", overwrite=True)
             assert ckpt_surgery.verify(f"{root}/{name}").notices == ()
-        back = ckpt_surgery.convert(f"{root}/one", tmp_path / "back", format="safetensors")
+        back = copied(f"{root}/one", tmp_path / "back")
         assert back.companions[0] == Companion("config.json", f"{root}/one/config.json", 20)
-        bare = ckpt_surgery.convert(
-            src, f"{root}/one", format="safetensors", overwrite=True, copy_config=False
-        )
-        assert bare.companions == ()
-        ckpt_surgery.convert(f"{root}/one", tmp_path / "bare", format="safetensors")
+        assert copied(src, f"{root}/one", overwrite=True, copy_config=False).companions == ()
+        copied(f"{root}/one", tmp_path / "bare")
     assert {n: (tmp_path / "back" / n).read_bytes() for n in FILES} == FILES
     assert names(tmp_path / "bare") == {"config.json", "model.safetensors"}  # as recorded, without the rest

@@ -23,7 +23,7 @@ CHILD = textwrap.dedent(
     from ckpt_surgery.system import signals
     from ckpt_surgery.engine.staging import renaming
     from ckpt_surgery.core.errors import Interrupted, SurgeryError
-    from tests.support.generations import staged
+    from tests.support.generations import fill, fill_file, staged
 
     # Tests that run in the background of a shell inherit that SIGINT is ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -40,12 +40,7 @@ CHILD = textwrap.dedent(
                 print("resumed")
                 shutil.rmtree(staging.tree)
                 staging.tree.mkdir()
-            if one_file:
-                staging.output.write_text((generation + "\\n") * 3)
-            else:
-                (staging.tree / "d").mkdir()
-                (staging.tree / "d" / "data").write_text(generation)
-                (staging.tree / "_METADATA").write_text(generation)
+            (fill_file if one_file else fill)(staging.output, generation)
             if mode in ("die", "lines", "tasks", "resume"):
                 (staging.directory / "journal-0.jsonl").write_text("{}\\n")
             if mode == "wait":
@@ -124,6 +119,12 @@ def child(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.
 Child = Callable[..., "subprocess.Popen[str]"]
 
 
+def told(process: "subprocess.Popen[str]") -> str:
+    """The next line that a child prints: it has come so far."""
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
 def finish(process: "subprocess.Popen[str]", text: str = "") -> tuple[int, str, str]:
     out, err = process.communicate(text)
     return process.returncode, out, err
@@ -137,8 +138,7 @@ def test_a_signal_leaves_nothing(
     tmp_path: Path, child: Child, number: signal.Signals, code: int, name: str
 ) -> None:
     process = child(tmp_path / name, "stay")
-    assert process.stdout is not None
-    process.stdout.readline()
+    told(process)
     process.send_signal(number)
     returned, _, err = finish(process)
     assert returned == code
@@ -154,12 +154,6 @@ def test_a_signal_during_the_rename_comes_after_it(tmp_path: Path, child: Child,
     assert err == f"stopped by SIGTERM\n\n{tmp_path}/{name} is new and complete\n"
     assert found(tmp_path / name) == NEW
     assert names(tmp_path) == [name]
-
-
-def told(process: "subprocess.Popen[str]") -> str:
-    """The next line that a child prints: it has come so far."""
-    assert process.stdout is not None
-    return process.stdout.readline()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
