@@ -20,7 +20,7 @@ from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.inputs.history import history_of
 from ckpt_surgery.inputs.matching import check_matched, matching, selected
 from ckpt_surgery.inputs.opening import in_memory, open_input, without_values
-from ckpt_surgery.inputs.request import checkpoint_or_tree
+from ckpt_surgery.inputs.request import OpenedPath, checkpoint_or_tree
 from ckpt_surgery.inputs.warnings import about_source, chosen_item_notes, kept_as_integers
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
@@ -262,9 +262,19 @@ def _path_of_item(given: CheckpointLike, step: int | None, item: str) -> str | N
 
 
 def _open_side(given: CheckpointLike, step: int | None, item: str | None) -> Source:
-    """Open a checkpoint with this step and item, or a tree, which has neither."""
+    """Open a checkpoint with this step and item, or a tree, which has neither.
+
+    Arrays of uint16 are read as bfloat16 if the program that has the checkpoint open reads them so.
+    """
     place = checkpoint_or_tree(given)
-    return open_input(place, step=step, item=item) if isinstance(place, str) else open_input(place)
+    if not isinstance(place, str):
+        return open_input(place)
+    source = open_input(place, step=step, item=item)
+    if isinstance(place, OpenedPath) and place.uint16 == "bfloat16":
+        from ckpt_surgery.inputs.open_sources import kept_open  # imports what reads recipes
+
+        return kept_open(source, place.uint16)
+    return source
 
 
 def _structure_of(format: str) -> Holds:

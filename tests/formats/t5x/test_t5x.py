@@ -443,6 +443,14 @@ def test_diff_says_that_integers_are_bfloat16(disguised: Path, tmp_path: Path) -
     assert ckpt_surgery.diff(tmp_path / "out", tmp_path / "out").warnings == ()
 
 
+def test_a_comparison_reads_uint16_as_the_checkpoint_was_opened(disguised: Path, tmp_path: Path) -> None:
+    ckpt_surgery.apply(None, disguised, dst=tmp_path / "out", uint16="bfloat16")
+    opened = ckpt_surgery.open(disguised, uint16="bfloat16")
+    difference = ckpt_surgery.diff(opened, tmp_path / "out", values=True)
+    assert (difference.changed, difference.warnings) == ((), ())
+    assert all(value.equal for value in difference.values or ())
+
+
 def test_a_target_does_not_cast_integers_that_are_bfloat16(disguised: Path) -> None:
     bits = np.zeros(KERNEL.shape, np.uint16)
     target = {"zarr": np.zeros(KERNEL.shape, np.float32), "inline": bits, "scale": np.zeros_like(SCALE)}
