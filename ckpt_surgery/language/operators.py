@@ -24,7 +24,7 @@ from ckpt_surgery.language.values import (
     told,
 )
 
-_PLAIN: Mapping[str, Callable[[Any, Any], Any]] = {
+PYTHON_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
@@ -40,6 +40,7 @@ _PLAIN: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+"""Functions of Python by the symbols of binary operators."""
 
 
 def binary(symbol: str, left: Any, right: Any) -> Any:
@@ -71,7 +72,7 @@ def _array_binary(symbol: str, left: Any, right: Any) -> Array:
 
 def _number_binary(symbol: str, left: Number, right: Number) -> Number:
     try:
-        result = _power(left, right) if symbol == "**" else _PLAIN[symbol](left, right)
+        result = _power(left, right) if symbol == "**" else PYTHON_OPERATORS[symbol](left, right)
     except ZeroDivisionError:
         raise FunctionError(f"{left!r} {symbol} {right!r} divides by zero") from None
     except (KeyError, TypeError):
@@ -107,7 +108,7 @@ def compared(symbol: str, left: Any, right: Any) -> Any:
     if isinstance(left, Array) or isinstance(right, Array):
         return _array_binary(symbol, left, right)
     if _comparable(left, right, ordered=symbol not in ("==", "!=")):
-        return _PLAIN[symbol](_as_list(left), _as_list(right))
+        return PYTHON_OPERATORS[symbol](_as_list(left), _as_list(right))
     raise FunctionError(
         f"`{symbol}` cannot compare {told(left)} with {told(right)}", hint=_text_hint(left, right)
     )

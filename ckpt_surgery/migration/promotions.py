@@ -12,6 +12,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.dtypes import BOOL, DType, kind
+from ckpt_surgery.language.operators import PYTHON_OPERATORS
 
 NUMPY = "numpy"
 JAX = "jax"
@@ -43,22 +44,9 @@ class Outcome:
 
 
 _OPERATORS: Mapping[str, Callable[..., Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "//": operator.floordiv,
-    "%": operator.mod,
+    **PYTHON_OPERATORS,
     "**": operator.pow,
     "@": operator.matmul,
-    "&": operator.and_,
-    "|": operator.or_,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
     "neg": operator.neg,
     "~": operator.invert,
     "abs": abs,
