@@ -34,8 +34,8 @@ def difference_lines(difference: Difference, *, full: bool, width: int) -> Itera
         if row.source:
             yield from _renamed_lines(row, width)
     unequal = folded_values(difference.values or (), full=full)
-    told = [(row.key, row.count, [_leaves(row.count), *distance_texts(row.worst)]) for row in unequal]
-    yield from _listed(told, "values", full, width)
+    pairs = [(row.key, row.count, [_leaves(row.count), *distance_texts(row.worst)]) for row in unequal]
+    yield from _listed(pairs, "values", full, width)
     unknown = [(escaped(one.key), 1, [shown(one.why)]) for one in difference.uncompared]
     yield from _listed(unknown, "not compared", full, width)
     yield from _difference_summary(difference, width)
@@ -73,15 +73,15 @@ def _side(side: str) -> Text:
 
 
 def _listed(
-    told: Sequence[tuple[str, int, Sequence[str]]], word: str, full: bool, width: int
+    rows: Sequence[tuple[str, int, Sequence[str]]], word: str, full: bool, width: int
 ) -> Iterator[Text]:
     """A line for each pattern of keys and its texts; only the first ones of many, unless `full`."""
-    listed = told if full else told[:MOST_VALUES]
+    listed = rows if full else rows[:MOST_VALUES]
     keys = [start_of(word, "yellow").append(key) for key, _, _ in listed]
     most = max((len(texts) for _, _, texts in listed), default=0)
     cells = [[Text(text) for text in (*texts, *[""] * (most - len(texts)))] for _, _, texts in listed]
     yield from blocks_of(keys, padded(cells, (False,) * most), 0, width, WORD + len(GAP))
-    more = sum(count for _, count, _ in told[len(listed) :])
+    more = sum(count for _, count, _ in rows[len(listed) :])
     if more:
         leaves = "leaf" if more == 1 else "leaves"
         yield start_of(word, "yellow").append(f"and {more:,} more {leaves} (--full)")
@@ -95,8 +95,8 @@ def _difference_summary(difference: Difference, width: int) -> Iterator[Text]:
         same = f"{same_text(difference)}{note}{format_note(difference)}"
         yield from flowing([Text("same", "bold green"), *map(Text, same.split(" "))], " ", width)
         return
-    told = [f"{text}," for text in count_texts(difference, of_guesses=" (--values compares them)")]
-    told[-1] = f"{told[-1].removesuffix(',')};"
+    counts = [f"{text}," for text in count_texts(difference, of_guesses=" (--values compares them)")]
+    counts[-1] = f"{counts[-1].removesuffix(',')};"
     word = "different:" if difference.known else "not known to be the same:"
-    parts = [word, *told, f"{number_of(difference.common, 'leaf')} in both"]
+    parts = [word, *counts, f"{number_of(difference.common, 'leaf')} in both"]
     yield from flowing([Text(part, "" if i else "bold") for i, part in enumerate(parts)], " ", width)

@@ -194,7 +194,7 @@ def converted(block: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def lost_by_cast(given: DType, wanted: DType) -> str | None:
-    """What a cast loses besides precision; None for nothing. Raises FunctionError for other types."""
+    """Name the loss of a cast besides precision; None for none. Raises FunctionError for other types."""
     kinds = kind(given), kind(wanted)
     if kinds[1] == "b" and kinds[0] != "b":
         return "everything but whether values are zero"

@@ -28,7 +28,7 @@ class Progress:
 Report = Callable[[Progress], None]
 """Function that is called with the progress so far."""
 ProgressLike = Report | bool | None
-"""What public functions take as `progress`: a function; True or False for a bar or none; None for a bar where
+"""Values of the argument `progress`: a function; True or False for a bar or none; None for a bar where
 somebody looks."""
 
 

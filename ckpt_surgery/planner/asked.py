@@ -1,4 +1,4 @@
-"""What leaves of a target ask for where they leave kind, shape or dtype to the source."""
+"""Constraints of target leaves that leave kind, shape or dtype to the source."""
 
 from collections.abc import Set
 
@@ -12,7 +12,10 @@ PLACEHOLDER = "placeholder"
 
 @frozen()
 class Asked:
-    """What a leaf of a target takes. Its shape is that of the target's leaf; without a `spec` there, any."""
+    """Kinds and dtype that a leaf of a target accepts.
+
+    Its shape is that of the target's leaf; without a `spec` there, any.
+    """
 
     kinds: Set[LeafKind]
     """Kinds of leaves that it takes."""

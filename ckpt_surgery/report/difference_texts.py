@@ -68,8 +68,8 @@ def format_note(difference: Difference) -> str:
         (len(difference.scalars), "scalar", "scalars"),
         (len(difference.only_a) + len(difference.only_b), "empty node", "empty nodes"),
     ]
-    told = [f"{count:,} {one if count == 1 else several}" for count, one, several in counts if count]
-    return f"; {holds.format} has no place for {' and '.join(told)}" if told else ""
+    lacking = [f"{count:,} {one if count == 1 else several}" for count, one, several in counts if count]
+    return f"; {holds.format} has no place for {' and '.join(lacking)}" if lacking else ""
 
 
 def _of_empty(leaves: Sequence[Leaf], other: Holds) -> str:
@@ -84,7 +84,7 @@ def _of_empty(leaves: Sequence[Leaf], other: Holds) -> str:
 
 
 def difference_summary(difference: Difference) -> Summary:
-    """What differs, as it is printed."""
+    """Differences, as they are printed."""
     in_both = f"{number_of(difference.common, 'leaf')} in both"
     if not difference.different:
         about = f"same: {same_text(difference)}{format_note(difference)}"

@@ -1,4 +1,4 @@
-"""What a listing of leaves shows of itself in a terminal and in a notebook."""
+"""Short representations of listings, for terminals and notebooks."""
 
 import itertools
 from collections import Counter

@@ -15,7 +15,7 @@ class Represented(ABC):
 
     @abstractmethod
     def _summary(self) -> "Summary":
-        """What to show; made when somebody looks, and from what is in memory already."""
+        """Summary for both forms; made on each display, from data in memory alone."""
 
     def __repr__(self) -> str:
         from ckpt_surgery.core.summaries.plain import summary_text  # few runs show anything

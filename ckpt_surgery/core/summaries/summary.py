@@ -1,4 +1,4 @@
-"""What a short representation says, before it is text or HTML."""
+"""Content of a short representation, before it becomes text or HTML."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -10,11 +10,11 @@ class SummaryRow:
     """One line: leaves that share a pattern, or anything else there can be very many of."""
 
     word: str
-    """What became of the leaves: `renamed`, `only in A`; empty where nothing did."""
+    """Fate of the leaves: `renamed`, `only in A`; empty if they have none."""
     key: str
     """Pattern of their keys, or `old → new`; any other text."""
     what: str = ""
-    """What they hold: `48 × bf16[2048,8192]`."""
+    """Their content: `48 × bf16[2048,8192]`."""
     why: str = ""
     """The rule, or the reason."""
     count: int = 1
@@ -28,7 +28,7 @@ class Summary:
     """A result in a few lines. Its texts may hold any character and be of any length."""
 
     about: str
-    """What stands behind the name of the class on the first line."""
+    """Text after the name of the class on the first line."""
     facts: Sequence[str] = ()
     """Lines before the rows."""
     rows: Sequence[SummaryRow] = ()
@@ -37,7 +37,7 @@ class Summary:
     tree: Callable[[], Sequence[SummaryRow]] | None = None
     """Makes the same rows as a tree, which HTML shows in their place; None where they are no listing."""
     noun: tuple[str, str] = ("leaf", "leaves")
-    """What the rows count: one, and several."""
+    """Nouns for the things that rows count, singular and plural."""
 
     def more(self, left_out: Sequence[SummaryRow]) -> str:
         """The line in place of rows that are not shown: `… and 1,234 more leaves`."""
@@ -53,7 +53,7 @@ def both_ends(rows: Sequence[SummaryRow], most: int) -> tuple[Sequence[SummaryRo
 
 
 LINES = ("line", "lines")
-"""What rows that are lines of a text count."""
+"""Nouns for rows that are lines of a text."""
 
 
 def text_rows(text: str) -> list[SummaryRow]:
