@@ -21,7 +21,7 @@ from ckpt_surgery.core.protocols import (
     StoredType,
 )
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.zarr_fetched import stored_chunks, touched
+from ckpt_surgery.formats.shared.zarr.fetched import stored_chunks, touched
 from ckpt_surgery.inputs.opening import changed_since_opening
 from ckpt_surgery.inputs.request import InMemory, OpenedPath
 from ckpt_surgery.inputs.warnings import disguised_leaves

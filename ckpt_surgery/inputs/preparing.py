@@ -23,7 +23,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.orbax.decoder_layers import with_scan_layers
-from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
+from ckpt_surgery.formats.shared.zarr.shards import wholly_stored
 from ckpt_surgery.inputs.model_configs import config_warnings
 from ckpt_surgery.inputs.opening import (
     ConfigFiles,

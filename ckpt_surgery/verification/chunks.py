@@ -14,7 +14,7 @@ from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.worker import Means
-from ckpt_surgery.formats.shared.chunk_checks import chunk_flaw
+from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw
 from ckpt_surgery.storage.failures import told
 from ckpt_surgery.storage.reading import OpenFile, opened
 from ckpt_surgery.storage.samples import state_of

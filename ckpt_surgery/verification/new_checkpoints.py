@@ -18,7 +18,7 @@ from ckpt_surgery.engine.tasks import Task
 from ckpt_surgery.engine.tracking import ShardProgress
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.formats.shared.chunk_checks import chunk_flaw
+from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw
 from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
 from ckpt_surgery.planner.plan import Plan, Step
 from ckpt_surgery.report.verification import Flaw, VerifiedRun, Verify, flaw_text

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from ckpt_surgery.core.errors import StorageError
-from ckpt_surgery.formats.shared.zarr_writing import store_errors
+from ckpt_surgery.formats.shared.zarr.writing import store_errors
 from tests.support.command_line import run
 
 LIMIT = 1 << 20

@@ -20,7 +20,7 @@ import numpy as np
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import SurgeryError
-from ckpt_surgery.formats.shared.ocdbt_reader import read_database
+from ckpt_surgery.formats.shared.ocdbt.reader import read_database
 from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
 from ckpt_surgery.storage import views
 from ckpt_surgery.storage.stores import store_of

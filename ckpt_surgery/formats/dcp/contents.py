@@ -10,9 +10,9 @@ from ckpt_surgery.formats.dcp.index import Place, Stored, StoredObject, StoredTe
 from ckpt_surgery.formats.dcp.items import read_items
 from ckpt_surgery.formats.dcp.pieces import Piece
 from ckpt_surgery.formats.shared.raw_arrays import Opaque
-from ckpt_surgery.formats.shared.torch_archive import Saved
-from ckpt_surgery.formats.shared.torch_globals import RESAVE, Tensor, what_is
-from ckpt_surgery.formats.shared.torch_tree import (
+from ckpt_surgery.formats.shared.torch.archive import Saved
+from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is
+from ckpt_surgery.formats.shared.torch.tree import (
     MOST_PROBLEMS,
     NODE_SLACK,
     TEXT_GAIN,
@@ -21,7 +21,7 @@ from ckpt_surgery.formats.shared.torch_tree import (
     list_leaves,
     stored_tensor,
 )
-from ckpt_surgery.formats.shared.torch_unpickler import load
+from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.storage.failures import DAMAGED, named, told
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened

@@ -16,8 +16,8 @@ from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.dcp.tiling import check_tiling
 from ckpt_surgery.formats.dcp.vocabulary import CHUNK, INDEX, OBJECT, PLACE, PROPERTIES, ROOTS, TENSOR
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
-from ckpt_surgery.formats.shared.torch_globals import Record, is_number, is_numbers, what_is
-from ckpt_surgery.formats.shared.torch_tree import (
+from ckpt_surgery.formats.shared.torch.globals import Record, is_number, is_numbers, what_is
+from ckpt_surgery.formats.shared.torch.tree import (
     MOST_DEPTH,
     MOST_PROBLEMS,
     TEXT_GAIN,

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.dcp.index import Place
-from ckpt_surgery.formats.shared.torch_archive import Saved, read_saved
-from ckpt_surgery.formats.shared.zip_layout import LOCAL
-from ckpt_surgery.formats.shared.zip_members import read_archive
+from ckpt_surgery.formats.shared.torch.archive import Saved, read_saved
+from ckpt_surgery.formats.shared.zip.layout import LOCAL
+from ckpt_surgery.formats.shared.zip.members import read_archive
 from ckpt_surgery.storage.failures import DAMAGED, about
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile

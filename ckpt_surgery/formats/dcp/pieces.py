@@ -9,7 +9,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.formats.shared.raw_arrays import read_raw
-from ckpt_surgery.formats.shared.torch_views import View, read_view
+from ckpt_surgery.formats.shared.torch.views import View, read_view
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened
 

@@ -23,8 +23,8 @@ from ckpt_surgery.formats.dcp.vocabulary import VOCABULARY
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.raw_arrays import Opaque, RawArraysSource, contiguous
 from ckpt_surgery.formats.shared.steps import check_no_choice
-from ckpt_surgery.formats.shared.torch_archive import MOST_PICKLE_BYTES
-from ckpt_surgery.formats.shared.torch_unpickler import load
+from ckpt_surgery.formats.shared.torch.archive import MOST_PICKLE_BYTES
+from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.storage.failures import DAMAGED, about, named
 from ckpt_surgery.storage.listing import FileStat, check_link, has_entry, is_directory, real_path
 from ckpt_surgery.storage.reading import opened, stat_file

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.torch_globals import (
+from ckpt_surgery.formats.shared.torch.globals import (
     DTYPES,
     Other,
     Vocabulary,

@@ -15,11 +15,11 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.formats.shared.msgpack.t5x_layout import FILE_NAME, has_root
 from ckpt_surgery.formats.shared.npy_layout import MAGIC
 from ckpt_surgery.formats.shared.orbax_layout import UNFINISHED, is_orbax
 from ckpt_surgery.formats.shared.single_file import not_one, without_index
 from ckpt_surgery.formats.shared.steps import check_no_item, check_no_step, choose_step
-from ckpt_surgery.formats.shared.t5x_layout import FILE_NAME, has_root
 from ckpt_surgery.storage.listing import check_link, directory_names, is_directory, real_path
 from ckpt_surgery.storage.reading import OpenFile, opened
 
@@ -116,7 +116,7 @@ def _is_safetensors(head: bytes, size: int) -> bool:
 
 def _begins_right(file: OpenFile) -> bool:
     """Whether a file begins as a stream, or with nested maps whose keys are printable strings."""
-    from ckpt_surgery.formats.shared.msgpack_tree import first_path, starts_stream
+    from ckpt_surgery.formats.shared.msgpack.tree import first_path, starts_stream
 
     if starts_stream(file):
         return True

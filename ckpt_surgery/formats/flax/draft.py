@@ -16,7 +16,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.formats.shared.msgpack_nodes import ARRAY, CHUNKED, COMPLEX, SCALAR, BytesAt
+from ckpt_surgery.formats.shared.msgpack.nodes import ARRAY, CHUNKED, COMPLEX, SCALAR, BytesAt
 
 PIECE_BYTES = 2**30
 """Larger arrays are cut into pieces of this many bytes: `flax.serialization.MAX_CHUNK_SIZE`."""

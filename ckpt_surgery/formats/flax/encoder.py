@@ -9,8 +9,8 @@ from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.formats.flax.draft import is_native
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.msgpack_nodes import CHUNKED
-from ckpt_surgery.formats.shared.msgpack_tree import MOST_DEPTH, MOST_TEXT_BYTES, MOST_VALUES
+from ckpt_surgery.formats.shared.msgpack.nodes import CHUNKED
+from ckpt_surgery.formats.shared.msgpack.tree import MOST_DEPTH, MOST_TEXT_BYTES, MOST_VALUES
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.unsupported import (
     quoted,

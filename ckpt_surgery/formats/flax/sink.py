@@ -11,8 +11,8 @@ from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.formats.flax.detect import SINGLE_NAME
 from ckpt_surgery.formats.flax.draft import Draft, draft_of, is_native, native_bytes, native_value
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.msgpack_arrays import parts_of
-from ckpt_surgery.formats.shared.msgpack_nodes import ArrayAt, BytesAt
+from ckpt_surgery.formats.shared.msgpack.arrays import parts_of
+from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, BytesAt
 from ckpt_surgery.storage.adopting import copy_chunk, preallocate
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.regions import PreallocatedArray, in_order

@@ -10,8 +10,8 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.flax.detect import INDEX_SUFFIX, FlaxFile, locate
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
-from ckpt_surgery.formats.shared.msgpack_nodes import BytesAt, Node
-from ckpt_surgery.formats.shared.msgpack_source import (
+from ckpt_surgery.formats.shared.msgpack.nodes import BytesAt, Node
+from ckpt_surgery.formats.shared.msgpack.source import (
     FoundNode,
     ListedLeaf,
     MsgpackSource,
@@ -21,7 +21,7 @@ from ckpt_surgery.formats.shared.msgpack_source import (
     list_leaves,
     zarr_leaf,
 )
-from ckpt_surgery.formats.shared.msgpack_tree import MOST_VALUES, read_tree, read_value, starts_stream
+from ckpt_surgery.formats.shared.msgpack.tree import MOST_VALUES, read_tree, read_value, starts_stream
 from ckpt_surgery.storage.failures import DAMAGED, about
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened, stat_file

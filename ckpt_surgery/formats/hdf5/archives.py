@@ -12,9 +12,9 @@ from functools import cached_property
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.formats.hdf5.detect import ARCHIVE_MEMBERS, WEIGHTS
-from ckpt_surgery.formats.shared.zip_inflating import read_member
-from ckpt_surgery.formats.shared.zip_members import Archive
-from ckpt_surgery.formats.shared.zip_writing import PlacedMember, archive_end, placed
+from ckpt_surgery.formats.shared.zip.inflating import read_member
+from ckpt_surgery.formats.shared.zip.members import Archive
+from ckpt_surgery.formats.shared.zip.writing import PlacedMember, archive_end, placed
 from ckpt_surgery.storage.reading import OpenFile
 
 MOST_BYTES = 64 << 20

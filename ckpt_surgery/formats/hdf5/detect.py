@@ -5,7 +5,7 @@ import os
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.single_file import not_one
-from ckpt_surgery.formats.shared.zip_layout import first_name
+from ckpt_surgery.formats.shared.zip.layout import first_name
 from ckpt_surgery.storage.listing import is_directory, is_file, names_in
 from ckpt_surgery.storage.reading import opened
 

@@ -14,7 +14,7 @@ from ckpt_surgery.formats.hdf5.archives import ModelArchive
 from ckpt_surgery.formats.hdf5.detect import is_archive_name
 from ckpt_surgery.formats.hdf5.image import Image, image_of
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.zip_writing import written_crc
+from ckpt_surgery.formats.shared.zip.writing import written_crc
 from ckpt_surgery.storage.adopting import preallocate
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.reading import opened

@@ -26,7 +26,7 @@ from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.raw_arrays import BIG, Opaque, RawArraysSource, parts_of_chunks, read_raw
 from ckpt_surgery.formats.shared.single_file import file_of
 from ckpt_surgery.formats.shared.steps import check_no_choice
-from ckpt_surgery.formats.shared.zip_members import read_archive, wrong
+from ckpt_surgery.formats.shared.zip.members import read_archive, wrong
 from ckpt_surgery.storage.failures import about, named
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened

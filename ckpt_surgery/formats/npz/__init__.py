@@ -2,7 +2,7 @@
 
 from ckpt_surgery.formats.npz.detect import SUFFIX, detect
 from ckpt_surgery.formats.registry import Format
-from ckpt_surgery.formats.shared.zip_layout import MOST_COMMENT_BYTES
+from ckpt_surgery.formats.shared.zip.layout import MOST_COMMENT_BYTES
 
 FORMAT = Format(
     name="npz",

@@ -13,8 +13,8 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.formats.shared.npy import npy_header, npy_string
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
 from ckpt_surgery.formats.shared.unsupported import metadata_json
-from ckpt_surgery.formats.shared.zip_layout import MOST_COMMENT_BYTES
-from ckpt_surgery.formats.shared.zip_writing import PlacedMember, placed
+from ckpt_surgery.formats.shared.zip.layout import MOST_COMMENT_BYTES
+from ckpt_surgery.formats.shared.zip.writing import PlacedMember, placed
 
 
 def member_name(text: str) -> bytes:

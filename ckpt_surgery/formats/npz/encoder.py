@@ -19,7 +19,7 @@ from ckpt_surgery.formats.shared.unsupported import (
     wrong_kinds,
     wrong_strings,
 )
-from ckpt_surgery.formats.shared.zip_layout import MOST_NAME_BYTES
+from ckpt_surgery.formats.shared.zip.layout import MOST_NAME_BYTES
 from ckpt_surgery.storage.regions import are_contiguous
 
 

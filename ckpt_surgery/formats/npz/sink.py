@@ -8,7 +8,7 @@ from pathlib import Path
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.npz.archive import PlannedMember, comment_of, members_of
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.zip_writing import CRC_AT, PlacedMember, archive_end, written_crc
+from ckpt_surgery.formats.shared.zip.writing import CRC_AT, PlacedMember, archive_end, written_crc
 from ckpt_surgery.storage.adopting import preallocate
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.reading import opened

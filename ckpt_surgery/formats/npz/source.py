@@ -23,8 +23,8 @@ from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
 from ckpt_surgery.formats.shared.raw_arrays import Opaque, RawArraysSource, read_elements
 from ckpt_surgery.formats.shared.single_file import file_of
 from ckpt_surgery.formats.shared.steps import check_no_choice
-from ckpt_surgery.formats.shared.zip_inflating import Inflated, InflatedFile, check_crc
-from ckpt_surgery.formats.shared.zip_members import Archive, Member, read_archive
+from ckpt_surgery.formats.shared.zip.inflating import Inflated, InflatedFile, check_crc
+from ckpt_surgery.formats.shared.zip.members import Archive, Member, read_archive
 from ckpt_surgery.storage.failures import about, named
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened

@@ -16,8 +16,8 @@ from ckpt_surgery.formats.orbax.detect import check_holds_steps
 from ckpt_surgery.formats.orbax.unsupported import unsupported
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.unsupported import metadata_json
-from ckpt_surgery.formats.shared.zarr_files import check_reachable
-from ckpt_surgery.formats.shared.zarr_writing import DRIVERS, adopted_metadata
+from ckpt_surgery.formats.shared.zarr.files import check_reachable
+from ckpt_surgery.formats.shared.zarr.writing import DRIVERS, adopted_metadata
 from ckpt_surgery.storage.listing import real_path
 
 DEFAULT_ITEM = "default"

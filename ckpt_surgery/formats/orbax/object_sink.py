@@ -13,15 +13,15 @@ from ckpt_surgery.formats.orbax.object_writer import NOTES, Entries, ObjectWrite
 from ckpt_surgery.formats.orbax.structure import STRUCTURE, structure_bytes
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.ocdbt_writer import IndexEntry, index_bytes
+from ckpt_surgery.formats.shared.ocdbt.writer import IndexEntry, index_bytes
 from ckpt_surgery.formats.shared.orbax_layout import (
     CHECKPOINT_METADATA,
     COMMIT_FILE,
     MANIFEST,
     PROCESS_PREFIX,
 )
-from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
-from ckpt_surgery.formats.shared.zarr_outputs import definition
+from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
+from ckpt_surgery.formats.shared.zarr.outputs import definition
 from ckpt_surgery.storage.draft import documents_follow
 from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
 from ckpt_surgery.storage.stores import store_of

@@ -24,9 +24,9 @@ from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.shared.orbax_layout import PROCESS_PREFIX
-from ckpt_surgery.formats.shared.zarr_memory import MemoryArray
-from ckpt_surgery.formats.shared.zarr_outputs import definition
-from ckpt_surgery.formats.shared.zarr_writing import chunk_name, store_errors
+from ckpt_surgery.formats.shared.zarr.memory import MemoryArray
+from ckpt_surgery.formats.shared.zarr.outputs import definition
+from ckpt_surgery.formats.shared.zarr.writing import chunk_name, store_errors
 from ckpt_surgery.storage.copy_sources import copy_object, read_chunk, upload_chunk
 from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.store import Range

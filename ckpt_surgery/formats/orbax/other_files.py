@@ -19,7 +19,7 @@ from ckpt_surgery.formats.shared.orbax_layout import (
     V1_MARKER,
     is_item,
 )
-from ckpt_surgery.formats.shared.zarr_layout import zarr_names
+from ckpt_surgery.formats.shared.zarr.layout import zarr_names
 from ckpt_surgery.storage.companion_names import KEPT
 from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import exists

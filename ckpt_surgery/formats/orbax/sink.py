@@ -25,17 +25,17 @@ from ckpt_surgery.formats.orbax.structure import STRUCTURE, structure_bytes
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.orbax.writer import OrbaxWriter
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.ocdbt_reader import read_database
-from ckpt_surgery.formats.shared.ocdbt_writer import IndexEntry, write_index
+from ckpt_surgery.formats.shared.ocdbt.reader import read_database
+from ckpt_surgery.formats.shared.ocdbt.writer import IndexEntry, write_index
 from ckpt_surgery.formats.shared.orbax_layout import (
     CHECKPOINT_METADATA,
     COMMIT_FILE,
     MANIFEST,
     PROCESS_PREFIX,
 )
-from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
-from ckpt_surgery.formats.shared.zarr_outputs import definition
-from ckpt_surgery.formats.shared.zarr_writing import chunk_name
+from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
+from ckpt_surgery.formats.shared.zarr.outputs import definition
+from ckpt_surgery.formats.shared.zarr.writing import chunk_name
 from ckpt_surgery.storage.adopting import AdoptedFiles
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.record_files import RECORD_NAME, put_record

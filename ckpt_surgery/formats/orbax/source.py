@@ -23,8 +23,8 @@ from ckpt_surgery.formats.orbax.tree import (
     read_tree,
 )
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.zarr_arrays import CACHE_BYTES, ArrayReader
-from ckpt_surgery.formats.shared.zarr_files import StoredArray
+from ckpt_surgery.formats.shared.zarr.arrays import CACHE_BYTES, ArrayReader
+from ckpt_surgery.formats.shared.zarr.files import StoredArray
 from ckpt_surgery.storage.failures import DAMAGED, named
 from ckpt_surgery.storage.listing import FileStat, digest, exists, walk
 from ckpt_surgery.storage.record_files import RECORD_NAME, read_record

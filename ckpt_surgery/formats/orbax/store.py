@@ -13,11 +13,11 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.tree import Tree, array_prefix
-from ckpt_surgery.formats.shared.ocdbt_reader import Database, begin_reading
+from ckpt_surgery.formats.shared.ocdbt.reader import Database, begin_reading
 from ckpt_surgery.formats.shared.orbax_layout import MANIFEST, PROCESS_PREFIX
-from ckpt_surgery.formats.shared.zarr_files import StoredArray, check_length, check_reachable, chunk_index
-from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
-from ckpt_surgery.formats.shared.zarr_metadata import ZarrArray, parse_array
+from ckpt_surgery.formats.shared.zarr.files import StoredArray, check_length, check_reachable, chunk_index
+from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
+from ckpt_surgery.formats.shared.zarr.metadata import ZarrArray, parse_array
 from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import read_file

@@ -20,10 +20,10 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.msgpack_arrays import read_pieces
-from ckpt_surgery.formats.shared.msgpack_nodes import ArrayAt, Node
-from ckpt_surgery.formats.shared.msgpack_source import PLACEHOLDER, FoundNode, flattened, leaf_of, opaque_of
-from ckpt_surgery.formats.shared.msgpack_tree import read_tree
+from ckpt_surgery.formats.shared.msgpack.arrays import read_pieces
+from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, Node
+from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, flattened, leaf_of, opaque_of
+from ckpt_surgery.formats.shared.msgpack.tree import read_tree
 from ckpt_surgery.formats.shared.raw_arrays import Opaque, read_raw
 from ckpt_surgery.storage.failures import DAMAGED, named
 from ckpt_surgery.storage.listing import FileStat, exists

@@ -18,7 +18,7 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.structure import STRUCTURE, Structure, array_of, read_structure
-from ckpt_surgery.formats.shared.msgpack_nodes import Node
+from ckpt_surgery.formats.shared.msgpack.nodes import Node
 from ckpt_surgery.formats.shared.orbax_layout import TREE_METADATA
 from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.json_files import malformed, read_form, read_json

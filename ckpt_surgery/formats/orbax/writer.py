@@ -21,10 +21,10 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
-from ckpt_surgery.formats.shared.ocdbt_reader import read_database
+from ckpt_surgery.formats.shared.ocdbt.reader import read_database
 from ckpt_surgery.formats.shared.orbax_layout import MANIFEST
-from ckpt_surgery.formats.shared.zarr_outputs import definition
-from ckpt_surgery.formats.shared.zarr_writing import DRIVERS, fetched, put, store_errors
+from ckpt_surgery.formats.shared.zarr.outputs import definition
+from ckpt_surgery.formats.shared.zarr.writing import DRIVERS, fetched, put, store_errors
 from ckpt_surgery.storage.adopting import AdoptedFiles
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.handles import Handles

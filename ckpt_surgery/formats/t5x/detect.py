@@ -14,6 +14,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import Choices
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.formats.shared.msgpack.t5x_layout import FILE_NAME, has_root
 from ckpt_surgery.formats.shared.orbax_layout import STEP_NAME, is_item
 from ckpt_surgery.formats.shared.steps import (
     check_no_item,
@@ -22,7 +23,6 @@ from ckpt_surgery.formats.shared.steps import (
     choose_step,
     items_beside,
 )
-from ckpt_surgery.formats.shared.t5x_layout import FILE_NAME, has_root
 from ckpt_surgery.storage.listing import (
     check_link,
     directory_names,

@@ -20,9 +20,9 @@ from ckpt_surgery.core.protocols import Choices
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.limits import MOST_AXES
-from ckpt_surgery.formats.shared.msgpack_arrays import manifest_of
-from ckpt_surgery.formats.shared.msgpack_nodes import ArrayAt, Node
-from ckpt_surgery.formats.shared.msgpack_source import (
+from ckpt_surgery.formats.shared.msgpack.arrays import manifest_of
+from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, Node
+from ckpt_surgery.formats.shared.msgpack.source import (
     PLACEHOLDER,
     FoundNode,
     ListedLeaf,
@@ -32,9 +32,9 @@ from ckpt_surgery.formats.shared.msgpack_source import (
     list_leaves,
     zarr_leaf,
 )
-from ckpt_surgery.formats.shared.msgpack_tree import read_tree
+from ckpt_surgery.formats.shared.msgpack.t5x_layout import ROOT_NAMES
+from ckpt_surgery.formats.shared.msgpack.tree import read_tree
 from ckpt_surgery.formats.shared.raw_arrays import read_raw
-from ckpt_surgery.formats.shared.t5x_layout import ROOT_NAMES
 from ckpt_surgery.formats.t5x.detect import T5XFile, choices, locate
 from ckpt_surgery.storage.failures import DAMAGED, about
 from ckpt_surgery.storage.listing import FileStat

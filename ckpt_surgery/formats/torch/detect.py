@@ -11,7 +11,7 @@ from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
 from ckpt_surgery.formats.shared.single_file import not_one, without_index
-from ckpt_surgery.formats.shared.zip_layout import first_name
+from ckpt_surgery.formats.shared.zip.layout import first_name
 from ckpt_surgery.storage.listing import is_directory, is_file, names_in
 
 SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")

@@ -19,12 +19,12 @@ from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard
 from ckpt_surgery.formats.shared.raw_arrays import RawArraysSource
 from ckpt_surgery.formats.shared.single_file import file_of
 from ckpt_surgery.formats.shared.steps import check_no_choice
-from ckpt_surgery.formats.shared.torch_archive import read_saved
-from ckpt_surgery.formats.shared.torch_tree import TorchLeaves, list_leaves
-from ckpt_surgery.formats.shared.torch_unpickler import load
-from ckpt_surgery.formats.shared.torch_views import View, read_view
-from ckpt_surgery.formats.shared.zip_layout import LOCAL
-from ckpt_surgery.formats.shared.zip_members import read_archive
+from ckpt_surgery.formats.shared.torch.archive import read_saved
+from ckpt_surgery.formats.shared.torch.tree import TorchLeaves, list_leaves
+from ckpt_surgery.formats.shared.torch.unpickler import load
+from ckpt_surgery.formats.shared.torch.views import View, read_view
+from ckpt_surgery.formats.shared.zip.layout import LOCAL
+from ckpt_surgery.formats.shared.zip.members import read_archive
 from ckpt_surgery.formats.torch.detect import INDEX_SUFFIX, chosen
 from ckpt_surgery.storage.failures import DAMAGED, about, named
 from ckpt_surgery.storage.listing import FileStat

@@ -1,7 +1,7 @@
 """The zarr format: groups of arrays in a directory, versions 2 and 3 of the specification."""
 
 from ckpt_surgery.formats.registry import Format
-from ckpt_surgery.formats.shared.zarr_layout import SUFFIX, detect
+from ckpt_surgery.formats.shared.zarr.layout import SUFFIX, detect
 
 FORMAT = Format(
     name="zarr",

@@ -22,10 +22,10 @@ from ckpt_surgery.formats.shared.unsupported import (
     wrong_dtypes,
     wrong_kinds,
 )
-from ckpt_surgery.formats.shared.zarr_files import check_reachable
-from ckpt_surgery.formats.shared.zarr_layout import RESERVED
-from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
-from ckpt_surgery.formats.shared.zarr_writing import DRIVERS, adopted_metadata
+from ckpt_surgery.formats.shared.zarr.files import check_reachable
+from ckpt_surgery.formats.shared.zarr.layout import RESERVED
+from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
+from ckpt_surgery.formats.shared.zarr.writing import DRIVERS, adopted_metadata
 from ckpt_surgery.storage.listing import real_path
 
 NAME_BYTES = 255

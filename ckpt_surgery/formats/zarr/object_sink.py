@@ -12,9 +12,9 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.zarr_memory import MemoryArray
-from ckpt_surgery.formats.shared.zarr_outputs import definition
-from ckpt_surgery.formats.shared.zarr_writing import chunk_name, chunk_names, store_errors
+from ckpt_surgery.formats.shared.zarr.memory import MemoryArray
+from ckpt_surgery.formats.shared.zarr.outputs import definition
+from ckpt_surgery.formats.shared.zarr.writing import chunk_name, chunk_names, store_errors
 from ckpt_surgery.formats.zarr.documents import documents, with_record
 from ckpt_surgery.storage.copy_sources import PIECE, read_chunk, upload_chunk
 from ckpt_surgery.storage.draft import documents_follow

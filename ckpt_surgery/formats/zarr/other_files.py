@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ckpt_surgery.formats.shared.zarr_layout import zarr_names
+from ckpt_surgery.formats.shared.zarr.layout import zarr_names
 
 
 def other_files(directory: str, names: Sequence[str]) -> list[str]:

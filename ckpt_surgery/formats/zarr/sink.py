@@ -19,9 +19,9 @@ from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.zarr_arrays import OPEN_ARRAYS
-from ckpt_surgery.formats.shared.zarr_outputs import definition
-from ckpt_surgery.formats.shared.zarr_writing import (
+from ckpt_surgery.formats.shared.zarr.arrays import OPEN_ARRAYS
+from ckpt_surgery.formats.shared.zarr.outputs import definition
+from ckpt_surgery.formats.shared.zarr.writing import (
     DRIVERS,
     chunk_name,
     chunk_names,

@@ -18,8 +18,8 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.steps import check_no_choice
-from ckpt_surgery.formats.shared.zarr_arrays import ZarrArraysSource
-from ckpt_surgery.formats.shared.zarr_files import (
+from ckpt_surgery.formats.shared.zarr.arrays import ZarrArraysSource
+from ckpt_surgery.formats.shared.zarr.files import (
     Files,
     StoredArray,
     check_filled,
@@ -27,7 +27,7 @@ from ckpt_surgery.formats.shared.zarr_files import (
     file_manifest,
     within,
 )
-from ckpt_surgery.formats.shared.zarr_layout import (
+from ckpt_surgery.formats.shared.zarr.layout import (
     ARRAY_2,
     ATTRIBUTES_2,
     CONSOLIDATED_2,

@@ -40,12 +40,12 @@ from ckpt_surgery.core.protocols import (
 )
 from ckpt_surgery.formats.flax import FORMAT
 from ckpt_surgery.formats.registry import SinkOptions, detect_format, encoder, open_sink, open_source
-from ckpt_surgery.formats.shared.msgpack_nodes import ArrayAt
-from ckpt_surgery.formats.shared.msgpack_source import MsgpackSource
-from ckpt_surgery.formats.shared.msgpack_tree import read_tree
+from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt
+from ckpt_surgery.formats.shared.msgpack.source import MsgpackSource
+from ckpt_surgery.formats.shared.msgpack.tree import read_tree
 from ckpt_surgery.storage import reading as byte_ranges
 from tests.formats.bounds import bounded
-from tests.formats.shared.test_msgpack_tree import LIES, one, packed_array
+from tests.formats.shared.msgpack.test_tree import LIES, one, packed_array
 from tests.support import conformance
 from tests.support.arrays import ALL_DTYPES, array
 from tests.support.comparing import assert_same
@@ -712,7 +712,7 @@ def test_what_cannot_be_written_is_refused_by_key(monkeypatch: pytest.MonkeyPatc
 def test_too_many_leaves_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exactly where the source would refuse to read them."""
     for most, fine in ((6, True), (5, False)):
-        for module in ("flax.encoder", "shared.msgpack_tree"):
+        for module in ("flax.encoder", "shared.msgpack.tree"):
             monkeypatch.setattr(f"ckpt_surgery.formats.{module}.MOST_VALUES", most)
         leaves = [output_of(name, np.ones(3)).leaf for name in ("a/b/c", "a/b/d", "e")]
         told = encoder("flax", SinkOptions()).unsupported(leaves)

@@ -10,8 +10,8 @@ import pytest
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.npz.archive import comment_of, member_name, members_of
-from ckpt_surgery.formats.shared.zip_layout import LOCAL_FIELDS, MOST_COMMENT_BYTES
-from ckpt_surgery.formats.shared.zip_writing import CRC_AT, archive_end
+from ckpt_surgery.formats.shared.zip.layout import LOCAL_FIELDS, MOST_COMMENT_BYTES
+from ckpt_surgery.formats.shared.zip.writing import CRC_AT, archive_end
 from tests.support.leaves import array_leaf, key
 
 VALUE = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -51,7 +51,7 @@ def test_an_archive_is_what_zipfile_and_numpy_read() -> None:
 @pytest.mark.parametrize("limit", [1, 100, 200, 400])
 def test_numbers_that_are_too_large_are_in_zip64_records(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = len(archive())
-    monkeypatch.setattr("ckpt_surgery.formats.shared.zip_writing.WIDE_FROM", limit)
+    monkeypatch.setattr("ckpt_surgery.formats.shared.zip.writing.WIDE_FROM", limit)
     data = archive()
     assert len(data) > narrow
     check(data)
@@ -59,9 +59,9 @@ def test_numbers_that_are_too_large_are_in_zip64_records(limit: int, monkeypatch
 
 def test_many_members_are_counted_in_a_zip64_record(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = len(archive())
-    monkeypatch.setattr("ckpt_surgery.formats.shared.zip_writing.MOST_ENTRIES", 4)
+    monkeypatch.setattr("ckpt_surgery.formats.shared.zip.writing.MOST_ENTRIES", 4)
     assert len(archive()) == narrow
-    monkeypatch.setattr("ckpt_surgery.formats.shared.zip_writing.MOST_ENTRIES", 3)
+    monkeypatch.setattr("ckpt_surgery.formats.shared.zip.writing.MOST_ENTRIES", 3)
     assert len(archive()) == narrow + 56 + 20
 
 

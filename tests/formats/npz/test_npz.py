@@ -552,7 +552,7 @@ def test_a_name_that_ends_as_members_do(tmp_path: Path) -> None:
 
 def test_wide_numbers_where_they_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As beyond 4 GiB and 65535 arrays, with lower limits."""
-    import ckpt_surgery.formats.shared.zip_writing as module
+    import ckpt_surgery.formats.shared.zip.writing as module
 
     arrays = {f"x{i}": array((20 * i + 1,), "uint8", i) for i in range(20)}
     monkeypatch.setattr(module, "WIDE_FROM", 400)

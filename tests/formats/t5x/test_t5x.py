@@ -21,7 +21,7 @@ from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import Choices, ChosenSource, Source
 from ckpt_surgery.formats.orbax.detect import detect as detect_orbax
 from ckpt_surgery.formats.registry import detect_format, formats
-from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
+from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
 from tests.support import conformance
 from tests.support.arrays import ALL_DTYPES, array
 from tests.support.comparing import assert_same, same

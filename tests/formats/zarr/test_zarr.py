@@ -19,9 +19,9 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Encoder, Output, Source
 from ckpt_surgery.formats.registry import SinkOptions, detect_format, encoder, open_sink, open_source
-from ckpt_surgery.formats.shared.zarr_arrays import ArrayReader
-from ckpt_surgery.formats.shared.zarr_files import Files, file_array, file_manifest
-from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
+from ckpt_surgery.formats.shared.zarr.arrays import ArrayReader
+from ckpt_surgery.formats.shared.zarr.files import Files, file_array, file_manifest
+from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
 from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same

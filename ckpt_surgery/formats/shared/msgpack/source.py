@@ -1,0 +1,218 @@
+"""The leaves of MessagePack trees as Flax writes them, and reading those that lie in the tree's own file.
+
+Flax, T5X, and Orbax's structure files share this. A leaf may instead stand for a zarr array beside the file;
+which ones do, and where the array lies, is for each format to say.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.shared.msgpack.arrays import manifest_of, read_pieces
+from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, BytesAt, Node, Plain
+from ckpt_surgery.formats.shared.raw_arrays import Opaque, contiguous
+from ckpt_surgery.formats.shared.zarr.arrays import ZarrArraysSource
+from ckpt_surgery.formats.shared.zarr.files import (
+    Files,
+    StoredArray,
+    check_complete,
+    file_array,
+    file_manifest,
+)
+from ckpt_surgery.storage.failures import named
+from ckpt_surgery.storage.listing import FileStat
+
+BYTES = np.dtype("S1")
+"""Element type with which a byte string is listed as an array."""
+PLACEHOLDER = "PLACEHOLDER://"
+"""Beginning of strings that stand for arrays in Orbax before `_METADATA`."""
+
+
+@dataclass(frozen=True)
+class FoundNode:
+    """A leaf of a tree, or an empty container, and where it was found."""
+
+    key: Key
+    node: Node
+    file: str
+    """Path of the tree's file."""
+
+
+@dataclass(frozen=True)
+class ListedLeaf:
+    """A leaf, and what reading it takes."""
+
+    leaf: Leaf
+    found: FoundNode
+    array: StoredArray | None = None
+    """The zarr array that the node stands for; None where the value is in the tree's file."""
+    files: Mapping[str, FileStat] = field(default_factory=dict)
+    """Files of that zarr array, by path."""
+
+
+# --- trees ------------------------------------------------------------------------------------------------
+
+
+def flattened(
+    node: Node,
+    names: tuple[str, ...] = (),
+    lists: tuple[bool, ...] = (),
+    is_leaf: Callable[[Node], bool] = lambda node: False,
+) -> Iterator[tuple[Key, Node]]:
+    """The leaves of a tree in its order. Empty containers are leaves, and so is what `is_leaf` accepts.
+
+    `names`, `lists`: the components of the key so far, and which of them are list indices.
+    """
+    if not isinstance(node, dict | list) or not node or is_leaf(node):
+        yield Key(names, lists), node
+        return
+    members: Iterable[tuple[str | int, Node]] = node.items() if isinstance(node, dict) else enumerate(node)
+    for name, member in members:
+        yield from flattened(member, (*names, str(name)), (*lists, isinstance(node, list)), is_leaf)
+
+
+# --- leaves -----------------------------------------------------------------------------------------------
+
+
+def leaf_of(found: FoundNode) -> Leaf:
+    """The leaf of a node whose value is in the tree's file. Raises SourceError for a placeholder."""
+    key, node = found.key, found.node
+    if isinstance(node, ArrayAt):
+        kind = LeafKind.SCALAR if node.scalar else LeafKind.ARRAY
+        return Leaf(key, kind, node.spec, manifest_of(node, found.file))
+    if node is None:
+        return Leaf(key, LeafKind.EMPTY, empty="None")
+    if isinstance(node, dict | list):
+        return Leaf(key, LeafKind.EMPTY, empty="Dict" if isinstance(node, dict) else "List")
+    if isinstance(node, BytesAt):
+        return Leaf(key, LeafKind.ARRAY, ArraySpec((node.length,), BYTES))
+    if not isinstance(node, str):
+        return _number(key, node)
+    if node.startswith(PLACEHOLDER):
+        raise SourceError(
+            "it stands for an array that Orbax stored elsewhere",
+            hint="Open the directory that the file is in.",
+        )
+    return Leaf(key, LeafKind.STRING, string=node)
+
+
+def zarr_leaf(found: FoundNode, root: str, directory: str) -> ListedLeaf:
+    """The leaf of a node that stands for the zarr array in `directory`, a path below `root`.
+
+    Raises SourceError where the array is missing or not whole.
+    """
+    files = Files.of(root, directory)
+    stored = file_array(files, directory)
+    manifest = file_manifest(files, directory, stored.definition)
+    check_complete(stored.definition, manifest)
+    leaf = Leaf(found.key, LeafKind.ARRAY, stored.definition.spec, manifest)
+    return ListedLeaf(leaf, found, stored, files.by_path)
+
+
+def list_leaves(
+    nodes: Iterable[FoundNode], listed_leaf: Callable[[FoundNode], ListedLeaf]
+) -> dict[str, ListedLeaf]:
+    """Leaves by the text of their keys. `listed_leaf`: what reading a node takes.
+
+    Raises SourceError where two keys are the same as text, and with the key what `listed_leaf` raises.
+    """
+    listed: dict[str, ListedLeaf] = {}
+    for found in nodes:
+        text = found.key.text
+        if text in listed:
+            raise SourceError(
+                f"two leaves have the key `{shown(text[:200])}`: "
+                f"{list(listed[text].leaf.key.names)[:20]} and {list(found.key.names)[:20]}",
+                hint="Rename one of them before it is saved.",
+            )
+        try:
+            listed[text] = listed_leaf(found)
+        except SourceError as error:
+            raise named(found.key, error) from error
+    return listed
+
+
+def opaque_of(found: FoundNode) -> Opaque | None:
+    """A byte string, which no function accepts; None for other leaves."""
+    node = found.node
+    if not isinstance(node, BytesAt):
+        return None
+    stored = contiguous(ArraySpec((node.length,), np.dtype("V1")), found.file, node.offset)
+    return Opaque(
+        f"is {description_of(node)}, which no other format holds", "Save it as an array.", stored, BYTES
+    )
+
+
+def _number(key: Key, value: Plain) -> Leaf:
+    """A Python number: bool, int64 (uint64 where it must be), float64 or complex128."""
+    array = np.asarray(value)
+    spec, data = ArraySpec((), array.dtype), array.tobytes()
+    manifest = Manifest(spec, (), raw_codec(0), {(): Chunk("", 0, len(data), data)})
+    return Leaf(key, LeafKind.SCALAR, spec, manifest)
+
+
+def description_of(node: Node) -> str:
+    """What a node is, for messages."""
+    if isinstance(node, ArrayAt):
+        return f"an array without a name, {node.spec},"
+    if isinstance(node, BytesAt):
+        return f"a byte string of the length {node.length}"
+    return f"a Python {type(node).__name__}"
+
+
+# --- the source -------------------------------------------------------------------------------------------
+
+
+class MsgpackSource(ZarrArraysSource):
+    """A checkpoint that is a MessagePack tree, opened for reading. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        path: str,
+        format: str,
+        directory: str,
+        listed: Mapping[str, ListedLeaf],
+        files: Mapping[str, FileStat],
+        metadata: Mapping[str, Any],
+        step: int | None,
+        item: str | None = None,
+    ):
+        """`listed`: by the text of their keys. `files`: the tree's own, by path."""
+        opaque = {text: opaque_of(item.found) for text, item in listed.items()}
+        super().__init__(
+            path=path,
+            format=format,
+            directory=directory,
+            leaves={text: item.leaf for text, item in listed.items()},
+            arrays={text: item.array for text, item in listed.items() if item.array is not None},
+            files={**files, **{file: stat for item in listed.values() for file, stat in item.files.items()}},
+            metadata=metadata,
+            step=step,
+            opaque={text: found for text, found in opaque.items() if found is not None},
+        )
+        self.item = item
+        self._in_pieces = {
+            text: item.found
+            for text, item in listed.items()
+            if isinstance(item.found.node, ArrayAt) and not item.leaf.manifest
+        }
+        """Arrays that Flax cut into pieces that no regular grid of chunks describes."""
+
+    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
+        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
+        found = self._in_pieces.get(leaf.key.text)
+        if found is None:
+            return super().read(leaf, region)
+        assert isinstance(found.node, ArrayAt)
+        try:
+            return read_pieces(found.node, found.file, region, self._files)
+        except SourceError as error:
+            raise named(leaf.key, error) from error

@@ -1,0 +1,26 @@
+"""What a checkpoint of T5X, or of Orbax from before `_METADATA`, is recognized by: its MessagePack file.
+
+Source of the conventions: google-research/t5x, `t5x/checkpoints.py`.
+"""
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.storage.reading import OpenFile
+
+FILE_NAME = "checkpoint"
+ROOT_NAMES = {"version", "optimizer"}
+"""All names at the root of a T5X file; files of version 0 have others."""
+
+
+def has_root(file: OpenFile) -> bool:
+    """Whether a MessagePack file has T5X's root. Reads no further than it must to tell."""
+    from ckpt_surgery.formats.shared.msgpack.tree import root_names
+
+    seen: set[str | int] = set()
+    try:
+        for name in root_names(file):
+            if name not in ROOT_NAMES:
+                return False
+            seen.add(name)
+    except SourceError:
+        return False
+    return seen == ROOT_NAMES

@@ -1,0 +1,286 @@
+"""Reading MessagePack documents as Flax writes them: the whole tree, with arrays by their places in the file.
+
+`read_tree(file)` reads a document that fills a file, `read_value(file, start, end)` one that others follow,
+`root_names(file)` only the names at its root, `first_path(file)` the path of its first leaf. Nodes are
+
+- `dict[str | int, Node]` and `list[Node]`: maps and arrays of MessagePack. Flax turns lists and tuples into
+  maps with the keys `'0'`, `'1'`, …; those stay maps here;
+- `ArrayAt`: a NumPy array or a NumPy scalar, by spec and place; also one that Flax cut into pieces;
+- `BytesAt`: a byte string, by place;
+- `str`, `bool`, `int`, `float`, `complex`, `None`: themselves.
+
+Elements and byte strings are skipped and never read, so that the time does not depend on their size.
+Manifests of arrays: `ckpt_surgery.formats.shared.msgpack.arrays`.
+
+Source of the format: https://github.com/msgpack/msgpack/blob/master/spec.md, and flax 0.12.8's
+`flax.serialization`: extension type 1 is an array, 2 a complex number, 3 a NumPy scalar; the payload of 1 and
+3 is the MessagePack array (shape, dtype name, elements in C order), little endian. Larger arrays are maps
+`{'__msgpack_chunked_array__': True, 'shape': {'0': …}, 'chunks': {'0': array of one axis, …}}`.
+"""
+
+from collections.abc import Iterator, Mapping
+from reprlib import repr
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.dtypes import DTYPES
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
+from ckpt_surgery.formats.shared.msgpack.heads import Head, Kind, Reader
+from ckpt_surgery.formats.shared.msgpack.nodes import (
+    ARRAY,
+    CHUNKED,
+    COMPLEX,
+    SCALAR,
+    ArrayAt,
+    BytesAt,
+    Node,
+)
+from ckpt_surgery.storage.failures import DAMAGED, about
+from ckpt_surgery.storage.reading import OpenFile
+
+MOST_DEPTH = 100
+"""Deepest nesting of containers that is read."""
+MOST_VALUES = 2**19
+"""Largest number of values in one document: far more than any checkpoint has, and read in about a second."""
+MOST_TEXT_BYTES = 2**24
+"""Longest string that is read."""
+
+
+def read_tree(file: OpenFile) -> Node:
+    """The document that fills a file.
+
+    Raises SourceError, with the path, where it is damaged, too deep, or followed by more bytes.
+    """
+    node, end = read_value(file, 0, file.stat.size)
+    if end != file.stat.size:
+        with about(file.path):
+            raise SourceError(
+                f"the document ends at byte {end}, and {file.stat.size - end} more bytes follow", hint=DAMAGED
+            )
+    return node
+
+
+def read_value(file: OpenFile, start: int, end: int) -> tuple[Node, int]:
+    """The document that begins at `start`, and the offset where it ends, which is at most `end`.
+
+    Raises SourceError, with the path, where it is damaged or too deep.
+    """
+    with about(file.path):
+        walk = _Walk(file, start, end)
+        return walk.value(0), walk.at
+
+
+def root_names(file: OpenFile) -> Iterator[str | int]:
+    """The keys of a document that is a map, one after another; none for any other document.
+
+    A value is read only when the key after it is asked for. Raises SourceError, with the path, where it is
+    damaged.
+    """
+    with about(file.path):
+        walk = _Walk(file, 0, file.stat.size)
+        kind, count = walk.head()
+        for _ in range(count if kind is Kind.MAP else 0):
+            yield walk.key()
+            walk.value(1)
+
+
+def first_path(file: OpenFile) -> list[str] | None:
+    """The keys on the way to the first node that is not a map with members; None for other documents.
+
+    Raises SourceError, with the path, where those few bytes are damaged.
+    """
+    with about(file.path):
+        walk = _Walk(file, 0, file.stat.size)
+        head = walk.head()
+        if head.kind is not Kind.MAP or (not head.value and file.stat.size > walk.at):
+            return None
+        return walk.descend(head)
+
+
+def starts_stream(file: OpenFile) -> bool:
+    """Whether a file begins with the record of a stream: a list of a key and a byte string.
+
+    The key is a string, or a list of strings and integers. Never raises for what is in the file.
+    """
+    walk = _Walk(file, 0, file.stat.size)
+    try:
+        return walk.head() == (Kind.LIST, 2) and walk.skip_key() and walk.head().kind is Kind.BYTES
+    except SourceError:
+        return False
+
+
+class _Walk(Reader):
+    """Reads the nodes of a document from front to back."""
+
+    def __init__(self, file: OpenFile, start: int, end: int):
+        super().__init__(file, start, end)
+        self._values = 0
+
+    def value(self, depth: int) -> Node:
+        """Read the next node, whatever it is."""
+        self._values += 1
+        if self._values > MOST_VALUES:
+            raise self.wrong(f"there are more than {MOST_VALUES} values, which no checkpoint has")
+        kind, size = self.head()
+        match kind:
+            case Kind.PLAIN:
+                plain: Node = size
+                return plain
+            case Kind.TEXT:
+                return self._text(size)
+            case Kind.BYTES:
+                return self._skipped(size)
+            case Kind.EXTENSION:
+                return self._extension(size)
+        if depth >= MOST_DEPTH:
+            raise self.wrong(f"it is nested more than {MOST_DEPTH} deep")
+        return self._map(size, depth) if kind is Kind.MAP else self._list(size, depth)
+
+    def _text(self, length: int) -> str:
+        if length > MOST_TEXT_BYTES:
+            raise self.wrong(f"a string has {length} bytes; {MOST_TEXT_BYTES} is the limit")
+        try:
+            return self.take(length).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.wrong(f"a string is not valid UTF-8: {error.reason}") from error
+
+    def _skipped(self, length: int) -> BytesAt:
+        """Skip bytes, which a header has checked to exist."""
+        found = BytesAt(self.at, length)
+        self.at += length
+        return found
+
+    def _list(self, count: int, depth: int) -> list[Node]:
+        members: list[Node] = []
+        for i in range(count):
+            self._path.append(str(i))
+            members.append(self.value(depth + 1))
+            self._path.pop()
+        return members
+
+    def _map(self, count: int, depth: int) -> Node:
+        members: dict[str | int, Node] = {}
+        for _ in range(count):
+            key = self.key()
+            self._path.append(str(key))
+            if key in members:
+                raise self.wrong("this key comes twice")
+            members[key] = self.value(depth + 1)
+            self._path.pop()
+        return self._joined(members) if CHUNKED in members else members
+
+    def key(self) -> str | int:
+        """Read the key of a map's next member."""
+        kind, size = self.head()
+        if kind is Kind.TEXT:
+            return self._text(size)
+        if kind is Kind.PLAIN and type(size) is int:
+            return size
+        found = repr(size) if kind is Kind.PLAIN else kind.value
+        raise self.wrong(f"a key is {found} where a string or an integer belongs")
+
+    def descend(self, head: Head) -> list[str]:
+        """Read into the first member of a map, into the first member of that, and so on; returns the keys."""
+        path: list[str] = []
+        while head.kind is Kind.MAP and head.value and len(path) < MOST_DEPTH:
+            path.append(str(self.key()))
+            head = self.head()
+        if head.kind is Kind.EXTENSION:
+            self._extension(head.value)
+        return path
+
+    def skip_key(self) -> bool:
+        """Read the key of a stream's record; returns whether it is a valid one."""
+        kind, size = self.head()
+        if kind is Kind.TEXT:
+            return bool(self._text(size))
+        if kind is not Kind.LIST:
+            return False
+        for _ in range(min(size, MOST_DEPTH)):
+            self.key()
+        return size in range(1, MOST_DEPTH + 1)
+
+    def _extension(self, length: int) -> Node:
+        code = self.take(1)[0]
+        end = self.at + length
+        if length > self._end - self.at:
+            raise self.wrong(f"an extension says that it has {length} bytes, one more than are left")
+        if code not in (ARRAY, COMPLEX, SCALAR):
+            raise self.wrong(f"it has the extension type {code}, which Flax does not use")
+        found = self._complex() if code == COMPLEX else self._array(end, code == SCALAR)
+        if self.at != end:
+            raise self.wrong(f"its extension ends at byte {end}, but its contents do not")
+        return found
+
+    def _complex(self) -> complex:
+        parts = self._numbers(2, "a complex number's parts")
+        if len(parts) != 2:
+            raise self.wrong(f"a complex number has {len(parts)} parts")
+        return complex(*parts)
+
+    def _numbers(self, most: int, what: str) -> list[int | float]:
+        kind, count = self.head()
+        if kind is not Kind.LIST or count > most:
+            found = f"a list of {count}" if kind is Kind.LIST else kind.value
+            raise self.wrong(f"{what} are {found}; a list of at most {most} belongs here")
+        found = [self.head() for _ in range(count)]
+        if any(head.kind is not Kind.PLAIN or type(head.value) not in (int, float) for head in found):
+            raise self.wrong(f"{what} are not all numbers")
+        return [head.value for head in found]
+
+    def _array(self, end: int, scalar: bool) -> ArrayAt:
+        """The contents of an array's extension, which ends at `end`."""
+        if self.head() != (Kind.LIST, 3):
+            raise self.wrong("an array is not a list of shape, type and elements")
+        shape = self._numbers(MOST_AXES, "the lengths of the axes")
+        dtype = self._dtype()
+        spec = self._spec(shape, dtype)
+        kind, length = self.head()
+        if kind not in (Kind.BYTES, Kind.TEXT):
+            raise self.wrong(f"its elements are {kind.value} where a byte string belongs")
+        if length > end - self.at:
+            raise self.wrong(f"its elements have {length} bytes, and {end - self.at} are left of the array")
+        if length != spec.nbytes:
+            raise self.wrong(f"it is {spec}, which takes {spec.nbytes} bytes, but it has {length}")
+        return ArrayAt(spec, (self._skipped(length),), scalar and not spec.shape)
+
+    def _dtype(self) -> np.dtype[Any]:
+        kind, length = self.head()
+        if kind not in (Kind.TEXT, Kind.BYTES):
+            raise self.wrong(f"the type of an array is {kind.value} where a name belongs")
+        name = self.take(min(length, 100)).decode("utf-8", "backslashreplace")
+        if name not in DTYPES:
+            raise self.wrong(f"it has the type `{name}`, which is not supported", "Store it as another type.")
+        return DTYPES[name]
+
+    def _spec(self, shape: list[Any], dtype: np.dtype[Any]) -> ArraySpec:
+        if not all(type(length) is int and length >= 0 for length in shape):
+            raise self.wrong(f"it has the shape {repr(shape)}, not all of it integers from 0 on")
+        if beyond_memory(shape, dtype.itemsize):
+            raise self.wrong(f"it has a shape beyond all memory: {shape}")
+        return ArraySpec(tuple(shape), dtype)
+
+    def _joined(self, members: Mapping[str | int, Node]) -> ArrayAt:
+        """The array that Flax cut into pieces, which are the members of a map."""
+        shape, pieces = self._counted(members, "shape"), self._counted(members, "chunks")
+        if not pieces:
+            raise self.wrong("an array in pieces has none")
+        arrays = [piece for piece in pieces if isinstance(piece, ArrayAt) and piece.spec.ndim == 1]
+        dtypes = {array.spec.dtype for array in arrays}
+        if len(arrays) != len(pieces) or len(dtypes) > 1 or len(shape) > MOST_AXES:
+            raise self.wrong("an array in pieces is not made of arrays of one axis and one type")
+        spec = self._spec(shape, dtypes.pop())
+        size = sum(array.spec.size for array in arrays)
+        if size != spec.size:
+            raise self.wrong(f"it is {spec}, which has {spec.size} elements, but its pieces have {size}")
+        return ArrayAt(spec, tuple(place for array in arrays for place in array.pieces))
+
+    def _counted(self, members: Mapping[str | int, Node], name: str) -> list[Node]:
+        """A tuple as Flax stores it: a map with the keys `'0'`, `'1'`, …, in any order."""
+        found = members.get(name)
+        if not isinstance(found, dict) or set(found) != {str(i) for i in range(len(found))}:
+            raise self.wrong(f"an array in pieces needs `{name}` with the keys 0, 1, …")
+        return [found[str(i)] for i in range(len(found))]

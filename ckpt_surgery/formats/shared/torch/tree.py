@@ -1,0 +1,189 @@
+"""The leaves of a PyTorch checkpoint: key paths from nested containers, manifests from tensors."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.errors import Problem, SourceError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
+from ckpt_surgery.formats.shared.raw_arrays import contiguous
+from ckpt_surgery.formats.shared.torch.globals import RESAVE, Storage, Tensor, what_is
+from ckpt_surgery.formats.shared.torch.views import View, dense_order
+from ckpt_surgery.storage.failures import DAMAGED, named
+
+MOST_NODES = 2**18
+"""Limit on leaves and containers of one file: a leaf can take a thousand times the memory of its pickle."""
+NODE_SLACK = 4000
+"""How many more leaves and containers than bytes a pickle can have: they can be shared, but rarely are."""
+MOST_DEPTH = 64
+"""Containers nested deeper than this, for example within themselves, are refused."""
+MOST_PROBLEMS = 5
+"""Limit on the unreadable leaves that one error reports."""
+TEXT_SLACK, TEXT_GAIN = 2**20, 8
+"""Limit on the characters of all keys together: a fixed number, and a number per byte of the pickle."""
+
+
+@dataclass(frozen=True)
+class TorchLeaves:
+    """The leaves of a file, without their data."""
+
+    leaves: Mapping[str, Leaf]
+    views: Mapping[str, View]
+    """Arrays without a manifest, by the text of their keys."""
+
+
+ROOT = Key((), ())
+"""The key of a whole checkpoint."""
+
+
+def list_leaves(
+    root: object,
+    file: str,
+    offset_of: Callable[[Storage], int],
+    name: str,
+    pickle_bytes: int,
+    at: Key = ROOT,
+) -> TorchLeaves:
+    """The leaves of an unpickled value.
+
+    `file`: path of the file with the storages. `offset_of`: the offset of a storage, or SourceError. `name`:
+    the key of a whole checkpoint that is not a container. `pickle_bytes`: length of the pickle, which bounds
+    the number of leaves. `at`: the key of the value. Raises SourceError with the keys of leaves that cannot
+    be read, MOST_PROBLEMS at most.
+    """
+    leaves: dict[str, Leaf] = {}
+    views: dict[str, View] = {}
+    problems: list[Problem] = []
+    room = TEXT_SLACK + TEXT_GAIN * pickle_bytes
+    most = min(MOST_NODES, NODE_SLACK + pickle_bytes)
+    for names, sequences, value in _walk((at.names, at.sequences, root), name, most):
+        key = Key(names, sequences)
+        room -= len(key.text)
+        if room < 0:
+            raise SourceError("its keys are longer together than its size allows", hint=DAMAGED)
+        try:
+            leaf, view = _leaf(key, value, file, offset_of)
+            if key.text in leaves:
+                raise SourceError("two leaves have this key", hint="Rename one of them with torch.")
+        except SourceError as error:
+            problems += named(key, error).problems
+            if len(problems) >= MOST_PROBLEMS:
+                break
+            continue
+        leaves[key.text] = leaf
+        if view is not None:
+            views[key.text] = view
+    if problems:
+        raise SourceError(*problems)
+    return TorchLeaves(leaves, views)
+
+
+WalkedValue = tuple[tuple[str, ...], tuple[bool, ...], object]
+"""The components of a key, which of them are indices, and a value."""
+
+
+def _walk(root: WalkedValue, name: str, most: int) -> Iterator[WalkedValue]:
+    """Every value that is not a container with members, in order.
+
+    Raises SourceError for more than `most` values, or `MOST_DEPTH` containers around one.
+    """
+    pending: list[WalkedValue] = [root]
+    count = 0
+    while pending:
+        names, sequences, value = pending.pop()
+        if not isinstance(value, dict | list | tuple) or (not value and names):
+            yield names or (name,), sequences or (False,), value
+            continue
+        if len(names) == MOST_DEPTH:
+            raise SourceError(f"its containers are nested more than {MOST_DEPTH} deep", hint=RESAVE)
+        count += len(value)
+        if count > most:
+            raise SourceError(f"it has more than {most} leaves and containers", hint=RESAVE)
+        indexed = not isinstance(value, dict)
+        inner = value.items() if isinstance(value, dict) else enumerate(value)
+        children = [((*names, str(part)), (*sequences, indexed), child) for part, child in inner]
+        pending += children[::-1]
+
+
+def _leaf(
+    key: Key, value: object, file: str, offset_of: Callable[[Storage], int]
+) -> tuple[Leaf, View | None]:
+    """The leaf of a value. Raises SourceError without the key where it cannot be one."""
+    check_unicode(key.text)
+    match value:
+        case Tensor():
+            return _tensor(key, value, file, offset_of(value.storage))
+        case bool() | int() | float():
+            return Leaf(key, LeafKind.SCALAR, *_scalar(value)), None
+        case str():
+            check_unicode(value)
+            return Leaf(key, LeafKind.STRING, string=value), None
+        case None | dict() | list() | tuple():
+            return Leaf(key, LeafKind.EMPTY, empty=_EMPTY[type(value)]), None
+    raise SourceError(f"is {what_is(value)}, which cannot be a leaf of a checkpoint", hint=RESAVE)
+
+
+_EMPTY: Mapping[type, str] = {type(None): "None", dict: "Dict", list: "List", tuple: "Tuple"}
+
+
+def check_unicode(text: str) -> None:
+    """Raise SourceError for a text that cannot be encoded as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise SourceError("has half of a surrogate pair, which is not a character", hint=DAMAGED) from error
+
+
+def _scalar(value: float) -> tuple[ArraySpec, Manifest]:
+    """Spec and inline manifest of a Python number."""
+    if isinstance(value, bool | float):
+        dtype = np.dtype(type(value))
+    elif -(2**63) <= value < 2**64:
+        dtype = np.dtype(np.int64 if value < 2**63 else np.uint64)
+    else:
+        raise SourceError(f"is an integer of {value.bit_length()} bits; 64 is the limit", hint=RESAVE)
+    spec, stored = ArraySpec((), dtype), np.array(value, dtype).tobytes()
+    return spec, Manifest(spec, (), raw_codec(0), {(): Chunk("", 0, len(stored), stored)})
+
+
+def _tensor(key: Key, tensor: Tensor, file: str, storage: int) -> tuple[Leaf, View | None]:
+    """The leaf of a tensor. `storage`: offset of its storage in the file. Raises SourceError."""
+    spec, stored = ArraySpec(tensor.shape, tensor.dtype), stored_tensor(tensor, file, storage)
+    if isinstance(stored, View):
+        return Leaf(key, LeafKind.ARRAY, spec), stored
+    return Leaf(key, LeafKind.ARRAY, spec, stored), None
+
+
+def stored_tensor(tensor: Tensor, file: str, storage: int) -> Manifest | View:
+    """Where the elements of a tensor are: a manifest where they are one block, in any order of the axes.
+
+    `storage`: offset of its storage in the file. Raises SourceError where it is not within its storage.
+    """
+    spec, size = ArraySpec(tensor.shape, tensor.dtype), tensor.dtype.itemsize
+    if tensor.pending:
+        resolved = "".join(f".resolve_{name}()" for name in tensor.pending)
+        raise SourceError(
+            f"is stored without its last operation: {shown(', '.join(tensor.pending))}",
+            hint=f"Save `tensor{shown(resolved)}` instead.",
+        )
+    if spec.ndim > MOST_AXES:
+        raise SourceError(f"has {spec.ndim} axes; {MOST_AXES} is the limit", hint=RESAVE)
+    if beyond_memory(spec.shape, size):
+        raise SourceError(f"has a shape beyond all memory: {list(spec.shape)}", hint=DAMAGED)
+    reach = sum((n - 1) * stride for n, stride in zip(spec.shape, tensor.strides, strict=True)) + 1
+    if spec.size and (tensor.offset + reach) * size > tensor.storage.nbytes:
+        raise SourceError(
+            f"is {spec} from element {tensor.offset} on, {reach} elements from its first to its last, "
+            f"in a storage of {tensor.storage.nbytes} bytes",
+            hint=DAMAGED,
+        )
+    offset, order = storage + tensor.offset * size, dense_order(spec.shape, tensor.strides)
+    if order is None:
+        return View(file, offset, tuple(s * size for s in tensor.strides))
+    return contiguous(spec, file, offset, replace(raw_codec(spec.ndim), permutation=order))

@@ -1,0 +1,139 @@
+"""Zarr metadata of stored arrays, versions 2 and 3: a manifest becomes the document that reads it back."""
+
+import functools
+import json
+from typing import Any, Literal
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import (
+    ArraySpec,
+    Shape,
+)
+from ckpt_surgery.core.manifests import (
+    Codec,
+    Manifest,
+    bytes_codec,
+    long_axes,
+)
+from ckpt_surgery.formats.shared.zarr.metadata import CHAINS_OF_SHARDS, EXTENDED, HELD, NATIVE, SHUFFLES
+
+
+def zarr2_metadata(manifest: Manifest) -> dict[str, Any] | None:
+    """The `.zarray` with which version 2 reads the stored bytes as this array; chunks are named like `0.1`.
+
+    None where version 2 has no such dtype, codec or order of axes, and where chunks are missing.
+    """
+    axes, spec = manifest.long_axes, manifest.spec
+    first, *rest = json.loads(manifest.codec.encoding)
+    if (
+        not manifest.complete
+        or not manifest.codec.bytewise
+        or list(axes) not in (sorted(axes), sorted(axes)[::-1])
+    ):
+        return None
+    dtype, compressors = _v2_name(spec.dtype, first), [_compressor(codec) for codec in rest]
+    if dtype is None or None in compressors or len(compressors) > 1:
+        return None
+    return {
+        "zarr_format": 2,
+        "shape": list(spec.shape),
+        "chunks": list(manifest.chunk_shape),
+        "dtype": dtype,
+        "compressor": compressors[0] if compressors else None,
+        "fill_value": None,
+        "filters": None,
+        "order": "C" if list(axes) == sorted(axes) else "F",
+        "dimension_separator": ".",
+    }
+
+
+def _v2_name(dtype: np.dtype[Any], codec: dict[str, Any]) -> str | None:
+    big = codec == bytes_codec("big")
+    if dtype.name in NATIVE:
+        return dtype.newbyteorder(">" if big else "<").str
+    return dtype.name if dtype.name in EXTENDED and not big else None
+
+
+def _compressor(codec: dict[str, Any]) -> dict[str, Any] | None:
+    """A codec as version 2 spells it; None where it has no such compressor."""
+    if "id" in codec:
+        return codec
+    name = codec.get("name")
+    configuration: dict[str, Any] = codec.get("configuration", {})
+    if name in ("zstd", "gzip"):
+        return {"id": name, "level": configuration.get("level", 1)}
+    if name == "blosc":
+        return {"id": name} | configuration | {"shuffle": SHUFFLES.index(configuration["shuffle"])}
+    return None
+
+
+def zarr3_metadata(
+    manifest: Manifest, chunk_keys: Literal["default", "v2"] = "default"
+) -> dict[str, Any] | None:
+    """The `zarr.json` with which version 3 reads the stored bytes as this array. Cached: do not change it.
+
+    `chunk_keys`: chunks are named like `c/0/1`, or like `0.1` as in version 2. None where version 3 has no
+    such dtype or codec, and where chunks are missing; `wholly_stored` tells whether shards lack some.
+    """
+    if not manifest.complete:
+        return None
+    return _described_in_v3(manifest.spec, manifest.chunk_shape, manifest.codec, chunk_keys)
+
+
+@functools.lru_cache(maxsize=4096)
+def _described_in_v3(
+    spec: ArraySpec, chunk_shape: Shape, codec: Codec, chunk_keys: str
+) -> dict[str, Any] | None:
+    codecs = [_codec_for_v3(step, spec.dtype) for step in json.loads(codec.encoding)]
+    if spec.dtype.name not in HELD or None in codecs:
+        return None
+    axes = long_axes(chunk_shape, codec) if codec.bytewise else codec.permutation
+    if list(axes) != sorted(axes):
+        codecs.insert(0, {"name": "transpose", "configuration": {"order": list(codec.permutation)}})
+    separators = {"default": "/", "v2": "."}
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(spec.shape),
+        "data_type": spec.dtype.name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk_shape)}},
+        "chunk_key_encoding": {
+            "name": chunk_keys,
+            "configuration": {"separator": separators[chunk_keys]},
+        },
+        "fill_value": _zero(spec.dtype),
+        "codecs": codecs,
+        "attributes": {},
+    }
+
+
+def _codec_for_v3(codec: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any] | None:
+    """A codec as version 3 spells it for this dtype; None where it has no such codec.
+
+    It has all members that any version of TensorStore needs: before 0.1.74, zstd needs `checksum`.
+    """
+    if "name" not in codec:
+        return None
+    name, configuration = codec["name"], codec.get("configuration", {})
+    if name == "bytes" and dtype.itemsize == 1:
+        return {"name": "bytes"}
+    if name == "blosc":
+        return codec | {"configuration": configuration | {"typesize": dtype.itemsize}}
+    if name == "zstd":
+        return codec | {"configuration": {"level": 1, "checksum": False} | configuration}
+    if name == "sharding_indexed":
+        chains = {
+            chain: [_codec_for_v3(inner, held or dtype) for inner in configuration[chain]]
+            for chain, held in CHAINS_OF_SHARDS.items()
+            if chain in configuration
+        }
+        return codec | {"configuration": configuration | chains}
+    return codec
+
+
+def _zero(dtype: np.dtype[Any]) -> Any:
+    """The fill value, which version 3 requires; never used, because no chunk is missing."""
+    if dtype.kind == "c":
+        return [0, 0]
+    return False if dtype.kind == "b" else 0

@@ -1,0 +1,300 @@
+"""Zarr array metadata, versions 2 and 3: its text becomes spec, chunk grid, codec, and names of chunks.
+
+Sources: the zarr v2 and v3 specifications, and TensorStore's `zarr` and `zarr3` drivers for the
+data types beyond them (bfloat16, float8, int4, …).
+"""
+
+import functools
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import (
+    ArraySpec,
+    Shape,
+    grid_counts,
+)
+from ckpt_surgery.core.dtypes import DTYPES, NUMPY_NAMES
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import (
+    Codec,
+    bytes_codec,
+    encoding_of,
+)
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
+from ckpt_surgery.formats.shared.zarr.shards import least_bytes
+from ckpt_surgery.storage.failures import DAMAGED
+
+EXTENDED = (
+    "bfloat16",
+    "float8_e3m4",
+    "float8_e4m3b11fnuz",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+    "float4_e2m1fn",
+    "int2",
+    "int4",
+)
+"""Types of ml_dtypes that TensorStore stores in both versions under their own names."""
+NATIVE = NUMPY_NAMES
+"""NumPy's own types, which both versions have under other names."""
+
+HIGHEST_RATIO = 40_000
+"""Limit on decoded bytes per stored byte: no codec exceeds this (zstd's best is 128 KiB in 4 bytes)."""
+
+UNKNOWN = "Save the checkpoint again without it, or without this leaf."
+
+HELD = frozenset((*NATIVE, *EXTENDED))
+"""Names of all types that zarr arrays can have here."""
+
+
+@dataclass(frozen=True)
+class ZarrArray:
+    """The metadata of one array, parsed."""
+
+    version: int
+    spec: ArraySpec
+    chunk_shape: Shape
+    codec: Codec
+    prefix: str
+    """First part of chunk names: `c` in version 3's own encoding, else empty."""
+    separator: str
+    """Separator of chunk indices in names: `.` or `/`."""
+    definition: dict[str, Any]
+    """The metadata as the document that was read."""
+
+    @functools.cached_property
+    def raw(self) -> bool:
+        """Whether stored chunks are the elements and nothing else."""
+        return self.codec.name == "raw"
+
+    @functools.cached_property
+    def chunk_nbytes(self) -> int:
+        """Bytes of one decoded chunk; stored chunks are always whole, at the edges too."""
+        return math.prod(self.chunk_shape) * self.spec.dtype.itemsize
+
+    @functools.cached_property
+    def least_bytes(self) -> int:
+        """Smallest size of a stored chunk in bytes; a shard can lack chunks inside, but not its index."""
+        shard = least_bytes(self.chunk_shape, self.codec)
+        return -(-self.chunk_nbytes // HIGHEST_RATIO) if shard is None else shard
+
+    @functools.cached_property
+    def counts(self) -> Shape:
+        """Number of chunks along each axis."""
+        return grid_counts(self.spec.shape, self.chunk_shape)
+
+    @functools.cached_property
+    def chunk_count(self) -> int:
+        """Number of chunks in all."""
+        return math.prod(self.counts)
+
+    @functools.cached_property
+    def first_chunk(self) -> tuple[tuple[Shape, str], ...]:
+        """Index and name of the chunk at the origin, which is the only one of most arrays."""
+        origin = (0,) * self.spec.ndim
+        return ((origin, self.chunk_name(origin)),)
+
+    def chunk_names(self) -> Iterator[tuple[Shape, str]]:
+        """Index and name of every chunk, in C order."""
+        indices = itertools.product(*map(range, self.counts)) if self.chunk_count else ()
+        return ((index, self.chunk_name(index)) for index in indices)
+
+    def chunk_name(self, index: Shape) -> str:
+        """The name of a chunk within the array: `0.1`, `c/0/1`; `0` or `c` for a scalar."""
+        if not index:
+            return self.prefix or "0"
+        digits = self.separator.join(map(str, index))
+        return f"{self.prefix}{self.separator}{digits}" if self.prefix else digits
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def parse_array(text: bytes, version: int) -> ZarrArray:
+    """Parse the text of a `.zarray` (version 2) or `zarr.json` (version 3).
+
+    Raises SourceError where it is malformed or uses a feature that cannot be read.
+    """
+    try:
+        definition = json.loads(text)
+        array = _parse_v2(definition) if version == 2 else _parse_v3(definition)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise SourceError(
+            f"its {FILE_NAMES[version]} is malformed ({type(error).__name__}: {shown(str(error))})",
+            hint=DAMAGED,
+        ) from error
+    if len(array.chunk_shape) != array.spec.ndim:
+        raise SourceError(
+            f"it has the shape {array.spec.shape} but chunks of shape {array.chunk_shape}", hint=DAMAGED
+        )
+    return array
+
+
+def _sizes(values: Any, least: int) -> Shape:
+    if not all(type(n) is int and n >= least for n in values):
+        raise ValueError(f"{values} are not sizes")
+    return tuple(values)
+
+
+def _dtype(name: Any) -> np.dtype[Any]:
+    if not isinstance(name, str) or name not in HELD:
+        raise SourceError(f"its data type `{shown(str(name))}` cannot be read", hint=UNKNOWN)
+    return DTYPES[name]
+
+
+def _v2_dtype(text: Any) -> np.dtype[Any]:
+    """`<f4` and the like in native byte order, or an extended type by name."""
+    if isinstance(text, str) and text[:1] in "<>|":
+        return _dtype(np.dtype(text).newbyteorder("=").name)
+    return _dtype(text if isinstance(text, str) else json.dumps(text))
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _parse_v2(definition: dict[str, Any]) -> ZarrArray:
+    if definition["zarr_format"] != 2:
+        raise ValueError(f"zarr_format is {definition['zarr_format']}")
+    compressor, filters, order = definition["compressor"], definition.get("filters"), definition["order"]
+    if order not in ("C", "F"):
+        raise ValueError(f"order is {order}")
+    if filters:
+        raise SourceError(
+            f"it uses zarr filters, which cannot be read: {shown(_canonical(filters))}", hint=UNKNOWN
+        )
+    spec = ArraySpec(_sizes(definition["shape"], 0), _v2_dtype(definition["dtype"]))
+    axes = tuple(range(spec.ndim))
+    big = str(definition["dtype"]).startswith(">") and spec.dtype.itemsize > 1
+    chain = [bytes_codec("big" if big else "little")]
+    chain += [] if compressor is None else [_codec_of_v2(compressor, spec.dtype)]
+    return ZarrArray(
+        version=2,
+        spec=spec,
+        chunk_shape=_sizes(definition["chunks"], 1),
+        codec=Codec(
+            "raw" if compressor is None else str(compressor["id"]),
+            axes if order == "C" else axes[::-1],
+            encoding_of(chain),
+        ),
+        prefix="",
+        separator=_separator(definition.get("dimension_separator", ".")),
+        definition=definition,
+    )
+
+
+def _separator(text: Any) -> str:
+    if text not in (".", "/"):
+        raise ValueError(f"the chunk separator is {text!r}")
+    return str(text)
+
+
+def _parse_v3(definition: dict[str, Any]) -> ZarrArray:
+    if definition["zarr_format"] != 3 or definition["node_type"] != "array":
+        raise ValueError("it is not a zarr v3 array")
+    if definition["chunk_grid"]["name"] != "regular":
+        raise SourceError(f"its chunk grid `{definition['chunk_grid']['name']}` cannot be read", hint=UNKNOWN)
+    encoding = definition["chunk_key_encoding"]
+    native = encoding["name"] == "default"
+    if not native and encoding["name"] != "v2":
+        raise SourceError(
+            f"its chunk names are encoded as `{encoding['name']}`, which cannot be read", hint=UNKNOWN
+        )
+    separator = encoding.get("configuration", {}).get("separator", "/" if native else ".")
+    spec = ArraySpec(_sizes(definition["shape"], 0), _dtype(definition["data_type"]))
+    codecs = definition["codecs"]
+    _check_axes(codecs, spec.ndim)
+    permutation, chain = _permutation(codecs, spec.ndim)
+    return ZarrArray(
+        version=3,
+        spec=spec,
+        chunk_shape=_sizes(definition["chunk_grid"]["configuration"]["chunk_shape"], 1),
+        codec=Codec(
+            _chain_name(codecs),
+            permutation,
+            encoding_of([*map(_codec_of_v3, chain)]),
+        ),
+        prefix="c" if native else "",
+        separator=_separator(separator),
+        definition=definition,
+    )
+
+
+def _chain_name(codecs: list[dict[str, Any]]) -> str:
+    """Short name of a chain of codecs, without the plain layout: `zstd+crc32c`, `sharded(zstd)`, `raw`."""
+    names = []
+    for codec in codecs:
+        if codec["name"] == "sharding_indexed":
+            names.append(f"sharded({_chain_name(codec['configuration']['codecs'])})")
+        elif codec["name"] not in ("bytes", "transpose"):
+            names.append(str(codec["name"]))
+    return "+".join(names) or "raw"
+
+
+def _check_axes(codecs: list[dict[str, Any]], ndim: int) -> None:
+    """Raise ValueError where a codec, or one inside shards, is for another number of axes."""
+    for codec in codecs:
+        if codec["name"] == "transpose" and isinstance(order := codec["configuration"]["order"], list):
+            if sorted(order) != list(range(ndim)):
+                raise ValueError(f"{order} is not an order of {ndim} axes")
+        elif codec["name"] == "sharding_indexed":
+            if len(_sizes(codec["configuration"]["chunk_shape"], 1)) != ndim:
+                raise ValueError(f"shards of {ndim} axes have chunks with another number of axes")
+            _check_axes(codec["configuration"]["codecs"], ndim)
+
+
+def _permutation(codecs: list[dict[str, Any]], ndim: int) -> tuple[tuple[int, ...], list[dict[str, Any]]]:
+    """All leading transposes as one permutation of the axes, and the codecs after them."""
+    axes = tuple(range(ndim))
+    transposes = list(itertools.takewhile(lambda codec: codec["name"] == "transpose", codecs))
+    permutation = axes
+    for codec in transposes:
+        order = codec["configuration"]["order"]
+        order = {"C": axes, "F": axes[::-1]}[order] if isinstance(order, str) else order
+        permutation = tuple(permutation[axis] for axis in order)
+    return permutation, codecs[len(transposes) :]
+
+
+SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
+"""Blosc's shuffles: names in version 3, numbers from 0 in version 2, where -1 lets the item size decide."""
+CHAINS_OF_SHARDS = {"codecs": None, "index_codecs": np.dtype(np.uint64)}
+"""Chains of codecs in a shard's configuration, and the dtype that each encodes (None: the array's)."""
+
+
+def _codec_of_v2(compressor: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
+    """A compressor as version 3 spells it; unchanged, with its `id`, where version 3 does not have it."""
+    name = compressor["id"]
+    if name in ("zstd", "gzip"):
+        return {"name": name, "configuration": {"level": compressor.get("level", 1)}}
+    if name != "blosc":
+        return compressor
+    shuffle = compressor.get("shuffle", 1)
+    shuffle = (2 if dtype.itemsize == 1 else 1) if shuffle == -1 else shuffle
+    configuration = {
+        "cname": compressor.get("cname", "lz4"),
+        "clevel": compressor.get("clevel", 5),
+        "shuffle": dict(enumerate(SHUFFLES))[shuffle],
+        "blocksize": compressor.get("blocksize", 0),
+    }
+    return {"name": name, "configuration": configuration}
+
+
+def _codec_of_v3(codec: dict[str, Any]) -> dict[str, Any]:
+    """A codec without what decoding does not need, because chunks of Blosc and zstd record it themselves."""
+    configuration = codec.get("configuration", {})
+    if codec["name"] == "bytes":
+        return bytes_codec(configuration.get("endian", "little"))
+    ignored = {"blosc": "typesize", "zstd": "checksum"}.get(codec["name"])
+    kept = {key: value for key, value in configuration.items() if key != ignored}
+    for chain in CHAINS_OF_SHARDS if codec["name"] == "sharding_indexed" else ():
+        if chain in kept:
+            kept[chain] = [_codec_of_v3(inner) for inner in kept[chain]]
+    return {"name": codec["name"]} | ({"configuration": kept} if kept else {})

@@ -1,0 +1,329 @@
+"""The members of zip archives, strictly checked, and where their bytes lie.
+
+    with opened(path) as file:
+        archive = read_archive(file)        # Archive: `members` in the directory's order, `comment`
+        member = archive["data.pkl"]        # Member: `name`, `offset`, `stored`, `size`, `crc`, `deflated`
+
+How members are read is in `zip_inflating`.
+
+A member that is not `deflated` lies at `member.offset` as it is: `stored == size` bytes, which are within
+the file and belong to no other member. Every flaw is a SourceError with the path. Nothing is allocated that
+the size of the file does not justify.
+
+Refused are archives that two programs could read differently: data before the first member, between
+the directory and its end record, or after it; repeated names; members that overlap; local headers that
+disagree with the directory. Refused too: encryption, methods other than store and deflate, several disks.
+
+Source of the format: PKWARE's APPNOTE.TXT 6.3.10, sections 4.3 to 4.5, and what Python's zipfile and torch's
+miniz write: local headers with zip64 sizes for every member, or with a data descriptor after it (flag bit 3).
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.shared.zip.layout import (
+    CENTRAL,
+    CENTRAL_FIELDS,
+    DEFLATE,
+    DESCRIPTOR,
+    ENCRYPTED,
+    END,
+    END64,
+    END64_FIELDS,
+    END_FIELDS,
+    LOCAL,
+    LOCAL_FIELDS,
+    LOCATOR64,
+    LOCATOR64_FIELDS,
+    MOST_COMMENT_BYTES,
+    MOST_VERSION,
+    PATCH,
+    STORE,
+    UTF_8,
+    WIDE,
+    ZIP64_EXTRA,
+)
+from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.reading import OpenFile
+
+MOST_DIRECTORY_BYTES = 100_000_000
+MOST_GAIN = 1032
+"""Largest number of bytes that one deflated byte can become: 258 for every two bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One file of an archive."""
+
+    name: str
+    offset: int
+    """Offset of its first byte in the archive's file."""
+    stored: int
+    """Number of bytes in the archive."""
+    size: int
+    """Number of bytes once it is inflated."""
+    crc: int
+    """CRC-32 of these bytes."""
+    deflated: bool
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The directory of an archive, checked against the local headers of its members."""
+
+    members: tuple[Member, ...]
+    """All members in the order of the directory, without entries of empty directories."""
+    comment: bytes
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Member]:
+        """Every member by its name."""
+        return {member.name: member for member in self.members}
+
+    def __getitem__(self, name: str) -> Member:
+        return self.by_name[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.by_name
+
+
+@dataclass(frozen=True, slots=True)
+class _DirectoryEntry:
+    """One entry of a directory."""
+
+    raw_name: bytes
+    flags: int
+    method: int
+    crc: int
+    stored: int
+    size: int
+    header: int
+    """Offset of the local header."""
+
+    @property
+    def name(self) -> str:
+        return self.raw_name.decode("utf-8" if self.flags & UTF_8 else "cp437")
+
+    @property
+    def least_end(self) -> int:
+        """Offset where the member ends if its local header has no extra field."""
+        return self.header + LOCAL_FIELDS.size + len(self.raw_name) + self.stored
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The record that ends an archive."""
+
+    entries: int
+    directory: int
+    """Offset of the directory."""
+    directory_bytes: int
+    comment: bytes
+
+
+def read_archive(file: OpenFile, most_comment: int = MOST_COMMENT_BYTES) -> Archive:
+    """The members of an archive: two short reads for each. Raises SourceError.
+
+    `most_comment`: bytes of the comment at its end at most, which are read with the end.
+    """
+    end = _read_end(file, END_FIELDS.size + most_comment)
+    entries = list(_entries(file, end))
+    if len(entries) != end.entries:
+        raise wrong(file, f"its end record says {end.entries} members, but its directory has {len(entries)}")
+    limits = _limits(file, entries, end.directory)
+    members = [_member(file, entry, limits[entry.header]) for entry in entries]
+    counts = Counter(member.name for member in members)
+    for name, count in counts.items() if len(counts) < len(members) else ():
+        if count > 1:
+            raise wrong(file, f"`{shown(name[:200])}` occurs {count} times")
+    return Archive(tuple(m for m in members if m.size or not m.name.endswith("/")), end.comment)
+
+
+# --- the end, the directory -------------------------------------------------------------------------------
+
+
+def _read_end(file: OpenFile, longest: int) -> _End:
+    """The record at the end of the file; the directory must end where it begins."""
+    size = file.stat.size
+    tail = file.read(size - min(size, longest), min(size, longest))
+    at = tail.rfind(END)
+    if at < 0 or len(tail) - at < END_FIELDS.size:
+        raise wrong(file, "it has no end of a zip archive: it is cut off, or no zip archive")
+    _, disk, first_disk, here, entries, length, offset, commented = END_FIELDS.unpack_from(tail, at)
+    comment = tail[at + END_FIELDS.size :]
+    if len(comment) != commented:
+        raise wrong(file, f"{len(comment)} bytes follow the end of the archive, {commented} belong there")
+    position = size - len(tail) + at
+    wide = _read_wide_end(file, position)
+    if wide:
+        position, disk, first_disk, here, entries, length, offset = wide
+    if disk or first_disk or here != entries:
+        raise wrong(file, "it is one of several disks of an archive", "Join them first.")
+    if offset + length != position:
+        raise wrong(file, f"its directory is at byte {offset} and has {length} bytes, but ends at {position}")
+    if length > MOST_DIRECTORY_BYTES:
+        raise wrong(file, f"its directory has {length} bytes; {MOST_DIRECTORY_BYTES} is the limit")
+    return _End(entries, offset, length, comment)
+
+
+def _read_wide_end(file: OpenFile, end: int) -> tuple[int, ...] | None:
+    """Position, disks, entries, length and offset from a zip64 record before `end`; None without one."""
+    at = end - LOCATOR64_FIELDS.size
+    start = at - END64_FIELDS.size
+    if start < 0:
+        return None
+    signature, disk, offset, disks = LOCATOR64_FIELDS.unpack(file.read(at, LOCATOR64_FIELDS.size))
+    if signature != LOCATOR64:
+        return None
+    record = END64_FIELDS.unpack(file.read(start, END64_FIELDS.size))
+    if record[0] != END64 or offset != start or record[1] != END64_FIELDS.size - 12:
+        raise wrong(file, f"its zip64 record should be at byte {start}, but the archive says {offset}")
+    if disk or disks > 1:
+        raise wrong(file, "it is one of several disks of an archive", "Join them first.")
+    return start, *record[4:]
+
+
+def _entries(file: OpenFile, end: _End) -> Iterator[_DirectoryEntry]:
+    """The entries of the directory, each valid in itself."""
+    directory = file.read(end.directory, end.directory_bytes)
+    at, fields = 0, CENTRAL_FIELDS.size
+    while at < len(directory):
+        if not directory.startswith(CENTRAL, at) or len(directory) - at < fields:
+            raise wrong(file, f"byte {at} of its directory is not the beginning of an entry")
+        (
+            _,
+            _,
+            version,
+            flags,
+            method,
+            _,
+            _,
+            crc,
+            stored,
+            size,
+            named,
+            extra,
+            commented,
+            disk,
+            _,
+            _,
+            header,
+        ) = CENTRAL_FIELDS.unpack_from(directory, at)
+        start = at + fields
+        at = start + named + extra + commented
+        if at > len(directory):
+            raise wrong(file, "its directory ends within an entry")
+        name, more = directory[start : start + named], directory[start + named : start + named + extra]
+        size, stored, header = _widened(file, more, (size, stored, header))
+        entry = _DirectoryEntry(name, flags, method, crc, stored, size, header)
+        _check_entry(file, entry, disk, version & 0xFF)
+        yield entry
+
+
+def _check_entry(file: OpenFile, entry: _DirectoryEntry, disk: int, version: int) -> None:
+    try:
+        name = shown(entry.name[:200])
+    except UnicodeDecodeError as error:
+        raise wrong(file, f"the name {entry.raw_name[:200]!r} is not valid UTF-8") from error
+    if entry.flags & ENCRYPTED:
+        raise wrong(file, f"`{name}` is encrypted", "Decrypt it first.")
+    if entry.method not in (STORE, DEFLATE) or entry.flags & PATCH:
+        raise wrong(
+            file,
+            f"`{name}` is compressed with method {entry.method}; only store and deflate are read",
+            "Write it again without compression.",
+        )
+    if version > MOST_VERSION:
+        raise wrong(file, f"`{name}` needs version {version / 10} of the zip format, which is not known")
+    if disk:
+        raise wrong(file, f"`{name}` is on disk {disk} of an archive", "Join the disks first.")
+    if entry.method == STORE and entry.stored != entry.size:
+        raise wrong(file, f"`{name}` is stored as it is, in {entry.stored} bytes for {entry.size}")
+    if entry.size > entry.stored * MOST_GAIN:
+        raise wrong(file, f"`{name}` claims {entry.size} bytes, deflated to {entry.stored}")
+
+
+def _widened(file: OpenFile, extra: bytes, numbers: Sequence[int]) -> tuple[int, ...]:
+    """The numbers, with those that are in the zip64 extra field filled in."""
+    if WIDE not in numbers:
+        return tuple(numbers)
+    field = _extra_field(extra, ZIP64_EXTRA)
+    if field is None:
+        return tuple(numbers)
+    wide = [int.from_bytes(field[i : i + 8], "little") for i in range(0, len(field) - 7, 8)]
+    if len(wide) < numbers.count(WIDE):
+        raise wrong(file, "a zip64 field lacks a number")
+    rest = iter(wide)
+    return tuple(next(rest) if number == WIDE else number for number in numbers)
+
+
+def _extra_field(extra: bytes, wanted: int) -> bytes | None:
+    at = 0
+    while at + 4 <= len(extra):
+        number, length = int.from_bytes(extra[at : at + 2], "little"), extra[at + 2] | extra[at + 3] << 8
+        if number == wanted:
+            return extra[at + 4 : at + 4 + length]
+        at += 4 + length
+    return None
+
+
+# --- the members' own headers -----------------------------------------------------------------------------
+
+
+def _limits(file: OpenFile, entries: Sequence[_DirectoryEntry], directory: int) -> Mapping[int, int]:
+    """For each local header's offset, the offset where the next one or the directory begins.
+
+    Raises SourceError where members overlap or do not begin where the file does.
+    """
+    placed = sorted(entries, key=lambda entry: entry.header)
+    starts = [entry.header for entry in placed] + [directory]
+    if starts[0] != 0:
+        raise wrong(file, f"{starts[0]} bytes lie before its first member")
+    for entry, (_, limit) in zip(placed, pairwise(starts), strict=True):
+        if entry.least_end > limit:
+            raise _overlap(file, entry, entry.least_end, limit)
+    return dict(pairwise(starts))
+
+
+def _member(file: OpenFile, entry: _DirectoryEntry, limit: int) -> Member:
+    """The member of an entry. Raises SourceError unless its local header agrees and it ends by `limit`."""
+    fields = LOCAL_FIELDS.unpack(file.read(entry.header, LOCAL_FIELDS.size))
+    signature, _, flags, method, _, _, crc, stored, size, named, extra = fields
+    offset = entry.header + LOCAL_FIELDS.size + named + extra
+    if signature != LOCAL:
+        raise _disagrees(file, entry, "no header is at its offset")
+    if offset + entry.stored > limit:
+        raise _overlap(file, entry, offset + entry.stored, limit)
+    rest = file.read(entry.header + LOCAL_FIELDS.size, named + extra)
+    size, stored = _widened(file, rest[named:], (size, stored))
+    if rest[:named] != entry.raw_name or (flags ^ entry.flags) & (UTF_8 | ENCRYPTED | PATCH):
+        raise _disagrees(file, entry, f"its own header calls it {rest[: min(named, 200)]!r}")
+    if method != entry.method:
+        raise _disagrees(file, entry, f"its own header says method {method}")
+    later = flags & DESCRIPTOR and (crc, stored, size) == (0, 0, 0)
+    if not later and (crc, stored, size) != (entry.crc, entry.stored, entry.size):
+        raise _disagrees(file, entry, f"its own header says {size} bytes in {stored}, CRC-32 {crc:08x}")
+    return Member(entry.name, offset, entry.stored, entry.size, entry.crc, method == DEFLATE)
+
+
+def _overlap(file: OpenFile, entry: _DirectoryEntry, end: int, limit: int) -> SourceError:
+    return wrong(
+        file, f"`{shown(entry.name[:200])}` would end at byte {end}, but what follows it begins at {limit}"
+    )
+
+
+def _disagrees(file: OpenFile, entry: _DirectoryEntry, what: str) -> SourceError:
+    return wrong(
+        file,
+        f"`{shown(entry.name[:200])}` is not what the directory says "
+        f"({entry.size} bytes in {entry.stored}, CRC-32 {entry.crc:08x}): {what}",
+    )
+
+
+def wrong(file: OpenFile, what: str, hint: str = DAMAGED) -> SourceError:
+    return SourceError(f"{shown(file.path)}: {what}", hint=hint)

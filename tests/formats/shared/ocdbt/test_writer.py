@@ -1,0 +1,557 @@
+"""Indexes written by this package, read by TensorStore, by stock Orbax and by our own reader."""
+
+import itertools
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+import tensorstore as ts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import NamedSharding, PartitionSpec
+from orbax.checkpoint import v1
+from safetensors.numpy import save_file
+
+from ckpt_surgery.core.errors import (
+    DestinationError,
+    PlanError,
+    SourceError,
+    StorageError,
+    SurgeryError,
+    UsageError,
+)
+from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.formats.shared.ocdbt.reader import read_database
+from ckpt_surgery.formats.shared.ocdbt.writer import (
+    MAX_INLINE_BYTES,
+    MAX_NODE_BYTES,
+    IndexEntry,
+    IndexOptions,
+    write_index,
+)
+from tests.support import checkpoints
+
+IDENTITY = UUID("00112233445566778899aabbccddeeff")
+FIXED = IndexOptions(identity=IDENTITY, commit_time=1_700_000_000_000_000_000)
+
+FOREIGN = {
+    "model-00001-of-00002.safetensors": bytes(range(256)) * 40,
+    "d/00000000000000000000000000000001": b"\xff\x00" * 300,
+    "deep/er/ü %:.bin": b"elsewhere",
+}
+"""Files that entries refer to, by path."""
+
+
+def base(directory: Path) -> ts.KvStore:
+    return ts.KvStore.open({"driver": "file", "path": f"{directory}/"}).result()
+
+
+def opened(directory: Path, **options: Any) -> ts.KvStore:
+    spec = {"driver": "ocdbt", "base": {"driver": "file", "path": f"{directory}/"}, **options}
+    return ts.KvStore.open(spec, context=ts.Context()).result()
+
+
+def contents(directory: Path) -> dict[bytes, bytes]:
+    """Every key and value as TensorStore reads them."""
+    store = opened(directory)
+    keys = store.list().result()
+    assert len(set(keys)) == len(keys)
+    reads = [store.read(key) for key in keys]
+    return {key: read.result().value for key, read in zip(keys, reads, strict=True)}
+
+
+def place_foreign(directory: Path) -> None:
+    for path, data in FOREIGN.items():
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        (directory / path).write_bytes(data)
+
+
+def value_of(entry: IndexEntry) -> bytes:
+    """What an entry stands for."""
+    if isinstance(entry.value, bytes):
+        return entry.value
+    if entry.value.inline is not None:
+        return entry.value.inline
+    return FOREIGN[entry.value.file][entry.value.offset : entry.value.offset + entry.value.length]
+
+
+def below(directory: Path | str, chunk: Chunk) -> Chunk:
+    """As readers have it what is relative to the database in its index."""
+    return replace(chunk, file=os.path.join(directory, chunk.file))
+
+
+@dataclass(frozen=True)
+class Node:
+    """A B+tree node as TensorStore decodes it."""
+
+    height: int
+    length: int
+    entries: list[dict[str, Any]]
+    statistics: dict[str, int]
+    """What the parent says of its subtree."""
+
+    @property
+    def own_statistics(self) -> dict[str, int]:
+        """The subtree's, from the entries."""
+        if self.height:
+            below = [entry["statistics"] for entry in self.entries]
+            totals = {name: sum(s[name] for s in below) for name in self.statistics}
+            return totals | {"num_tree_bytes": totals["num_tree_bytes"] + self.length}
+        ranges = [entry["indirect_value"] for entry in self.entries if "indirect_value" in entry]
+        return {
+            "num_indirect_value_bytes": sum(int(text.rsplit(":", 1)[1]) for text in ranges),
+            "num_keys": len(self.entries),
+            "num_tree_bytes": self.length,
+        }
+
+
+def version(directory: Path) -> dict[str, Any]:
+    manifest = ts.ocdbt.dump(base(directory)).result()
+    assert manifest["version_tree_nodes"] == []
+    (only,) = manifest["versions"]
+    return dict(only)
+
+
+def nodes(directory: Path) -> Iterator[Node]:
+    """All nodes, parents before children."""
+    newest, store = version(directory), base(directory)
+    pending = [newest["root"]] if "location" in newest["root"] else []
+    while pending:
+        reference = pending.pop()
+        node = ts.ocdbt.dump(store, reference["location"]).result()
+        length = int(reference["location"].rsplit(":", 1)[1])
+        yield Node(node["height"], length, node["entries"], reference["statistics"])
+        if node["height"]:
+            pending += node["entries"]
+
+
+def check_tree(directory: Path, node_bytes: int) -> int:
+    """Sizes are held and statistics are right; returns the root's height."""
+    found = list(nodes(directory))
+    for node in found:
+        assert node.length <= MAX_NODE_BYTES
+        assert node.length <= node_bytes or len(node.entries) <= (2 if node.height else 1)
+        assert node.statistics == node.own_statistics
+    height = int(version(directory)["root_height"])
+    assert height == max((node.height for node in found), default=0)
+    return height
+
+
+def check_both_readers(directory: Path, entries: list[IndexEntry], inline_bytes: int) -> None:
+    wanted = {entry.key: value_of(entry) for entry in sorted(entries, key=lambda entry: entry.key)}
+    assert contents(directory) == wanted
+    index = read_database(str(directory))
+    assert list(index.entries) == list(wanted)  # sorted bytewise
+    for entry in entries:
+        chunk, value = index.locate(entry.key), wanted[entry.key]
+        assert chunk is not None
+        if isinstance(entry.value, Chunk) and entry.value.inline is None:
+            assert chunk == below(directory, entry.value)
+        elif len(value) <= inline_bytes:
+            assert chunk == Chunk("", 0, len(value), value)
+        else:
+            with open(directory / chunk.file, "rb") as file:
+                file.seek(chunk.offset)
+                assert file.read(chunk.length) == value
+
+
+EXAMPLES = [
+    IndexEntry(b"w/.zarray", b'{"zarr_format":2}'),
+    IndexEntry(b"w/0.0", Chunk("model-00001-of-00002.safetensors", 8, 4096)),
+    IndexEntry(b"w/0.1", Chunk("model-00001-of-00002.safetensors", 0, 10240)),
+    IndexEntry(b"w/1.0", Chunk("d/00000000000000000000000000000001", 599, 1)),
+    IndexEntry(b"w/1.1", Chunk("deep/er/ü %:.bin", 4, 5)),
+    IndexEntry(b"v/c/0", Chunk("", 0, 3, b"abc")),  # a manifest's chunk that is inline
+    IndexEntry(b"v/zarr.json", b"{" + b" " * 5000 + b"}"),  # too long to be inline
+    IndexEntry(b"empty", b""),
+    IndexEntry(b"empty range", Chunk("deep/er/ü %:.bin", 9, 0)),
+    IndexEntry(b"", b"the empty key"),
+    IndexEntry(b"\x00", b"0"),
+    IndexEntry(b"\xff\xff\x00", b"1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("node_bytes", "height"),
+    [
+        (2**20, 0),  # one leaf, which is the root
+        (0, 4),  # one entry to a leaf, two to an interior node: 12, 6, 3, 2, 1 nodes
+    ],
+)
+def test_every_kind_of_value_is_read_back(node_bytes: int, height: int, tmp_path: Path) -> None:
+    write_index(tmp_path, EXAMPLES, IndexOptions(node_bytes=node_bytes))
+    place_foreign(tmp_path)  # data files may come later
+    check_both_readers(tmp_path, EXAMPLES, 1024)
+    assert check_tree(tmp_path, node_bytes) == height
+    assert opened(tmp_path).read(b"w/0.2").result().state == "missing"
+
+
+FRAGMENTS = st.sampled_from(
+    [b"\x00", b"\xff", b"\x7f\x80", b"a", b"layers_1", b"layers_10", b"/", b".zarray"]
+)
+KEYS = st.one_of(
+    st.lists(FRAGMENTS, max_size=6).map(b"".join),  # many that share prefixes, or are prefixes
+    st.binary(max_size=20),
+    st.integers(0, 65534).map(lambda length: b"k" * length + b"\xff"),  # long ones
+)
+
+
+@st.composite
+def ranges(draw: st.DrawFn) -> Chunk:
+    file = draw(st.sampled_from(sorted(FOREIGN)))
+    offset = draw(st.integers(0, len(FOREIGN[file])))
+    return Chunk(file, offset, draw(st.integers(0, len(FOREIGN[file]) - offset)))
+
+
+INLINE_SIZES = st.one_of(st.integers(0, 200), st.sampled_from([1023, 1024, 1025, 70_000]))
+VALUES = st.one_of(ranges(), st.builds(lambda n: b"v" * n, INLINE_SIZES))
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    values=st.dictionaries(KEYS, VALUES, max_size=60),
+    node_bytes=st.sampled_from([0, 100, 400, 3000, 2**20]),
+    inline_bytes=st.sampled_from([0, 100, 1024, MAX_INLINE_BYTES]),
+)
+def test_any_entries_are_read_back(
+    values: dict[bytes, bytes | Chunk], node_bytes: int, inline_bytes: int
+) -> None:
+    entries = [IndexEntry(key, value) for key, value in values.items()]
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        place_foreign(directory)
+        write_index(directory, entries, IndexOptions(node_bytes=node_bytes, inline_bytes=inline_bytes))
+        check_both_readers(directory, entries, inline_bytes)
+        check_tree(directory, node_bytes)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["d/a", "d/ab", "e"]), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)
+        ),
+        max_size=40,
+    ),
+    st.sampled_from([0, 300, 2**20]),
+)
+def test_any_range_is_kept(drawn: list[tuple[str, int, int]], node_bytes: int) -> None:
+    chunks = [Chunk(file, min(a, b), abs(a - b)) for file, a, b in drawn]
+    entries = [IndexEntry(str(i).encode(), chunk) for i, chunk in enumerate(chunks)]
+    with tempfile.TemporaryDirectory() as name:
+        write_index(Path(name), entries, IndexOptions(node_bytes=node_bytes))
+        index = read_database(name)
+        assert [index.locate(entry.key) for entry in entries] == [below(name, c) for c in chunks]
+        total = sum(chunk.length for chunk in chunks)
+        root = version(Path(name))["root"]["statistics"]
+        assert root["num_indirect_value_bytes"] == min(total, 2**64 - 1)
+        assert root["num_keys"] == len(entries)
+
+
+def test_a_leaf_is_what_tensorstore_itself_writes(tmp_path: Path) -> None:
+    values = {f"layers.{i}/{part}".encode(): bytes([i]) * i for i in range(200) for part in (".zarray", "0")}
+    store = opened(tmp_path / "theirs", config={"compression": None, "max_inline_value_bytes": 1024})
+    transaction = ts.Transaction(atomic=True)
+    for key, value in values.items():
+        store.with_transaction(transaction)[key] = value
+    transaction.commit_async().result()
+    write_index(tmp_path / "ours", [IndexEntry(key, value) for key, value in values.items()])
+    written = []
+    for directory in (tmp_path / "theirs", tmp_path / "ours"):
+        root = ts.ocdbt.dump(base(directory)).result()["versions"][-1]["root"]
+        _, path, offset, length = root["location"].split(":")[1:]
+        written.append((directory / path).read_bytes()[int(offset) : int(offset) + int(length)])
+        assert root["statistics"]["num_keys"] == 400
+    assert written[0] == written[1]
+
+
+def test_three_levels_of_many_keys(tmp_path: Path) -> None:
+    place_foreign(tmp_path)
+    files = sorted(FOREIGN)
+    entries = [
+        IndexEntry(f"layers_{i % 97}.kernel_{i}/0.0".encode(), Chunk(files[i % 3], i % 9, 0 if i % 5 else 1))
+        for i in range(20_000)
+    ]
+    write_index(tmp_path, entries, IndexOptions(node_bytes=4096))
+    check_both_readers(tmp_path, entries, 1024)
+    assert check_tree(tmp_path, 4096) == 2
+    leaves = [node.length for node in nodes(tmp_path) if node.height == 0]
+    assert np.mean(leaves) > 0.25 * 4096  # not many tiny ones
+    some = opened(tmp_path).list(ts.KvStore.KeyRange(b"layers_5.", b"layers_50")).result()
+    assert sorted(some) == sorted(entry.key for entry in entries if entry.key.startswith(b"layers_5."))
+
+
+def test_a_file_for_every_entry(tmp_path: Path) -> None:
+    """As where the chunk files of a plain zarr checkpoint are linked: paths fill the nodes."""
+    chunks = [Chunk(f"layers.{i * 7919 % 2003}/kernel/{'deep/' * (i % 9)}0.0", i, 1) for i in range(2000)]
+    write_index(
+        tmp_path, [IndexEntry(b"%d" % i, c) for i, c in enumerate(chunks)], IndexOptions(node_bytes=1000)
+    )
+    assert check_tree(tmp_path, 1000) >= 2
+    index = read_database(str(tmp_path))
+    assert [index.locate(b"%d" % i) for i in range(2000)] == [below(tmp_path, c) for c in chunks]
+
+
+@pytest.mark.parametrize("node_bytes", [0, 2**20])
+def test_the_count_of_bytes_stops_at_64_bits(node_bytes: int, tmp_path: Path) -> None:
+    entries = [IndexEntry(b"%d" % i, Chunk("sparse", 0, 2**63 - 1)) for i in range(3)]
+    write_index(tmp_path, entries, IndexOptions(node_bytes=node_bytes))
+    assert version(tmp_path)["root"]["statistics"]["num_indirect_value_bytes"] == 2**64 - 1
+    assert len(read_database(str(tmp_path)).entries) == 3
+
+
+def test_bytes_beyond_four_gigabytes(tmp_path: Path) -> None:
+    place = 5 * 2**30 + 7
+    with open(tmp_path / "sparse", "wb") as file:
+        file.truncate(6 * 2**30)
+        file.seek(place)
+        file.write(b"planted")
+    write_index(tmp_path, [IndexEntry(b"x/0", Chunk("sparse", place - 1, 9))])
+    assert contents(tmp_path) == {b"x/0": b"\0planted\0"}
+
+
+@pytest.mark.parametrize("what", ["flipped", "cut"])
+@pytest.mark.parametrize("node_bytes", [2**20, 60])
+def test_damage_is_refused(what: str, node_bytes: int, tmp_path: Path) -> None:
+    entries = [IndexEntry(f"key{i}".encode(), b"value" * i) for i in range(6)]
+    options = IndexOptions(IDENTITY, node_bytes=node_bytes)
+    write_index(tmp_path, entries, options)
+    for file in (tmp_path / "manifest.ocdbt", tmp_path / "d" / IDENTITY.hex):
+        whole = file.read_bytes()
+        for place in range(len(whole)):
+            damaged = whole[:place]
+            if what == "flipped":
+                damaged += bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :]
+            file.write_bytes(damaged)
+            with pytest.raises(ValueError, match=r"manifest|b-tree|EXACTLY|length|range|size|DATA_LOSS"):
+                contents(tmp_path)
+        file.write_bytes(whole)
+    check_both_readers(tmp_path, entries, 1024)
+
+
+def test_a_wrong_checksum_is_what_is_refused(tmp_path: Path) -> None:
+    write_index(tmp_path, [IndexEntry(b"key", b"value")], FIXED)
+    for file in (tmp_path / "manifest.ocdbt", tmp_path / "d" / IDENTITY.hex):
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        with pytest.raises(ValueError, match="CRC-32C checksum verification failed"):
+            contents(tmp_path)
+        with pytest.raises(SourceError, match="CRC-32C checksum verification failed"):
+            read_database(str(tmp_path))
+        file.write_bytes(whole)
+
+
+def test_the_configuration_is_the_one_that_orbax_writes(tmp_path: Path) -> None:
+    checkpoints.save_pytree(tmp_path / "orbax", {"x": np.arange(3)})
+    theirs = ts.ocdbt.dump(base(tmp_path / "orbax")).result()["config"]
+    write_index(tmp_path / "ours", EXAMPLES, FIXED)
+    ours = ts.ocdbt.dump(base(tmp_path / "ours")).result()["config"]
+    assert ours == theirs | {"uuid": IDENTITY.hex}
+    about = version(tmp_path / "ours")
+    assert (about["generation_number"], about["commit_time"]) == (1, FIXED.commit_time)
+
+
+def test_what_is_given_makes_the_files_equal(tmp_path: Path) -> None:
+    def written(name: str, entries: list[IndexEntry], options: IndexOptions | None) -> dict[str, bytes]:
+        write_index(tmp_path / name, entries, options)
+        files = (path for path in (tmp_path / name).rglob("*") if path.is_file())
+        return {path.relative_to(tmp_path / name).as_posix(): path.read_bytes() for path in files}
+
+    one = written("one", EXAMPLES, FIXED)
+    assert one == written("other", EXAMPLES[::-1], FIXED)
+    assert set(one) == {"manifest.ocdbt", f"d/{IDENTITY.hex}"}
+    three, four = written("three", EXAMPLES, None), written("four", EXAMPLES, None)
+    assert set(three) != set(four)
+    assert three["manifest.ocdbt"] != four["manifest.ocdbt"]
+
+
+def test_tensorstore_can_go_on_writing(tmp_path: Path) -> None:
+    entries = [IndexEntry(f"k{i:03d}".encode(), b"v" * (i % 50)) for i in range(500)]
+    write_index(tmp_path, entries, IndexOptions(node_bytes=300))
+    config = {
+        "max_inline_value_bytes": 1024,
+        "max_decoded_node_bytes": 100_000_000,
+        "manifest_kind": "single",
+    }
+    store = opened(tmp_path, config=config, assume_config=True)  # as Orbax opens it
+    new = [b"", b"a", b"k100", b"k100x", b"z"]
+    for key in new:
+        store[key] = b"new"
+    assert contents(tmp_path) == {e.key: e.value for e in entries} | dict.fromkeys(new, b"new")
+
+
+def test_no_entries(tmp_path: Path) -> None:
+    write_index(tmp_path, [])
+    assert contents(tmp_path) == {}
+    assert read_database(str(tmp_path)).entries == {}
+    opened(tmp_path)[b"x"] = b"1"
+    assert contents(tmp_path) == {b"x": b"1"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "error", "message"),
+    [
+        (
+            [IndexEntry(b"a", b"1"), IndexEntry(b"b", b"2"), IndexEntry(b"a", b"3")],
+            PlanError,
+            "`a` occurs twice",
+        ),
+        ([IndexEntry(b"a\xff", b"1"), IndexEntry(b"a\xff", b"1")], PlanError, r"`a\\xff` occurs twice"),
+        ([IndexEntry(b"n" * 65536, b"")], PlanError, r"`n{120}…` has 65536 bytes, and an index allows 65535"),
+        ([IndexEntry(b"a", Chunk("f", -1, 2))], SourceError, "`a` cannot be 2 bytes at -1 of f"),
+        ([IndexEntry(b"a", Chunk("f", 1, -2))], SourceError, "`a` cannot be -2 bytes at 1 of f"),
+        (
+            [IndexEntry(b"a", Chunk("f", 2**63 - 1, 1))],
+            SourceError,
+            "cannot be 1 bytes at 9223372036854775807",
+        ),
+        ([IndexEntry(b"a", Chunk("f" * 65536, 0, 1))], SourceError, "`f{120}…` is too long"),
+    ],
+)
+def test_what_an_index_cannot_hold(
+    entries: list[IndexEntry], error: type[SurgeryError], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        write_index(tmp_path, entries)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "file", ["", ".", "..", "/f", "../f", "d/../f", "./f", "d//f", "d/", "d/\0", "d/f.__lock", "d/\ud800"]
+)
+def test_paths_that_tensorstore_would_not_open(file: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="cannot be the data file"):
+        write_index(tmp_path, [IndexEntry(b"a", Chunk(file, 0, 1))])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        IndexOptions(node_bytes=-1),
+        IndexOptions(node_bytes=MAX_NODE_BYTES + 1),
+        IndexOptions(inline_bytes=-1),
+        IndexOptions(inline_bytes=MAX_INLINE_BYTES + 1),
+    ],
+)
+def test_sizes_that_the_format_does_not_allow(options: IndexOptions, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="of an index cannot have"):
+        write_index(tmp_path, [], options)
+
+
+def test_an_existing_database_stays(tmp_path: Path) -> None:
+    write_index(tmp_path, [IndexEntry(b"a", b"1")])
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(DestinationError, match=r"manifest\.ocdbt exists already"):
+        write_index(tmp_path, [IndexEntry(b"b", b"2")])
+    assert sorted(tmp_path.rglob("*")) == before
+    assert contents(tmp_path) == {b"a": b"1"}
+
+
+def test_a_data_file_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / IDENTITY.hex).write_bytes(b"weights")
+    with pytest.raises(StorageError, match=f"{IDENTITY.hex}: File exists"):
+        write_index(tmp_path, [IndexEntry(b"a", b"1")], FIXED)
+    assert (tmp_path / "d" / IDENTITY.hex).read_bytes() == b"weights"
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError, match="Not a directory"):
+        write_index(tmp_path / "file" / "checkpoint", [IndexEntry(b"a", b"1")])
+
+
+LAYERS, INSIDE, OUTSIDE = 4, 8, 16
+
+
+def linked_checkpoint(directory: Path) -> np.ndarray:
+    """An Orbax item whose one array `kernel` stacks the transposed matrices of a safetensors file.
+
+    Returns the array's value. The safetensors file is gone afterwards: only its link is left.
+    """
+    matrices = {f"h.{i}.weight": checkpoints.random((OUTSIDE, INSIDE), i) for i in range(LAYERS)}
+    model = directory.parent / "model.safetensors"
+    save_file(matrices, model)
+    with open(model, "rb") as file:
+        header_bytes = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(header_bytes))
+    value = np.stack([matrix.T for matrix in matrices.values()])
+    checkpoints.save_pytree(directory, {"kernel": np.zeros_like(value)})
+    for name in ("manifest.ocdbt", "d", "ocdbt.process_0"):
+        path = directory / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    definition = {
+        "zarr_format": 2,
+        "shape": value.shape,
+        "chunks": (1, INSIDE, OUTSIDE),
+        "dtype": "<f4",
+        "order": "F",
+        "compressor": None,
+        "filters": None,
+        "fill_value": None,
+        "dimension_separator": ".",
+    }
+    data = f"d/{'5afe' * 8}"
+    entries = [IndexEntry(b"kernel/.zarray", json.dumps(definition).encode())]
+    for i, name in enumerate(matrices):
+        start, stop = header[name]["data_offsets"]
+        chunk = Chunk(data, 8 + header_bytes + start, stop - start)
+        entries.append(IndexEntry(f"kernel/{i}.0.0".encode(), chunk))
+    write_index(directory, entries)
+    os.link(model, directory / data)
+    model.unlink()
+    return value
+
+
+def test_stock_readers_open_an_array_over_a_foreign_file(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    value = linked_checkpoint(path)
+    kvstore = {"driver": "ocdbt", "base": {"driver": "file", "path": f"{path}/"}, "path": "kernel/"}
+    array = ts.open({"driver": "zarr", "kvstore": kvstore, "fill_missing_data_reads": False}).result()
+    np.testing.assert_array_equal(array.read().result(), value)
+    with checkpoints.quiet():
+        with ocp.PyTreeCheckpointer() as checkpointer:
+            np.testing.assert_array_equal(checkpointer.restore(path)["kernel"], value)
+        sharding = NamedSharding(checkpoints.mesh(), PartitionSpec("x", None, "y"))
+        target = {"kernel": jax.ShapeDtypeStruct(value.shape, np.float32, sharding=sharding)}
+        with ocp.StandardCheckpointer() as checkpointer:
+            restored = checkpointer.restore(path, target)["kernel"]
+        assert restored.sharding == sharding
+        np.testing.assert_array_equal(restored, value)
+        np.testing.assert_array_equal(v1.load_pytree(path)["kernel"], value)
+
+
+@pytest.mark.slow
+def test_a_million_entries(tmp_path: Path) -> None:
+    place_foreign(tmp_path)
+    files = sorted(FOREIGN)
+    definition = b'{"chunks":[1,4096],"order":"F","zarr_format":2}'
+
+    def entries() -> Iterator[IndexEntry]:
+        for i in range(250_000):
+            name = b"state.layers_%d.kernel_%d" % (i % 900, i // 900)
+            yield IndexEntry(name + b"/.zarray", definition)
+            for j in range(3):
+                yield IndexEntry(b"%s/%d.0" % (name, j), Chunk(files[i % 3], j, i % 6))
+
+    write_index(tmp_path, entries())
+    assert check_tree(tmp_path, 2**20) == 1
+    store = opened(tmp_path)
+    assert len(store.list().result()) == 1_000_000
+    for entry in itertools.islice(entries(), 0, None, 9973):
+        assert store[entry.key] == value_of(entry)
+    index = read_database(str(tmp_path))
+    assert len(index.entries) == 1_000_000
+    chunks = ((e.key, e.value) for e in entries() if isinstance(e.value, Chunk))
+    assert all(index.locate(key) == below(tmp_path, chunk) for key, chunk in chunks)

@@ -1,0 +1,201 @@
+"""Chunks that TensorStore, zarr-python's compressors and zlib wrote, whole and cut."""
+
+import gzip
+import os
+from pathlib import Path
+from typing import Any
+
+import numcodecs
+import numpy as np
+import pytest
+import tensorstore as ts
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of, raw_codec
+from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw
+from ckpt_surgery.storage.reading import opened
+
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+ZSTD: dict[str, Any] = {"name": "zstd", "configuration": {"level": 1}}
+GZIP: dict[str, Any] = {"name": "gzip", "configuration": {"level": 6}}
+BLOSC: dict[str, Any] = {
+    "name": "blosc",
+    "configuration": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 4, "blocksize": 0},
+}
+CRC: dict[str, Any] = {"name": "crc32c"}
+
+
+def sharded(inner: list[int], codecs: list[Any], location: str = "end", crc: bool = True) -> dict[str, Any]:
+    return {
+        "name": "sharding_indexed",
+        "configuration": {
+            "chunk_shape": inner,
+            "codecs": codecs,
+            "index_codecs": [LITTLE, CRC] if crc else [LITTLE],
+            "index_location": location,
+        },
+    }
+
+
+CHAINS_3: dict[str, list[dict[str, Any]]] = {
+    "raw": [LITTLE],
+    "zstd": [LITTLE, ZSTD],
+    "zstd and a checksum": [LITTLE, ZSTD, CRC],
+    "gzip": [LITTLE, GZIP],
+    "gzip and a checksum": [LITTLE, GZIP, CRC],
+    "blosc": [LITTLE, BLOSC],
+    "a checksum alone": [LITTLE, CRC],
+    "a checksum, then zstd": [LITTLE, CRC, ZSTD],
+    "gzip, then zstd": [LITTLE, GZIP, ZSTD],
+    "shards of zstd": [sharded([16, 8], [LITTLE, ZSTD])],
+    "shards of zstd, index first": [sharded([16, 8], [LITTLE, ZSTD], "start")],
+    "shards of raw chunks": [sharded([16, 8], [LITTLE])],
+    "shards of gzip with checksums": [sharded([16, 8], [LITTLE, GZIP, CRC])],
+}
+COMPRESSORS_2: dict[str, dict[str, Any] | None] = {
+    "raw": None,
+    "zstd": {"id": "zstd", "level": 1},
+    "gzip": {"id": "gzip", "level": 1},
+    "zlib": {"id": "zlib", "level": 1},
+    "bz2": {"id": "bz2", "level": 1},
+    "blosc": {"id": "blosc", "cname": "zstd", "clevel": 5, "shuffle": 1},
+}
+VALUES = {
+    "noise": np.random.default_rng(0).standard_normal((64, 48)).astype(np.float32),
+    "runs": np.repeat(np.arange(64, dtype=np.float32), 48).reshape(64, 48),
+    "nothing": np.ones((64, 48), np.float32),
+}
+
+
+def written(path: Path, values: np.ndarray, version: int, how: Any) -> Manifest:
+    """The manifest of an array in four chunks that TensorStore wrote."""
+    metadata: dict[str, Any] = {"shape": [64, 48]}
+    if version == 3:
+        metadata |= {"codecs": how, "data_type": "float32"}
+        metadata["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": [32, 24]}}
+    else:
+        metadata |= {"compressor": how, "chunks": [32, 24], "dtype": "<f4"}
+    spec = {"driver": {2: "zarr", 3: "zarr3"}[version], "kvstore": f"file://{path}/", "metadata": metadata}
+    ts.open(spec, create=True).result()[...].write(values).result()
+    (leaf,) = open_source(os.fspath(path), "zarr").leaves().values()
+    assert leaf.manifest is not None
+    return leaf.manifest
+
+
+def flaw(manifest: Manifest, chunk: Chunk) -> str | None:
+    with opened(chunk.file) as file:
+        return chunk_flaw(manifest, chunk, file)
+
+
+def cuts(length: int) -> list[int]:
+    """Many lengths that a chunk may be cut to: all near its ends."""
+    return sorted({*range(min(length, 40)), *range(max(0, length - 40), length), *range(0, length, 61)})
+
+
+@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("version", [2, 3])
+def test_whole_chunks_and_chunks_that_are_cut(values: str, version: int, tmp_path: Path) -> None:
+    for name, how in (CHAINS_3 if version == 3 else COMPRESSORS_2).items():
+        manifest = written(tmp_path / name, VALUES[values], version, how)
+        assert len(manifest.chunks) == 4
+        for chunk in manifest.chunks.values():
+            assert flaw(manifest, chunk) is None, name
+        chunk = manifest.chunks[0, 0]
+        for length in cuts(chunk.length):
+            cut = Chunk(chunk.file, chunk.offset, length)
+            assert flaw(manifest, cut) is not None, (name, length)
+
+
+def test_a_range_of_a_file_is_a_chunk_too(tmp_path: Path) -> None:
+    manifest = written(tmp_path / "a", VALUES["noise"], 3, CHAINS_3["zstd"])
+    chunk = manifest.chunks[1, 1]
+    stored = Path(chunk.file).read_bytes()
+    (tmp_path / "b").write_bytes(b"before" + stored + b"after")
+    assert flaw(manifest, Chunk(str(tmp_path / "b"), 6, len(stored))) is None
+    for offset, length in ((5, len(stored)), (6, len(stored) + 1), (6, len(stored) - 1)):
+        assert flaw(manifest, Chunk(str(tmp_path / "b"), offset, length)) is not None
+    assert chunk_flaw(manifest, Chunk("", 0, len(stored), stored), None) is None
+    assert chunk_flaw(manifest, Chunk("", 0, 7, stored[:7]), None) is not None
+
+
+def manifest_of(encoding: list[dict[str, Any]], nbytes: int) -> Manifest:
+    spec = ArraySpec((nbytes,), np.dtype(np.uint8))
+    return Manifest(spec, (nbytes,), Codec("x", (0,), encoding_of(encoding)), {})
+
+
+def inline(stored: bytes) -> Chunk:
+    return Chunk("", 0, len(stored), stored)
+
+
+def test_gzip_of_several_members_is_decompressed_to_be_sure() -> None:
+    manifest = manifest_of([bytes_codec("little"), {"name": "gzip"}], 500_100)
+    noise = np.random.default_rng(1).bytes(500_000)
+    stored = gzip.compress(noise) + gzip.compress(bytes(100))
+    assert chunk_flaw(manifest, inline(stored), None) is None
+    wrong = "it is cut short or damaged: its gzip stream does not end as it should"
+    for length in (len(stored) - 1, len(stored) - 20, len(gzip.compress(noise)), 100_000):
+        assert chunk_flaw(manifest, inline(stored[:length]), None) == wrong
+    assert (
+        chunk_flaw(manifest_of([bytes_codec("little"), {"name": "gzip"}], 9), inline(stored), None) == wrong
+    )
+
+
+@pytest.mark.parametrize("codec", ["zlib", "bz2"])
+def test_streams_that_only_decompressing_tells_about(codec: str) -> None:
+    noise = np.random.default_rng(2).bytes(400_000) + bytes(3_000_000)
+    manifest = manifest_of([bytes_codec("little"), {"id": codec}], len(noise))
+    stored = bytes(numcodecs.get_codec({"id": codec}).encode(noise))
+    assert chunk_flaw(manifest, inline(stored), None) is None
+    wrong = f"it is cut short or damaged: its {codec} stream does not end as it should"
+    for damaged in (stored[:-1], stored[:300_000], b"", stored[:1000] + b"flip" + stored[1004:]):
+        assert chunk_flaw(manifest, inline(damaged), None) == wrong
+    assert chunk_flaw(manifest_of([bytes_codec("little"), {"id": codec}], 99), inline(stored), None) == wrong
+
+
+def test_the_numbers_are_in_the_messages() -> None:
+    raw = Manifest(ArraySpec((4,), np.dtype(np.int32)), (4,), raw_codec(1), {})
+    assert chunk_flaw(raw, inline(bytes(15)), None) == "it has 15 stored bytes instead of 16"
+    blosc = manifest_of([bytes_codec("little"), {"name": "blosc"}], 400)
+    stored = bytes(numcodecs.Blosc().encode(bytes(400)))
+    assert chunk_flaw(blosc, inline(stored), None) is None
+    assert chunk_flaw(blosc, inline(stored[:-1]), None) == (
+        f"it has {len(stored) - 1} stored bytes, and its blosc header says {len(stored)}"
+    )
+    short = bytes(numcodecs.Blosc().encode(bytes(399)))
+    assert chunk_flaw(blosc, inline(short), None) == (
+        "its blosc header says that it decodes to 399 bytes, not to 400"
+    )
+
+
+def test_a_damaged_shard_index(tmp_path: Path) -> None:
+    manifest = written(tmp_path / "a", VALUES["noise"], 3, CHAINS_3["shards of zstd"])
+    chunk = manifest.chunks[0, 0]
+    stored = bytearray(Path(chunk.file).read_bytes())
+    stored[-10] ^= 1
+    assert chunk_flaw(manifest, inline(bytes(stored)), None) == (
+        "it is cut short or damaged: its shard index does not have its checksum"
+    )
+
+
+def test_a_shard_whose_index_names_what_is_not_there(tmp_path: Path) -> None:
+    how = [sharded([16, 8], [LITTLE, ZSTD], crc=False)]
+    manifest = written(tmp_path / "a", VALUES["noise"], 3, how)
+    stored = bytearray(Path(manifest.chunks[0, 0].file).read_bytes())
+    index = len(stored) - 6 * 16
+    assert chunk_flaw(manifest, inline(bytes(stored)), None) is None
+    stored[index : index + 8] = (len(stored)).to_bytes(8, "little")
+    assert chunk_flaw(manifest, inline(bytes(stored)), None) == (
+        f"the chunk 0 inside this shard ends after its {len(stored)} bytes"
+    )
+    stored[index : index + 8] = (3).to_bytes(8, "little")
+    assert chunk_flaw(manifest, inline(bytes(stored)), None) == (
+        "the chunk 0 inside this shard: no zstd frame begins at its byte 0"
+    )
+
+
+def test_what_says_nothing_about_its_length_is_believed() -> None:
+    unknown = manifest_of([bytes_codec("little"), {"id": "made-up"}], 10)
+    assert chunk_flaw(unknown, inline(b"x"), None) is None
+    inner = sharded([5], [sharded([5], [LITTLE])])
+    assert chunk_flaw(manifest_of([inner], 10), inline(b"x"), None) is None

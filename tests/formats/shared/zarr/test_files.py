@@ -1,0 +1,168 @@
+"""Zarr arrays in directories: which files are their chunks, and which of them may be missing."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorstore as ts
+
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.formats.shared.zarr.files import (
+    Files,
+    check_codecs,
+    check_complete,
+    check_filled,
+    check_reachable,
+    chunk_index,
+    file_array,
+    file_manifest,
+)
+from ckpt_surgery.formats.shared.zarr.metadata import ZarrArray, parse_array
+
+
+def definition(version: int = 2, **metadata: Any) -> bytes:
+    """The metadata of a raw array of int16[4, 3] in chunks of 2 × 3, as TensorStore writes it."""
+    described: dict[str, Any] = {"shape": [4, 3], "chunks": [2, 3], "compressor": None}
+    if version == 3:
+        grid = {"name": "regular", "configuration": {"chunk_shape": [2, 3]}}
+        described = {"shape": [4, 3], "chunk_grid": grid, "codecs": [{"name": "bytes"}]}
+    driver, name = ("zarr", ".zarray") if version == 2 else ("zarr3", "zarr.json")
+    spec = {"driver": driver, "kvstore": "memory://", "metadata": described | metadata}
+    store = ts.open(spec, create=True, dtype=ts.int16, context=ts.Context()).result().kvstore
+    assert store is not None
+    return bytes(store.read(name).result().value)
+
+
+def array(version: int = 2, **metadata: Any) -> ZarrArray:
+    return parse_array(definition(version, **metadata), version)
+
+
+def tree(root: Path, **files: int | bytes) -> Files:
+    """Files of these contents, or of so many bytes; `__` in their names is `/`."""
+    for name, content in files.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(content) if isinstance(content, int) else content)
+    return Files.of(str(root))
+
+
+def test_files_below_a_directory_are_not_those_of_its_namesakes(tmp_path: Path) -> None:
+    files = tree(tmp_path, **{"a__x": 1, "a__b__y": 1, "a-b__x": 1, "ab": 1, "a0__x": 1})
+    assert files.below("a") == ["a/b/y", "a/x"]
+    assert files.below("") == ["a-b/x", "a/b/y", "a/x", "a0/x", "ab"]
+    assert files.below("b") == []
+    part = Files.of(str(tmp_path), "a")
+    assert part.names == ["a/b/y", "a/x"]
+    assert set(part.by_path) == {f"{tmp_path}/a/x", f"{tmp_path}/a/b/y"}
+
+
+def test_a_link_out_of_the_root_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "other").mkdir()
+    os.symlink(tmp_path / "other", tmp_path / "root/a")
+    with pytest.raises(SourceError, match="root/a"):
+        Files.of(str(tmp_path / "root"), "a")
+
+
+def test_a_file_that_changed_after_the_walk_is_refused(tmp_path: Path) -> None:
+    files = tree(tmp_path, x=b"abc")
+    assert files.read("x") == b"abc"
+    (tmp_path / "x").write_bytes(b"abcd")
+    with pytest.raises(SourceError, match="has changed since it was listed"):
+        files.read("x")
+
+
+def test_an_array_has_metadata_of_one_version(tmp_path: Path) -> None:
+    names = {"a__.zarray": definition(), "b__zarr.json": definition(3), "c__.zarray": 1, "c__zarr.json": 1}
+    files = tree(tmp_path, **names, d__x=1)  # type: ignore[arg-type]
+    assert [files.version(name) for name in "abd"] == [2, 3, None]
+    with pytest.raises(SourceError, match=r"c has both \.zarray and zarr\.json"):
+        files.version("c")
+    assert file_array(files, "b").path == f"{tmp_path}/b/"
+    with pytest.raises(SourceError, match=r"d has no \.zarray or zarr\.json"):
+        file_array(files, "d")
+
+
+@pytest.mark.parametrize(
+    ("version", "metadata", "name", "index"),
+    [
+        (2, {}, "1.0", (1, 0)),
+        (2, {}, "2.0", None),  # beyond the grid
+        (2, {}, "01.0", None),  # not as chunks are named
+        (2, {}, "1.0.0", None),
+        (2, {}, "1", None),
+        (2, {}, "-1.0", None),
+        (2, {}, "١.0", None),  # a digit that is not ASCII
+        (2, {}, "9" * 5000 + ".0", None),
+        (2, {}, ".zarray", None),
+        (2, {"shape": [], "chunks": []}, "0", ()),
+        (2, {"shape": [], "chunks": []}, "1", None),
+        (3, {}, "c/1/0", (1, 0)),
+        (3, {}, "1/0", None),
+        (3, {}, "d/1/0", None),
+        (3, {"chunk_key_encoding": {"name": "v2"}}, "1.0", (1, 0)),
+    ],
+)
+def test_files_are_chunks_by_their_exact_names(
+    version: int, metadata: dict[str, Any], name: str, index: tuple[int, ...] | None
+) -> None:
+    found = array(version, **metadata)
+    assert chunk_index(found, name, found.counts) == index
+
+
+def test_a_manifest_has_the_chunks_that_have_files(tmp_path: Path) -> None:
+    files = tree(tmp_path, **{"a__.zarray": 1, "a__1.0": 12, "a__5.0": 12, "ab__0.0": 12})
+    found = file_manifest(files, "a", array())
+    assert found.chunks == {(1, 0): Chunk(f"{tmp_path}/a/1.0", 0, 12)}
+
+
+def test_a_chunk_of_an_impossible_length_is_refused(tmp_path: Path) -> None:
+    files = tree(tmp_path, **{"0.0": 11})
+    with pytest.raises(SourceError, match=r"its chunk 0\.0 has 11 stored bytes, but should decode to 12"):
+        file_manifest(files, "", array())
+    huge = array(shape=[2**40, 3], chunks=[2**40, 3], compressor={"id": "zstd", "level": 1})
+    with pytest.raises(SourceError, match=f"but should decode to {6 * 2**40}"):
+        file_manifest(files, "", huge)
+
+
+def test_a_missing_chunk_needs_a_fill_value(tmp_path: Path) -> None:
+    files = tree(tmp_path, **{"0.0": 12})
+    for found, filled in ((array(), False), (array(fill_value=5, dtype="<i2"), True)):
+        manifest = file_manifest(files, "", found)
+        with pytest.raises(SourceError, match=r"its chunk 1\.0 is missing"):
+            check_complete(found, manifest)
+        if filled:
+            check_filled(found, manifest)
+        else:
+            with pytest.raises(SourceError, match=r"its chunk 1\.0 is missing"):
+                check_filled(found, manifest)
+
+
+def test_the_first_missing_chunk_of_a_huge_grid_is_found_at_once(tmp_path: Path) -> None:
+    found = array(shape=[2**40, 2**40], chunks=[1, 6])
+    manifest = file_manifest(tree(tmp_path, **{"0.0": 12}), "", found)
+    with pytest.raises(SourceError, match=r"its chunk 0\.1 is missing"):
+        check_complete(found, manifest)
+
+
+def test_codecs_that_cannot_be_decoded_are_refused_also_within_shards() -> None:
+    check_codecs(array(compressor={"id": "bz2", "level": 1}))
+    grid = {
+        "name": "sharding_indexed",
+        "configuration": {"chunk_shape": [1, 3], "codecs": [{"name": "zstd"}]},
+    }
+    document = json.loads(definition(3)) | {"codecs": [grid]}
+    check_codecs(parse_array(json.dumps(document).encode(), 3))
+    grid["configuration"]["codecs"] = [{"name": "lz77"}]  # type: ignore[index]
+    with pytest.raises(SourceError, match="its codec `lz77` cannot be read"):
+        check_codecs(parse_array(json.dumps(document).encode(), 3))
+
+
+def test_a_path_that_tensorstore_would_read_differently_is_refused() -> None:
+    check_reachable("/a/b")
+    for error in (SourceError, UsageError):
+        with pytest.raises(error, match="has a backslash in it"):
+            check_reachable("/a\\b", error)

@@ -1,0 +1,388 @@
+"""Zarr metadata, against zarr-python and TensorStore as writers, and TensorStore as reader."""
+
+import itertools
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorstore as ts
+import zarr
+
+from ckpt_surgery.core.arrays import (
+    ArraySpec,
+    Shape,
+    grid_counts,
+)
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import (
+    RAW,
+    Chunk,
+    Codec,
+    Manifest,
+    encoding_of,
+    raw_codec,
+)
+from ckpt_surgery.core.rewrites.axes import transposed
+from ckpt_surgery.core.rewrites.joining import stacked
+from ckpt_surgery.core.rewrites.reshaping import reinterpreted, reshaped
+from ckpt_surgery.formats.shared.zarr.described import zarr2_metadata, zarr3_metadata
+from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
+from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE, parse_array
+from tests.support.checkpoints import dtype
+
+
+def by_tensorstore(version: int, name: str, metadata: dict[str, Any]) -> bytes:
+    spec = {"driver": "zarr" if version == 2 else "zarr3", "kvstore": "memory://", "metadata": metadata}
+    array = ts.open(spec, create=True, dtype=ts.dtype(name), context=ts.Context()).result()
+    assert array.kvstore is not None
+    return bytes(array.kvstore.read(FILE_NAMES[version]).result().value)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("name", [*NATIVE, *EXTENDED])
+def test_every_dtype_of_tensorstore(version: int, name: str) -> None:
+    array = parse_array(by_tensorstore(version, name, {"shape": [4, 6]}), version)
+    assert (array.spec.shape, array.spec.dtype) == ((4, 6), dtype(name))
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "codec", "order", "chunk"),
+    [
+        (2, {"compressors": None}, "raw", "C", "1.2"),
+        (2, {"order": "F"}, "zstd", "F", "1.2"),
+        (2, {"chunk_key_encoding": {"name": "v2", "separator": "/"}}, "zstd", "C", "1/2"),
+        (3, {}, "zstd", "C", "c/1/2"),
+        (3, {"compressors": None}, "raw", "C", "c/1/2"),
+        (
+            3,
+            {"compressors": [zarr.codecs.GzipCodec(), zarr.codecs.Crc32cCodec()]},
+            "gzip+crc32c",
+            "C",
+            "c/1/2",
+        ),
+        (3, {"chunk_key_encoding": {"name": "v2", "separator": "."}}, "zstd", "C", "1.2"),
+        (3, {"filters": [zarr.codecs.TransposeCodec(order=(1, 0))]}, "zstd", "F", "c/1/2"),
+        (3, {"shards": (4, 4)}, "sharded(zstd)", "C", "c/1/2"),
+    ],
+)
+def test_what_zarr_python_writes(
+    version: int, options: dict[str, Any], codec: str, order: str, chunk: str, tmp_path: Path
+) -> None:
+    zarr.create_array(
+        tmp_path / "x", shape=(8, 6), chunks=(2, 2), dtype="float32", zarr_format=version, **options
+    )
+    array = parse_array((tmp_path / "x" / FILE_NAMES[version]).read_bytes(), version)
+    assert (array.codec.name, array.codec.order, array.chunk_name((1, 2))) == (codec, order, chunk)
+    assert array.chunk_shape == ((4, 4) if "shards" in options else (2, 2))
+    assert array.raw == (codec == "raw")
+
+
+@pytest.mark.parametrize(("version", "name"), [(2, "0"), (3, "c")])
+def test_the_chunk_of_a_scalar(version: int, name: str) -> None:
+    assert parse_array(by_tensorstore(version, "int64", {"shape": []}), version).chunk_name(()) == name
+
+
+def test_byte_order_is_part_of_the_encoding_only() -> None:
+    little, big = (
+        parse_array(by_tensorstore(2, "float32", {"shape": [2], "dtype": text}), 2) for text in ("<f4", ">f4")
+    )
+    assert little.spec == big.spec
+    assert big.spec.dtype.isnative
+    assert little.codec != big.codec
+
+
+def test_equal_encodings_have_equal_definitions() -> None:
+    one, other = (
+        parse_array(by_tensorstore(3, "bfloat16", {"shape": [n], "codecs": [{"name": "bytes"}]}), 3)
+        for n in (2, 5)
+    )
+    assert one.codec == other.codec
+    assert np.dtype(one.spec.dtype).itemsize * 2 == one.chunk_nbytes
+
+
+V3 = json.loads(by_tensorstore(3, "float32", {"shape": [4]}))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data_type": "r16"}, "`r16` cannot be read"),
+        ({"data_type": {"name": "numpy.datetime64"}}, "cannot be read"),
+        ({"chunk_grid": {"name": "rectilinear"}}, "`rectilinear` cannot be read"),
+        ({"chunk_key_encoding": {"name": "fanout"}}, "`fanout`"),
+        ({"chunk_key_encoding": {"name": "v2", "configuration": {"separator": "-"}}}, "malformed"),
+        ({"node_type": "group"}, "malformed"),
+        ({"shape": [True]}, "malformed"),
+        ({"shape": ["4"]}, "malformed"),
+        ({"shape": [2**70]}, None),  # large, but a shape
+        ({"codecs": 5}, "malformed"),
+        ({"codecs": [{"name": "transpose", "configuration": {"order": [1, 0]}}]}, "malformed"),
+        ({"codecs": [{"name": "sharding_indexed", "configuration": {"chunk_shape": [2, 2]}}]}, "malformed"),
+    ],
+)
+def test_malformed(change: dict[str, object], message: str | None) -> None:
+    text = json.dumps(V3 | change).encode()
+    if message is None:
+        assert parse_array(text, 3).spec.shape == (2**70,)
+    else:
+        with pytest.raises(SourceError, match=message):
+            parse_array(text, 3)
+
+
+BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
+CRC32C = {"name": "crc32c"}
+ZSTD = {"name": "zstd", "configuration": {"level": 3}}
+BLOSC = {"name": "blosc", "configuration": {"cname": "zstd", "clevel": 1, "shuffle": "shuffle"}}
+
+
+def transpose(*order: int) -> dict[str, Any]:
+    return {"name": "transpose", "configuration": {"order": order}}
+
+
+def shards(*codecs: dict[str, Any]) -> dict[str, Any]:
+    configuration = {"chunk_shape": [2, 1], "codecs": codecs, "index_codecs": [BYTES, CRC32C]}
+    return {"name": "sharding_indexed", "configuration": configuration}
+
+
+def store_of(version: int, values: np.ndarray, metadata: dict[str, Any]) -> dict[bytes, bytes]:
+    """What TensorStore writes for an array."""
+    context = ts.Context()
+    driver = "zarr" if version == 2 else "zarr3"
+    spec = {"driver": driver, "kvstore": "memory://", "metadata": {"shape": values.shape} | metadata}
+    name = ts.dtype(values.dtype.name)
+    ts.open(spec, create=True, dtype=name, context=context).result().write(values).result()
+    kvstore = ts.KvStore.open("memory://", context=context).result()
+    return {key: kvstore.read(key).result().value for key in kvstore.list().result()}
+
+
+def manifest_of(version: int, stored: dict[bytes, bytes]) -> Manifest:
+    array = parse_array(stored[FILE_NAMES[version].encode()], version)
+    indices = list(itertools.product(*map(range, grid_counts(array.spec.shape, array.chunk_shape))))
+    data = {index: stored[array.chunk_name(index).encode()] for index in indices}
+    chunks = {index: Chunk("", 0, len(chunk), chunk) for index, chunk in data.items()}
+    return Manifest(array.spec, array.chunk_shape, array.codec, chunks)
+
+
+def read_back(version: int, metadata: dict[str, Any], manifest: Manifest) -> np.ndarray:
+    """The array that TensorStore reads from this metadata and the manifest's bytes."""
+    context = ts.Context()
+    kvstore = ts.KvStore.open("memory://", context=context).result()
+    text = json.dumps(metadata).encode()
+    kvstore.write(FILE_NAMES[version], text).result()
+    for index, chunk in manifest.chunks.items():
+        kvstore.write(parse_array(text, version).chunk_name(index), chunk.inline).result()
+    driver = "zarr" if version == 2 else "zarr3"
+    spec = {"driver": driver, "kvstore": "memory://", "fill_missing_data_reads": False}
+    return np.asarray(ts.open(spec, open=True, context=context).result().read().result())
+
+
+Version = Literal[2, 3]
+V2 = {"chunks": [2, 3]}
+STORES: list[tuple[Version, dict[str, Any]]] = [
+    (2, V2 | {"compressor": None}),
+    (2, V2 | {"compressor": None, "order": "F"}),
+    (2, V2 | {"compressor": {"id": "zstd", "level": 1}, "order": "F"}),
+    (2, V2 | {"compressor": {"id": "gzip", "level": 1}, "dtype": ">f4"}),
+    (2, V2 | {"compressor": {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": -1, "blocksize": 0}}),
+    (2, V2 | {"compressor": {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 2, "blocksize": 0}}),
+    (2, V2 | {"compressor": {"id": "zlib", "level": 1}}),
+    (2, V2 | {"compressor": {"id": "bz2", "level": 1}}),
+    (3, {"codecs": [BYTES]}),
+    (3, {"codecs": [{"name": "bytes", "configuration": {"endian": "big"}}]}),
+    (3, {"codecs": [transpose(1, 0), BYTES, ZSTD]}),
+    (3, {"codecs": [transpose(1, 0), transpose(1, 0), BYTES, BLOSC]}),
+    (3, {"codecs": [BYTES, ZSTD, CRC32C]}),
+    (3, {"codecs": [shards(BYTES, ZSTD)]}),
+    (3, {"codecs": [transpose(1, 0), shards(transpose(1, 0), BYTES, CRC32C)]}),
+]
+
+
+def described(manifest: Manifest) -> dict[Version, dict[str, Any]]:
+    both: dict[Version, dict[str, Any] | None] = {2: zarr2_metadata(manifest), 3: zarr3_metadata(manifest)}
+    return {version: metadata for version, metadata in both.items() if metadata is not None}
+
+
+@pytest.mark.parametrize(("version", "metadata"), STORES, ids=str)
+def test_what_is_rewritten_is_what_tensorstore_reads(version: Version, metadata: dict[str, Any]) -> None:
+    if version == 3:
+        metadata = metadata | {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 2]}}}
+    values = np.arange(1, 41, dtype=np.float32).reshape(5, 8)
+    manifest = manifest_of(version, store_of(version, values, metadata))
+    stack = stacked([manifest, transposed(transposed(manifest, (1, 0)), (1, 0))], 1, (1, 0))
+    assert stack is not None
+    rewritten = [
+        (manifest, values),
+        (transposed(manifest, (1, 0)), values.T),
+        (stack, np.stack([values, values], 1)),
+        (transposed(stack, (2, 1, 0)), np.stack([values, values], 1).T),
+        (transposed(stack, (1, 0, 2)), np.stack([values, values], 0)),
+    ]
+    for found, expected in rewritten:
+        forms = described(found)
+        assert (2 in forms) != (re.search("crc32c|sharded", manifest.codec.name) is not None)
+        assert (3 in forms) != (manifest.codec.name in ("zlib", "bz2"))
+        for form, text in forms.items():
+            np.testing.assert_array_equal(read_back(form, text, found), expected)
+
+
+@pytest.mark.parametrize("name", [*NATIVE, *EXTENDED])
+def test_bytes_of_every_dtype_are_described(name: str) -> None:
+    spec = ArraySpec((3, 2), dtype(name))
+    values = np.arange(6).astype(spec.dtype).reshape(spec.shape)
+    manifest = Manifest(spec, (3, 2), raw_codec(2), {(0, 0): Chunk("", 0, spec.nbytes, values.tobytes())})
+    forms = described(transposed(manifest, (1, 0)))
+    assert set(forms) == {2, 3}
+    for version, metadata in forms.items():
+        found = read_back(version, metadata, transposed(manifest, (1, 0)))
+        assert (found.dtype, found.tobytes()) == (spec.dtype, values.T.tobytes())
+
+
+def test_scalars_and_empty_arrays_are_described() -> None:
+    one = Manifest(ArraySpec((), dtype("int32")), (), raw_codec(0), {(): Chunk("", 0, 4, b"\x07\0\0\0")})
+    none = Manifest(ArraySpec((0, 3), dtype("int32")), (1, 3), raw_codec(2), {})
+    for version, metadata in described(one).items():
+        assert read_back(version, metadata, one).tolist() == 7
+    for version, metadata in described(none).items():
+        assert read_back(version, metadata, none).shape == (0, 3)
+    assert set(described(one)) == set(described(none)) == {2, 3}
+
+
+def test_compressed_bytes_of_another_type_and_shape() -> None:
+    values = np.arange(24, dtype=np.float32).reshape(4, 6)
+    stored = store_of(3, values, {"codecs": [BYTES, BLOSC]})
+    manifest = reshaped(manifest_of(3, stored), (2, 12))
+    assert manifest is not None
+    found = reinterpreted(manifest, ArraySpec((2, 24), dtype("bfloat16")))
+    assert found is not None
+    expected = values.view(dtype("bfloat16")).reshape(2, 24)
+    for version, metadata in described(found).items():
+        assert read_back(version, metadata, found).tobytes() == expected.tobytes()
+
+
+def test_transposes_one_after_another() -> None:
+    values = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    stored = store_of(3, values, {"codecs": [transpose(1, 2, 0), transpose(0, 2, 1), BYTES]})
+    manifest = manifest_of(3, stored)
+    assert manifest.codec.permutation == (1, 0, 2)
+    assert manifest.chunks[0, 0, 0].inline == values.transpose(1, 0, 2).tobytes()
+
+
+@pytest.mark.parametrize(("name", "shuffle"), [("uint8", "bitshuffle"), ("float32", "shuffle")])
+def test_the_shuffle_that_blosc_chooses(name: str, shuffle: str) -> None:
+    text = by_tensorstore(2, name, {"shape": [4], "compressor": {"id": "blosc"}})
+    assert json.loads(text)["compressor"]["shuffle"] == -1
+    assert f'"shuffle":"{shuffle}"' in parse_array(text, 2).codec.encoding
+
+
+def test_axes_of_chunk_length_1_are_in_order_anyway() -> None:
+    manifest = Manifest(
+        ArraySpec((1, 4), dtype("int8")),
+        (1, 4),
+        Codec("raw", (1, 0), RAW),
+        {(0, 0): Chunk("", 0, 4, b"abcd")},
+    )
+    forms = described(manifest)
+    assert (forms[2]["order"], forms[3]["codecs"]) == ("C", [{"name": "bytes"}])
+
+
+def test_any_order_of_axes_takes_zarr3() -> None:
+    values = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
+    stored = Manifest(
+        ArraySpec((2, 3, 4), values.dtype),
+        (2, 3, 4),
+        raw_codec(3),
+        {(0, 0, 0): Chunk("", 0, 48, values.tobytes())},
+    )
+    found = transposed(stored, (1, 2, 0))
+    assert zarr2_metadata(found) is None
+    metadata = zarr3_metadata(found)
+    assert metadata is not None
+    assert metadata["codecs"][0] == {"name": "transpose", "configuration": {"order": [2, 0, 1]}}
+    np.testing.assert_array_equal(read_back(3, metadata, found), values.transpose(1, 2, 0))
+
+
+@pytest.mark.parametrize(("keys", "names"), [("default", {b"c/0/0", b"c/0/1"}), ("v2", {b"0.0", b"0.1"})])
+def test_names_of_chunks_in_zarr3(keys: Literal["default", "v2"], names: set[bytes]) -> None:
+    chunks: dict[Shape, Chunk] = {(0, i): Chunk("", 0, 2, b"ab") for i in range(2)}
+    manifest = Manifest(ArraySpec((1, 4), dtype("int8")), (1, 2), raw_codec(2), chunks)
+    metadata = zarr3_metadata(manifest, keys)
+    assert metadata is not None
+    array = parse_array(json.dumps(metadata).encode(), 3)
+    assert {array.chunk_name(index).encode() for index in chunks} == names
+    np.testing.assert_array_equal(read_back(3, metadata, manifest), [[97, 98, 97, 98]])
+
+
+def test_encodings_are_the_same_in_both_versions() -> None:
+    one = by_tensorstore(2, "float32", {"shape": [4], "compressor": {"id": "zstd", "level": 3}})
+    other = by_tensorstore(3, "float32", {"shape": [4], "codecs": [BYTES, ZSTD]})
+    assert parse_array(one, 2).codec == parse_array(other, 3).codec
+
+
+def test_zstd_says_that_it_has_no_checksum() -> None:
+    """TensorStore before 0.1.74 refuses an array where zstd does not say so, and all of its checkpoint."""
+    of_v2 = {"chunks": [5, 8], "compressor": {"id": "zstd", "level": 3}}
+    within = shards(shards(BYTES, ZSTD))
+    for version, metadata in ((2, of_v2), (3, {"codecs": [BYTES, ZSTD]}), (3, {"codecs": [within]})):
+        found = manifest_of(version, store_of(version, np.ones((5, 8), np.float32), metadata))
+        said = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
+        assert zstds(zarr3_metadata(found)) == [said]
+
+
+def zstds(node: Any) -> list[Any]:
+    """Every zstd codec in metadata, however deep."""
+    inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    own = [node] if isinstance(node, dict) and node.get("name") == "zstd" else []
+    return own + [codec for member in inner for codec in zstds(member)]
+
+
+@pytest.mark.parametrize("name", ["float32", "int8"])
+@pytest.mark.parametrize(
+    ("codec", "ignored"),
+    [
+        (ZSTD, {"checksum": True}),
+        (BLOSC | {"configuration": {**BLOSC["configuration"], "blocksize": 0}}, {"typesize": 2}),
+    ],
+)
+def test_what_chunks_say_themselves_is_no_difference_within_shards(
+    name: str, codec: dict[str, Any], ignored: dict[str, Any]
+) -> None:
+    values = np.arange(40).reshape(5, 8).astype(name)
+    grid = {"name": "regular", "configuration": {"chunk_shape": [4, 2]}}
+    other = codec | {"configuration": {**codec["configuration"], **ignored}}
+    one, two = (
+        manifest_of(3, store_of(3, values, {"codecs": [shards(BYTES, c)], "chunk_grid": grid}))
+        for c in (codec, other)
+    )
+    assert one.codec == two.codec
+    for manifest in (one, two):
+        metadata = zarr3_metadata(manifest)
+        assert metadata is not None
+        np.testing.assert_array_equal(read_back(3, metadata, manifest), values)
+
+
+def test_what_metadata_cannot_describe() -> None:
+    data: dict[Shape, Chunk] = {(0,): Chunk("", 0, 4, b"abcd")}
+    manifest = Manifest(ArraySpec((4,), dtype("int8")), (4,), raw_codec(1), data)
+    assert set(described(manifest)) == {2, 3}
+    packed = Codec("packed", (0,), encoding_of([{"packed": 4}]))
+    for wrong in (
+        replace(manifest, chunks={}),  # what is missing would read as a fill value
+        replace(manifest, spec=ArraySpec((4,), np.dtype(ml_dtypes.float8_e4m3))),
+        replace(manifest, codec=packed),
+    ):
+        assert described(wrong) == {}
+
+
+def test_the_fill_value_is_no_part_of_how_shards_are_encoded() -> None:
+    """Where a shard lacks a chunk, that is for `wholly_stored` to find out."""
+    values = np.arange(8, dtype=np.float32).reshape(4, 2)
+    grid = {"name": "regular", "configuration": {"chunk_shape": [4, 2]}}
+    metadata = {"codecs": [shards(BYTES)], "data_type": "float32", "chunk_grid": grid}
+    one, other = (manifest_of(3, store_of(3, values, metadata | {"fill_value": fill})) for fill in (0, 9))
+    assert one.codec == other.codec
+    assert set(described(one)) == {3}

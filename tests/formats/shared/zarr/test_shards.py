@@ -1,0 +1,244 @@
+"""Which chunks of shards are stored, told from the indexes that zarr-python and TensorStore write."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorstore as ts
+import zarr
+
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import Chunk, Manifest, encoding_of
+from ckpt_surgery.core.rewrites.axes import transposed
+from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.shared.zarr import shards as zarr_shards
+from ckpt_surgery.formats.shared.zarr.shards import wholly_stored
+from ckpt_surgery.storage.reading import OpenFile
+
+
+def group_of(path: Path) -> zarr.Group:
+    return zarr.open_group(path, mode="w", zarr_format=3)
+
+
+def shards(shape: tuple[int, ...], location: str = "end") -> Any:
+    return {"shape": shape, "index_location": location}
+
+
+def manifests(path: Path) -> dict[str, Manifest]:
+    leaves = open_source(os.fspath(path)).leaves()
+    return {text: leaf.manifest for text, leaf in leaves.items() if leaf.manifest is not None}
+
+
+FILLS = (0.0, 9.0, np.nan)
+
+
+@pytest.mark.parametrize("location", ["start", "end"])
+@pytest.mark.parametrize("fill", FILLS)
+def test_chunks_inside_that_have_nothing_but_the_fill_value(
+    fill: float, location: str, tmp_path: Path
+) -> None:
+    """Whole; with a chunk left out in the middle; and in the last shard, which the array fills in part."""
+    group = group_of(tmp_path / "g")
+    wanted = {}
+    for name, places in (("whole", ()), ("middle", (4, 5)), ("last", (14,)), ("in_part", (4,))):
+        wanted[name] = np.arange(1, 16, dtype=np.float32)
+        wanted[name][list(places)] = fill
+        made = group.create_array(
+            name, shape=(15,), chunks=(2,), shards=shards((4,), location), dtype="float32", fill_value=fill
+        )
+        made[...] = wanted[name]
+    source = open_source(os.fspath(tmp_path / "g"))
+    found = {text: wholly_stored(manifest) for text, manifest in manifests(tmp_path / "g").items()}
+    assert found == {"whole": True, "middle": False, "last": False, "in_part": True}
+    for text, leaf in source.leaves().items():
+        assert leaf.manifest is not None
+        assert leaf.manifest.complete, "of the shards themselves none is missing"
+        np.testing.assert_array_equal(source.read(leaf, Region.whole((15,))), wanted[text])
+
+
+def test_chunks_inside_beyond_the_edge_do_not_count(tmp_path: Path) -> None:
+    """Of the last shard, 12 to 16, the array reaches into the first chunk only."""
+    group_of(tmp_path / "g").create_array("a", shape=(13,), chunks=(2,), shards=(4,), dtype="int8")[...] = 1
+    assert wholly_stored(manifests(tmp_path / "g")["a"])
+
+
+def test_axes_that_are_stored_in_another_order(tmp_path: Path) -> None:
+    """The chunks inside are counted in the order in which the axes are stored, edges too."""
+    value = np.arange(1, 1 + 5 * 6 * 7, dtype=np.int16).reshape(5, 6, 7)
+    for name, hole in (("whole", None), ("lacking", np.s_[4:, 2:4, 6:])):
+        held = value.copy()
+        if hole is not None:
+            held[hole] = 0
+        codecs = [
+            {"name": "transpose", "configuration": {"order": [2, 0, 1]}},
+            {
+                "name": "sharding_indexed",
+                "configuration": {
+                    "chunk_shape": [3, 2, 2],  # of the axes 2, 0 and 1
+                    "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+                    "index_codecs": [
+                        {"name": "bytes", "configuration": {"endian": "little"}},
+                        {"name": "crc32c"},
+                    ],
+                },
+            },
+        ]
+        by_tensorstore(tmp_path / "g" / name, held, (4, 4, 6), codecs)
+    (tmp_path / "g" / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group"}))
+    found = manifests(tmp_path / "g")
+    assert {text: wholly_stored(one) for text, one in found.items()} == {"whole": True, "lacking": False}
+    turned = {text: transposed(one, (1, 2, 0)) for text, one in found.items()}
+    assert {text: wholly_stored(one) for text, one in turned.items()} == {"whole": True, "lacking": False}
+
+
+def by_tensorstore(
+    path: Path, value: np.ndarray, chunks: tuple[int, ...], codecs: list[dict[str, Any]]
+) -> None:
+    spec = {
+        "driver": "zarr3",
+        "kvstore": {"driver": "file", "path": f"{path}/"},
+        "metadata": {
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
+            "codecs": codecs,
+        },
+    }
+    made = ts.open(spec, create=True, dtype=ts.dtype(value.dtype.name), shape=value.shape).result()
+    made.write(value).result()
+
+
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+
+
+@pytest.mark.parametrize(
+    ("codecs", "index_codecs", "known", "reason"),
+    [
+        ([LITTLE], [LITTLE], True, "an index without a checksum"),
+        ([LITTLE], [{"name": "bytes", "configuration": {"endian": "big"}}, {"name": "crc32c"}], True, "big"),
+        ([LITTLE, {"name": "gzip", "configuration": {"level": 1}}], [LITTLE], True, "compressed inside"),
+        (
+            [
+                {
+                    "name": "sharding_indexed",
+                    "configuration": {"chunk_shape": [1], "codecs": [LITTLE], "index_codecs": [LITTLE]},
+                }
+            ],
+            [LITTLE],
+            False,
+            "shards within shards",
+        ),
+    ],
+)
+def test_indexes_of_every_kind(
+    codecs: list[Any], index_codecs: list[Any], known: bool, reason: str, tmp_path: Path
+) -> None:
+    configuration = {"chunk_shape": [2], "codecs": codecs, "index_codecs": index_codecs}
+    chain = [{"name": "sharding_indexed", "configuration": configuration}]
+    value = np.arange(1, 9, dtype=np.int32)
+    by_tensorstore(tmp_path / "whole", value, (4,), chain)
+    by_tensorstore(tmp_path / "lacking", np.where(value < 3, 0, value), (4,), chain)
+    assert wholly_stored(manifests(tmp_path / "whole")["array"]) == known, reason
+    assert not wholly_stored(manifests(tmp_path / "lacking")["array"])
+
+
+def test_shards_that_are_encoded_once_more_are_not_known_to_be_whole(tmp_path: Path) -> None:
+    group_of(tmp_path / "g").create_array("a", data=np.arange(1, 9), chunks=(2,), shards=(4,))
+    manifest = manifests(tmp_path / "g")["a"]
+    gzip = {"name": "gzip", "configuration": {"level": 1}}
+    codec = replace(manifest.codec, encoding=encoding_of([*json.loads(manifest.codec.encoding), gzip]))
+    outer = Manifest(manifest.spec, manifest.chunk_shape, codec, manifest.chunks)
+    assert wholly_stored(manifest)
+    assert not wholly_stored(outer)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "the checksum is another"),
+        (lambda data: data[:-36] + b"\0" * 36, "the checksum of nothing is none"),
+        (lambda data: data[:20], "shorter than its index"),
+        (lambda data: data[10:], "what the index tells of lies beyond the end"),
+    ],
+)
+def test_damaged_indexes_are_not_whole(change: Any, reason: str, tmp_path: Path) -> None:
+    """Such arrays are computed, and reading them tells what is wrong."""
+    group_of(tmp_path / "g").create_array("a", data=np.arange(1, 9), chunks=(2,), shards=(8,))
+    manifest = manifests(tmp_path / "g")["a"]
+    data = Path(manifest.chunks[0,].file).read_bytes()
+    assert wholly_stored(placed(manifest, data))
+    assert not wholly_stored(placed(manifest, change(data))), reason
+
+
+def placed(manifest: Manifest, data: bytes) -> Manifest:
+    """The same array with its only chunk in the index of a database."""
+    chunks = {(0,): Chunk("", 0, len(data), data)}
+    return Manifest(manifest.spec, manifest.chunk_shape, manifest.codec, chunks)
+
+
+def test_a_shard_within_a_file(tmp_path: Path) -> None:
+    group_of(tmp_path / "g").create_array("a", data=np.arange(1, 9), chunks=(2,), shards=(8,))
+    manifest = manifests(tmp_path / "g")["a"]
+    data = Path(manifest.chunks[0,].file).read_bytes()
+    (tmp_path / "file").write_bytes(b"before" + data + b"after")
+    chunks = {(0,): Chunk(str(tmp_path / "file"), 6, len(data))}
+    moved = Manifest(manifest.spec, manifest.chunk_shape, manifest.codec, chunks)
+    assert wholly_stored(moved)
+    (tmp_path / "file").unlink()
+    with pytest.raises(SourceError, match="cannot be read"):
+        wholly_stored(moved)
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The lengths of all reads."""
+    lengths: list[int] = []
+    read = OpenFile.read_into
+
+    def noted(self: OpenFile, offset: int, buffer: memoryview) -> None:
+        lengths.append(len(buffer))
+        read(self, offset, buffer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OpenFile, "read_into", noted)
+        yield lengths
+
+
+def test_only_indexes_are_read_and_only_of_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = group_of(tmp_path / "g")
+    group.create_array("plain", data=np.ones(1 << 16), chunks=(1 << 12,))
+    group.create_array("sharded", data=np.ones(1 << 16), chunks=(1 << 12,), shards=(1 << 14,))
+    found = manifests(tmp_path / "g")
+    with counted(monkeypatch) as lengths:
+        assert wholly_stored(found["plain"])
+        assert lengths == []
+        assert wholly_stored(found["sharded"])
+        assert lengths == [4 * zarr_shards.ENTRY_BYTES + zarr_shards.CRC_BYTES] * 4
+
+
+def test_shards_with_little_in_them_are_not_taken_for_damaged(tmp_path: Path) -> None:
+    """Of 64 MiB one chunk of 64 is stored, in some hundred bytes."""
+    size = 1 << 20
+    made = group_of(tmp_path / "g").create_array(
+        "a", shape=(64 * size,), chunks=(size,), shards=(64 * size,), dtype="uint8"
+    )
+    made[5 * size : 6 * size] = 1
+    source = open_source(os.fspath(tmp_path / "g"))
+    leaf = source.leaves()["a"]
+    assert leaf.manifest is not None
+    assert leaf.manifest.chunks[0,].length < 2048
+    around = source.read(leaf, Region((5 * size - 2,), (5 * size + 2,)))
+    assert around.tolist() == [0, 0, 1, 1]
+
+
+def test_shards_without_room_for_their_index_are_damaged(tmp_path: Path) -> None:
+    group_of(tmp_path / "g").create_array("a", data=np.arange(1, 9), chunks=(2,), shards=(8,))
+    chunk = tmp_path / "g" / "a" / "c" / "0"
+    chunk.write_bytes(chunk.read_bytes()[-67:])
+    with pytest.raises(SourceError, match="`a`: its chunk c/0 has 67 stored bytes"):
+        open_source(os.fspath(tmp_path / "g")).leaves()
