@@ -17,7 +17,8 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Output
-from ckpt_surgery.formats.registry import SinkOptions, open_sink
+from ckpt_surgery.formats.opening import open_sink
+from ckpt_surgery.formats.registry import SinkOptions
 
 NAMES = (
     "attention/query",

@@ -160,7 +160,8 @@ def test_looking_at_checkpoints_needs_no_recipes(name: str) -> None:
     )
 
 
-SHARED = {"registry", "shared", "shared.steps", "shared.single_file"}
+SHARED = {"registry", "opening", "shared", "shared.steps", "shared.single_file"}
+SHARED |= {f"shared.{encoding}" for encoding in ("msgpack", "zarr", "zip")}
 """What any format may take to find out what a path holds."""
 OFFERED = sorted(formats())
 
@@ -174,7 +175,11 @@ def loaded_formats(code: str) -> set[str]:
 
 def beyond_detection(loaded: set[str]) -> set[str]:
     """The modules that are neither a format's own nor needed to find out which one a path has."""
-    return {n for n in loaded if n not in {*SHARED, *OFFERED} and not n.endswith((".detect", "_layout"))}
+    return {
+        n
+        for n in loaded
+        if n not in {*SHARED, *OFFERED} and not n.endswith((".detect", "_layout", ".layout"))
+    }
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +209,7 @@ def test_a_format_asks_of_a_file_without_its_parts(name: str, tmp_path: Path) ->
 
 def test_detection_loads_no_format_that_it_does_not_find(orbax_directory: Path) -> None:
     detected = f"detect_format({str(orbax_directory)!r}).name"
-    found = f"from ckpt_surgery.formats.registry import detect_format\nassert {detected} == 'orbax'"
+    found = f"from ckpt_surgery.formats.opening import detect_format\nassert {detected} == 'orbax'"
     loaded = loaded_formats(found)
     assert set(OFFERED) <= loaded
     assert beyond_detection(loaded) == set()

@@ -12,8 +12,7 @@ from ckpt_surgery.core.arguments import PathLike, takes
 from ckpt_surgery.core.errors import RecipeError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats import destination_names
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats.shared.config_files import CONFIG, read_config
 from ckpt_surgery.inputs.options import ConvertOptions
 from ckpt_surgery.inputs.pinned import Changes
@@ -111,7 +110,7 @@ def _document(
     loaded: LoadedConfig, places: Mapping[str, str], seed: int, options: ConvertOptions
 ) -> dict[str, Any]:
     chosen = (options.get("src_format"), options.get("step"), options.get("item"))
-    listings = {model: formats.open_source(path, *chosen).leaves() for model, path in places.items()}
+    listings = {model: opening.open_source(path, *chosen).leaves() for model, path in places.items()}
     return recipes.merge_recipe(loaded, listings, seed)
 
 

@@ -18,7 +18,7 @@ from ckpt_surgery.core.notices import Notice, merged
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import ProgressLike, Report
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs.open_sources import kept_open
 from ckpt_surgery.inputs.opening import check_unchanged, check_values, in_memory, with_samples
 from ckpt_surgery.inputs.pinned import check_same_plan, refuse_decided
@@ -221,7 +221,7 @@ def _is_checkpoint(path: str) -> bool:
     if is_text(path) or path.startswith(PREFIX):
         return False
     try:
-        return bool(formats.detect_format(path))
+        return bool(opening.detect_format(path))
     except SurgeryError:
         return False
 

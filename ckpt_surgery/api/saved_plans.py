@@ -8,7 +8,7 @@ from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs.opening import with_states
 from ckpt_surgery.inputs.preparing import describe_inputs
 from ckpt_surgery.planner.document import SAVED, RequestForm, not_saved, read_plan_file
@@ -51,7 +51,7 @@ def show_plan(path: PathLike) -> ShownPlan | None:
 def _misfit(before: Input) -> str | None:
     """Reason why a source no longer fits; None if it fits."""
     try:
-        sources = {before.name: formats.open_source(before.path, before.format, before.step, before.item)}
+        sources = {before.name: opening.open_source(before.path, before.format, before.step, before.item)}
         now = with_states(describe_inputs(sources), sources)[0]
     except SurgeryError as error:
         return f"cannot be opened: {error.problems[0].message}"

@@ -13,7 +13,7 @@ from ckpt_surgery.core.progress import ProgressLike
 from ckpt_surgery.core.protocols import AdoptedFile, Source
 from ckpt_surgery.core.text import bytes_text, few, shown
 from ckpt_surgery.engine.worker import Means
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs.opening import choice_at
 from ckpt_surgery.inputs.request import path_of_source
 from ckpt_surgery.report.verification import Depth, Flaw, Sample, Verified
@@ -78,11 +78,11 @@ def verify(
         place, depth = path_of_source(path), Depth(mode)
         src_format, step, item = choice_at(place, step, item, src_format)
         budget = bytes_of("memory", memory) or default_memory()
-        chosen = src_format or (formats.detect_format(place).name if exists(place) else None)
+        chosen = src_format or (opening.detect_format(place).name if exists(place) else None)
         with signals.interruptible():
             means = Means(budget, workers or default_workers(), report)
             try:
-                source = formats.open_source(place, chosen, step, item)
+                source = opening.open_source(place, chosen, step, item)
                 leaves = source.leaves()
             except SourceError as error:
                 return Verified(place, depth, chosen or "", 0, 0, 0, (Flaw(None, None, told(error)),))

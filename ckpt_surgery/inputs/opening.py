@@ -13,7 +13,7 @@ from ckpt_surgery.core.notices import Notice, few_keys, merged
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import ChosenSource, Source
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config, read_object
 from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.inputs.request import InMemory, OpenedPath, Request
@@ -53,7 +53,7 @@ def open_input(
     if isinstance(given, OpenedPath):
         return _reopened(given, choice_at(given, step, item, src_format))
     if isinstance(given, str):
-        return formats.open_source(given, src_format, step, item)
+        return opening.open_source(given, src_format, step, item)
     called = "(target)" if is_target else TREE
     for name, value in {"step": step, "item": item, "format": src_format}.items():
         if value is not None:
@@ -83,7 +83,7 @@ def choice_at(
 
 def _reopened(given: OpenedPath, choice: tuple[str | None, int | None, str | None]) -> Source:
     """Open a checkpoint again. Raises SourceError if it has changed since a program opened it."""
-    source = formats.open_source(str(given), *choice)
+    source = opening.open_source(str(given), *choice)
     if source.fingerprint() != given.fingerprint:
         now = states_by_path(source.files())
         raise changed_since_opening(given, changes(given.files, now, times=True) if given.files else ())

@@ -21,7 +21,7 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, UsageError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.config_files import ADAPTER_CONFIG, CONFIG
 from ckpt_surgery.inputs.request import Request, is_plan_file
 from ckpt_surgery.language.loading import LoadedRecipe
@@ -133,7 +133,7 @@ def _files(checkpoint: CheckpointPath) -> list[str]:
     """Files of a checkpoint, wherever they lie; none if it cannot be opened."""
     for chosen in (checkpoint, CheckpointPath(checkpoint.path)):
         try:
-            source = formats.open_source(chosen.path, chosen.format, chosen.step, chosen.item)
+            source = opening.open_source(chosen.path, chosen.format, chosen.step, chosen.item)
             return [file for file in source.files() if not urls.is_url(file)]
         except (SourceError, UsageError):
             pass  # the command says what is wrong, and writes nothing

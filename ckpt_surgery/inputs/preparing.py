@@ -20,7 +20,7 @@ from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import LinkMode, ModelSource, Source
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats import destination_names
+from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.orbax.decoder_layers import with_scan_layers
 from ckpt_surgery.formats.shared.zarr.shards import wholly_stored
@@ -330,10 +330,10 @@ def describe_destination(
     the format cannot follow the options, or cannot be written at the path.
     """
     chosen, given = formats.named(options.format), sink_options(options, metadata, sources)
-    encoder = formats.encoder(options.format, given)
+    encoder = opening.encoder(options.format, given)
     if options.path is not None:
         place = options.path if urls.is_url(options.path) else Path(options.path)
-        formats.check_destination(options.format, place, given)
+        opening.check_destination(options.format, place, given)
     spooled = not chosen.stores and options.path is not None and urls.is_url(options.path)
     links = options.link_mode is not LinkMode.COPY and chosen.links and not spooled
     beside = [source.path for source in on_disk(sources)]
@@ -346,7 +346,7 @@ def describe_destination(
         holds_empty=chosen.holds_empty,
         linkable=linkable,
         served=options.path is not None and urls.is_url(options.path),
-        restorable_by=partial(formats.restorable_by, options.format, structure_file=options.structure_file),
+        restorable_by=partial(opening.restorable_by, options.format, structure_file=options.structure_file),
         flat=chosen.flat,
         holds_shardings=chosen.holds_shardings,
     )

@@ -17,7 +17,7 @@ from ckpt_surgery.engine.staging import object_leftovers as leftovers
 from ckpt_surgery.engine.staging.object_lock import lock_name
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.engine.tasks import outputs_of
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.orbax_layout import committed, is_checkpoint, is_item, steps_in
 from ckpt_surgery.inputs.opening import on_disk
 from ckpt_surgery.inputs.preparing import sink_options
@@ -107,7 +107,7 @@ def open_sink(prepared: Prepared, where: Publication, directory: str, record_byt
     given = replace(given, record_bytes=record_bytes, existing=existing)
     if where.step_only:
         given = replace(given, step=None, item=given.item or DEFAULT_ITEM)
-    return formats.open_sink(options.format, directory, given, outputs_of(plan))
+    return opening.open_sink(options.format, directory, given, outputs_of(plan))
 
 
 # --- what is there ----------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def _item_replacement(
         )
     inside = f"{item}/"
     check_replaceable(path, {name.removeprefix(inside) for name in there.left if name.startswith(inside)})
-    leaves = len(formats.open_source(path).leaves())
+    leaves = len(opening.open_source(path).leaves())
     return replace(replaced, items=(item,), leaves=leaves, nbytes=_size(path))
 
 

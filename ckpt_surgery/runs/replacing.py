@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.orbax_layout import is_checkpoint, is_item, steps_in
 from ckpt_surgery.storage.listing import (
     directory_names,
@@ -87,7 +87,7 @@ def _opened(path: str) -> Iterator[Source]:
     Raises SourceError if it is damaged, or of no known format, with what is there.
     """
     try:
-        format = formats.detect_format(path)
+        format = opening.detect_format(path)
     except SourceError as error:
         held = f"; in it: {few(names_in(path), MOST_NAMES)}" if is_directory(path) else ""
         raise SourceError(f"{error.problems[0].message}{held}") from error
@@ -95,13 +95,13 @@ def _opened(path: str) -> Iterator[Source]:
     if is_directory(path) and not is_item(path):
         items = [name for name in directory_names(path).directories if is_item(os.path.join(path, name))]
     for item in items if len(items) > 1 else [None]:
-        yield formats.open_source(path, format.name, item=item)
+        yield opening.open_source(path, format.name, item=item)
 
 
 def _check_nothing_else(directory: str, sources: Sequence[Source], ignored: Collection[str]) -> None:
     """Refuse a directory with files besides those of its checkpoint. Raises DestinationError."""
     names = [name for name in paths_below(directory) if name not in ignored]
-    files = formats.other_files(sources[0], directory, names)
+    files = opening.other_files(sources[0], directory, names)
     others = [name for name in files if not _is_record(name, names)]
     try:
         record = load_record(sources[0]) if others else None
@@ -128,7 +128,7 @@ def _is_record(name: str, names: Sequence[str]) -> bool:
 
 def _check_whole(file: str, source: Source) -> None:
     """Refuse a file that is the index of others. Raises DestinationError."""
-    others = [name for name in formats.own_files(source) if name != file]
+    others = [name for name in opening.own_files(source) if name != file]
     if others:
         raise DestinationError(
             f"{shown(file)}: belongs to a checkpoint of several files ({few(others, MOST_NAMES)}); "
@@ -141,7 +141,7 @@ def _check_no_part(path: str) -> None:
     """Refuse a part of a larger checkpoint, such as a shard or an array. Raises DestinationError."""
     around = os.path.dirname(path)
     try:
-        files = formats.own_files(formats.open_source(around))
+        files = opening.own_files(opening.open_source(around))
     except (SourceError, UsageError):
         return  # no checkpoint, or several that are independent of each other
     inside = [file == path or file.startswith(path + os.sep) for file in files]

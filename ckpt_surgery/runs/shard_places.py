@@ -16,6 +16,7 @@ from ckpt_surgery.engine.staging.life import Stage, staged
 from ckpt_surgery.engine.staging.local import DiskStage
 from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.engine.staging.stages import Publication
+from ckpt_surgery.formats import opening
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.runs.destination import items_of
@@ -99,7 +100,7 @@ def shards_at(place: str) -> Iterator[Mapping[str, Any]]:
         return
     for item in items_of(place) or (None,):
         try:
-            record = load_record(formats.open_source(place, item=item))
+            record = load_record(opening.open_source(place, item=item))
         except (SourceError, UsageError, Malformed):
             continue
         if record is not None and "shards" in record.document:

@@ -17,6 +17,7 @@ from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.engine.tasks import Task
 from ckpt_surgery.engine.tracking import ShardProgress
 from ckpt_surgery.engine.worker import Means
+from ckpt_surgery.formats import opening
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw
 from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
@@ -165,7 +166,7 @@ def _reopened(prepared: Prepared, product: Product) -> tuple[Source, Mapping[str
     item = options.item or (None if options.step is None else DEFAULT_ITEM)
     forget()  # what was listed before it was written
     try:
-        source = formats.open_source(product.path, options.format, step, item)
+        source = opening.open_source(product.path, options.format, step, item)
         return source, source.leaves()
     except (SourceError, UsageError) as error:  # UsageError: it is not there
         raise VerificationError(

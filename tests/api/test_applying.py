@@ -29,6 +29,7 @@ from ckpt_surgery.core.errors import (
     UsageError,
 )
 from ckpt_surgery.core.history import own_metadata as own
+from ckpt_surgery.formats import opening
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.plan import Fate
 from ckpt_surgery.planner.plan_json import plan_json
@@ -450,7 +451,7 @@ def test_a_destination_that_tensorstore_takes_for_another(
     assert names(tmp_path) == sorted([*before, "recipe.yaml"])
     ckpt_surgery.plan(recipe(COPY), model, format=format)
     ckpt_surgery.apply(recipe(COPY), model, dst=tmp_path / "out", format=format)
-    assert_same(values(formats.open_source(str(tmp_path / "out"))), ARRAYS)
+    assert_same(values(opening.open_source(str(tmp_path / "out"))), ARRAYS)
 
 
 def test_what_is_said_wins_over_the_name(model: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ckpt_surgery.api.inspecting import diff, inspect
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Choices
+from ckpt_surgery.formats import opening
 from ckpt_surgery.report.differences import Holds
 from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.histograms import histogram
@@ -50,13 +51,13 @@ def test_statistics_are_those_of_the_leaves(archive: Path) -> None:
 
 def test_a_checkpoint_is_opened_once(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    real = inspecting.formats.open_source  # type: ignore[attr-defined]
+    real = opening.open_source
 
     def counting(path: str, *more: Any) -> Any:
         opened.append(path)
         return real(path, *more)
 
-    monkeypatch.setattr(inspecting.formats, "open_source", counting)  # type: ignore[attr-defined]
+    monkeypatch.setattr(opening, "open_source", counting)
     inspect(archive, stats=True)
     assert opened == [str(archive)]
 

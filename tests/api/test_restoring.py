@@ -19,7 +19,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.formats import registry
+from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.safetensors.source import SafetensorsSource
 from ckpt_surgery.planner.plan import Plan
 
@@ -294,13 +294,13 @@ def test_sources_are_told_apart_by_the_one_place_that_opens_them(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    opened = registry.open_source
+    opened = opening.open_source
 
     def counted(*arguments: Any) -> Source:
         asked.append(arguments[0])
         return opened(*arguments)
 
-    monkeypatch.setattr(registry, "open_source", counted)
+    monkeypatch.setattr(opening, "open_source", counted)
     ckpt_surgery.restore(None, model, target={"layer.w": abstract((4, 3)), "layer.b": jnp.zeros(3)})
     assert asked == [model]
 

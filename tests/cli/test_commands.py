@@ -28,7 +28,7 @@ from ckpt_surgery.core.errors import (
 )
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
-from ckpt_surgery.inputs import preparing
+from ckpt_surgery.formats import opening
 from ckpt_surgery.language import loading as recipes
 from ckpt_surgery.language import recipe_schema
 from ckpt_surgery.planner.plan_json import plan_json
@@ -264,7 +264,7 @@ def test_a_recipe_is_read_once(recipe, monkeypatch):
         return real(path)
 
     monkeypatch.setattr(recipes, "read_text", counted)
-    monkeypatch.setattr(preparing.formats, "open_source", refused)  # type: ignore[attr-defined]
+    monkeypatch.setattr(opening, "open_source", refused)
     for arguments in (
         ["plan", recipe, "a"],
         ["apply", recipe, "a", "b"],

@@ -21,7 +21,7 @@ from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import PlanError, SourceError, SurgeryError, UsageError, VerificationError
 from ckpt_surgery.core.history import own_metadata as own
 from ckpt_surgery.engine import worker as execute
-from ckpt_surgery.formats import destination_names
+from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.report.differences import difference_rows
@@ -75,7 +75,7 @@ def test_each_checkpoint_is_recognized_by_one_format_only(name: str, origin: Cal
     assert [known.name for known in formats.formats().values() if known.detect(path)] == [
         ORIGINS[name].format
     ]
-    assert_same(values(formats.open_source(str(path))), ORIGINS[name].arrays)
+    assert_same(values(opening.open_source(str(path))), ORIGINS[name].arrays)
 
 
 @pytest.mark.parametrize("format", DESTINATIONS)

@@ -28,7 +28,7 @@ from ckpt_surgery.api import applying
 from ckpt_surgery.core import manifests
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.protocols import LinkMode
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import opening
 from ckpt_surgery.planner import transfers
 from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.planner.plan_json import plan_json
@@ -439,7 +439,7 @@ def test_any_region_of_linked_raw_chunks_is_read(
     """As those of large chunks are read: from the middle of chunks in any order, over their edges."""
     applied(linked_sources.recipe(), layout(name), dst=tmp_path / "out")
     monkeypatch.setattr(manifests, "RANGED_BYTES", 0)
-    source = formats.open_source(str(tmp_path / "out"))
+    source = opening.open_source(str(tmp_path / "out"))
     leaves = {
         text: leaf
         for text, leaf in source.leaves().items()
@@ -543,7 +543,7 @@ rules:
     shutil.rmtree(huge)
     huge.mkdir()
 
-    source = formats.open_source(str(tmp_path / "out"))
+    source = opening.open_source(str(tmp_path / "out"))
     leaf = source.leaves()["decoder/layers/up/kernel"]
     assert leaf.spec is not None
     assert leaf.spec.shape == (DEPTH, SIDE, SIDE)

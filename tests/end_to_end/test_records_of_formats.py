@@ -15,7 +15,8 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.formats.registry import SinkOptions, open_sink
+from ckpt_surgery.formats.opening import open_sink
+from ckpt_surgery.formats.registry import SinkOptions
 from tests.support.checkpoints import quiet
 from tests.support.directories import names
 from tests.support.writing import output_of, write_all

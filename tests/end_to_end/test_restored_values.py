@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import ckpt_surgery
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import opening
 from ckpt_surgery.live import computing
 
 RECIPE = """version: 1
@@ -47,7 +47,7 @@ def applied(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def target_like(path: Path, place: Callable[[tuple[int, ...]], Any]) -> dict[str, Any]:
     """Abstract arrays of the shapes and dtypes of a checkpoint."""
     tree: dict[str, Any] = {}
-    for leaf in formats.open_source(str(path)).leaves().values():
+    for leaf in opening.open_source(str(path)).leaves().values():
         node = tree
         for name in leaf.key.names[:-1]:
             node = node.setdefault(name, {})
@@ -88,7 +88,7 @@ def test_restore_gives_what_apply_writes(
     found = ckpt_surgery.restore(RECIPE, source, target=target, memory="32MiB")
     flat, _ = jax.tree_util.tree_flatten_with_path(found)
     values = {jax.tree_util.keystr(path, simple=True, separator="/"): value for path, value in flat}
-    written = formats.open_source(str(result))
+    written = opening.open_source(str(result))
     assert values.keys() == written.leaves().keys()
     for text, leaf in written.leaves().items():
         assert leaf.spec is not None

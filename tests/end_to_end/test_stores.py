@@ -12,7 +12,7 @@ import ckpt_surgery
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import opening
 from ckpt_surgery.storage.heads import HEADS
 from ckpt_surgery.storage.stores import store_of
 from tests.emulators.fixtures import Bucket
@@ -53,7 +53,7 @@ def described(leaf: Leaf) -> tuple[object, ...]:
 
 def check_same(local: str, url: str) -> None:
     """The same leaves, and the same values of whole arrays and of parts."""
-    one, other = formats.open_source(local), formats.open_source(url)
+    one, other = opening.open_source(local), opening.open_source(url)
     assert (other.path, other.format, other.step, other.item) == (url, one.format, one.step, one.item)
     assert list(map(described, one.leaves().values())) == list(map(described, other.leaves().values()))
     assert one.metadata == other.metadata
@@ -130,7 +130,7 @@ def test_what_changes_meanwhile_is_refused(origin: str, tmp_path: Path, bucket: 
     made = ORIGINS[origin]
     path = made.save(made.arrays, tmp_path / f"in{made.suffix}")
     url = put(path, bucket)
-    source = formats.open_source(url)
+    source = opening.open_source(url)
     leaf = max(source.leaves().values(), key=lambda leaf: leaf.nbytes)
     store, name = store_of(url)
     for found in (name, *store.walk(f"{name}/")):

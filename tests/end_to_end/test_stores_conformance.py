@@ -22,6 +22,7 @@ from ckpt_surgery.engine.staging import heartbeat
 from ckpt_surgery.engine.staging.life import staged
 from ckpt_surgery.engine.staging.object_file import FileUpload
 from ckpt_surgery.engine.staging.spooled import spool_of
+from ckpt_surgery.formats import opening
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.storage import stores
 from ckpt_surgery.storage.stores import store_of
@@ -117,7 +118,7 @@ def state(url: str) -> int | None:
     """The value whose arrays are there, all of them; None where there is no checkpoint."""
     forget()
     try:
-        found = values(formats.open_source(url))
+        found = values(opening.open_source(url))
     except (SourceError, UsageError):
         return None
     value = int(found["step"])
@@ -200,7 +201,7 @@ def test_hostile_names_stay_below_the_destination(form: Written, tmp_path: Path,
     path = save_npz(named, tmp_path / "in.npz")
     ckpt_surgery.apply(None, path, dst=url, **form.options)
     forget()
-    assert_same(values(formats.open_source(url)), named)
+    assert_same(values(opening.open_source(url)), named)
     assert all(name.startswith(f"runs/{form.name}") for name in names(url))
 
 
@@ -213,7 +214,7 @@ def test_the_older_group_is_read_as_it_was_until_it_is_replaced(tmp_path: Path, 
 
     def look(progress: Any) -> None:
         forget()
-        seen.append(values(formats.open_source(url))["x"].tolist())
+        seen.append(values(opening.open_source(url))["x"].tolist())
 
     ckpt_surgery.convert(path, url, format="zarr", overwrite=True, progress=look)
     assert seen == [[0.0] * 8] * 2  # written, and read back

@@ -16,7 +16,7 @@ import pytest
 
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import opening
 from tests.support import checkpoints
 from tests.support.checkpoints import random
 from tests.support.linked_sources import safetensors_header, save_safetensors
@@ -128,7 +128,7 @@ def test_a_tensor_larger_than_the_budget_streams(side: int, memory: int, tmp_pat
     plant(source, 4 * (side * 5 - 7), np.float32(1.5))  # row side - 5, column 7
     recipe = "version: 1\nrules: [{match: w, value: \"cast(x.T, 'bfloat16')\"}]"
     check(measured(tmp_path, recipe, source, memory), memory)
-    out = formats.open_source(str(tmp_path / "out"))
+    out = opening.open_source(str(tmp_path / "out"))
     block = out.read(out.leaves()["w"], Region((6, side - 8), (9, side)))
     assert block.dtype == ml_dtypes.bfloat16
     assert block[1, 3] == 1.5
@@ -151,7 +151,7 @@ def test_a_tensor_larger_than_the_budget_is_divided_by_its_norm(
     plant(source, 4, np.float32(-4))
     recipe = "version: 1\nrules: [{match: w, value: x / norm(x)}]"
     check(measured(tmp_path, recipe, source, memory), memory)
-    out = formats.open_source(str(tmp_path / "out"))
+    out = opening.open_source(str(tmp_path / "out"))
     block = out.read(out.leaves()["w"], Region((side - 6, 0), (side, side)))
     assert (block[1, 7], block[-1, -1]) == (np.float32(0.6), np.float32(-0.8))
     assert np.count_nonzero(block) == 2
@@ -166,7 +166,7 @@ def test_the_largest_of_a_tensor_larger_than_the_budget(tmp_path: Path) -> None:
     plant(source, 4, np.float32(-4))
     recipe = "version: 1\nrules: [{match: w, value: 'topk_mask(x, 5)'}]"
     check(measured(tmp_path, recipe, source, memory), memory)
-    out = formats.open_source(str(tmp_path / "out"))
+    out = opening.open_source(str(tmp_path / "out"))
     first = out.read(out.leaves()["w"], Region((0, 0), (2, side)))
     last = out.read(out.leaves()["w"], Region((side - 6, 0), (side, side)))
     assert np.argwhere(first).tolist() == [[0, 0], [0, 1], [0, 2]]
@@ -182,7 +182,7 @@ def test_a_stack_of_parts_as_large_as_the_budget_streams(tmp_path: Path) -> None
     plant(source, 4, np.float32(-2.5))
     recipe = "version: 1\nrules: [{match: 'layer_.*', to: w, value: \"cast(stack(xs), 'bfloat16')\"}]"
     check(measured(tmp_path, recipe, source, memory), memory)
-    out = formats.open_source(str(tmp_path / "out"))
+    out = opening.open_source(str(tmp_path / "out"))
     leaf = out.leaves()["w"]
     last = Region((7, shape[0] - 2, shape[1] - 2), (8, *shape))
     assert out.read(leaf, last).tolist() == [[[0, 0], [0, -2.5]]]
@@ -201,7 +201,7 @@ def test_a_linked_tensor_larger_than_the_budget_streams(tmp_path: Path) -> None:
     assert plan.costs.bytes_linked == side * side * 4
     text = "version: 1\nrules: [{match: w, value: \"cast(x, 'bfloat16')\"}]"
     check(measured(tmp_path, text, tmp_path / "linked", memory), memory)
-    out = formats.open_source(str(tmp_path / "out"))
+    out = opening.open_source(str(tmp_path / "out"))
     block = out.read(out.leaves()["w"], Region((6, side - 8), (9, side)))
     assert block[1, 3] == 1.5
     assert np.count_nonzero(block) == 1
@@ -217,7 +217,7 @@ def test_compressed_chunks_that_do_not_compress(ocdbt: bool, tmp_path: Path) -> 
     checkpoints.save_pytree(tmp_path / "source", {"w": checkpoints.sharded(whole, ("x", "y"), None)}, ocdbt)
     recipe = "version: 1\nrules: [{match: w, value: \"cast(x.T, 'bfloat16')\"}]"
     check(measured(tmp_path, recipe, tmp_path / "source", memory), memory)
-    out = formats.open_source(str(tmp_path / "out"))
+    out = opening.open_source(str(tmp_path / "out"))
     block = out.read(out.leaves()["w"], Region((0, 0), (columns, 64)))
     assert block.tobytes() == whole[:64].T.astype(ml_dtypes.bfloat16).tobytes()
 
@@ -234,6 +234,6 @@ def test_stored_bytes_take_no_memory(link_mode: str, tmp_path: Path) -> None:
     assert found.predicted == 0
     assert found.peak <= 300 * MIB
     assert found.peak - found.base <= 64 * MIB
-    out = formats.open_source(str(tmp_path / "out"))
+    out = opening.open_source(str(tmp_path / "out"))
     block = out.read(out.leaves()["layers"], Region((3, 0, 0), (4, 5, 1 << 12)))
     assert block.tobytes() == tensors["layer_3"].T[:5].tobytes()

@@ -20,8 +20,8 @@ import torch
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.formats.recognition import HEAD_BYTES, recognized, stand_in, without_arrays
-from ckpt_surgery.formats.registry import open_source
 from tests.support.checkpoints import quiet
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22\n"

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 import ckpt_surgery.formats as formats_package
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
-from ckpt_surgery.formats import destination_names
+from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.foreign_names import FOREIGN
 from ckpt_surgery.formats.registry import Format, SinkOptions
@@ -68,13 +68,13 @@ def test_orbax_is_known() -> None:
 
 def test_entry_points_add_formats(car: Format, tmp_path: Path) -> None:
     (tmp_path / "x.car").write_bytes(b"")
-    assert formats.detect_format(str(tmp_path / "x.car")) is car
+    assert opening.detect_format(str(tmp_path / "x.car")) is car
     with pytest.raises(SourceError, match=r"^x\.car has no wheels$"):
-        formats.open_source(str(tmp_path / "x.car"))
+        opening.open_source(str(tmp_path / "x.car"))
     with pytest.raises(
         UsageError, match=r"`car` can be read but not written\n  Formats to write: .*orbax, safetensors"
     ):
-        formats.open_sink("car", tmp_path, SinkOptions(), [])
+        opening.open_sink("car", tmp_path, SinkOptions(), [])
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_every_folder_with_a_format_is_found() -> None:
 
 def test_an_unknown_format(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"Not a format: `orbaks`; did you mean `orbax`\?"):
-        formats.encoder("orbaks", SinkOptions())
+        opening.encoder("orbaks", SinkOptions())
     with pytest.raises(UsageError, match="Not a format: `orbaks`"):
-        formats.open_source(str(tmp_path), "orbaks")
+        opening.open_source(str(tmp_path), "orbaks")
 
 
 # --- detection --------------------------------------------------------------------------------------
@@ -113,14 +113,14 @@ def test_several_formats_are_told_with_their_files(car: Format, tmp_path: Path) 
     for name in ("a.car", "b.car", "c.car", "x\x1b.truck", "notes.txt"):
         (tmp_path / name).touch()
     with pytest.raises(SourceError) as caught:
-        formats.open_source(str(tmp_path))
+        opening.open_source(str(tmp_path))
     assert str(caught.value) == (
         f"{tmp_path} holds checkpoints of several formats: "
         "car (a.car, b.car, …); truck (x\\x1b.truck)\n"
         "  Name the file that is meant, or the format: `src_format=NAME` (of `inspect`: `format=NAME`)."
     )
     with pytest.raises(SourceError, match="has no wheels"):
-        formats.open_source(str(tmp_path), "car")
+        opening.open_source(str(tmp_path), "car")
 
 
 def test_a_directory_around_checkpoints_names_them(car: Format, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_directory_around_checkpoints_names_them(car: Format, tmp_path: Path) 
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).touch()
     with pytest.raises(SourceError) as caught:
-        formats.open_source(str(tmp_path))
+        opening.open_source(str(tmp_path))
     assert str(caught.value) == (
         f"{tmp_path} is not a checkpoint itself, but holds some: one, two (car); three (truck)\n"
         "  Name one of them."
@@ -138,7 +138,7 @@ def test_a_directory_around_checkpoints_names_them(car: Format, tmp_path: Path) 
 def test_what_nobody_knows(car: Format, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\0\1\2\3")
     with pytest.raises(SourceError) as caught:
-        formats.open_source(str(tmp_path / "x"))
+        opening.open_source(str(tmp_path / "x"))
     assert "x is not a checkpoint of a known format\n  Formats that can be read: " in str(caught.value)
     assert "orbax" in str(caught.value)
 
@@ -146,13 +146,13 @@ def test_what_nobody_knows(car: Format, tmp_path: Path) -> None:
 def test_what_is_known_by_its_looks(car: Format, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"BZh" + bytes(100))
     with pytest.raises(SourceError, match=r"x cannot be read: it looks like a bzip2 archive\n  Unpack it"):
-        formats.open_source(str(tmp_path / "x"))
+        opening.open_source(str(tmp_path / "x"))
 
 
 def test_what_is_missing(tmp_path: Path) -> None:
     for format in (None, "orbax"):
         with pytest.raises(UsageError, match=r"nowhere does not exist\n  Check the path"):
-            formats.open_source(str(tmp_path / "nowhere"), format)
+            opening.open_source(str(tmp_path / "nowhere"), format)
 
 
 # --- a format that was named ------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
 def test_the_wrong_format_is_told_with_the_right_one(car: Format, tmp_path: Path) -> None:
     (tmp_path / "x.truck").touch()
     with pytest.raises(SourceError) as caught:
-        formats.open_source(str(tmp_path / "x.truck"), "car")
+        opening.open_source(str(tmp_path / "x.truck"), "car")
     assert str(caught.value) == (
         f"{tmp_path}/x.truck was to be read as car, but looks like truck: x.truck has no wheels\n"
         "  Name that format, or none."
@@ -173,14 +173,14 @@ def test_the_wrong_format_for_what_nobody_reads(car: Format, tmp_path: Path) -> 
     with pytest.raises(
         SourceError, match=r"x cannot be read as car; it looks like a web page: x has no wheels"
     ):
-        formats.open_source(str(tmp_path / "x"), "car")
+        opening.open_source(str(tmp_path / "x"), "car")
 
 
 def test_the_right_format_says_itself_what_is_wrong(car: Format, tmp_path: Path) -> None:
     for name in ("x.car", "unknown"):
         (tmp_path / name).write_bytes(b"\0\1\2")
         with pytest.raises(SourceError) as caught:
-            formats.open_source(str(tmp_path / name), "car")
+            opening.open_source(str(tmp_path / name), "car")
         assert str(caught.value) == f"{name} has no wheels"
 
 
@@ -188,23 +188,23 @@ def test_placeholders_are_told_though_they_have_the_names(car: Format, tmp_path:
     (tmp_path / "x.car").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
     for format in (None, "car"):
         with pytest.raises(SourceError) as caught:
-            formats.open_source(str(tmp_path / "x.car"), format)
+            opening.open_source(str(tmp_path / "x.car"), format)
         assert str(caught.value) == (
             f"{tmp_path}/x.car cannot be read as car; it looks like a Git LFS pointer: x.car has no wheels\n"
             "  The file itself was not downloaded: run `git lfs pull` in its repository."
         )
         with pytest.raises(SourceError, match=r"a directory with a Git LFS pointer in place of x\.car: "):
-            formats.open_source(str(tmp_path), format)
+            opening.open_source(str(tmp_path), format)
 
 
 def test_a_format_that_reads_what_others_claim_is_obeyed(tmp_path: Path) -> None:
     save_file({"a": np.ones(2)}, tmp_path / "model.safetensors")
     (tmp_path / "_METADATA").write_text("{}")
-    assert list(formats.open_source(str(tmp_path), "safetensors").leaves()) == ["a"]
+    assert list(opening.open_source(str(tmp_path), "safetensors").leaves()) == ["a"]
     with pytest.raises(
         SourceError, match=r"several formats: orbax(?! \()(.|\n)*safetensors \(model\.safetensors\)"
     ):
-        formats.open_source(str(tmp_path))
+        opening.open_source(str(tmp_path))
 
 
 # --- destinations -----------------------------------------------------------------------------------
@@ -276,43 +276,43 @@ def test_what_is_asked_of_a_format() -> None:
     assert not formats.named("car").is_file("x")
     assert (formats.named("car").holds_metadata, formats.named("lorry").holds_metadata) == (True, False)
     leaf = leaf_of("door", np.ones(2))
-    assert formats.restorable_by("car", [leaf], True) == {"wheels": "1.0"}
-    assert formats.restorable_by("wreck", [leaf], True) == {}
+    assert opening.restorable_by("car", [leaf], True) == {"wheels": "1.0"}
+    assert opening.restorable_by("wreck", [leaf], True) == {}
     with pytest.raises(UsageError, match="Not a format: `plane`"):
         formats.named("plane")
 
 
 @pytest.mark.usefixtures("named")
 def test_what_an_encoder_is_asked() -> None:
-    made = formats.encoder("car", SinkOptions())
+    made = opening.encoder("car", SinkOptions())
     assert made.unsupported([leaf_of("door", np.ones(2))]) == ["`door` is too heavy"]
     with pytest.raises(UsageError, match="it has no zarr"):
-        formats.encoder("car", SinkOptions(zarr=2))
+        opening.encoder("car", SinkOptions(zarr=2))
     with pytest.raises(UsageError, match="`wreck` can be read but not written"):
-        formats.encoder("wreck", SinkOptions())
+        opening.encoder("wreck", SinkOptions())
 
 
 @pytest.mark.usefixtures("named")
 def test_sinks_are_opened_once_options_and_destination_are_accepted(tmp_path: Path) -> None:
     outputs = [output_of("door", np.ones(2))]
-    assert formats.open_sink("car", tmp_path, SinkOptions(), outputs) == (tmp_path, SinkOptions(), outputs)
+    assert opening.open_sink("car", tmp_path, SinkOptions(), outputs) == (tmp_path, SinkOptions(), outputs)
     with pytest.raises(UsageError, match="it has no zarr"):
-        formats.open_sink("car", tmp_path, SinkOptions(zarr=2), outputs)
+        opening.open_sink("car", tmp_path, SinkOptions(zarr=2), outputs)
     with pytest.raises(UsageError, match="it cannot swim"):
-        formats.open_sink("car", tmp_path / "river", SinkOptions(), outputs)
-    formats.check_destination("wreck", tmp_path / "river", SinkOptions())  # it has no objections
+        opening.open_sink("car", tmp_path / "river", SinkOptions(), outputs)
+    opening.check_destination("wreck", tmp_path / "river", SinkOptions())  # it has no objections
 
 
 @pytest.mark.usefixtures("named")
 def test_shards_are_for_formats_that_have_them() -> None:
     options = SinkOptions(shard_size=1000)
-    assert formats.encoder("lorry", options)
-    assert formats.encoder("car", SinkOptions())
+    assert opening.encoder("lorry", options)
+    assert opening.encoder("car", SinkOptions())
     with pytest.raises(
         UsageError,
         match=r"^car checkpoints have no shards\n  Leave out `shard_size=SIZE`; .*safetensors.*lorry\.$",
     ):
-        formats.encoder("car", options)
+        opening.encoder("car", options)
 
 
 def test_every_suffix_is_one_formats_own() -> None:

@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import StorageError, UsageError
+from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.output_files import CheckpointPath, Named, check_documents, write_document
 from tests.formats.tensorflow.bundles import Piece, save_pieces
@@ -142,7 +143,7 @@ def test_a_checkpoint_that_only_its_format_opens(tmp_path: Path) -> None:
 
 def test_sources_are_not_opened_where_names_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "src").mkdir()
-    monkeypatch.setattr(output_files.formats, "open_source", None)  # type: ignore[attr-defined]
+    monkeypatch.setattr(opening, "open_source", None)
     check_documents([tmp_path / "new.json"], checkpoints_at(tmp_path / "src", tmp_path / "in" / "x.npz"))
 
 

@@ -23,7 +23,7 @@ from ckpt_surgery.core.errors import DestinationError, PlanError, SourceError, S
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.engine.tasks import make_tasks, outputs_of
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs import preparing, saved_plans
 from ckpt_surgery.inputs.request import recipe_of_rules, requested
 from ckpt_surgery.migration.recipes import MigratedRecipe
@@ -123,7 +123,7 @@ def test_what_it_writes_is_what_the_recipe_writes(
     applying.plan(path, checkpoint(layout), out=tmp_path / "plan.json")
     applying.apply(path, checkpoint(layout), dst=tmp_path / "wanted")
     applying.apply(tmp_path / "plan.json", dst=tmp_path / "found")
-    found, wanted = (formats.open_source(str(tmp_path / name)) for name in ("found", "wanted"))
+    found, wanted = (opening.open_source(str(tmp_path / name)) for name in ("found", "wanted"))
     assert_same(values(found), values(wanted))
     assert found.metadata == wanted.metadata
     described = [[replace(leaf, manifest=None) for leaf in s.leaves().values()] for s in (found, wanted)]

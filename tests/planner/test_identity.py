@@ -15,6 +15,7 @@ from ckpt_surgery.engine import journal as journals
 from ckpt_surgery.engine.staging.lines import FileLines
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import Means, run
+from ckpt_surgery.formats import opening
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.language.loading import parse_recipe
@@ -57,7 +58,7 @@ class SignallingSource(MemorySource):
 
 
 def planned(format: str) -> Plan:
-    destination = replace(COMPUTED, encoder=formats.encoder(format, SinkOptions()), format=format)
+    destination = replace(COMPUTED, encoder=opening.encoder(format, SinkOptions()), format=format)
     loaded = parse_recipe(RECIPE, "recipe.yaml")
     return make_plan(
         loaded, {"source": MemorySource(ARRAYS, CHUNKS).leaves()}, None, [], {}, destination, MEMORY, 1
@@ -69,12 +70,12 @@ def begun(format: str, directory: Path, source: MemorySource) -> None:
     plan = planned(format)
     work = directory / "result"
     work.mkdir(parents=True, exist_ok=True)
-    sink = formats.open_sink(format, work, SinkOptions(), outputs_of(plan))
+    sink = opening.open_sink(format, work, SinkOptions(), outputs_of(plan))
     run(plan, {"source": source}, sink, Means(MEMORY, 1), journal=FileLines(directory / "journal"))
 
 
 def assert_doubled(format: str, directory: Path) -> None:
-    found = values(formats.open_source(os.fspath(directory / "result"), format))
+    found = values(opening.open_source(os.fspath(directory / "result"), format))
     assert sorted(found) == sorted(DOUBLED)
     for key, array in DOUBLED.items():
         np.testing.assert_array_equal(found[key], array)

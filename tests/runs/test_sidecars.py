@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, UsageError
 from ckpt_surgery.core.protocols import Companion
-from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.runs import run as runs
 from ckpt_surgery.runs import sidecars
 from ckpt_surgery.verification.record import SIDECAR_ROOM, load_record

@@ -20,7 +20,8 @@ from orbax.checkpoint import v1
 
 from ckpt_surgery.core.arrays import chunk_regions
 from ckpt_surgery.core.protocols import Output, Source
-from ckpt_surgery.formats.registry import SinkOptions, encoder, open_sink
+from ckpt_surgery.formats.opening import encoder, open_sink
+from ckpt_surgery.formats.registry import SinkOptions
 from tests.support.comparing import assert_same
 from tests.support.ports import free_port
 

@@ -24,7 +24,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.formats.registry import detect_format, open_source
+from ckpt_surgery.formats.opening import detect_format, open_source
 from ckpt_surgery.storage.listing import data_file
 from tests.formats.bounds import bounded
 from tests.support.arrays import ALL_DTYPES, array

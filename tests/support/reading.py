@@ -6,7 +6,7 @@ from typing import Any
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.opening import open_source
 
 
 def opened(path: Path, format: str | None = None, step: int | None = None, item: str | None = None) -> Source:

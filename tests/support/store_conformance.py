@@ -9,7 +9,7 @@ import pytest
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError, UsageError
-from ckpt_surgery.formats.registry import detect_format, open_source
+from ckpt_surgery.formats.opening import detect_format, open_source
 from ckpt_surgery.storage import views
 from ckpt_surgery.storage.heads import HEADS
 from ckpt_surgery.storage.stores import store_of

@@ -17,7 +17,8 @@ from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Encoder, Output, Sink, Writer
-from ckpt_surgery.formats.registry import SinkOptions, encoder, open_sink
+from ckpt_surgery.formats.opening import encoder, open_sink
+from ckpt_surgery.formats.registry import SinkOptions
 
 Arrays = Mapping[str, np.ndarray]
 """Arrays by name; names are key paths joined with `/`."""

@@ -24,7 +24,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.dcp import FORMAT
-from ckpt_surgery.formats.registry import detect_format, open_source
+from ckpt_surgery.formats.opening import detect_format, open_source
 from ckpt_surgery.storage.reading import OpenFile
 from tests.formats.dcp.lies import LIES
 from tests.formats.dcp.parts import DATA, METADATA, OBJECT, VALUE, Parts, described, rows, usual

@@ -39,7 +39,8 @@ from ckpt_surgery.core.protocols import (
     Sink,
 )
 from ckpt_surgery.formats.flax import FORMAT
-from ckpt_surgery.formats.registry import SinkOptions, detect_format, encoder, open_sink, open_source
+from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open_source
+from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt
 from ckpt_surgery.formats.shared.msgpack.source import MsgpackSource
 from ckpt_surgery.formats.shared.msgpack.tree import read_tree

@@ -14,7 +14,7 @@ from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.formats.gguf import FORMAT
 from ckpt_surgery.formats.gguf.cursor import MOST_HEADER_BYTES, WINDOW
 from ckpt_surgery.formats.gguf.header import read_header
-from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.storage.reading import opened as opened_file
 from tests.formats.bounds import bounded
 from tests.formats.gguf.files import PLAIN, entry, made, numbers_of, save, tensor, text

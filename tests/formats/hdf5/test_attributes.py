@@ -10,7 +10,8 @@ import pytest
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.formats.registry import SinkOptions, encoder, open_sink, open_source
+from ckpt_surgery.formats.opening import encoder, open_sink, open_source
+from ckpt_surgery.formats.registry import SinkOptions
 from tests.support.writing import write_all
 
 

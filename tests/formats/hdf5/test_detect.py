@@ -10,7 +10,7 @@ import pytest
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.hdf5 import FORMAT
-from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.opening import open_source
 from tests.support.hdf5_files import save_hdf5
 
 

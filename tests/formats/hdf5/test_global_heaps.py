@@ -10,7 +10,7 @@ import pytest
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.hdf5.global_heaps import check_heap
-from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.opening import open_source
 
 
 def heap(objects: Sequence[tuple[int, int]], size: int = 4096) -> bytes:

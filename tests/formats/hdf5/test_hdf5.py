@@ -18,7 +18,7 @@ from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.hdf5 import FORMAT
 from ckpt_surgery.formats.hdf5.element_types import HELD
-from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.opening import open_source
 from tests.formats.bounds import bounded
 from tests.formats.hdf5.lies import LIES
 from tests.support import conformance

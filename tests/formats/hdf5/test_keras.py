@@ -16,7 +16,7 @@ import ckpt_surgery
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.formats.hdf5 import archives
 from ckpt_surgery.formats.hdf5.detect import WEIGHTS
-from ckpt_surgery.formats.registry import detect_format, open_source
+from ckpt_surgery.formats.opening import detect_format, open_source
 from tests.formats.hdf5.make_keras import DATA, VALUES
 from tests.support.comparing import assert_same
 from tests.support.hdf5_files import load_hdf5

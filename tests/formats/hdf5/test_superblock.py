@@ -10,7 +10,7 @@ import pytest
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.hdf5.file_view import FileView
 from ckpt_surgery.formats.hdf5.superblock import base_of
-from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.storage.reading import stat_file
 
 VERSIONS: dict[int, dict[str, Any]] = {0: {}, 2: {"libver": ("v108", "v108")}, 3: {"libver": "latest"}}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.opening import open_source
 from tests.support.strategies import unicode
 
 TEXTS = {f"name {i}": "é" * i for i in range(60)}

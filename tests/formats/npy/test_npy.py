@@ -15,7 +15,7 @@ from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.npy import FORMAT
-from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.opening import open_source
 from tests.formats.npz.test_npz import DTYPES, npy
 from tests.support import conformance
 from tests.support.arrays import array

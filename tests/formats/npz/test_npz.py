@@ -22,7 +22,8 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats.npz import FORMAT
-from ckpt_surgery.formats.registry import SinkOptions, encoder, open_sink, open_source
+from ckpt_surgery.formats.opening import encoder, open_sink, open_source
+from ckpt_surgery.formats.registry import SinkOptions
 from tests.formats.bounds import bounded
 from tests.support import conformance
 from tests.support.arrays import array

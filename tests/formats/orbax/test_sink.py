@@ -24,7 +24,8 @@ from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Output
-from ckpt_surgery.formats.registry import SinkOptions, encoder, open_sink, open_source
+from ckpt_surgery.formats.opening import encoder, open_sink, open_source
+from ckpt_surgery.formats.registry import SinkOptions
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.reading import read, values
@@ -354,7 +355,8 @@ from concurrent.futures import ThreadPoolExecutor
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Output
-from ckpt_surgery.formats.registry import SinkOptions, open_sink
+from ckpt_surgery.formats.opening import open_sink
+from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.core.keys import Key
 rows = {mebibytes} << 8
 block = np.random.default_rng(0).integers(0, 2**32, (rows, 1024), np.uint32)

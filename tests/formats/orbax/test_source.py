@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.errors import SourceError, SurgeryError, UsageError
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.formats.registry import detect_format, open_source
+from ckpt_surgery.formats.opening import detect_format, open_source
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of

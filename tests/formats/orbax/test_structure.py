@@ -19,8 +19,9 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import RecipeError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.formats.opening import encoder, open_source, restorable_by
 from ckpt_surgery.formats.orbax.structure import structure_bytes
-from ckpt_surgery.formats.registry import SinkOptions, encoder, open_source, restorable_by
+from ckpt_surgery.formats.registry import SinkOptions
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.reading import read, values

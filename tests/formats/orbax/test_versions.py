@@ -17,7 +17,7 @@ from ckpt_surgery.api import applying
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import LeafKind
-from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.planner.plan import Transfer
 from tests.support import checkpoints
 from tests.support.comparing import assert_same

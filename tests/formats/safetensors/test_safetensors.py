@@ -18,7 +18,8 @@ from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import LinkMode, Output
-from ckpt_surgery.formats.registry import SinkOptions, detect_format, encoder, open_sink, open_source
+from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open_source
+from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zarr.described import zarr2_metadata, zarr3_metadata
 from ckpt_surgery.storage.adopting import AdoptedFiles
 from ckpt_surgery.storage.listing import data_file

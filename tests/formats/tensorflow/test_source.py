@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.formats.tensorflow.dtypes import NUMBERS, OTHERS, type_name
 from ckpt_surgery.formats.tensorflow.index import check_grid
 from ckpt_surgery.formats.tensorflow.part_keys import part_key

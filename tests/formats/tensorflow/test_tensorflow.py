@@ -16,7 +16,7 @@ from ckpt_surgery.api import applying
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.core.leaves import LeafKind
-from ckpt_surgery.formats.registry import detect_format, open_source
+from ckpt_surgery.formats.opening import detect_format, open_source
 from ckpt_surgery.formats.tensorflow import FORMAT
 from tests.formats.tensorflow import bundles
 from tests.formats.tensorflow.bundles import Piece, bundle, entry, header, nested, number, slices

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.opening import open_source
 
 
 @dataclass(frozen=True)

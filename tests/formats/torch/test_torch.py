@@ -20,7 +20,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.formats.torch import FORMAT
 from tests.formats.bounds import bounded
 from tests.formats.torch.lies import FILE_LIES, PICKLE_LIES, TENSOR_LIES
@@ -520,7 +520,7 @@ def test_torch_is_not_needed(tmp_path: Path) -> None:
     program = (
         "import sys\nsys.modules['torch'] = None\n"
         "from ckpt_surgery.core.arrays import Region\n"
-        "from ckpt_surgery.formats.registry import open_source\n"
+        "from ckpt_surgery.formats.opening import open_source\n"
         "source = open_source(sys.argv[1], 'torch')\n"
         "print(source.read(source.leaves()['b.weight'], Region((0,), (4,))).tobytes().hex())\n"
         "assert not {'jax', 'tensorstore', 'orbax'} & set(sys.modules)\n"

@@ -10,7 +10,8 @@ import pytest
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import Output
-from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source
+from ckpt_surgery.formats.opening import open_sink, open_source
+from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.storage.stores import store_of
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same

@@ -18,7 +18,8 @@ from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Encoder, Output, Source
-from ckpt_surgery.formats.registry import SinkOptions, detect_format, encoder, open_sink, open_source
+from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open_source
+from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zarr.arrays import ArrayReader
 from ckpt_surgery.formats.shared.zarr.files import Files, file_array, file_manifest
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE

@@ -12,7 +12,7 @@ import tensorstore as ts
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of, raw_codec
-from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw
 from ckpt_surgery.storage.reading import opened
 

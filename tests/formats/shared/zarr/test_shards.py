@@ -17,7 +17,7 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk, Manifest, encoding_of
 from ckpt_surgery.core.rewrites.axes import transposed
-from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.formats.shared.zarr import shards as zarr_shards
 from ckpt_surgery.formats.shared.zarr.shards import wholly_stored
 from ckpt_surgery.storage.reading import OpenFile
