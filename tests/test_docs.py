@@ -23,7 +23,7 @@ import ckpt_surgery
 from ckpt_surgery.api import applying
 from ckpt_surgery.cli import commands
 from ckpt_surgery.cli.program import cli
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import known as formats
 from ckpt_surgery.functions import registry as functions
 from ckpt_surgery.system import resources
 from tests.formats.tensorflow.bundles import tensorflow

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import performance
-from ckpt_surgery.formats import registry
+from ckpt_surgery.formats import known
 from tests.support.command_line import run
 from tests.test_docs import blocks
 
@@ -70,7 +70,7 @@ def test_every_format_that_is_written_is_in_the_table() -> None:
     table = README.read_text().partition("## Formats")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (.*?) \| (yes|no) \| (yes|no) \|$", table, re.MULTILINE)
     assert {read for _, read, _ in rows} == {"yes"}
-    assert sum(written == "yes" for *_, written in rows) == len(registry.writable())
+    assert sum(written == "yes" for *_, written in rows) == len(known.writable())
 
 
 def test_every_command_of_the_table_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from ckpt_surgery.formats.registry import formats
+from ckpt_surgery.formats.known import formats
 
 HEAVY = {"jax", "jaxlib", "orbax", "tensorstore", "torch", "flax", "tqdm", "IPython"}
 
@@ -160,7 +160,7 @@ def test_looking_at_checkpoints_needs_no_recipes(name: str) -> None:
     )
 
 
-SHARED = {"registry", "opening", "shared", "shared.steps", "shared.single_file"}
+SHARED = {"registry", "known", "opening", "shared", "shared.steps", "shared.single_file"}
 SHARED |= {f"shared.{encoding}" for encoding in ("msgpack", "zarr", "zip")}
 """What any format may take to find out what a path holds."""
 OFFERED = sorted(formats())

@@ -16,7 +16,7 @@ from ckpt_surgery.core.protocols import Choices, ChosenSource, ConvertingSource,
 from ckpt_surgery.core.summaries.represented import Represented
 from ckpt_surgery.core.summaries.summary import Summary
 from ckpt_surgery.core.text import chosen_text, did_you_mean, shown
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import known as formats
 from ckpt_surgery.inputs.history import history_of
 from ckpt_surgery.inputs.matching import check_matched, matching, selected
 from ckpt_surgery.inputs.opening import in_memory, open_input, without_values

@@ -6,7 +6,7 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.foreign_names import foreign
-from ckpt_surgery.formats.registry import formats, formats_to_write, writable
+from ckpt_surgery.formats.known import formats, formats_to_write, writable
 
 
 def format_for(name: str) -> str | None:

@@ -15,7 +15,8 @@ from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Encoder, Output, Sink, Source
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.registry import Format, Selection, SinkOptions, formats, formats_to_write, named
+from ckpt_surgery.formats.known import formats, formats_to_write, named
+from ckpt_surgery.formats.registry import Format, Selection, SinkOptions
 from ckpt_surgery.storage.listing import exists, is_directory, names_in, real_path
 from ckpt_surgery.storage.publications import check_published
 

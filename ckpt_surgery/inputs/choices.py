@@ -27,13 +27,13 @@ def recipe_text(name: str) -> str:
 
 def readable_formats() -> list[str]:
     """Names of the formats that can be read: all of them."""
-    from ckpt_surgery.formats.registry import formats  # imports every format's detection
+    from ckpt_surgery.formats.known import formats  # imports every format's detection
 
     return list(formats())
 
 
 def writable_formats() -> list[str]:
     """Names of the formats that can be written."""
-    from ckpt_surgery.formats.registry import writable
+    from ckpt_surgery.formats.known import writable
 
     return writable()

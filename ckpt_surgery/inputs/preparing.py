@@ -21,8 +21,9 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import LinkMode, ModelSource, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import destination_names, opening
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats.orbax.decoder_layers import with_scan_layers
+from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zarr.shards import wholly_stored
 from ckpt_surgery.inputs.model_configs import config_warnings
 from ckpt_surgery.inputs.opening import (
@@ -354,8 +355,8 @@ def describe_destination(
 
 def sink_options(
     options: DestinationOptions, metadata: Mapping[str, Any], sources: Sequence[Source]
-) -> formats.SinkOptions:
-    return formats.SinkOptions(
+) -> SinkOptions:
+    return SinkOptions(
         metadata=metadata,
         step=options.step,
         item=options.item,

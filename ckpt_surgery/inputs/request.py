@@ -351,7 +351,7 @@ def format_findings(recipe: "Recipe") -> "Iterator[Finding]":
 
 
 def _has_structure_file(format: str) -> bool:
-    from ckpt_surgery.formats.registry import formats  # imports every format's detection
+    from ckpt_surgery.formats.known import formats  # imports every format's detection
 
     return formats()[format].structure_file
 

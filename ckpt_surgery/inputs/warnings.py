@@ -14,7 +14,7 @@ from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import ChosenSource, ConvertingSource, Source, StoredType, UntypedSource
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats import destination_names
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats.shared.orbax_layout import is_item
 from ckpt_surgery.formats.shared.steps import holds_no_model
 from ckpt_surgery.graph.nodes import reads

@@ -16,8 +16,8 @@ from ckpt_surgery.engine.staging.life import Stage, staged
 from ckpt_surgery.engine.staging.local import DiskStage
 from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.engine.staging.stages import Publication
+from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats import opening
-from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.runs.destination import items_of
 from ckpt_surgery.runs.replacing import MOST_NAMES

@@ -17,8 +17,8 @@ from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.engine.tasks import Task
 from ckpt_surgery.engine.tracking import ShardProgress
 from ckpt_surgery.engine.worker import Means
+from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats import opening
-from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw
 from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
 from ckpt_surgery.planner.plan import Plan, Step

@@ -29,8 +29,8 @@ from ckpt_surgery.core.errors import (
     UsageError,
 )
 from ckpt_surgery.core.history import own_metadata as own
+from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats import opening
-from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.plan import Fate
 from ckpt_surgery.planner.plan_json import plan_json
 from tests.support import checkpoints

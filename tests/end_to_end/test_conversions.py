@@ -22,7 +22,7 @@ from ckpt_surgery.core.errors import PlanError, SourceError, SurgeryError, Usage
 from ckpt_surgery.core.history import own_metadata as own
 from ckpt_surgery.engine import worker as execute
 from ckpt_surgery.formats import destination_names, opening
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import known as formats
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.report.differences import difference_rows
 from tests.formats.tensorflow.bundles import Piece, save_pieces

@@ -22,8 +22,8 @@ from ckpt_surgery.engine.staging import heartbeat
 from ckpt_surgery.engine.staging.life import staged
 from ckpt_surgery.engine.staging.object_file import FileUpload
 from ckpt_surgery.engine.staging.spooled import spool_of
+from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats import opening
-from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.storage import stores
 from ckpt_surgery.storage.stores import store_of
 from tests.emulators.disturbing import Asked

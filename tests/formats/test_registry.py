@@ -14,7 +14,7 @@ import ckpt_surgery
 import ckpt_surgery.formats as formats_package
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.formats import destination_names, opening
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats.foreign_names import FOREIGN
 from ckpt_surgery.formats.registry import Format, SinkOptions
 from tests.support.toy_format import WRITABLE, toy

@@ -3,7 +3,7 @@
 import pytest
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.formats.registry import formats
+from ckpt_surgery.formats.known import formats
 from ckpt_surgery.inputs import choices
 
 

@@ -11,7 +11,7 @@ import pytest
 from ckpt_surgery.core.errors import StorageError, UsageError
 from ckpt_surgery.core.protocols import DataFile, Linkable, LinkMode
 from ckpt_surgery.engine.staging.stages import Publication
-from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats import known as formats
 from ckpt_surgery.inputs.preparing import describe_destination, prepare, resolve_destination, result_form
 from ckpt_surgery.inputs.request import Request
 from ckpt_surgery.planner.options import DestinationOptions

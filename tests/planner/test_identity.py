@@ -15,8 +15,8 @@ from ckpt_surgery.engine import journal as journals
 from ckpt_surgery.engine.staging.lines import FileLines
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import Means, run
+from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats import opening
-from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan

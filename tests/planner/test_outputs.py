@@ -11,7 +11,7 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import PlanError
-from ckpt_surgery.formats.registry import formats
+from ckpt_surgery.formats.known import formats
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.plan_json import counts, plan_json

@@ -7,8 +7,9 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.formats.known import formats
 from ckpt_surgery.formats.opening import encoder
-from ckpt_surgery.formats.registry import SinkOptions, formats
+from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.unsupported import dtype_problem, metadata_json
 
 WRITABLE = [name for name, known in formats().items() if known.writable]

@@ -19,9 +19,9 @@ from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import Choices, ChosenSource, Source
+from ckpt_surgery.formats.known import formats
 from ckpt_surgery.formats.opening import detect_format
 from ckpt_surgery.formats.orbax.detect import detect as detect_orbax
-from ckpt_surgery.formats.registry import formats
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
 from tests.support import conformance
 from tests.support.arrays import ALL_DTYPES, array

@@ -1,0 +1,66 @@
+"""Which formats there are: a folder or module beside this one with a `FORMAT`, and those of other packages.
+
+Other packages add theirs under the entry point group `ckpt_surgery.formats`, whose entries name a module with
+a `FORMAT`, or a `Format` itself.
+"""
+
+import functools
+import importlib
+import importlib.metadata
+import pkgutil
+from collections.abc import Iterator, Mapping
+
+import ckpt_surgery.formats as formats_package
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.formats.registry import Format
+
+
+@functools.cache
+def formats() -> Mapping[str, Format]:
+    """Every known format by name: first this package's, then those of entry points.
+
+    Raises UsageError where two have the same name.
+    """
+    known: dict[str, Format] = {}
+    origins: dict[str, str] = {}
+    for origin, offer in _offers():
+        if offer.name in known:
+            raise UsageError(
+                f"Two formats are called `{shown(offer.name)}`: "
+                f"that of {origins[offer.name]}, and that of {origin}",
+                hint="Rename one of them, or uninstall the package that it comes with.",
+            )
+        known[offer.name], origins[offer.name] = offer, origin
+    return known
+
+
+def _offers() -> Iterator[tuple[str, Format]]:
+    """Every format, with the module or entry point that it comes from."""
+    for name in sorted(found.name for found in pkgutil.iter_modules(formats_package.__path__) if found.ispkg):
+        module = importlib.import_module(f"{formats_package.__name__}.{name}")
+        if hasattr(module, "FORMAT"):
+            yield module.__name__, module.FORMAT
+    for entry in importlib.metadata.entry_points(group="ckpt_surgery.formats"):
+        loaded = entry.load()
+        yield f"the entry point {shown(f'{entry.name} = {entry.value}')}", getattr(loaded, "FORMAT", loaded)
+
+
+def named(name: str) -> Format:
+    """The format of that name. Raises UsageError."""
+    known = formats()
+    if name not in known:
+        raise UsageError(
+            f"Not a format: `{name}`{did_you_mean(name, known)}", hint=f"Known: {', '.join(known)}."
+        )
+    return known[name]
+
+
+def writable() -> list[str]:
+    """Names of the formats that can be written."""
+    return [name for name, known in formats().items() if known.writable]
+
+
+def formats_to_write() -> str:
+    """A sentence that lists them, for hints."""
+    return f"Formats to write: {', '.join(writable())}."
