@@ -192,7 +192,7 @@ def orbax_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", OFFERED)
 def test_a_format_loads_its_parts_when_it_is_opened(name: str, orbax_directory: Path) -> None:
     imported = f"from pathlib import Path\nfrom ckpt_surgery.formats.{name} import FORMAT"
-    asked = f"{imported}\nassert FORMAT.detect(Path({str(orbax_directory)!r})) == {name == 'orbax'}"
+    asked = f"{imported}\nassert FORMAT.recognizes(Path({str(orbax_directory)!r})) == {name == 'orbax'}"
     loaded = loaded_formats(asked)
     assert name in loaded
     assert beyond_detection(loaded) == set()
@@ -203,7 +203,7 @@ def test_a_format_asks_of_a_file_without_its_parts(name: str, tmp_path: Path) ->
     """An archive of NumPy's: formats that know a file by its first bytes read those."""
     np.savez(tmp_path / "x", a=np.ones(3))
     imported = f"from pathlib import Path\nfrom ckpt_surgery.formats.{name} import FORMAT"
-    asked = f"{imported}\nassert FORMAT.detect(Path({str(tmp_path / 'x.npz')!r})) == {name == 'npz'}"
+    asked = f"{imported}\nassert FORMAT.recognizes(Path({str(tmp_path / 'x.npz')!r})) == {name == 'npz'}"
     assert beyond_detection(loaded_formats(asked)) == set()
 
 

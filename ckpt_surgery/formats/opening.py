@@ -49,7 +49,7 @@ def _claims(path: str) -> list[Format]:
     found, refused = [], None
     for known in formats().values():
         try:
-            if known.detect(path):
+            if known.recognizes(path):
                 found.append(known)
         except StorageError as error:
             refused = refused or error

@@ -4,12 +4,22 @@ All descriptions are imported to find out what a path holds, so each imports onl
 source, encoder and sink are named in its `FORMAT`, and imported when a checkpoint is opened.
 """
 
-from collections.abc import Callable, Mapping
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import LinkMode
+from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.linking import ReplacedFiles
+from ckpt_surgery.storage.listing import check_link, is_directory, is_file, names_in, real_path
+from ckpt_surgery.storage.reading import OpenFile, opened
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,14 +64,123 @@ class SinkOptions:
 
 
 @dataclass(frozen=True)
+class Names:
+    """How the files of a format are called, where one file is a checkpoint, or several files are.
+
+    It says which paths are the format's, and which file of a directory is meant.
+    """
+
+    kind: str
+    """What messages call such checkpoints: `.npz files`."""
+    begins: Callable[[OpenFile], bool | None]
+    """Whether a file begins as this format's do; None where that does not tell, and its suffix does."""
+    suffixes: tuple[str, ...] = ()
+    """Ends of the names of files, in lower case."""
+    index: str | None = None
+    """End of the names of indexes, which name the files that a checkpoint consists of."""
+    usual: tuple[str, ...] = ()
+    """The names of files and indexes that stand for a directory whatever else is in it."""
+    shard: re.Pattern[str] | None = None
+    """Finds the number of a file and the number of all files in the name of one of several. Without an index,
+    the first of them stands for all."""
+    alone: bool = False
+    """Whether a file stands for its directory only if nothing else is in it."""
+    others: tuple[str, ...] = ()
+    """Ends of the names of files of other formats, which stand for the directory instead."""
+
+    def detect(self, path: str) -> bool:
+        """Whether a path is such a file, an index, or a directory with some; damaged ones too.
+
+        Raises SourceError where it cannot be read.
+        """
+        if not is_directory(path):
+            return self.is_one(path)
+        names = names_in(path)
+        if any(name.endswith(self.others) for name in names) or (self.alone and len(names) != 1):
+            return False
+        return bool(self.whole(names) or self._shards(names))
+
+    def is_one(self, path: str) -> bool:
+        """Whether a file is such a file or an index. Raises SourceError where it cannot be read."""
+        if self.index is not None and path.endswith(self.index):
+            return is_file(path)
+        with opened(path) as file:
+            known = self.begins(file)
+        return path.lower().endswith(self.suffixes) if known is None else known
+
+    def file_of(self, path: str) -> tuple[str, str]:
+        """The directory and the name of the file that a path means: itself, or the one that stands for it.
+
+        Raises SourceError where it is not clear which, and for a link that leaves the directory.
+        """
+        if not is_directory(path):
+            directory, name = os.path.split(path)
+            return directory, name
+        name = self.chosen(path)
+        check_link(os.path.join(path, name), real_path(path))
+        return path, name
+
+    def chosen(self, directory: str) -> str:
+        """The name of the file or index that stands for a directory. Raises SourceError."""
+        names = names_in(directory)
+        found = self.whole(names)
+        if len(found) == 1 and not self._is_part(found[0]):
+            return found[0]
+        shards = self._shards(found or names)
+        if self.index is not None and shards and len(shards) >= len(found):
+            index = next(name for name in self.usual if name.endswith(self.index))
+            raise SourceError(
+                f"{shown(directory)} holds shards ({few(shards)}) without their index {index}", hint=DAMAGED
+            )
+        other = f" with a name such as {self.usual[0]}" if self.usual and not (found or self.suffixes) else ""
+        listed = f": {few(found)}" if found else ""
+        raise SourceError(
+            f"{shown(directory)} holds {len(found)} {self.kind}{other}{listed}",
+            hint="Name the file that is meant.",
+        )
+
+    def whole(self, names: Sequence[str]) -> list[str]:
+        """Those names in a directory that can stand for all of it: usual ones, or indexes, or files."""
+        usual = [name for name in self.usual if name in names]
+        indexes = [name for name in names if self.index is not None and name.endswith(self.index)]
+        files = (name for name in names if name.lower().endswith(self.suffixes))
+        return usual or indexes or list(dict.fromkeys(map(self._first, files)))
+
+    def _first(self, name: str) -> str:
+        """The first file of the set that a file belongs to; the file itself where sets have an index."""
+        match = self.shard.search(name) if self.shard is not None and self.index is None else None
+        if match is None:
+            return name
+        (start, stop), number = match.span(1), "1".zfill(len(match[1]))
+        return name[:start] + number + name[stop:]
+
+    def _shards(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if self.shard is not None and self.shard.search(name)]
+
+    def _is_part(self, name: str) -> bool:
+        """Whether a file is one of several, which an index should name."""
+        match = self.shard.search(name) if self.shard is not None and self.index is not None else None
+        return match is not None and int(match[2]) != 1
+
+
+def claims(detect: Callable[[T], bool], place: T) -> bool:
+    """Whether something is recognized; what cannot be read is not. Raises StorageError."""
+    try:
+        return detect(place)
+    except SourceError:
+        return False
+
+
+@dataclass(frozen=True)
 class Format:
     """A checkpoint format. Its parts are named `package.module:attribute`, and imported when needed."""
 
     name: str
     """What `--format` and the reports call it."""
     detect: Callable[[str], bool]
-    """Whether a path, or the URL of a store, looks like this format, even if damaged.
-    Reads names and a few bytes."""
+    """Whether a path, or the URL of a store, looks like this format, even if damaged: often `Names.detect`.
+    Reads names and a few bytes. It may raise SourceError for what cannot be read, which is then not this
+    format's."""
     source: str
     """Name of a function of a path and a `Selection` that opens a `Source`.
     It raises SourceError for a damaged checkpoint, UsageError for a step or item that it cannot have."""
@@ -121,6 +240,10 @@ class Format:
     """Whether it has a place for None and empty containers. Otherwise plans say that they are left out."""
     holds_lists: bool = True
     """Whether it tells lists from dicts with the keys `0`, `1`, …"""
+
+    def recognizes(self, path: PathLike) -> bool:
+        """Whether a path looks like this format. Raises StorageError where the system does not tell."""
+        return claims(self.detect, os.fspath(path))
 
     @property
     def writable(self) -> bool:

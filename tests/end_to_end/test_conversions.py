@@ -72,7 +72,7 @@ def test_every_format_of_the_registry_takes_part() -> None:
 @pytest.mark.parametrize("name", ORIGINS)
 def test_each_checkpoint_is_recognized_by_one_format_only(name: str, origin: Callable[[str], Path]) -> None:
     path = origin(name)
-    assert [known.name for known in formats.formats().values() if known.detect(path)] == [
+    assert [known.name for known in formats.formats().values() if known.recognizes(path)] == [
         ORIGINS[name].format
     ]
     assert_same(values(opening.open_source(str(path))), ORIGINS[name].arrays)

@@ -5,8 +5,6 @@ Source of the conventions: torch.distributed.checkpoint.filesystem (2.2 to 2.13)
 
 import os
 
-from ckpt_surgery.core.arguments import PathLike
-from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.storage.listing import directory_names, is_directory
 from ckpt_surgery.storage.reading import opened
 
@@ -18,23 +16,16 @@ MODULE = b"torch.distributed.checkpoint.metadata"
 _HEAD_BYTES = 512
 
 
-def detect(path: PathLike) -> bool:
+def detect(path: str) -> bool:
     """Whether a path is a directory of data files, or of a metadata file alone; damaged ones too."""
-    place = os.fspath(path)
-    try:
-        if not is_directory(place):
-            return False
-        names = directory_names(place).files
-    except SourceError:
+    if not is_directory(path):
         return False
+    names = directory_names(path).files
     if any(name.endswith(DATA_SUFFIX) for name in names):
         return True
-    return METADATA in names and _is_metadata(os.path.join(place, METADATA))
+    return METADATA in names and _is_metadata(os.path.join(path, METADATA))
 
 
 def _is_metadata(path: str) -> bool:
-    try:
-        with opened(path) as file:
-            return MODULE in file.read(0, min(_HEAD_BYTES, file.stat.size))
-    except SourceError:
-        return False
+    with opened(path) as file:
+        return MODULE in file.read(0, min(_HEAD_BYTES, file.stat.size))

@@ -7,21 +7,19 @@ multi-host arrays in `<prefix><step>_gda`; `checkpoint_` is the usual prefix), t
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.formats.registry import Names, Selection, claims
 from ckpt_surgery.formats.shared.msgpack.t5x_layout import FILE_NAME, has_root
 from ckpt_surgery.formats.shared.npy_layout import MAGIC
 from ckpt_surgery.formats.shared.orbax_layout import UNFINISHED, is_orbax
-from ckpt_surgery.formats.shared.single_file import not_one, without_index
 from ckpt_surgery.formats.shared.steps import check_no_item, check_no_step, choose_step
 from ckpt_surgery.storage.listing import check_link, directory_names, is_directory, real_path
-from ckpt_surgery.storage.reading import OpenFile, opened
+from ckpt_surgery.storage.reading import OpenFile
 
 SUFFIX = ".msgpack"
 INDEX_SUFFIX = ".msgpack.index.json"
@@ -68,41 +66,24 @@ class FlaxStep:
 # --- recognizing ------------------------------------------------------------------------------------------
 
 
-def detect(path: PathLike) -> bool:
+def detect(path: str) -> bool:
     """Whether a path is a Flax checkpoint; damaged ones too, if they are named as usual."""
-    place = os.fspath(path)
-    if not is_directory(place):
-        return _is_claimed(place)
-    try:
-        names = directory_names(place).files
-    except SourceError:
-        return False
-    likely = [name for name in names if name.endswith((SUFFIX, INDEX_SUFFIX))]
+    if not is_directory(path):
+        return NAMES.is_one(path)
+    names = directory_names(path).files
+    likely = [name for name in names if name.lower().endswith((SUFFIX, INDEX_SUFFIX))]
     likely += (step.name for step in _latest_of_each(_steps(names, ())))
-    return any(_is_claimed(os.path.join(place, name)) for name in likely)
+    return any(claims(NAMES.is_one, os.path.join(path, name)) for name in likely)
 
 
-def _is_claimed(path: str) -> bool:
-    """Whether a file is recognized as Flax's; one that cannot be read is not."""
-    try:
-        return _is_file(path)
-    except SourceError:
-        return False
-
-
-def _is_file(path: str) -> bool:
-    """Whether a file is Flax's: by its contents, or by a usual name unless it begins as another kind does."""
-    name = os.path.basename(path)
-    if name.endswith(INDEX_SUFFIX):
-        return True
+def _begins(file: OpenFile) -> bool | None:
+    """Whether a file is Flax's: by its contents, or by the name of a step unless it begins as others do."""
+    name, head = os.path.basename(file.path), file.read(0, min(16, file.stat.size))
     if name == FILE_NAME:  # T5X's, or Orbax's from before `_METADATA`
         return False
-    usual = name.endswith(SUFFIX) or _has_usual_prefix(name)
-    with opened(path) as file:
-        head = file.read(0, min(16, file.stat.size))
-        if head.startswith(_FOREIGN) or _is_safetensors(head, file.stat.size):
-            return False
-        return (usual or _begins_right(file)) and not has_root(file)
+    if head.startswith(_FOREIGN) or _is_safetensors(head, file.stat.size) or has_root(file):
+        return False
+    return _has_usual_prefix(name) or _begins_right(file) or None
 
 
 def _has_usual_prefix(name: str) -> bool:
@@ -135,6 +116,9 @@ def _first_key_is_text(head: bytes) -> bool:
     return not key or b"\xa0" <= key <= b"\xbf" or b"\xd9" <= key <= b"\xdb"
 
 
+NAMES = Names("Flax checkpoints", _begins, (SUFFIX,), INDEX_SUFFIX, (SINGLE_NAME, INDEX_NAME), _SHARD)
+
+
 # --- choosing ---------------------------------------------------------------------------------------------
 
 
@@ -145,33 +129,12 @@ def locate(path: str, selection: Selection) -> FlaxFile:
         directory, name = os.path.split(path)
         check_no_step(path, selection.step)
         return FlaxFile(directory, name)
-    found = _model(path)
-    if found is None:
-        found = _step(path, selection)
-    else:
+    if NAMES.whole(directory_names(path).files):
         check_no_step(path, selection.step)
+        return FlaxFile(*NAMES.file_of(path))
+    found = _step(path, selection)
     check_link(os.path.join(path, found.name), real_path(path))
     return found
-
-
-def _model(directory: str) -> FlaxFile | None:
-    """The file or the index that stands for a whole directory; None where no name has their suffixes."""
-    names = directory_names(directory).files
-    indexes = [name for name in names if name.endswith(INDEX_SUFFIX)]
-    files = [name for name in names if name.endswith(SUFFIX)]
-    found = [name for name in (SINGLE_NAME, INDEX_NAME) if name in names] or indexes or files
-    if not found:
-        return None
-    part = _SHARD.search(found[0])
-    if len(found) != 1 or (part and int(part[2]) != 1):
-        raise _unclear(directory, found)
-    return FlaxFile(directory, found[0])
-
-
-def _unclear(directory: str, found: Sequence[str]) -> SourceError:
-    if all(map(_SHARD.search, found)):
-        return without_index(directory, found, INDEX_NAME)
-    return not_one(directory, "Flax checkpoints", found)
 
 
 def _step(directory: str, selection: Selection) -> FlaxFile:
@@ -212,7 +175,7 @@ def _all_steps(directory: str) -> list[FlaxStep]:
 
 
 def _is_step(directory: str, step: FlaxStep) -> bool:
-    return _is_file(os.path.join(directory, step.name))
+    return NAMES.is_one(os.path.join(directory, step.name))
 
 
 def _steps(files: Iterable[str], directories: Iterable[str]) -> list[FlaxStep]:

@@ -1,13 +1,13 @@
 """GGUF, the files of llama.cpp: one, or a split model whose first file names the set."""
 
-from ckpt_surgery.formats.gguf.detect import SUFFIX, detect
+from ckpt_surgery.formats.gguf.detect import NAMES
 from ckpt_surgery.formats.registry import Format
 
 FORMAT = Format(
     name="gguf",
-    detect=detect,
+    detect=NAMES.detect,
     source="ckpt_surgery.formats.gguf.source:open_gguf",
-    suffixes=(SUFFIX,),
+    suffixes=NAMES.suffixes,
     flat=True,
     holds_empty=False,
     holds_lists=False,

@@ -18,11 +18,10 @@ from ckpt_surgery.core.protocols import StoredType
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.gguf.blocks import read_blocks
 from ckpt_surgery.formats.gguf.chunks import BlockChunks, grid_of
-from ckpt_surgery.formats.gguf.detect import Part, chosen, part_of
+from ckpt_surgery.formats.gguf.detect import NAMES, SplitFile, split_file
 from ckpt_surgery.formats.gguf.header import Header, Tensor, read_header
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.raw_arrays import RawArraysSource, contiguous
-from ckpt_surgery.formats.shared.single_file import file_of
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.storage.failures import DAMAGED, about, named
 from ckpt_surgery.storage.listing import FileStat, check_link, names_in, real_path
@@ -129,8 +128,8 @@ def open_gguf(path: str, selection: Selection) -> GgufSource:
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
     """
     check_no_choice(f"{shown(path)} is a GGUF checkpoint, which has", selection.step, selection.item)
-    directory, name = file_of(path, chosen)
-    part = part_of(name)
+    directory, name = NAMES.file_of(path)
+    part = split_file(name)
     if part is not None and part.number != 1:
         raise SourceError(
             f"{shown(path)} is file {part.number} of a split model", hint=f"Name its first, {part.name(1)}."
@@ -142,7 +141,7 @@ def open_gguf(path: str, selection: Selection) -> GgufSource:
     return GgufSource(path, files, metadata)
 
 
-def _others(directory: str, part: Part) -> list[GgufFile]:
+def _others(directory: str, part: SplitFile) -> list[GgufFile]:
     """The other files of a split model. Raises SourceError for what does not belong to it."""
     names: list[str] = []
     present, root = set(names_in(directory or ".")), real_path(directory)
@@ -161,7 +160,7 @@ def _others(directory: str, part: Part) -> list[GgufFile]:
 
 def _read_part(directory: str, name: str) -> GgufFile:
     """A file, which is the part of a set that its name tells. Raises SourceError."""
-    file, part = read_file(directory, name), part_of(name)
+    file, part = read_file(directory, name), split_file(name)
     with about(file.path):
         number, count = _counted(file, NUMBER, 0) + 1, _counted(file, COUNT, 1)
         if (number, count) != ((1, 1) if part is None else (part.number, part.count)):

@@ -1,15 +1,15 @@
 """HDF5 files of arrays: those of h5py, Keras 3 (`.weights.h5`, `.keras`) and earlier Keras (`.h5`)."""
 
-from ckpt_surgery.formats.hdf5.detect import ARCHIVE_SUFFIX, SUFFIXES, detect
+from ckpt_surgery.formats.hdf5.detect import NAMES
 from ckpt_surgery.formats.registry import Format
 
 FORMAT = Format(
     name="hdf5",
-    detect=detect,
+    detect=NAMES.detect,
     source="ckpt_surgery.formats.hdf5.source:open_hdf5",
     encoder="ckpt_surgery.formats.hdf5.encoder:hdf5_encoder",
     sink="ckpt_surgery.formats.hdf5.sink:open_hdf5_sink",
-    suffixes=(*SUFFIXES, ARCHIVE_SUFFIX),
+    suffixes=NAMES.suffixes,
     is_file=lambda name: True,
     holds_empty=False,
     holds_lists=False,

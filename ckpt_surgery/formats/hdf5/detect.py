@@ -1,13 +1,8 @@
-"""Which paths are HDF5 files or Keras's archives with one in them, and which file of a directory is meant."""
+"""Which paths are HDF5 files, or Keras's archives with one in them."""
 
-import os
-
-from ckpt_surgery.core.arguments import PathLike
-from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.shared.single_file import not_one
-from ckpt_surgery.formats.shared.zip.layout import first_name
-from ckpt_surgery.storage.listing import is_directory, is_file, names_in
-from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.formats.registry import Names
+from ckpt_surgery.formats.shared.zip.layout import LOCAL, first_name
+from ckpt_surgery.storage.reading import OpenFile
 
 SUFFIXES = (".h5", ".hdf5")
 ARCHIVE_SUFFIX = ".keras"
@@ -21,19 +16,6 @@ ARCHIVE_MEMBERS = ("metadata.json", CONFIG, WEIGHTS)
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SIGNATURE_AT = (0, 512, 1024, 2048)
 """Offsets at which the signature is looked for: anything may come before it, in a block of such a size."""
-_ZIP = b"PK\x03\x04"
-
-
-def detect(path: PathLike) -> bool:
-    """Whether a path is such a file, or a directory with one and nothing else; damaged ones too."""
-    place = os.fspath(path)
-    try:
-        if is_directory(place):
-            names = names_in(place)
-            return len(names) == 1 and _named(names[0])
-        return is_archive(place) or _looks_right(place)
-    except SourceError:
-        return False
 
 
 def is_archive_name(name: str) -> bool:
@@ -41,32 +23,21 @@ def is_archive_name(name: str) -> bool:
     return name.lower().endswith(ARCHIVE_SUFFIX)
 
 
-def is_archive(path: str) -> bool:
+def is_archive(file: OpenFile) -> bool:
     """Whether a file is one of Keras's archives, by its name and the member at its beginning."""
-    if not is_archive_name(path):
+    if not is_archive_name(file.path):
         return False
-    first = first_name(path)
-    return is_file(path) if first is None else first in ARCHIVE_MEMBERS
+    first = first_name(file)
+    return first is None or first in ARCHIVE_MEMBERS
 
 
-def chosen(directory: str) -> str:
-    """The name of the only such file in a directory. Raises SourceError where there is none or several."""
-    names = [name for name in names_in(directory) if _named(name)]
-    if len(names) != 1:
-        raise not_one(directory, "HDF5 files", names)
-    return names[0]
+def _begins(file: OpenFile) -> bool | None:
+    """Whether a file is such an archive or has the signature; False for other zip archives."""
+    size = file.stat.size
+    fitting = (at for at in SIGNATURE_AT if at + len(SIGNATURE) <= size)
+    if is_archive(file) or any(file.read(at, len(SIGNATURE)) == SIGNATURE for at in fitting):
+        return True
+    return False if file.read(0, min(len(LOCAL), size)) == LOCAL else None
 
 
-def _named(name: str) -> bool:
-    return name.lower().endswith((*SUFFIXES, ARCHIVE_SUFFIX))
-
-
-def _looks_right(path: str) -> bool:
-    """Whether a file has the signature, or the suffix and does not begin as a zip archive."""
-    with opened(path) as file:
-        size = file.stat.size
-        for at in SIGNATURE_AT:
-            if at + len(SIGNATURE) <= size and file.read(at, len(SIGNATURE)) == SIGNATURE:
-                return True
-        head = file.read(0, min(len(_ZIP), size))
-    return path.lower().endswith(SUFFIXES) and head != _ZIP
+NAMES = Names("HDF5 files", _begins, (*SUFFIXES, ARCHIVE_SUFFIX), alone=True)

@@ -15,7 +15,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.hdf5.archives import model_files
 from ckpt_surgery.formats.hdf5.attributes import root_attributes
 from ckpt_surgery.formats.hdf5.datasets import Room, StoredDataset
-from ckpt_surgery.formats.hdf5.detect import WEIGHTS, chosen, is_archive
+from ckpt_surgery.formats.hdf5.detect import NAMES, WEIGHTS, is_archive
 from ckpt_surgery.formats.hdf5.file_view import FileView
 from ckpt_surgery.formats.hdf5.filters import decoded
 from ckpt_surgery.formats.hdf5.library import import_h5py, opened_hdf5
@@ -24,7 +24,6 @@ from ckpt_surgery.formats.hdf5.superblock import base_of
 from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.raw_arrays import BIG, Opaque, RawArraysSource, parts_of_chunks, read_raw
-from ckpt_surgery.formats.shared.single_file import file_of
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.zip.members import read_archive, wrong
 from ckpt_surgery.storage.failures import about, named
@@ -59,7 +58,7 @@ class Hdf5Source(RawArraysSource):
         Raises SourceError where a member is damaged, UsageError where they are too large.
         """
         with opened(*self._file) as file:
-            return model_files(file, read_archive(file)) if is_archive(file.path) else {}
+            return model_files(file, read_archive(file)) if is_archive(file) else {}
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
@@ -113,7 +112,7 @@ def open_hdf5(path: str, selection: Selection) -> Hdf5Source:
     Raises SourceError where it is not whole, UsageError for a step or an item and where h5py is missing.
     """
     check_no_choice(f"{shown(path)} is an HDF5 file, which has", selection.step, selection.item)
-    name = os.path.join(*file_of(path, chosen))
+    name = os.path.join(*NAMES.file_of(path))
     import_h5py(name)
     with opened(name) as file:
         room = _room(file)
@@ -128,7 +127,7 @@ def open_hdf5(path: str, selection: Selection) -> Hdf5Source:
 
 def _room(file: OpenFile) -> Room:
     """Where the HDF5 file lies: it is the whole file, or a member of an archive that is stored as it is."""
-    if not is_archive(file.path):
+    if not is_archive(file):
         return Room(file.path, 0, file.stat.size)
     archive = read_archive(file)
     if WEIGHTS not in archive:

@@ -16,12 +16,11 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import raw_codec
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.npz.detect import chosen
+from ckpt_surgery.formats.npz.detect import NAMES
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.npy import NpyArray, leaf_of, opaque_of, read_npy
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
 from ckpt_surgery.formats.shared.raw_arrays import Opaque, RawArraysSource, read_elements
-from ckpt_surgery.formats.shared.single_file import file_of
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.zip.inflating import Inflated, InflatedFile, check_crc
 from ckpt_surgery.formats.shared.zip.members import Archive, Member, read_archive
@@ -206,7 +205,7 @@ def open_npz(path: str, selection: Selection) -> NpzSource:
     Raises SourceError where it is not whole, UsageError for a step or an item.
     """
     check_no_choice(f"{shown(path)} is an .npz file, which has", selection.step, selection.item)
-    name = os.path.join(*file_of(path, chosen))
+    name = os.path.join(*NAMES.file_of(path))
     with opened(name) as file:
         archive = read_archive(file)
         return NpzSource(path, name, file.stat, read_parts(file, archive), metadata_of(archive.comment))

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.protocols import Choices
 from ckpt_surgery.core.text import few, shown
@@ -57,9 +56,9 @@ class OrbaxItem:
     """Custom metadata of the step, or of a v1 checkpoint."""
 
 
-def detect(path: PathLike) -> bool:
+def detect(path: str) -> bool:
     """Whether `path` is an Orbax checkpoint or a CheckpointManager's directory, whole or not."""
-    return is_orbax(os.fspath(path))
+    return is_orbax(path)
 
 
 def check_holds_steps(directory: str, step: int) -> None:

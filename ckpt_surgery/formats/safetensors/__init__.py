@@ -1,15 +1,15 @@
 """The safetensors format: one file, or shards with an index, as Hugging Face models come."""
 
 from ckpt_surgery.formats.registry import Format
-from ckpt_surgery.formats.safetensors.detect import READERS_EXPECT, SUFFIX, detect
+from ckpt_surgery.formats.safetensors.detect import NAMES, READERS_EXPECT, SUFFIX
 
 FORMAT = Format(
     name="safetensors",
-    detect=detect,
+    detect=NAMES.detect,
     source="ckpt_surgery.formats.safetensors.source:open_safetensors",
     encoder="ckpt_surgery.formats.safetensors.encoder:safetensors_encoder",
     sink="ckpt_surgery.formats.safetensors.sink:open_safetensors_sink",
-    suffixes=(SUFFIX,),
+    suffixes=NAMES.suffixes,
     flat=True,
     is_file=lambda name: name.lower().endswith(SUFFIX),
     shards=True,

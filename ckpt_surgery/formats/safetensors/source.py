@@ -25,7 +25,7 @@ from ckpt_surgery.core.manifests import (
 )
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.safetensors.detect import INDEX_SUFFIX, PREFIX_BYTES, chosen
+from ckpt_surgery.formats.safetensors.detect import INDEX_SUFFIX, NAMES, PREFIX_BYTES
 from ckpt_surgery.formats.safetensors.header import (
     DTYPES,
     PACKED,
@@ -36,7 +36,6 @@ from ckpt_surgery.formats.safetensors.header import (
 )
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
 from ckpt_surgery.formats.shared.raw_arrays import RawArraysSource, contiguous
-from ckpt_surgery.formats.shared.single_file import file_of
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.storage.failures import about
 from ckpt_surgery.storage.listing import FileStat
@@ -165,7 +164,7 @@ def open_safetensors(path: str, selection: Selection) -> SafetensorsSource:
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
     """
     check_no_choice(f"{shown(path)} is a safetensors checkpoint, which has", selection.step, selection.item)
-    directory, name = file_of(path, chosen)
+    directory, name = NAMES.file_of(path)
     if not name.endswith(INDEX_SUFFIX):
         shard = read_shard(directory, name)
         return SafetensorsSource(path, {}, [shard], shard.header.metadata)

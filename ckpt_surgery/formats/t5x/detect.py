@@ -9,7 +9,6 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import Choices
 from ckpt_surgery.core.text import shown
@@ -56,16 +55,12 @@ class T5XFile:
 # --- recognizing ------------------------------------------------------------------------------------------
 
 
-def detect(path: PathLike) -> bool:
+def detect(path: str) -> bool:
     """Whether a path is a T5X or legacy Orbax checkpoint, or a directory of steps; damaged ones too."""
-    root = os.fspath(path)
-    try:
-        if not is_directory(root):
-            return _is_tree_file(root)
-        is_step = STEP_NAME.fullmatch(os.path.basename(real_path(root)))
-        return _is_checkpoint(root) or bool(_steps(root)) or bool(is_step and _items(root))
-    except SourceError:
-        return False
+    if not is_directory(path):
+        return _is_tree_file(path)
+    is_step = STEP_NAME.fullmatch(os.path.basename(real_path(path)))
+    return _is_checkpoint(path) or bool(_steps(path)) or bool(is_step and _items(path))
 
 
 def _is_tree_file(path: str) -> bool:

@@ -9,10 +9,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.formats.registry import Selection, claims
 from ckpt_surgery.formats.shared.steps import check_no_item, check_no_step, choose_step
 from ckpt_surgery.storage.failures import DAMAGED, about
 from ckpt_surgery.storage.listing import (
@@ -72,25 +71,21 @@ class Bundle:
 # --- recognizing ------------------------------------------------------------------------------------------
 
 
-def detect(path: PathLike) -> bool:
+def detect(path: str) -> bool:
     """Whether a path is a bundle's prefix, one of its files, or a directory with some; damaged ones too.
 
     Checkpoints of version 1, which are refused when they are opened, are recognized.
     """
-    try:
-        place = os.fspath(path)
-        if is_directory(place):
-            return _holds_bundles(place)
-        if not exists(place):
-            return is_file(place + SUFFIX)
-        return _is_ours(*os.path.split(place))
-    except (SourceError, ValueError):
-        return False
+    if is_directory(path):
+        return _holds_bundles(path)
+    if not exists(path):
+        return is_file(path + SUFFIX)
+    return _is_ours(*os.path.split(path))
 
 
 def _holds_bundles(directory: str) -> bool:
     names = set(names_in(directory))
-    if STATE in names and _is_state(os.path.join(directory, STATE)):
+    if STATE in names and claims(_is_state, os.path.join(directory, STATE)):
         return True
     if SAVED_MODEL in names or is_file(os.path.join(directory, VARIABLES + SUFFIX)):
         return True
@@ -110,9 +105,9 @@ def _is_index(directory: str, name: str, siblings: set[str]) -> bool:
     if not name.endswith(SUFFIX):
         return False
     data = name.removesuffix(SUFFIX) + ".data-"
-    return any(s.startswith(data) and _DATA.search(s) for s in siblings) or _ends_as_table(
-        os.path.join(directory, name)
-    )
+    if any(sibling.startswith(data) and _DATA.search(sibling) for sibling in siblings):
+        return True
+    return claims(_ends_as_table, os.path.join(directory, name))  # a link may lead nowhere
 
 
 def is_table(file: OpenFile) -> bool:
@@ -122,20 +117,14 @@ def is_table(file: OpenFile) -> bool:
 
 
 def _ends_as_table(path: str) -> bool:
-    try:
-        with opened(path) as file:
-            return is_table(file)
-    except SourceError:
-        return False  # a link that leads nowhere, for example
+    with opened(path) as file:
+        return is_table(file)
 
 
 def _is_state(path: str) -> bool:
     """Whether a file is a CheckpointState; T5X has a file of the same name, in MessagePack."""
-    try:
-        with opened(path) as file:
-            head = file.read(0, min(1024, file.stat.size))
-    except SourceError:
-        return False
+    with opened(path) as file:
+        head = file.read(0, min(1024, file.stat.size))
     return head.lstrip().startswith(_LATEST.encode()) or _ALL.encode() + b":" in head
 
 

@@ -1,11 +1,11 @@
 """PyTorch, what `torch.save` writes since 1.6: zip files, read without torch and without running anything."""
 
 from ckpt_surgery.formats.registry import Format
-from ckpt_surgery.formats.torch.detect import detect
+from ckpt_surgery.formats.torch.detect import NAMES
 
 FORMAT = Format(
     name="torch",
-    detect=detect,
+    detect=NAMES.detect,
     source="ckpt_surgery.formats.torch.source:open_torch",
     suffixes=(".pt", ".pth", ".bin"),
 )

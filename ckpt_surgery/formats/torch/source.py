@@ -17,7 +17,6 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
 from ckpt_surgery.formats.shared.raw_arrays import RawArraysSource
-from ckpt_surgery.formats.shared.single_file import file_of
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.torch.archive import read_saved
 from ckpt_surgery.formats.shared.torch.tree import TorchLeaves, list_leaves
@@ -25,7 +24,7 @@ from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.formats.shared.torch.views import View, read_view
 from ckpt_surgery.formats.shared.zip.layout import LOCAL
 from ckpt_surgery.formats.shared.zip.members import read_archive
-from ckpt_surgery.formats.torch.detect import INDEX_SUFFIX, chosen
+from ckpt_surgery.formats.torch.detect import INDEX_SUFFIX, NAMES
 from ckpt_surgery.storage.failures import DAMAGED, about, named
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened, stat_file
@@ -100,7 +99,7 @@ def open_torch(path: str, selection: Selection) -> TorchSource:
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
     """
     check_no_choice(f"{shown(path)} is a PyTorch checkpoint, which has", selection.step, selection.item)
-    directory, name = file_of(path, chosen)
+    directory, name = NAMES.file_of(path)
     if not name.endswith(INDEX_SUFFIX):
         return TorchSource(path, {}, [read_file(directory, name)])
     index = os.path.join(directory, name)

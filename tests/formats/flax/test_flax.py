@@ -225,7 +225,7 @@ class TestShards(conformance.Reading):
 def test_a_model_of_hugging_face(tmp_path: Path) -> None:
     (tmp_path / "flax_model.msgpack").write_bytes(encoded(A))
     (tmp_path / "config.json").write_text("{}")
-    assert FORMAT.detect(tmp_path)
+    assert FORMAT.recognizes(tmp_path)
     assert_same(values(opened(tmp_path)), A)
     (tmp_path / "other.msgpack").write_bytes(encoded(B))
     assert_same(values(opened(tmp_path)), A)
@@ -255,7 +255,7 @@ def test_metadata_of_an_index(tmp_path: Path) -> None:
 def test_directories_that_leave_it_open(names: list[str], says: str, tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).write_bytes(encoded(A))
-    assert FORMAT.detect(tmp_path)
+    assert FORMAT.recognizes(tmp_path)
     with pytest.raises(SourceError, match=says):
         opened(tmp_path)
 
@@ -866,9 +866,9 @@ def test_large_arrays_are_cut_as_flax_cuts_them(tmp_path: Path) -> None:
 )
 def test_detection_is_by_content(name: str, data: bytes, known: bool, tmp_path: Path) -> None:
     path = in_file(name, data, tmp_path)
-    assert FORMAT.detect(path) == known
-    assert FORMAT.detect(tmp_path) == (known and name not in ("blob", "empty", "streaming_params"))
-    assert not FORMAT.detect(tmp_path / "missing")
+    assert FORMAT.recognizes(path) == known
+    assert FORMAT.recognizes(tmp_path) == (known and name not in ("blob", "empty", "streaming_params"))
+    assert not FORMAT.recognizes(tmp_path / "missing")
 
 
 @pytest.mark.parametrize(
@@ -883,16 +883,16 @@ def test_detection_is_by_content(name: str, data: bytes, known: bool, tmp_path: 
 )
 def test_directories_of_other_things(name: str, data: bytes, tmp_path: Path) -> None:
     in_file(name, data, tmp_path)
-    assert not FORMAT.detect(tmp_path)
+    assert not FORMAT.recognizes(tmp_path)
 
 
 def test_detection_never_raises(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.msgpack")
     (tmp_path / "b.msgpack").symlink_to(tmp_path / "nowhere")
     for name in ("a.msgpack", "b.msgpack", "", "x" * 300):
-        assert not FORMAT.detect(tmp_path / name)
+        assert not FORMAT.recognizes(tmp_path / name)
     in_file("c.msgpack", encoded(A), tmp_path)
-    assert FORMAT.detect(tmp_path)
+    assert FORMAT.recognizes(tmp_path)
 
 
 def test_a_file_that_changes_between_listing_and_reading(tmp_path: Path) -> None:

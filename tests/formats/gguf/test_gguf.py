@@ -89,17 +89,17 @@ class TestSplitModel(TestOneFile):
 def test_detection_in_directories(files: Mapping[str, bytes], known: bool, tmp_path: Path) -> None:
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
-    assert FORMAT.detect(os.fspath(tmp_path)) == known
+    assert FORMAT.recognizes(os.fspath(tmp_path)) == known
 
 
 def test_a_file_is_known_by_its_first_bytes(tmp_path: Path) -> None:
     for data, known in ((b"GGUF", True), (b"GGUF" + bytes(100), True), (b"GGU", False), (b"", False)):
         (tmp_path / "x.gguf").write_bytes(data)
-        assert FORMAT.detect(os.fspath(tmp_path / "x.gguf")) == known
+        assert FORMAT.recognizes(os.fspath(tmp_path / "x.gguf")) == known
     os.mkfifo(tmp_path / "pipe.gguf")
     (tmp_path / "gone.gguf").symlink_to("nowhere")
     for name in ("pipe.gguf", "gone.gguf", "missing"):
-        assert not FORMAT.detect(os.fspath(tmp_path / name))
+        assert not FORMAT.recognizes(os.fspath(tmp_path / name))
 
 
 def test_a_directory_of_several_models_is_not_one(tmp_path: Path) -> None:

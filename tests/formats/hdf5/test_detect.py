@@ -29,15 +29,15 @@ def test_detection_is_by_content(tmp_path: Path) -> None:
     known |= {"z.keras": archive, "y.keras": b""}
     for name, content in (*known.items(), *unknown.items()):
         (tmp_path / name).write_bytes(content)
-        assert FORMAT.detect(str(tmp_path / name)) == (name in known), name
-    assert not FORMAT.detect(str(tmp_path / "missing.h5"))
+        assert FORMAT.recognizes(str(tmp_path / name)) == (name in known), name
+    assert not FORMAT.recognizes(str(tmp_path / "missing.h5"))
 
 
 def test_a_directory_with_one_file(tmp_path: Path) -> None:
     save_hdf5({"a": np.ones(3)}, tmp_path / "x.weights.h5")
-    assert FORMAT.detect(str(tmp_path))
+    assert FORMAT.recognizes(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
-    assert not FORMAT.detect(str(tmp_path))
+    assert not FORMAT.recognizes(str(tmp_path))
     assert list(opened(tmp_path).leaves()) == ["a"]
     save_hdf5({"a": np.ones(3)}, tmp_path / "y.hdf5")
     with pytest.raises(SourceError, match=r"holds 2 HDF5 files: x\.weights\.h5, y\.hdf5"):

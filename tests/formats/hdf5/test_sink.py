@@ -112,4 +112,4 @@ def test_without_h5py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for run in (lambda: opened(path), lambda: encoder("hdf5", SinkOptions(file_name="out.h5"))):
         with pytest.raises(UsageError, match=r"h5: HDF5 files need the package h5py.*\n.*`pip install h5py`"):
             run()
-    assert FORMAT.detect(str(path))
+    assert FORMAT.recognizes(str(path))

@@ -165,7 +165,7 @@ def files(path: Path, *names: str) -> Path:
     ],
 )
 def test_directories_that_are_taken_for_arrays(names: list[str], known: bool, tmp_path: Path) -> None:
-    assert FORMAT.detect(files(tmp_path, *names)) == known
+    assert FORMAT.recognizes(files(tmp_path, *names)) == known
 
 
 def test_detection_is_by_content(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_detection_is_by_content(tmp_path: Path) -> None:
     (tmp_path / "short").write_bytes(b"\x93NUM")
     (tmp_path / "loop.npy").symlink_to("loop.npy")
     assert [
-        FORMAT.detect(tmp_path / name) for name in ("named.npy", "other", "short", "loop.npy", "missing")
+        FORMAT.recognizes(tmp_path / name) for name in ("named.npy", "other", "short", "loop.npy", "missing")
     ] == [
         *(True, True, False, False, False),
     ]
@@ -183,7 +183,7 @@ def test_detection_is_by_content(tmp_path: Path) -> None:
 def test_detection_does_not_follow_links_around(tmp_path: Path) -> None:
     saved(tmp_path / "d", {"a": np.ones(3)})
     (tmp_path / "d" / "again").symlink_to(".")
-    assert not FORMAT.detect(tmp_path / "d")  # a link to a directory is no .npy file
+    assert not FORMAT.recognizes(tmp_path / "d")  # a link to a directory is no .npy file
     with pytest.raises(SourceError, match=r"levels of symbolic links|nested more than"):
         opened(tmp_path / "d")
 
@@ -192,8 +192,8 @@ def test_a_large_directory_of_other_files_is_not_walked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.import_module("ckpt_surgery.formats.npy.detect"), "MOST_LISTED", 5)
-    assert FORMAT.detect(files(tmp_path / "a", *(f"{i}.npy" for i in range(9)), "z/chunk"))
-    assert not FORMAT.detect(files(tmp_path / "b", *(f"{i}.npy" for i in range(3)), "z/chunk"))
+    assert FORMAT.recognizes(files(tmp_path / "a", *(f"{i}.npy" for i in range(9)), "z/chunk"))
+    assert not FORMAT.recognizes(files(tmp_path / "b", *(f"{i}.npy" for i in range(3)), "z/chunk"))
 
 
 def test_a_directory_without_arrays(tmp_path: Path) -> None:

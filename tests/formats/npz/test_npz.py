@@ -458,16 +458,16 @@ def zip_bytes(files: Mapping[str, bytes]) -> bytes:
 )
 def test_detection_is_by_content(name: str, data: bytes, known: bool, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
-    assert FORMAT.detect(tmp_path / name) == known
-    assert not FORMAT.detect(tmp_path / "missing.npz")
+    assert FORMAT.recognizes(tmp_path / name) == known
+    assert not FORMAT.recognizes(tmp_path / "missing.npz")
 
 
 def test_a_directory_with_one_file(tmp_path: Path) -> None:
     saved(tmp_path / "x", {"a": np.ones(3)})
-    assert FORMAT.detect(tmp_path)
+    assert FORMAT.recognizes(tmp_path)
     assert list(opened(tmp_path).leaves()) == ["a"]
     (tmp_path / "_METADATA").write_text("{}")
-    assert not FORMAT.detect(tmp_path)
+    assert not FORMAT.recognizes(tmp_path)
     assert list(opened(tmp_path).leaves()) == ["a"]
     saved(tmp_path / "y", {"a": np.ones(3)})
     with pytest.raises(SourceError, match=r"holds 2 \.npz files: x\.npz, y\.npz"):
@@ -475,7 +475,7 @@ def test_a_directory_with_one_file(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_files(tmp_path: Path) -> None:
-    assert not FORMAT.detect(tmp_path)
+    assert not FORMAT.recognizes(tmp_path)
     with pytest.raises(SourceError, match=r"holds 0 \.npz files"):
         opened(tmp_path)
 

@@ -532,8 +532,8 @@ def test_detection_is_by_content(name: str, data: bytes, known: bool, tmp_path: 
     from ckpt_surgery.formats.safetensors import FORMAT
 
     (tmp_path / name).write_bytes(data)
-    assert FORMAT.detect(tmp_path / name) == known
-    assert not FORMAT.detect(tmp_path / "missing")
+    assert FORMAT.recognizes(tmp_path / name) == known
+    assert not FORMAT.recognizes(tmp_path / "missing")
 
 
 def test_a_pointer_of_git_lfs(tmp_path: Path) -> None:

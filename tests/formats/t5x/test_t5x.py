@@ -21,7 +21,7 @@ from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import Choices, ChosenSource, Source
 from ckpt_surgery.formats.known import formats
 from ckpt_surgery.formats.opening import detect_format
-from ckpt_surgery.formats.orbax.detect import detect as detect_orbax
+from ckpt_surgery.formats.orbax import FORMAT as ORBAX
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
 from tests.support import conformance
 from tests.support.arrays import ALL_DTYPES, array
@@ -637,8 +637,8 @@ def test_items_of_a_legacy_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "5" / "metadata").mkdir()
     legacy(tmp_path / "5" / "default")
     for path, step in ((tmp_path, 5), (tmp_path / "5", None), (tmp_path / "5" / "default", None)):
-        assert formats()["t5x"].detect(path)
-        assert not detect_orbax(path)
+        assert formats()["t5x"].recognizes(path)
+        assert not ORBAX.recognizes(path)
         source = opened(path)
         assert (source.step, source.item) == (step, None if path.name == "default" else "default")
         assert_same(values(source), {"params/w": SCALE})
@@ -666,7 +666,7 @@ def test_what_is_taken_for_t5x(tmp_path: Path) -> None:
 def test_the_order_of_version_and_optimizer_does_not_matter(tmp_path: Path) -> None:
     tree = {"optimizer": {"target": {"x": SCALE}}, "version": 3}
     (tmp_path / "x.bin").write_bytes(serialization.msgpack_serialize(tree))
-    assert formats()["t5x"].detect(tmp_path / "x.bin")
+    assert formats()["t5x"].recognizes(tmp_path / "x.bin")
     assert_same(values(opened(tmp_path / "x.bin", format="t5x")), {"target/x": SCALE})
 
 
@@ -701,7 +701,7 @@ def test_what_is_not_taken_for_t5x(tmp_path: Path) -> None:
         "gone",
     )
     for name in names:
-        assert not formats()["t5x"].detect(tmp_path / name), name
+        assert not formats()["t5x"].recognizes(tmp_path / name), name
     for name in ("orbax", "both"):
         assert detect_format(os.fspath(tmp_path / name)).name == "orbax"
-    assert not detect_orbax(tmp_path / "old")
+    assert not ORBAX.recognizes(tmp_path / "old")

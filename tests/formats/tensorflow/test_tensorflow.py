@@ -431,7 +431,7 @@ def test_a_directory_has_steps(run: Path) -> None:
 @pytest.mark.parametrize("name", ["model.ckpt-5", "model.ckpt-5.index", "model.ckpt-5.data-00000-of-00001"])
 def test_a_prefix_or_a_file_is_one_checkpoint(name: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert step_of(run / name) == (None, 5)
-    assert FORMAT.detect(run / name)
+    assert FORMAT.recognizes(run / name)
     monkeypatch.chdir(run)
     assert step_of(Path(name)) == (None, 5)
     with pytest.raises(UsageError, match="has no steps"):
@@ -515,7 +515,7 @@ def test_checkpoints_of_version_1_are_refused_by_that_name(name: str, tmp_path: 
     (tmp_path / "x.index").write_bytes((tmp_path / name).read_bytes())
     _name_latest(tmp_path, name)
     for path in (tmp_path / name, tmp_path, tmp_path / "x.index"):
-        assert FORMAT.detect(path)
+        assert FORMAT.recognizes(path)
         with pytest.raises(SourceError, match=r"checkpoint of version 1.*\n.*write_version"):
             opened(path)
 
@@ -554,7 +554,7 @@ def test_links_out_of_the_directory(run: Path, tmp_path: Path) -> None:
 def test_detection_in_directories(files: dict[str, bytes], known: bool, tmp_path: Path) -> None:
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
-    assert FORMAT.detect(tmp_path) == known
+    assert FORMAT.recognizes(tmp_path) == known
 
 
 def test_detection_never_fails(tmp_path: Path) -> None:
@@ -562,7 +562,7 @@ def test_detection_never_fails(tmp_path: Path) -> None:
     (tmp_path / "y.index").symlink_to("nowhere")
     os.mkfifo(tmp_path / "checkpoint")
     for path in (tmp_path, tmp_path / "x.index", tmp_path / "y.index", tmp_path / "x", tmp_path / "\0"):
-        assert not FORMAT.detect(path)
+        assert not FORMAT.recognizes(path)
 
 
 # --- the index alone --------------------------------------------------------------------------------------

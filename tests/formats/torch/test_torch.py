@@ -405,7 +405,7 @@ def sharded(directory: Path, changed: Mapping[str, Any] | None = None) -> Path:
 def test_shards(tmp_path: Path) -> None:
     path = sharded(tmp_path / "model")
     for chosen in (path, path / INDEX):
-        assert FORMAT.detect(chosen)
+        assert FORMAT.recognizes(chosen)
         assert_same(values(opened(chosen)), {**A, **B})
     assert_same(values(opened(path / FIRST)), A)
     before = opened(path).fingerprint()
@@ -418,7 +418,7 @@ def test_a_model_in_one_file(name: str, tmp_path: Path) -> None:
     saved(nested(A), tmp_path / name)
     saved({"lr": 0.5}, tmp_path / "optimizer.pt")
     (tmp_path / "config.json").write_text("{}")
-    assert FORMAT.detect(tmp_path)
+    assert FORMAT.recognizes(tmp_path)
     assert_same(values(opened(tmp_path)), A)
 
 
@@ -441,7 +441,7 @@ def test_indexes_that_lie(changed: Mapping[str, Any], says: str, tmp_path: Path)
 def test_shards_without_their_index(tmp_path: Path) -> None:
     path = sharded(tmp_path / "model")
     (path / INDEX).unlink()
-    assert FORMAT.detect(path)
+    assert FORMAT.recognizes(path)
     with pytest.raises(SourceError, match=f"shards .* without their index {INDEX}"):
         opened(path)
 
@@ -456,7 +456,7 @@ def test_two_models_in_a_directory(tmp_path: Path) -> None:
 
 def test_a_directory_without_a_model(tmp_path: Path) -> None:
     saved(nested(A), tmp_path / "rng_state.pth")
-    assert not FORMAT.detect(tmp_path)
+    assert not FORMAT.recognizes(tmp_path)
     with pytest.raises(SourceError, match="holds 0 PyTorch checkpoints with a name such as"):
         opened(tmp_path)
 
@@ -485,9 +485,9 @@ def test_files_are_recognized_by_content(tmp_path: Path) -> None:
     path = saved(nested(A), tmp_path / "saved.pt")
     for name in ("x.pt", "x.pth", "x.bin", "x.ckpt", "x", "x.npz"):
         (tmp_path / name).write_bytes(path.read_bytes())
-        assert FORMAT.detect(tmp_path / name), name
+        assert FORMAT.recognizes(tmp_path / name), name
     (tmp_path / "cut.pt").write_bytes(path.read_bytes()[:100])
-    assert FORMAT.detect(tmp_path / "cut.pt")
+    assert FORMAT.recognizes(tmp_path / "cut.pt")
 
 
 def test_packed_again_by_another_program(tmp_path: Path) -> None:
@@ -498,7 +498,7 @@ def test_packed_again_by_another_program(tmp_path: Path) -> None:
     ):
         for name in sorted(old.namelist()):
             new.writestr(name.replace("saved/", "other/"), old.read(name))
-    assert FORMAT.detect(tmp_path / "new.pt")
+    assert FORMAT.recognizes(tmp_path / "new.pt")
     assert_same(values(opened(tmp_path / "new.pt")), A)
 
 
@@ -512,7 +512,9 @@ def test_other_files_are_not_taken_for_torch(tmp_path: Path) -> None:
     (tmp_path / "f.bin").mkdir()
     os.mkfifo(tmp_path / "g.pt")
     found = sorted(tmp_path.iterdir())
-    assert [path.name for path in (*found, tmp_path, tmp_path / "missing.pt") if FORMAT.detect(path)] == []
+    assert [
+        path.name for path in (*found, tmp_path, tmp_path / "missing.pt") if FORMAT.recognizes(path)
+    ] == []
 
 
 def test_torch_is_not_needed(tmp_path: Path) -> None:

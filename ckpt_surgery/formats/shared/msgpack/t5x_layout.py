@@ -3,7 +3,7 @@
 Source of the conventions: google-research/t5x, `t5x/checkpoints.py`.
 """
 
-from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.formats.registry import claims
 from ckpt_surgery.storage.reading import OpenFile
 
 FILE_NAME = "checkpoint"
@@ -13,14 +13,15 @@ ROOT_NAMES = {"version", "optimizer"}
 
 def has_root(file: OpenFile) -> bool:
     """Whether a MessagePack file has T5X's root. Reads no further than it must to tell."""
+    return claims(_has_root, file)
+
+
+def _has_root(file: OpenFile) -> bool:
     from ckpt_surgery.formats.shared.msgpack.tree import root_names
 
     seen: set[str | int] = set()
-    try:
-        for name in root_names(file):
-            if name not in ROOT_NAMES:
-                return False
-            seen.add(name)
-    except SourceError:
-        return False
+    for name in root_names(file):
+        if name not in ROOT_NAMES:
+            return False
+        seen.add(name)
     return seen == ROOT_NAMES

@@ -5,7 +5,6 @@ import posixpath
 import re
 from collections.abc import Iterable
 
-from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.storage.listing import has_entry, is_directory, real_path
 
 FILE_NAMES = {2: ".zarray", 3: "zarr.json"}
@@ -19,13 +18,12 @@ _CHUNK = re.compile(r"(c|[0-9]+)(\.[0-9]+)*")
 """One component of a chunk's name below its array: `0.3`, or `c`, `0` and `3` of `c/0/3`."""
 
 
-def detect(path: PathLike) -> bool:
+def detect(path: str) -> bool:
     """Whether a directory is a zarr group or array: by its metadata, or by its name where that is gone."""
-    root = os.fspath(path)
-    if not is_directory(root):
+    if not is_directory(path):
         return False
-    known = any(has_entry(os.path.join(root, name)) for name in RESERVED if name != ATTRIBUTES_2)
-    return known or os.path.basename(real_path(root)).endswith(SUFFIX)
+    known = any(has_entry(os.path.join(path, name)) for name in RESERVED if name != ATTRIBUTES_2)
+    return known or os.path.basename(real_path(path)).endswith(SUFFIX)
 
 
 def zarr_names(names: Iterable[str]) -> set[str]:

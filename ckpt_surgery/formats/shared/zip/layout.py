@@ -2,8 +2,7 @@
 
 from struct import Struct
 
-from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.storage.reading import OpenFile
 
 LOCAL = b"PK\x03\x04"
 """Signature of a member's local header."""
@@ -40,13 +39,9 @@ ZIP64_EXTRA = 1
 """Number of the zip64 extra field."""
 
 
-def first_name(path: str) -> str | None:
-    """The name of the member at the beginning of a file; None without one, and for an unreadable file."""
-    try:
-        with opened(path) as file:
-            head = file.read(0, min(file.stat.size, LOCAL_FIELDS.size + MOST_NAME_BYTES))
-    except SourceError:
-        return None
+def first_name(file: OpenFile) -> str | None:
+    """The name of the member at the beginning of a file; None where there is none. Raises SourceError."""
+    head = file.read(0, min(file.stat.size, LOCAL_FIELDS.size + MOST_NAME_BYTES))
     if len(head) < LOCAL_FIELDS.size or not head.startswith(LOCAL):
         return None
     end = LOCAL_FIELDS.size + LOCAL_FIELDS.unpack_from(head)[9]

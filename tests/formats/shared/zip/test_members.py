@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.zip.inflating import Inflated, InflatedFile, read_member
-from ckpt_surgery.formats.shared.zip.layout import first_name
 from ckpt_surgery.formats.shared.zip.members import read_archive
 from ckpt_surgery.storage.reading import opened
 from tests.formats.bounds import bounded
@@ -188,31 +187,12 @@ def test_what_torch_writes(tmp_path: Path) -> None:
     assert found["x/data/1"] == np.ones(1000, np.float32).tobytes()
     with zipfile.ZipFile(tmp_path / "x.pt") as file:
         assert found == {name: file.read(name) for name in file.namelist()}
-    assert first_name(os.fspath(tmp_path / "x.pt")) == "x/data.pkl"
 
 
 def test_no_test_is_named_by_an_archive(request: pytest.FixtureRequest) -> None:
     """It holds the time when it was made, and every process of a run names the tests for itself."""
     named = repr(archive()[:8])[2:-1]
     assert [item.nodeid for item in request.session.items if named in item.nodeid] == []
-
-
-@pytest.mark.parametrize(
-    ("data", "name"),
-    [
-        (archive(), "a/b.npy"),
-        (archive()[:37], "a/b.npy"),
-        (archive()[:36], None),  # the name is cut off
-        (archive(files={}), None),
-        (b"PK\3\4", None),
-        (b"", None),
-        (b"PK\3\4" + b"\xff" * 40, None),
-    ],
-)
-def test_the_first_name(data: bytes, name: str | None, tmp_path: Path) -> None:
-    assert first_name(os.fspath(saved(tmp_path / "x", data))) == name
-    assert first_name(os.fspath(tmp_path / "missing")) is None
-    assert first_name(os.fspath(tmp_path)) is None
 
 
 def test_a_deflated_member_is_read_forwards(tmp_path: Path) -> None:
