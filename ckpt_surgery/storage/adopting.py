@@ -207,13 +207,12 @@ PACKED = _name_for("")
 """The name of the file of copied ranges."""
 
 
-def preallocate(path: Path, size: int, begin: bytes = b"") -> None:
-    """Make a file of `size` bytes that begins with `begin`; what else is in it stays. Raises StorageError."""
+def preallocate(path: Path, size: int) -> None:
+    """Make a file of `size` bytes; what is in it stays. Raises StorageError."""
     with storage_errors(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         with open(descriptor, "r+b") as file:
             file.truncate(size)
-            file.write(begin)
 
 
 def copy_chunk(

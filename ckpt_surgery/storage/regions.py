@@ -4,85 +4,115 @@ They are written in regions, in any order, from several threads and processes.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 from operator import itemgetter
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.manifests import Chunk, Manifest
-from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.storage.adopting import copy_chunk
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.reading import opened, read_region, write_region
 
+Pieces: TypeAlias = Sequence[tuple[int, bytes | bytearray]]
+"""Bytes of a file, with their offsets."""
+
+_BYTE = np.dtype(np.uint8)
+
 
 @dataclass(frozen=True)
-class PreallocatedArray:
-    """Room for an array in a file that has its full size: little endian, in C order, not compressed."""
+class PlacedArray:
+    """Where the bytes of an array lie in a file that has its full size.
 
-    path: Path
-    offset: int
-    """Offset of the first element in the file, in bytes."""
+    They are its elements, little endian and in C order, unless `encode` and `decode` say otherwise.
+    """
+
     spec: ArraySpec
+    ranges: tuple[tuple[int, int], ...]
+    """Ranges of the file that the bytes fill in order: offsets and lengths in bytes, of whole elements."""
+    encode: Callable[[np.ndarray], bytes] | None = None
+    """Makes all its bytes from all its elements. It is written and read whole."""
+    decode: Callable[[bytes], np.ndarray] | None = None
+    """Inverse of `encode`."""
 
-    def write(self, region: Region, block: np.ndarray) -> None:
+    def moved(self, by: int) -> "PlacedArray":
+        """The array in a file in which this one begins at the offset `by`."""
+        return replace(self, ranges=tuple((offset + by, length) for offset, length in self.ranges))
+
+    def write(self, path: Path, region: Region, block: np.ndarray) -> None:
         """Write the elements of a region of any form. Raises StorageError."""
         assert (block.dtype, block.shape) == (self.spec.dtype, region.shape)
-        with storage_errors(self.path):
+        if self.encode is not None:
+            data = np.frombuffer(self.encode(block), _BYTE)
+            self._bytes.write(path, Region.whole(data.shape), data)
+            return
+        with storage_errors(path):
             # Opened for each block: many files do not exhaust the descriptors, and failures leave none open.
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
             try:
-                write_region(descriptor, self.offset, self.spec, region, block)
+                for part in overlaps(self.spec, self.ranges, region):
+                    write_region(descriptor, part.offset, part.box, part.inner, block[part.place])
             finally:
                 os.close(descriptor)
 
-    def copy(self, manifest: Manifest, known: Mapping[Shape, int]) -> dict[Shape, int]:
+    def read(self, path: Path, region: Region) -> np.ndarray:
+        """The elements of a region. Raises SourceError where the file has ended before."""
+        if self.decode is not None:
+            stored = self._bytes
+            return self.decode(stored.read(path, Region.whole(stored.spec.shape)).tobytes())
+        with opened(os.fspath(path)) as file:
+            if len(self.ranges) == 1:
+                return read_region(file, self.ranges[0][0], self.spec, region)
+            block = np.empty(region.shape, self.spec.dtype)
+            for part in overlaps(self.spec, self.ranges, region):
+                block[part.place] = read_region(file, part.offset, part.box, part.inner)
+            return block
+
+    def copy(self, path: Path, manifest: Manifest, known: Mapping[Shape, int]) -> dict[Shape, int]:
         """Copy the stored bytes of an array whose chunks `are_contiguous`; returns their checksums.
 
         `known`: those of chunks that an earlier process copied. Raises StorageError, and SourceError where
         the stored bytes cannot be read.
         """
-        at, crcs = self.offset, {}
-        for index, chunk in in_order(manifest):
-            crcs[index] = copy_chunk(chunk, self.path, ((at, chunk.length),), known.get(index))
-            at += chunk.length
-        return crcs
+        chunks = in_order(manifest)
+        places = _dealt([chunk.length for _, chunk in chunks], self.ranges)
+        return {
+            index: copy_chunk(chunk, path, at, known.get(index))
+            for (index, chunk), at in zip(chunks, places, strict=True)
+        }
 
-    def read(self, region: Region) -> np.ndarray:
-        """The elements of a region. Raises SourceError where the file has ended before."""
-        with opened(os.fspath(self.path)) as file:
-            return read_region(file, self.offset, self.spec, region)
+    @property
+    def _bytes(self) -> "PlacedArray":
+        """The encoded bytes as an array."""
+        return PlacedArray(ArraySpec((sum(length for _, length in self.ranges),), _BYTE), self.ranges)
 
 
-class PreallocatedWriter:
-    """A `Writer` of preallocated arrays. It buffers nothing. Safe to use from several threads."""
+def _dealt(lengths: Iterable[int], ranges: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
+    """The ranges that chunks of these lengths go to: their bytes fill `ranges`, both in order."""
+    rest = list(reversed(ranges))
+    for length in lengths:
+        places: list[tuple[int, int]] = []
+        while length:
+            offset, room = rest.pop()
+            taken = min(length, room)
+            places.append((offset, taken))
+            length -= taken
+            if taken < room:
+                rest.append((offset + taken, room - taken))
+        yield places
 
-    def __init__(self, arrays: Mapping[str, PreallocatedArray]):
-        self._arrays = arrays
-        """Every preallocated array by the text of its leaf's key."""
 
-    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
-        """Copy stored bytes. Raises StorageError, SourceError."""
-        assert output.stored is not None
-        return TaskResult(self._arrays[output.leaf.key.text].copy(output.stored, known))
-
-    def write(self, output: Output, region: Region, block: np.ndarray) -> None:
-        """Write one region, which may have any form. Raises StorageError."""
-        self._arrays[output.leaf.key.text].write(region, block)
-
-    def read(self, output: Output, region: Region) -> np.ndarray:
-        """The elements of a region, as they are in the file. Raises SourceError."""
-        return self._arrays[output.leaf.key.text].read(region)
-
-    def flush(self) -> None:
-        """Return at once: everything is in the files already."""
-
-    def files(self, output: Output, region: Region) -> Iterable[str]:
-        """The file that has the array."""
-        return [str(self._arrays[output.leaf.key.text].path)]
+def put_pieces(path: Path, pieces: Pieces) -> None:
+    """Write bytes at their places in a file that exists. Raises StorageError."""
+    with storage_errors(path), open(path, "r+b") as file:
+        for offset, data in pieces:
+            file.seek(offset)
+            file.write(data)
 
 
 def are_contiguous(manifest: Manifest) -> bool:
@@ -100,3 +130,63 @@ def are_contiguous(manifest: Manifest) -> bool:
 def in_order(manifest: Manifest) -> Sequence[tuple[Shape, Chunk]]:
     """The chunks of an array with their indices, in C order."""
     return sorted(manifest.chunks.items(), key=itemgetter(0))
+
+
+@dataclass(frozen=True)
+class BoxOverlap:
+    """The elements that a region shares with a contiguous box of an array in several ranges of a file."""
+
+    place: tuple[slice, ...]
+    """Where these elements are in the region."""
+    box: ArraySpec
+    """Shape and dtype of the box."""
+    inner: Region
+    """Where these elements are in the box."""
+    offset: int
+    """Offset of the box's first byte in the file."""
+
+
+def overlaps(spec: ArraySpec, ranges: Iterable[tuple[int, int]], region: Region) -> Iterator[BoxOverlap]:
+    """A region of an array, divided by the ranges that it lies in: disjoint, and complete.
+
+    `ranges`: offsets and lengths of what holds its elements in C order, whole elements each.
+    """
+    itemsize = spec.dtype.itemsize
+    first = 0
+    for offset, length in ranges:
+        count = length // itemsize
+        for box in _boxes(spec.shape, first, first + count):
+            part = box.common(region)
+            if part is not None:
+                inner = part.moved(tuple(-start for start in box.starts))
+                yield BoxOverlap(part.within(region), ArraySpec(box.shape, spec.dtype), inner, offset)
+            offset += box.size * itemsize
+        first += count
+
+
+def _boxes(shape: Shape, start: int, stop: int) -> Iterator[Region]:
+    """The elements from `start` to `stop` in C order as contiguous boxes, one after another.
+
+    At most 2 · axes − 1 of them.
+    """
+    if start >= stop:
+        return
+    if not shape:
+        yield Region((), ())
+        return
+    row = prod(shape[1:])
+    head = min(stop, -(-start // row) * row)
+    tail = max(head, stop // row * row)
+    yield from _in_row(shape, start, head)
+    if head < tail:
+        starts, stops = (head // row, *(0,) * (len(shape) - 1)), (tail // row, *shape[1:])
+        yield Region(starts, stops)
+    yield from _in_row(shape, tail, stop)
+
+
+def _in_row(shape: Shape, start: int, stop: int) -> Iterator[Region]:
+    """The boxes of an interval that lies within one step of the first axis."""
+    row = prod(shape[1:])
+    index = start // row
+    for box in _boxes(shape[1:], start - index * row, stop - index * row):
+        yield Region((index, *box.starts), (index + 1, *box.stops))

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions
 from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, raw_codec
-from ckpt_surgery.storage.regions import PreallocatedArray, are_contiguous, in_order
+from ckpt_surgery.storage.regions import PlacedArray, are_contiguous, in_order, overlaps
+from tests.support.conformance import random_regions
 
 INT16 = np.dtype(np.int16)
 
@@ -75,10 +76,10 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_regions_are_written_in_any_order(file: Path) -> None:
-    array, place = numbers(4, 5), PreallocatedArray(file, 7, ArraySpec((4, 5), INT16))
+    array, place = numbers(4, 5), PlacedArray(ArraySpec((4, 5), INT16), ((7, 40),))
     for row, column in itertools.product((2, 0), (3, 0)):
         region = Region((row, column), (row + 2, min(column + 3, 5)))
-        place.write(region, array[region.slices])
+        place.write(file, region, array[region.slices])
     assert file.read_bytes() == b"\xff" * 7 + array.tobytes() + b"\xff" * 53
 
 
@@ -88,14 +89,84 @@ def test_stored_bytes_are_copied_in_order(file: Path, tmp_path: Path) -> None:
     inline = manifest(array, (2, 2)).chunks
     chunks = {(2, 0): Chunk(str(tmp_path / "source"), 9, 8), (1, 0): Chunk(str(tmp_path / "source"), 1, 8)}
     stored = Manifest(ArraySpec((6, 2), INT16), (2, 2), raw_codec(2), {**chunks, (0, 0): inline[0, 0]})
-    PreallocatedArray(file, 10, stored.spec).copy(stored, {})
+    PlacedArray(stored.spec, ((10, 24),)).copy(file, stored, {})
     assert file.read_bytes()[10:34] == array.tobytes()
     (tmp_path / "source").unlink()
     with pytest.raises(SourceError, match="source cannot be read: No such file"):
-        PreallocatedArray(file, 10, stored.spec).copy(stored, {})
+        PlacedArray(stored.spec, ((10, 24),)).copy(file, stored, {})
 
 
 def test_a_file_that_is_gone(file: Path) -> None:
     file.unlink()
     with pytest.raises(StorageError, match=f"^{file}: No such file or directory\n  Check the free space"):
-        PreallocatedArray(file, 0, ArraySpec((2,), INT16)).write(Region.whole((2,)), numbers(2))
+        PlacedArray(ArraySpec((2,), INT16), ((0, 4),)).write(file, Region.whole((2,)), numbers(2))
+
+
+# --- several ranges ---------------------------------------------------------------------------------------
+
+
+def test_bytes_fill_several_ranges_in_order(file: Path, tmp_path: Path) -> None:
+    """Written in regions, or copied in chunks; what lies between the ranges stays."""
+    array = numbers(6, 4)
+    place = PlacedArray(ArraySpec((6, 4), INT16), ((3, 14), (20, 30), (60, 4)))
+    for rows in (slice(3, 6), slice(0, 3)):
+        region = Region.of_slices((rows,), (6, 4))
+        place.write(file, region, array[rows])
+    data, gap = array.tobytes(), b"\xff" * 3
+    wanted = gap + data[:14] + gap + data[14:44] + b"\xff" * 10 + data[44:] + b"\xff" * 36
+    assert file.read_bytes() == wanted
+    region = Region((1, 1), (5, 3))
+    assert place.read(file, region).tolist() == array[1:5, 1:3].tolist()
+    copied = tmp_path / "copied"
+    copied.write_bytes(b"\xff" * 100)
+    crcs = place.copy(copied, manifest(array, (2, 4)), {})
+    assert copied.read_bytes() == wanted
+    assert place.copy(copied, manifest(array, (2, 4)), crcs) == crcs
+
+
+def test_encoded_arrays_are_written_and_read_whole(file: Path) -> None:
+    spec = ArraySpec((), INT16)
+    place = PlacedArray(
+        spec, ((2, 3),), lambda value: b"%03d" % int(value), lambda data: np.array(int(data), INT16)
+    ).moved(10)
+    place.write(file, Region((), ()), np.array(42, INT16))
+    assert file.read_bytes() == b"\xff" * 12 + b"042" + b"\xff" * 85
+    assert place.read(file, Region((), ())).item() == 42
+
+
+def in_ranges(*counts: int) -> list[tuple[int, int]]:
+    """Ranges of so many elements of int16, each after a gap of 5 bytes."""
+    starts = itertools.accumulate(counts, lambda at, count: at + 5 + 2 * count, initial=5)
+    return [(start, 2 * count) for start, count in zip(starts, counts, strict=False)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "counts"),
+    [
+        ((3, 4, 2), (7, 9, 8)),  # ranges begin and end within rows
+        ((3, 4, 2), (1, 22, 1)),
+        ((2, 1, 3), (2, 2, 2)),
+        ((5,), (2, 3)),
+        ((), (1,)),
+    ],
+)
+def test_the_parts_of_a_region_are_its_elements_each_once(
+    shape: tuple[int, ...], counts: tuple[int, ...]
+) -> None:
+    ranges = in_ranges(*counts)
+    values = np.arange(1, 1 + sum(counts), dtype=INT16)
+    data, stops = b"", np.cumsum(counts)
+    for start, stop in zip((0, *stops), stops, strict=False):
+        data += b"?????" + values[start:stop].tobytes()
+    for region in random_regions(shape, 30):
+        block = np.zeros(region.shape, INT16)
+        for part in overlaps(ArraySpec(shape, INT16), ranges, region):
+            box = np.frombuffer(data, INT16, part.box.size, part.offset).reshape(part.box.shape)
+            assert not block[part.place].any()
+            block[part.place] = box[part.inner.slices]
+        np.testing.assert_array_equal(block, values.reshape(shape)[region.slices])
+
+
+def test_a_region_takes_nothing_of_the_ranges_beside_it() -> None:
+    [part] = overlaps(ArraySpec((4, 3), INT16), in_ranges(6, 6), Region((2, 1), (3, 3)))
+    assert (part.offset, part.box.shape, part.inner) == (22, (2, 3), Region((0, 1), (1, 3)))

@@ -7,7 +7,7 @@ from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import Encoder
-from ckpt_surgery.formats.flax.draft import is_native
+from ckpt_surgery.formats.flax.layout import is_native
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.msgpack.nodes import CHUNKED
 from ckpt_surgery.formats.shared.msgpack.tree import MOST_DEPTH, MOST_TEXT_BYTES, MOST_VALUES

@@ -8,30 +8,20 @@ none of the library's.
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import NUMPY_NAMES
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.formats.hdf5.attributes import stored_values
 from ckpt_surgery.formats.hdf5.element_types import DTYPE_ATTRIBUTE, DType
+from ckpt_surgery.formats.shared.planned_sink import FilePlan
+from ckpt_surgery.storage.regions import PlacedArray
 
 PAGE = 4 << 10
 """Bytes of a page: memory is taken for pages only in which something was written."""
-
-
-@dataclass(frozen=True)
-class Image:
-    """A file without its elements."""
-
-    size: int
-    """Size of the whole file in bytes."""
-    pieces: Sequence[tuple[int, bytes]]
-    """What is not elements, as offsets and bytes, in ascending order."""
-    offsets: Mapping[str, int]
-    """Offset of the first element of each array that has any, by the text of its key."""
 
 
 class SparseFile(io.RawIOBase):
@@ -123,27 +113,27 @@ def _split(position: int, length: int) -> Iterator[tuple[int, slice, slice]]:
         done += count
 
 
-def image_of(leaves: Sequence[Leaf], metadata: Mapping[str, Any]) -> Image:
+def image_of(name: str, leaves: Sequence[Leaf], metadata: Mapping[str, Any]) -> FilePlan:
     """The file with these arrays, contiguous and in this order, and with these root attributes."""
     import h5py
 
     made = SparseFile()
-    offsets: dict[str, int] = {}
+    arrays = {}
     with h5py.File(made, "w") as file:
-        for name, value in stored_values(metadata).items():
-            file.attrs[name] = value
+        for attribute, value in stored_values(metadata).items():
+            file.attrs[attribute] = value
         for leaf in leaves:
-            offset = _create(file.id, leaf)
-            if offset is not None:
-                offsets[leaf.key.text] = offset
-    return Image(made.size, tuple(made.pieces()), offsets)
+            assert leaf.spec is not None
+            offset = _create(file.id, leaf.key.text, leaf.spec)
+            ranges = () if offset is None else ((offset, leaf.spec.nbytes),)
+            arrays[leaf.key.text] = PlacedArray(leaf.spec, ranges)
+    return FilePlan(name, made.size, tuple(made.pieces()), arrays)
 
 
-def _create(file: Any, leaf: Leaf) -> int | None:
+def _create(file: Any, text: str, spec: ArraySpec) -> int | None:
     """Make the dataset of an array in h5py's `FileID`; the offset of its first element, where it has any."""
     from h5py import Dataset, h5d, h5p, h5s, h5t
 
-    assert leaf.spec is not None
     how = h5p.create(h5p.DATASET_CREATE)
     how.set_layout(h5d.CONTIGUOUS)
     how.set_alloc_time(h5d.ALLOC_TIME_EARLY)
@@ -152,10 +142,10 @@ def _create(file: Any, leaf: Leaf) -> int | None:
     link = h5p.create(h5p.LINK_CREATE)
     link.set_create_intermediate_group(True)
     link.set_char_encoding(h5t.CSET_UTF8)
-    shape, dtype = leaf.spec.shape, leaf.spec.dtype
+    shape, dtype = spec.shape, spec.dtype
     space = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
     stored = h5t.py_create(_stored_as(dtype), logical=True)
-    dataset = h5d.create(file, leaf.key.text.encode(), stored, space, how, link)
+    dataset = h5d.create(file, text.encode(), stored, space, how, link)
     if dtype.name not in NUMPY_NAMES:
         Dataset(dataset).attrs[DTYPE_ATTRIBUTE] = dtype.name
     offset: int | None = dataset.get_offset()

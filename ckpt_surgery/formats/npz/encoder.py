@@ -6,7 +6,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.npz.archive import comment_of
+from ckpt_surgery.formats.npz.layout import comment_of
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.npy import DESCRIPTIONS, MOST_STRING_BYTES
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX

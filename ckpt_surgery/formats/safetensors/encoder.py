@@ -1,10 +1,8 @@
 """What safetensors can hold."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
@@ -12,8 +10,8 @@ from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.safetensors.detect import MOST_HEADER_BYTES, PREFIX_BYTES
-from ckpt_surgery.formats.safetensors.files import plan_files
-from ckpt_surgery.formats.safetensors.header import CODES, METADATA, PACKED, header_bytes, splits
+from ckpt_surgery.formats.safetensors.header import CODES, METADATA, header_bytes
+from ckpt_surgery.formats.safetensors.layout import metadata_texts, tensors_by_file
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.unsupported import (
     quoted,
@@ -26,8 +24,6 @@ from ckpt_surgery.storage.regions import are_contiguous
 
 ENTRY_BYTES = 120
 """Upper bound of a tensor's entry in a header, without its name and the digits of its shape."""
-_PACKED = next(dtype for dtype, code in CODES.items() if code == PACKED)
-"""The dtype with two elements per byte."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,6 @@ class SafetensorsEncoder(Encoder):
         return [
             *wrong_kinds(leaves, (LeafKind.STRING, LeafKind.PRNG_KEY), "safetensors holds plain arrays"),
             *wrong_dtypes(leaves, CODES, "safetensors cannot store"),
-            *_odd_pairs(leaves),
             *(f"{quoted(x)} is what safetensors calls its metadata; rename it." for x in _metadata(leaves)),
             *wrong_keys(leaves),
             *repeated_keys(leaves),
@@ -51,21 +46,14 @@ class SafetensorsEncoder(Encoder):
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
         """Whether the stored bytes, one chunk after another, are the tensor's."""
-        return leaf.spec is not None and leaf.spec.dtype != _PACKED and are_contiguous(manifest)
-
-    def grid(self, leaf: Leaf, wanted: Shape) -> Shape:
-        """Chunks of an even length along the last axis where two elements share a byte."""
-        assert leaf.spec is not None
-        if leaf.spec.dtype != _PACKED or not wanted:
-            return wanted
-        return (*wanted[:-1], wanted[-1] + wanted[-1] % 2)
+        return leaf.spec is not None and are_contiguous(manifest)
 
     def _long_headers(self, leaves: Sequence[Leaf]) -> list[str]:
         metadata = sum(6 * (len(k) + len(v)) + 6 for k, v in self.metadata.items())
         if metadata + sum(map(_entry_bound, leaves)) <= MOST_HEADER_BYTES:
             return []
-        files = plan_files(leaves, self.shard_size)
-        longest = max(len(header_bytes(f.tensors, self.metadata)) for f in files) - PREFIX_BYTES
+        files = tensors_by_file(leaves, self.shard_size)
+        longest = max(len(header_bytes(tensors, self.metadata)) for tensors in files) - PREFIX_BYTES
         if longest <= MOST_HEADER_BYTES:
             return []
         return [
@@ -77,14 +65,6 @@ class SafetensorsEncoder(Encoder):
 def _metadata(leaves: Sequence[Leaf]) -> list[Leaf]:
     """Leaves that have the name of the metadata."""
     return [leaf for leaf in leaves if leaf.key.text == METADATA]
-
-
-def _odd_pairs(leaves: Sequence[Leaf]) -> Iterator[str]:
-    for leaf in leaves:
-        spec = leaf.spec
-        if spec is not None and spec.dtype == _PACKED and not splits(spec.shape):
-            why = "safetensors stores this type in pairs along an even last axis"
-            yield f"{quoted(leaf)} is {spec}: {why}; cast it."
 
 
 def _entry_bound(leaf: Leaf) -> int:
@@ -104,13 +84,3 @@ def safetensors_encoder(options: SinkOptions) -> SafetensorsEncoder:
             hint="Name a directory, or leave out `shard_size=SIZE`.",
         )
     return SafetensorsEncoder(metadata_texts(options), options.shard_size)
-
-
-def metadata_texts(options: SinkOptions) -> dict[str, str]:
-    """The custom metadata as text: what is not text already becomes its JSON. Raises UsageError."""
-    try:
-        texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.metadata.items()}
-        "".join((*texts, *texts.values())).encode()
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"The custom metadata cannot be stored as text: {error}") from error
-    return texts

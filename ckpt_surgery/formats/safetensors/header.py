@@ -54,7 +54,8 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     }.items()
 }
 """Dtypes by their names in the header."""
-CODES: Mapping[np.dtype[Any], str] = {dtype: code for code, dtype in DTYPES.items()}
+CODES: Mapping[np.dtype[Any], str] = {dtype: code for code, dtype in DTYPES.items() if code != PACKED}
+"""Names of the dtypes that are written."""
 UNDEFINED = ("F6_E2M3", "F6_E3M2")
 """Types without a defined packing: the format names them, but no library writes them."""
 
@@ -73,7 +74,7 @@ class TensorEntry:
     @property
     def packed(self) -> bool:
         """Whether two elements share a byte."""
-        return CODES[self.spec.dtype] == PACKED
+        return self.spec.dtype == DTYPES[PACKED]
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Header:
 
 def stored_bytes(spec: ArraySpec) -> int:
     """The number of bytes of an array in a file. Its size must be even where two elements share a byte."""
-    return spec.size // 2 if CODES[spec.dtype] == PACKED else spec.nbytes
+    return spec.size // 2 if spec.dtype == DTYPES[PACKED] else spec.nbytes
 
 
 # --- reading ----------------------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ class TestOneFile(conformance.Writing):
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays are cut from 40 bytes on."""
     monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", 40)
-    monkeypatch.setattr("ckpt_surgery.formats.flax.draft.PIECE_BYTES", 40)
+    monkeypatch.setattr("ckpt_surgery.formats.flax.layout.PIECE_BYTES", 40)
 
 
 class TestPieces(TestOneFile):
@@ -176,10 +176,8 @@ class TestPieces(TestOneFile):
         self, directory: Path, outputs: Sequence[Output], metadata: Mapping[str, Any] | None = None
     ) -> Sink:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("ckpt_surgery.formats.flax.draft.PIECE_BYTES", 40)
-            made = super().sink(directory, outputs, metadata)
-            made.attach("0")  # which is when the file is laid out
-            return made
+            patch.setattr("ckpt_surgery.formats.flax.layout.PIECE_BYTES", 40)
+            return super().sink(directory, outputs, metadata)
 
 
 # --- Hugging Face -----------------------------------------------------------------------------------------
@@ -656,7 +654,7 @@ def test_the_file_is_byte_for_byte_flax_s(
 ) -> None:
     """Of arrays, NumPy scalars, floats, truths, strings and empty nodes; in pieces or not."""
     monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", most)
-    monkeypatch.setattr("ckpt_surgery.formats.flax.draft.PIECE_BYTES", most)
+    monkeypatch.setattr("ckpt_surgery.formats.flax.layout.PIECE_BYTES", most)
     tree = {
         "b": {"w": array((3, 5), "float32"), "x" * 300: array((2, 4), "bfloat16")},
         "no_elements": array((0, 2), "int8"),
@@ -752,7 +750,7 @@ def test_stored_bytes_are_adopted(
     shape: tuple[int, ...], grid: tuple[int, ...], most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks of any size into pieces of any size, from files and from the manifest."""
-    monkeypatch.setattr("ckpt_surgery.formats.flax.draft.PIECE_BYTES", most)
+    monkeypatch.setattr("ckpt_surgery.formats.flax.layout.PIECE_BYTES", most)
     value = array(shape, "float32")
     stored = in_file("stored", b"??" + value.tobytes(), tmp_path)
     chunks, at = {}, 2
@@ -933,7 +931,7 @@ def test_random_checkpoints_go_round(
     directory = tmp_path_factory.mktemp("round")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serialization, "MAX_CHUNK_SIZE", most)
-        patch.setattr("ckpt_surgery.formats.flax.draft.PIECE_BYTES", most)
+        patch.setattr("ckpt_surgery.formats.flax.layout.PIECE_BYTES", most)
         path = in_file("x.msgpack", encoded(made), directory)
         assert_same(values(opened(path)), made)
         copied(opened(path), directory / "y")

@@ -40,12 +40,12 @@ def test_it_is_a_file(writes: list[tuple[int, bytes]], size: int) -> None:
 def test_arrays_lie_apart_from_each_other_and_from_the_rest() -> None:
     arrays = {f"g{i % 5}/x{i}": array((i % 4, 7), "float32") for i in range(100)}
     arrays["large"], arrays["one"] = array((500, 600), "uint8"), np.array(3.0)
-    image = image_of([leaf_of(name, value) for name, value in arrays.items()], {"about": "x" * 500})
+    image = image_of("x", [leaf_of(name, value) for name, value in arrays.items()], {"about": "x" * 500})
     ranges = [(at, at + len(data)) for at, data in image.pieces]
-    ranges += [
-        (image.offsets[name], image.offsets[name] + v.nbytes) for name, v in arrays.items() if v.nbytes
-    ]
+    of_arrays = {name: place.ranges for name, place in image.arrays.items()}
+    ranges += [(at, at + length) for places in of_arrays.values() for at, length in places]
     ranges.sort()
     assert all(stop <= start for (_, stop), (start, _) in itertools.pairwise(ranges))
     assert ranges[-1][1] <= image.size
-    assert set(image.offsets) == {name for name, value in arrays.items() if value.nbytes}
+    lengths = {name: sum(length for _, length in places) for name, places in of_arrays.items()}
+    assert lengths == {name: value.nbytes for name, value in arrays.items()}

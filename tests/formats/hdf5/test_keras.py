@@ -154,18 +154,6 @@ def test_assets_come_along_and_large_ones_are_refused(
         ckpt_surgery.convert(tmp_path / "old.keras", tmp_path / "other.keras")
 
 
-def test_weights_of_more_than_4_gib_are_in_zip64_fields() -> None:
-    """Only the arithmetic: nothing of that size is written."""
-    archive = archives.ModelArchive({"config.json": b"{}"}, 5 << 30)
-    assert archive.weights.stop - archive.weights.start == 5 << 30
-    (_, config), (at, header), (end, directory) = archive.pieces(7)
-    assert config.endswith(b"{}")
-    assert at + len(header) == archive.weights.start
-    assert (5 << 30).to_bytes(8, "little") in header
-    assert end == archive.weights.stop
-    assert (5 << 30).to_bytes(8, "little") in directory
-
-
 @pytest.mark.slow
 def test_keras_loads_what_is_written(recipe: Callable[[str], Path], tmp_path: Path) -> None:
     """Weights and states of the optimizer that were in another format, with other names, in between."""

@@ -29,7 +29,7 @@ from tests.support.comparing import assert_same
 from tests.support.conformance import Lie
 from tests.support.reading import opened, values
 from tests.support.strategies import Damages, damaged, damages, named_arrays, unicode
-from tests.support.writing import Arrays, leaf_of, output_of, write_all
+from tests.support.writing import Arrays, output_of, write_all
 
 CODES = {
     "BOOL": "bool",
@@ -51,9 +51,8 @@ CODES = {
     "F8_E5M2": "float8_e5m2",
     "F8_E5M2FNUZ": "float8_e5m2fnuz",
     "F8_E8M0": "float8_e8m0fnu",
-    "F4": "float4_e2m1fn",
 }
-"""The library's names of types, but for the two of 6 bits, which it cannot write."""
+"""The library's names of types, but for those of less than a byte."""
 
 INDEX = "model.safetensors.index.json"
 
@@ -61,11 +60,6 @@ INDEX = "model.safetensors.index.json"
 def packed(value: np.ndarray) -> np.ndarray:
     bits = value.view(np.uint8)
     return bits[..., ::2] + 16 * bits[..., 1::2]
-
-
-def unpacked(bits: np.ndarray) -> np.ndarray:
-    apart = np.stack([bits % 16, bits // 16], -1).reshape(*bits.shape[:-1], 2 * bits.shape[-1])
-    return apart.view(ml_dtypes.float4_e2m1fn)
 
 
 def encoded(arrays: Arrays, metadata: Mapping[str, str] | None = None) -> bytes:
@@ -90,12 +84,8 @@ def decoded(data: bytes) -> dict[str, np.ndarray]:
     found = {}
     for name, entry in deserialize(data):
         dtype, shape = CODES[entry["dtype"]], entry["shape"]
-        if dtype == "float4_e2m1fn":
-            bits = np.frombuffer(bytes(entry["data"]), np.uint8)
-            found[name] = unpacked(bits.reshape(*shape[:-1], shape[-1] // 2))
-        else:
-            kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
-            found[name] = np.frombuffer(bytes(entry["data"]), kind).reshape(shape)
+        kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+        found[name] = np.frombuffer(bytes(entry["data"]), kind).reshape(shape)
     return found
 
 
@@ -264,7 +254,7 @@ class TestShards(conformance.Writing):
     """An index, and a file for every few names."""
 
     format = "safetensors"
-    dtypes = ("float32", "bfloat16", "bool", "float4_e2m1fn")
+    dtypes = ("float32", "bfloat16", "bool")
     lies = INDEX_LIES
     more_options: ClassVar = {"shard_size": 24}
 
@@ -339,13 +329,6 @@ def test_pairs_are_not_taken_for_plain_bytes(tmp_path: Path) -> None:
     assert not leaves["p"].manifest.codec.bytewise
     assert zarr2_metadata(leaves["p"].manifest) is zarr3_metadata(leaves["p"].manifest) is None
     assert leaves["p"].manifest.chunks[0, 0].length == 4
-
-
-def test_pairs_that_do_not_come_out_even_are_refused() -> None:
-    told = encoder("safetensors", SinkOptions()).unsupported([leaf_of("a", array((2, 3), "float4_e2m1fn"))])
-    assert told == [
-        "`a` is float4_e2m1fn[2,3]: safetensors stores this type in pairs along an even last axis; cast it."
-    ]
 
 
 def test_user_metadata(tmp_path: Path) -> None:

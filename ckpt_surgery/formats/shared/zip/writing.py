@@ -1,16 +1,15 @@
-"""Archives that are to be written: members that are not compressed, one after another, at known places.
+"""Archives that are to be written: files that are not compressed, one after another, at known places.
 
-    places = placed([(b"a", 10), (b"b", 2**33)])     # PlacedMember: `header`, `start`, `stop`
-    places[0].local_header(crc)                      # lies at `header`; the member begins at `start`
-    archive_end(places, crcs, comment)               # the directory and what follows it, at `places[-1].stop`
+    archived("a.zip", [FilePlan("b", 3, [(0, b"abc")])])     # a FilePlan too
 
-Source of the format: `zip_layout`.
+Source of the format: `zip.layout`.
 """
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ckpt_surgery.formats.shared.planned_sink import FilePlan
 from ckpt_surgery.formats.shared.zip.layout import (
     CENTRAL,
     CENTRAL_FIELDS,
@@ -28,6 +27,7 @@ from ckpt_surgery.formats.shared.zip.layout import (
     ZIP64_EXTRA,
 )
 from ckpt_surgery.storage.reading import OpenFile
+from ckpt_surgery.storage.regions import Pieces, PlacedArray
 
 VERSION, VERSION64 = 20, 45
 """Versions of the zip format that a reader of a member needs: 2.0, and 4.5 for zip64."""
@@ -106,19 +106,43 @@ def _flags(raw_name: bytes) -> int:
     return 0 if raw_name.isascii() else UTF_8
 
 
-def placed(members: Iterable[tuple[bytes, int]]) -> list[PlacedMember]:
-    """Members with these names, in UTF-8, and sizes in bytes: one after another, in this order."""
+def archived(name: str, members: Sequence[FilePlan], comment: bytes = b"") -> FilePlan:
+    """The archive with this name of these files: not compressed, one after another, in this order.
+
+    It is none before it is sealed, which reads the members back for their CRC-32.
+    """
     places: list[PlacedMember] = []
-    for raw_name, size in members:
-        places.append(PlacedMember(raw_name, places[-1].stop if places else 0, size))
-    return places
+    pieces: list[tuple[int, bytes | bytearray]] = []
+    arrays: dict[str, PlacedArray] = {}
+    for member in members:
+        place = PlacedMember(member.name.encode(), places[-1].stop if places else 0, member.size)
+        places.append(place)
+        pieces.append((place.header, place.local_header(0)))
+        pieces += [(place.start + offset, data) for offset, data in member.pieces]
+        arrays |= {text: array.moved(place.start) for text, array in member.arrays.items()}
+    size = _end_of(places) + len(archive_end(places, [0] * len(places), comment))
+    return FilePlan(name, size, pieces, arrays, lambda written: _seal(written, places, comment))
+
+
+def _seal(written: OpenFile, places: Sequence[PlacedMember], comment: bytes) -> Pieces:
+    """The checksums of all members, and the end of the archive."""
+    crcs = [written_crc(written, place) for place in places]
+    fields = [
+        (place.header + CRC_AT, crc.to_bytes(4, "little")) for place, crc in zip(places, crcs, strict=True)
+    ]
+    return [*fields, (_end_of(places), archive_end(places, crcs, comment))]
+
+
+def _end_of(members: Sequence[PlacedMember]) -> int:
+    """Offset of the archive's directory."""
+    return members[-1].stop if members else 0
 
 
 def archive_end(members: Sequence[PlacedMember], crcs: Sequence[int], comment: bytes = b"") -> bytes:
     """The archive's directory and the records after it. `crcs`: CRC-32 of each member."""
     directory = b"".join(member.entry(crc) for member, crc in zip(members, crcs, strict=True))
     count, length = len(members), len(directory)
-    offset = members[-1].stop if members else 0
+    offset = _end_of(members)
     wide = b""
     if count >= MOST_ENTRIES or offset >= WIDE_FROM or length >= WIDE_FROM:
         numbers = (0, 0, count, count, length, offset)

@@ -1,13 +1,12 @@
-"""Arrays in pieces: the grid that fits them, and regions that are cut along pieces."""
+"""Arrays in pieces: the grid that fits them."""
 
 import numpy as np
 import pytest
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.formats.shared.msgpack.arrays import MOST_CHUNKS, manifest_of, parts_of
+from ckpt_surgery.formats.shared.msgpack.arrays import MOST_CHUNKS, manifest_of
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, BytesAt
-from tests.support.conformance import random_regions
 
 INT16 = np.dtype(np.int16)
 
@@ -45,35 +44,3 @@ def test_an_array_without_elements_has_no_chunk() -> None:
 def test_a_grid_that_is_too_fine_is_none(count: int, regular: bool) -> None:
     found = manifest_of(in_pieces((count,), 1, count - 1), "x")
     assert (found is not None) == regular
-
-
-@pytest.mark.parametrize(
-    ("shape", "counts"),
-    [
-        ((3, 4, 2), (7, 9, 8)),  # pieces begin and end within rows
-        ((3, 4, 2), (1, 22, 1)),
-        ((2, 1, 3), (2, 2, 2)),
-        ((5,), (2, 3)),
-        ((), (1,)),
-    ],
-)
-def test_the_parts_of_a_region_are_its_elements_each_once(
-    shape: tuple[int, ...], counts: tuple[int, ...]
-) -> None:
-    array = in_pieces(shape, *counts)
-    values = np.arange(1, 1 + sum(counts), dtype=INT16)
-    data, stops = b"", np.cumsum(counts)
-    for start, stop in zip((0, *stops), stops, strict=False):
-        data += b"?????" + values[start:stop].tobytes()
-    for region in random_regions(shape, 30):
-        block = np.zeros(region.shape, INT16)
-        for part in parts_of(array, region):
-            box = np.frombuffer(data, INT16, part.box.size, part.offset).reshape(part.box.shape)
-            assert not block[part.place].any()
-            block[part.place] = box[part.inner.slices]
-        np.testing.assert_array_equal(block, values.reshape(shape)[region.slices])
-
-
-def test_a_region_takes_nothing_of_the_pieces_beside_it() -> None:
-    [part] = parts_of(in_pieces((4, 3), 6, 6), Region((2, 1), (3, 3)))
-    assert (part.offset, part.box.shape, part.inner) == (22, (2, 3), Region((0, 1), (1, 3)))

@@ -1,11 +1,11 @@
 """Which tensor goes into which file, and where."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.formats.safetensors.files import plan_files
+from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.formats.safetensors.layout import layout, tensors_by_file
 from tests.support.leaves import array_leaf
 
 
@@ -30,36 +30,32 @@ def leaves(**sizes: int) -> list[Leaf]:
 def test_files_are_filled_in_the_order_of_the_leaves(
     sizes: dict[str, int], limit: int | None, wanted: list[str]
 ) -> None:
-    found = plan_files(leaves(**sizes), limit)
-    assert ["".join(tensor.name for tensor in file.tensors) for file in found] == wanted
-    assert sum(file.data_bytes for file in found) == sum(sizes.values())
+    found = tensors_by_file(leaves(**sizes), limit)
+    assert ["".join(tensor.name for tensor in tensors) for tensors in found] == wanted
+    assert sum(tensors[-1].stop for tensors in found if tensors) == sum(sizes.values())
 
 
 def test_files_are_numbered_only_where_there_are_several() -> None:
-    assert [file.name for file in plan_files(leaves(a=5, b=5), 5)] == [
+    def names(shard_size: int | None, file_name: str | None = None, **sizes: int) -> list[str]:
+        options = SinkOptions(shard_size=shard_size, file_name=file_name)
+        return [file.name for file in layout(leaves(**sizes), options)]
+
+    assert names(5, a=5, b=5) == [
         "model-00001-of-00002.safetensors",
         "model-00002-of-00002.safetensors",
+        "model.safetensors.index.json",
     ]
-    assert [file.name for file in plan_files(leaves(a=5), 5)] == ["model.safetensors"]
-    assert [file.name for file in plan_files(leaves(a=5), None, "x")] == ["x"]
+    assert names(5, a=5) == ["model.safetensors"]
+    assert names(None, "x", a=5) == ["x"]
 
 
 def test_wide_elements_come_first_and_equal_ones_keep_their_order() -> None:
     tensors = [
         array_leaf("byte", (3,), np.dtype(np.uint8)),
-        array_leaf("pairs", (6,), np.dtype(ml_dtypes.float4_e2m1fn)),
         array_leaf("wide", (2,), np.dtype(np.float64)),
         array_leaf("half", (3,), np.dtype(np.float16)),
         array_leaf("last", (1,), np.dtype(np.float64)),
     ]
-    [file] = plan_files(tensors, None)
-    places = [(tensor.name, tensor.start, tensor.stop) for tensor in file.tensors]
-    # Two elements of `pairs` share a byte.
-    assert places == [
-        ("wide", 0, 16),
-        ("last", 16, 24),
-        ("half", 24, 30),
-        ("byte", 30, 33),
-        ("pairs", 33, 36),
-    ]
-    assert file.data_bytes == 36
+    [found] = tensors_by_file(tensors, None)
+    places = [(tensor.name, tensor.start, tensor.stop) for tensor in found]
+    assert places == [("wide", 0, 16), ("last", 16, 24), ("half", 24, 30), ("byte", 30, 33)]

@@ -6,7 +6,7 @@ are those that flax 0.12.8's `flax.serialization.to_bytes` writes, except that P
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, TypeAlias
@@ -16,7 +16,11 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.formats.shared.msgpack.nodes import ARRAY, CHUNKED, COMPLEX, SCALAR, BytesAt
+from ckpt_surgery.formats.flax.detect import SINGLE_NAME
+from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.formats.shared.msgpack.nodes import ARRAY, CHUNKED, COMPLEX, SCALAR
+from ckpt_surgery.formats.shared.planned_sink import FilePlan, planned
+from ckpt_surgery.storage.regions import PlacedArray
 
 PIECE_BYTES = 2**30
 """Larger arrays are cut into pieces of this many bytes: `flax.serialization.MAX_CHUNK_SIZE`."""
@@ -25,13 +29,13 @@ Tree: TypeAlias = "dict[str, Tree | Leaf]"
 
 
 @dataclass
-class Draft:
+class FileLayout:
     """The layout of a file, which grows at its end."""
 
     texts: list[tuple[int, bytearray]] = field(default_factory=list)
     """Everything but elements, in runs of bytes with their offsets."""
-    gaps: dict[str, list[BytesAt]] = field(default_factory=lambda: defaultdict(list))
-    """Where the elements of each leaf go, one piece after another, by the text of its key."""
+    gaps: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    """Where the elements of each leaf go, by the text of its key: offsets and lengths."""
     size: int = 0
     """Size of the file so far, gaps included, in bytes."""
 
@@ -44,7 +48,7 @@ class Draft:
 
     def gap(self, text: str, length: int) -> None:
         """Append room for elements of the leaf with this key; `length` in bytes."""
-        self.gaps[text].append(BytesAt(self.size, length))
+        self.gaps[text].append((self.size, length))
         self.size += length
 
 
@@ -89,11 +93,25 @@ def native_value(data: bytes, dtype: np.dtype[Any]) -> np.ndarray:
 # --- laying out -------------------------------------------------------------------------------------------
 
 
-def draft_of(leaves: Iterable[Leaf]) -> Draft:
-    """The file of these leaves: nested maps by key components, in the order in which those first occur."""
-    draft = Draft()
-    _put_tree(draft, _tree(leaves))
-    return draft
+def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
+    """One file: `flax_model.msgpack`, or `options.file_name`.
+
+    It has nested maps by key components, in the order in which those first occur.
+    """
+    file = FileLayout()
+    _put_tree(file, _tree(leaves))
+    arrays = {leaf.key.text: _placed(leaf, leaf.spec, file) for leaf in leaves if leaf.spec is not None}
+    return [FilePlan(options.file_name or SINGLE_NAME, file.size, file.texts, arrays)]
+
+
+def _placed(leaf: Leaf, spec: ArraySpec, file: FileLayout) -> PlacedArray:
+    ranges = tuple(file.gaps[leaf.key.text])
+    if is_native(leaf):
+        return PlacedArray(spec, ranges, native_bytes, lambda data: native_value(data, spec.dtype))
+    return PlacedArray(spec, ranges)
+
+
+open_flax_sink = planned(layout)
 
 
 def _tree(leaves: Iterable[Leaf]) -> Tree:
@@ -108,50 +126,50 @@ def _tree(leaves: Iterable[Leaf]) -> Tree:
     return root
 
 
-def _put_tree(draft: Draft, tree: Tree) -> None:
-    draft.put(_map_head(len(tree)))
+def _put_tree(file: FileLayout, tree: Tree) -> None:
+    file.put(_map_head(len(tree)))
     for name, node in tree.items():
-        draft.put(msgpack.packb(name))
+        file.put(msgpack.packb(name))
         if isinstance(node, dict):
-            _put_tree(draft, node)
+            _put_tree(file, node)
         else:
-            _put_leaf(draft, node)
+            _put_leaf(file, node)
 
 
-def _put_leaf(draft: Draft, leaf: Leaf) -> None:
+def _put_leaf(file: FileLayout, leaf: Leaf) -> None:
     if leaf.kind is LeafKind.STRING:
-        draft.put(msgpack.packb(leaf.string))
+        file.put(msgpack.packb(leaf.string))
     elif leaf.kind is LeafKind.EMPTY:
         # Flax turns empty lists and tuples into empty dicts too.
-        draft.put(msgpack.packb(None if leaf.empty == "None" else {}))
+        file.put(msgpack.packb(None if leaf.empty == "None" else {}))
     elif is_native(leaf):
         assert leaf.spec is not None
-        draft.gap(leaf.key.text, _NATIVE[leaf.spec.dtype][0])
+        file.gap(leaf.key.text, _NATIVE[leaf.spec.dtype][0])
     else:
         assert leaf.spec is not None
         scalar = leaf.kind is LeafKind.SCALAR and leaf.spec.shape == ()
-        _put_array(draft, leaf.key.text, leaf.spec, SCALAR if scalar else ARRAY)
+        _put_array(file, leaf.key.text, leaf.spec, SCALAR if scalar else ARRAY)
 
 
-def _put_array(draft: Draft, text: str, spec: ArraySpec, code: int) -> None:
+def _put_array(file: FileLayout, text: str, spec: ArraySpec, code: int) -> None:
     if spec.nbytes <= PIECE_BYTES:
-        _put_piece(draft, text, spec, code)
+        _put_piece(file, text, spec, code)
         return
     most = max(1, PIECE_BYTES // spec.dtype.itemsize)
     sizes = [min(most, spec.size - start) for start in range(0, spec.size, most)]
     shape = {str(axis): length for axis, length in enumerate(spec.shape)}
-    draft.put(_map_head(3) + msgpack.packb(CHUNKED) + msgpack.packb(True))
-    draft.put(msgpack.packb("shape") + msgpack.packb(shape))
-    draft.put(msgpack.packb("chunks") + _map_head(len(sizes)))
+    file.put(_map_head(3) + msgpack.packb(CHUNKED) + msgpack.packb(True))
+    file.put(msgpack.packb("shape") + msgpack.packb(shape))
+    file.put(msgpack.packb("chunks") + _map_head(len(sizes)))
     for number, size in enumerate(sizes):
-        draft.put(msgpack.packb(str(number)))
-        _put_piece(draft, text, ArraySpec((size,), spec.dtype), ARRAY)
+        file.put(msgpack.packb(str(number)))
+        _put_piece(file, text, ArraySpec((size,), spec.dtype), ARRAY)
 
 
-def _put_piece(draft: Draft, text: str, spec: ArraySpec, code: int) -> None:
+def _put_piece(file: FileLayout, text: str, spec: ArraySpec, code: int) -> None:
     about = b"\x93" + msgpack.packb(spec.shape) + msgpack.packb(spec.dtype.name) + _bytes_head(spec.nbytes)
-    draft.put(_extension_head(code, len(about) + spec.nbytes) + about)
-    draft.gap(text, spec.nbytes)
+    file.put(_extension_head(code, len(about) + spec.nbytes) + about)
+    file.gap(text, spec.nbytes)
 
 
 def _map_head(count: int) -> bytes:

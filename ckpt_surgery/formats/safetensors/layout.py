@@ -1,0 +1,115 @@
+"""The layout of a safetensors checkpoint that is to be written: one file, or shards and their index."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.formats.safetensors.detect import (
+    INDEX_NAME,
+    MOST_HEADER_BYTES,
+    PREFIX_BYTES,
+    READERS_EXPECT,
+    SINGLE_NAME,
+)
+from ckpt_surgery.formats.safetensors.header import TensorEntry, header_bytes
+from ckpt_surgery.formats.shared.planned_sink import FilePlan, planned
+from ckpt_surgery.storage.record_files import RECORD_NAME
+from ckpt_surgery.storage.regions import Pieces, PlacedArray
+
+SHARD_NAME = "model-{:05d}-of-{:05d}.safetensors"
+
+Tensors = tuple[TensorEntry, ...]
+
+
+def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
+    """`model.safetensors`, or `options.file_name`; or shards and `model.safetensors.index.json`."""
+    metadata, groups = metadata_texts(options), tensors_by_file(leaves, options.shard_size)
+    if len(groups) == 1:
+        return [_only_file(options.file_name or SINGLE_NAME, groups[0], metadata, options.record_bytes)]
+    shards = {SHARD_NAME.format(i, len(groups)): tensors for i, tensors in enumerate(groups, 1)}
+    files = [_file(name, tensors, header_bytes(tensors, metadata)) for name, tensors in shards.items()]
+    index = _index(shards)
+    return [*files, FilePlan(INDEX_NAME, len(index), [(0, index)])]
+
+
+def _only_file(name: str, tensors: Tensors, metadata: Mapping[str, str], record_bytes: int) -> FilePlan:
+    """The file, with room in its header for a record of so many bytes unless that would be too long."""
+
+    def with_record(text: str, least: int = 0) -> bytes:
+        return header_bytes(tensors, {**READERS_EXPECT, **metadata, RECORD_NAME: text}, least)
+
+    def record(text: str) -> Pieces | None:
+        recorded = with_record(text, len(header))
+        return [(0, recorded)] if len(recorded) == len(header) else None
+
+    room = len(with_record(" " * record_bytes)) if record_bytes else 0
+    header = header_bytes(tensors, metadata, room if room - PREFIX_BYTES <= MOST_HEADER_BYTES else 0)
+    return _file(name, tensors, header, record)
+
+
+def _file(
+    name: str, tensors: Tensors, header: bytes, record: Callable[[str], Pieces | None] | None = None
+) -> FilePlan:
+    start, size = len(header), _data_bytes(tensors)
+    arrays = {t.name: PlacedArray(t.spec, ((start + t.start, t.stop - t.start),)) for t in tensors}
+    return FilePlan(name, start + size, [(0, header)], arrays, record=record)
+
+
+def _index(shards: Mapping[str, Tensors]) -> bytes:
+    files = {tensor.name: file for file, tensors in shards.items() for tensor in tensors}
+    total = sum(map(_data_bytes, shards.values()))
+    about = {"metadata": {"total_size": total}, "weight_map": files}
+    return (json.dumps(about, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def _data_bytes(tensors: Tensors) -> int:
+    return tensors[-1].stop if tensors else 0
+
+
+def tensors_by_file(leaves: Sequence[Leaf], shard_size: int | None) -> list[Tensors]:
+    """The tensors of each file of a checkpoint. The files are filled in the order of the leaves.
+
+    `shard_size`: bytes of tensors per file at most, though a larger tensor has a file of its own. None: one
+    file.
+    """
+    groups: list[list[Leaf]] = [[]]
+    room = shard_size
+    for leaf in leaves:
+        assert leaf.spec is not None
+        size = leaf.spec.nbytes
+        if room is not None and shard_size is not None:
+            if size > room and groups[-1]:
+                groups.append([])
+                room = shard_size
+            room -= size
+        groups[-1].append(leaf)
+    return [_placed(group) for group in groups]
+
+
+def _placed(leaves: Iterable[Leaf]) -> Tensors:
+    """The tensors of one file, those with the widest elements first.
+
+    In this way every tensor begins at a multiple of its element's size.
+    """
+    placed: list[TensorEntry] = []
+    end = 0
+    for leaf in sorted(leaves, key=lambda leaf: -leaf.spec.dtype.itemsize if leaf.spec else 0):
+        assert leaf.spec is not None
+        placed.append(TensorEntry(leaf.key.text, leaf.spec, end, end + leaf.spec.nbytes))
+        end = placed[-1].stop
+    return tuple(placed)
+
+
+def metadata_texts(options: SinkOptions) -> dict[str, str]:
+    """The custom metadata as text: what is not text already becomes its JSON. Raises UsageError."""
+    try:
+        texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.metadata.items()}
+        "".join((*texts, *texts.values())).encode()
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"The custom metadata cannot be stored as text: {error}") from error
+    return texts
+
+
+open_safetensors_sink = planned(layout)
