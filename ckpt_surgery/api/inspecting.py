@@ -12,7 +12,7 @@ from ckpt_surgery.core.history import History
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import ProgressLike
-from ckpt_surgery.core.protocols import Choices, ChosenSource, ConvertingSource, Source, StoredType
+from ckpt_surgery.core.protocols import Choices, ConvertingSource, Source, StoredType, details_of
 from ckpt_surgery.core.summaries.represented import Represented
 from ckpt_surgery.core.summaries.summary import Summary
 from ckpt_surgery.core.text import chosen_text, did_you_mean, shown
@@ -135,7 +135,7 @@ def inspect(
             numbers,
             values,
             len(listed) - len(leaves),
-            source.choices() if isinstance(source, ChosenSource) else Choices(),
+            details_of(source).choices(),
             depth,
             sort,
             _stored_types(source, leaves),

@@ -20,13 +20,13 @@ from ckpt_surgery.report.verification import Depth, Flaw, Sample, Verified
 from ckpt_surgery.runs.sidecars import edited_sidecars
 from ckpt_surgery.storage.failures import told
 from ckpt_surgery.storage.listing import exists, is_directory
-from ckpt_surgery.storage.record_files import put_record
+from ckpt_surgery.storage.record_files import put_record, record_path
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.system.resources import default_memory, default_workers
 from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_grid, check_shared
-from ckpt_surgery.verification.descriptions import check_descriptions, record_path
+from ckpt_surgery.verification.descriptions import check_descriptions
 from ckpt_surgery.verification.new_checkpoints import arrays_of, recorded_digests
 from ckpt_surgery.verification.reading_back import Findings, read_leaves
 from ckpt_surgery.verification.record import Malformed, Record, add_digests, load_record

@@ -91,6 +91,13 @@ class Region:
             slice(a - o, b - o) for a, b, o in zip(self.starts, self.stops, outer.starts, strict=True)
         )
 
+    def relative_to(self, origin: Shape) -> "Region":
+        """The same elements, counted from an index on: from the beginning of a chunk, for example."""
+        return Region(
+            tuple(start - n for start, n in zip(self.starts, origin, strict=True)),
+            tuple(stop - n for stop, n in zip(self.stops, origin, strict=True)),
+        )
+
     def moved(self, by: Shape) -> "Region":
         """The region that begins so many indices later along each axis."""
         return Region(

@@ -27,6 +27,16 @@ class LeafKind(enum.StrEnum):
     """An object of a tree in memory that no checkpoint holds, such as a tensor of PyTorch."""
 
 
+@frozen()
+class Unreadable:
+    """Why an array is listed, and cannot be read."""
+
+    why: str
+    """The reason as a predicate: `is an array of dates`."""
+    hint: str
+    """What to do about it, as a sentence."""
+
+
 MOST_OF_KEY = 120
 """Maximum number of characters of a key, and of what a leaf is, in the representation of a leaf."""
 
@@ -67,6 +77,8 @@ class Leaf:
     """Kind of an empty node: `None`, `Dict`, `List`, `Tuple` or `NamedTuple`. None for other leaves."""
     type: str | None = None
     """Name of an object's type, such as `torch.Tensor`. None for other leaves."""
+    unreadable: Unreadable | None = None
+    """Why the array cannot be read, though it is listed. None where it can."""
 
     @property
     def nbytes(self) -> int:

@@ -1,12 +1,13 @@
 """Descriptions of stored arrays: the grid of chunks, their encoding, and the locations of their bytes."""
 
+import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, grid_counts
 from ckpt_surgery.core.frozen import frozen
 
 
@@ -40,6 +41,9 @@ def bytes_codec(endian: str) -> dict[str, Any]:
 
 RAW = encoding_of([bytes_codec("little")])
 """The encoding of uncompressed little-endian chunks, whose stored bytes are those of the array in memory."""
+
+BIG = encoding_of([bytes_codec("big")])
+"""The encoding of uncompressed big-endian chunks."""
 
 _LITTLE, _BIG = (encoding_of([bytes_codec(endian)]).removesuffix("]") for endian in ("little", "big"))
 
@@ -117,6 +121,9 @@ class Manifest:
     """How the bytes of every chunk are encoded."""
     chunks: Mapping[Shape, Chunk]
     """The location of each chunk by its index in the grid. A missing index has no stored bytes."""
+    fill: bytes | None = None
+    """The bytes of one element, as in memory, with which every element of a missing chunk is read. None: a
+    missing chunk cannot be read."""
 
     @property
     def chunk_nbytes(self) -> int:
@@ -151,3 +158,34 @@ class Manifest:
         if self.chunk_shape == self.spec.shape:
             return len(self.chunks) == 1
         return len(self.chunks) == math.prod(grid_counts(self.spec.shape, self.chunk_shape))
+
+
+def contiguous(
+    spec: ArraySpec, file: str, offset: int, codec: Codec | None = None, length: int | None = None
+) -> Manifest:
+    """The manifest of an array in one range of a file: by default raw, in C order, as long as in memory."""
+    # Without elements there is no chunk, and a grid cannot have steps of 0.
+    grid = tuple(max(1, n) for n in spec.shape)
+    length = spec.nbytes if length is None else length
+    chunks = {(0,) * spec.ndim: Chunk(file, offset, length)} if spec.size else {}
+    return Manifest(spec, grid, codec or raw_codec(spec.ndim), chunks)
+
+
+def parts_of_chunks(manifest: Manifest, region: Region) -> Iterator[tuple[Shape, Region]]:
+    """The index of each chunk that a region touches, and the part of the region that lies in that chunk.
+
+    In C order; chunks without stored bytes are among them.
+    """
+    if not region.size:
+        return
+    grid = manifest.chunk_shape
+    if grid == manifest.spec.shape:
+        yield (0,) * len(grid), region
+        return
+    first = tuple(start // length for start, length in zip(region.starts, grid, strict=True))
+    last = tuple(-(-stop // length) for stop, length in zip(region.stops, grid, strict=True))
+    for index in itertools.product(*map(range, first, last)):
+        starts = tuple(i * length for i, length in zip(index, grid, strict=True))
+        stops = tuple(start + length for start, length in zip(starts, grid, strict=True))
+        part = Region(tuple(map(max, starts, region.starts)), tuple(map(min, stops, region.stops)))
+        yield index, part

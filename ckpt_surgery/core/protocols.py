@@ -1,7 +1,7 @@
 """The interfaces between formats and the rest: sources that are read, encoders and sinks that write."""
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -78,25 +78,38 @@ class Choices:
     __repr__ = brief
 
 
-@runtime_checkable
-class ChosenSource(Protocol):
-    """A source of a format with steps or items."""
+@dataclass(frozen=True)
+class SourceDetails:
+    """What only some formats know of an opened checkpoint. The defaults are those of a format that does not.
 
-    def choices(self) -> Choices:
-        """What the source was chosen from. Reads names only."""
-        ...
+    A source that knows more has it as its attribute `details`.
+    """
+
+    choices: Callable[[], Choices] = Choices
+    """What the source was chosen from, in a format with steps or items. Reads names only."""
+    model_files: Callable[[], Mapping[str, bytes]] = dict
+    """The files of the model, such as its config, by name, in a format that holds them beside its arrays.
+
+    Raises SourceError where they cannot be read, UsageError where they are too large to be taken over.
+    """
+    disguised_bfloat16: Set[str] = frozenset()
+    """Texts of the keys of arrays of uint16 that are most likely bfloat16, in a format that stored arrays of
+    one dtype as another and did not record it."""
+    holds_record: bool = False
+    """Whether the record of how a checkpoint was made is part of one of its files."""
+    record: str | None = None
+    """The text of that record; None where there is none."""
+    record_file: str | None = None
+    """Path of the file that the format has for the record alone, there or not."""
 
 
-@runtime_checkable
-class ModelSource(Protocol):
-    """A source whose files hold a model beside its arrays."""
+NO_DETAILS = SourceDetails()
 
-    def model_files(self) -> Mapping[str, bytes]:
-        """The files of the model, such as its config, by name. Empty where it has none.
 
-        Raises SourceError where they cannot be read, UsageError where they are too large to be taken over.
-        """
-        ...
+def details_of(source: Source) -> SourceDetails:
+    """The details of any source, also of one that has none."""
+    details: SourceDetails = getattr(source, "details", NO_DETAILS)
+    return details
 
 
 @runtime_checkable
@@ -136,32 +149,11 @@ class ConvertingSource(Protocol):
 
 
 @runtime_checkable
-class UntypedSource(Protocol):
-    """A source of a format that stored arrays of one dtype as another, and did not record it."""
-
-    def disguised_bfloat16(self) -> Set[str]:
-        """Texts of the keys of arrays of uint16 that are most likely bfloat16."""
-        ...
-
-
-@runtime_checkable
 class CachingSource(Protocol):
     """A source that keeps decoded chunks, for regions that share one."""
 
     cache_bytes: int
     """Most bytes that it keeps. Has no effect once something was read."""
-
-
-@runtime_checkable
-class RecordedSource(Protocol):
-    """A source of a format that has a place for the record of how a checkpoint was made."""
-
-    record_file: str | None
-    """Path of the file that is for the record alone, there or not; None where it is part of another file."""
-
-    def record(self) -> str | None:
-        """The text of the record; None where there is none. Raises SourceError where it is unreadable."""
-        ...
 
 
 @runtime_checkable

@@ -8,9 +8,9 @@ from typing import Any
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.history import CONFIG, RECIPES, History, Origin, PastRecipe, history_entry
-from ckpt_surgery.core.protocols import RecordedSource, Source
+from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.urls import is_url
-from ckpt_surgery.storage.record_files import read_record, record_file
+from ckpt_surgery.storage.record_files import read_record_of, record_path
 
 
 def history_of(source: Source) -> History | None:
@@ -40,8 +40,7 @@ def history_of(source: Source) -> History | None:
 def _record_document(source: Source) -> dict[str, Any]:
     """Read the record of a checkpoint; empty if there is none, or it cannot be read."""
     try:
-        text = source.record() if isinstance(source, RecordedSource) else None
-        text = read_record(record_file(source.path)) if text is None else text
+        text = read_record_of(source)
         document = {} if text is None else json.loads(text)
     except (SourceError, ValueError, RecursionError):
         return {}
@@ -68,7 +67,6 @@ def _time_of_record(source: Source) -> datetime | None:
     """Modification time of the file that holds the record; None in a bucket."""
     if is_url(source.path):
         return None
-    own = source.record_file if isinstance(source, RecordedSource) else None
-    place = record_file(source.path) if own is None else own
+    place = record_path(source)
     place = place if os.path.exists(place) else source.path
     return datetime.fromtimestamp(os.stat(place).st_mtime, UTC)

@@ -15,10 +15,10 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import (
     CachingSource,
     Choices,
-    ChosenSource,
     ConvertingSource,
     Source,
     StoredType,
+    details_of,
 )
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.zarr.fetched import stored_chunks, touched
@@ -54,7 +54,7 @@ class OpenSource:
     @functools.cached_property
     def choices(self) -> Choices:
         """Steps and items beside the source, as of the first use."""
-        return self._source.choices() if isinstance(self._source, ChosenSource) else Choices()
+        return details_of(self._source).choices()
 
     def leaves(self) -> Mapping[str, Leaf]:
         """Every leaf by its key's text, in the checkpoint's order, with the dtype that it is read in."""

@@ -11,7 +11,7 @@ from ckpt_surgery.core.history import CONFIG, RECORD, history_entry, own_metadat
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys, merged
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.protocols import ChosenSource, Source
+from ckpt_surgery.core.protocols import Source, details_of
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config, read_object
@@ -125,7 +125,7 @@ def last_steps(request: Request) -> list[int]:
             f"`last={count}`: {wrong}", hint="Name one directory of steps, or leave out `last=N`."
         )
     source = open_input(request.sources[0], item=request.item, src_format=request.src_format)
-    steps = source.choices().steps if isinstance(source, ChosenSource) else ()
+    steps = details_of(source).choices().steps
     if len(steps) < count:
         has = (
             f"has the finished steps {', '.join(map(str, steps))}" if steps else "is not a directory of steps"

@@ -18,7 +18,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.protocols import LinkMode, ModelSource, Source
+from ckpt_surgery.core.protocols import LinkMode, Source, details_of
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import known as formats
@@ -372,7 +372,7 @@ def sink_options(
 
 def _model_files(sources: Sequence[Source]) -> Mapping[str, bytes]:
     """The files of the first model that the sources hold. Raises SourceError or UsageError."""
-    models = (source.model_files() for source in sources if isinstance(source, ModelSource))
+    models = (details_of(source).model_files() for source in sources)
     return next((files for files in models if files), {})
 
 

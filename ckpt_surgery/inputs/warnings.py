@@ -11,7 +11,7 @@ from ckpt_surgery.core.errors import Problem, SourceError
 from ckpt_surgery.core.folding import ShownKey, fold
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.protocols import ChosenSource, ConvertingSource, Source, StoredType, UntypedSource
+from ckpt_surgery.core.protocols import ConvertingSource, Source, StoredType, details_of
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import known as formats
@@ -22,6 +22,7 @@ from ckpt_surgery.live.source import FORMAT as TREE
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.storage.draft import OWN
 from ckpt_surgery.storage.listing import directory_names, is_directory, names_in, real_path, walk
+from ckpt_surgery.storage.record_files import record_path
 
 if TYPE_CHECKING:
     from ckpt_surgery.planner.options import DestinationOptions
@@ -182,9 +183,9 @@ def about_source(source: Source) -> tuple[str, ...]:
 def chosen_item_notes(sources: Iterable[Source]) -> tuple[str, ...]:
     """Note each source of which an item was chosen because it holds the model, and others do not."""
     others = {
-        source: [name for name in source.choices().items if holds_no_model(name)]
+        source: [name for name in details_of(source).choices().items if holds_no_model(name)]
         for source in sources
-        if isinstance(source, ChosenSource) and source.item is not None and not holds_no_model(source.item)
+        if source.item is not None and not holds_no_model(source.item)
     }
     return tuple(
         f"{shown(source.path)}: the item `{shown(source.item or '')}` is read, as it holds the model, not "
@@ -215,7 +216,7 @@ def disguised_warning(count: int) -> tuple[str, ...]:
 
 def disguised_leaves(source: Source) -> Set[str]:
     """Keys of a source's arrays of uint16 that are most likely bfloat16."""
-    return source.disguised_bfloat16() if isinstance(source, UntypedSource) else frozenset()
+    return details_of(source).disguised_bfloat16
 
 
 def repeated_sources(sources: Mapping[str, Source], inputs: "Sequence[Input]") -> Iterator[str]:
@@ -281,17 +282,17 @@ def dropped_items(sources: Mapping[str, Source], options: "DestinationOptions") 
 
 def _item_directory(source: Source) -> str:
     """Real path, or URL, of the item that a source reads."""
-    from ckpt_surgery.verification.descriptions import record_path  # imports planning
-
     return real_path(os.path.dirname(record_path(source)))
 
 
 def _other_items(source: Source) -> Iterator[str]:
     """Directories of all items in a source's step."""
-    if source.item is None or not isinstance(source, ChosenSource):
+    if source.item is None:
         return
     step = os.path.dirname(_item_directory(source))
-    yield from (os.path.join(step, name) for name in source.choices().items if name != OWN.rstrip("/"))
+    yield from (
+        os.path.join(step, name) for name in details_of(source).choices().items if name != OWN.rstrip("/")
+    )
 
 
 def _kind_of_item(directory: str) -> str:

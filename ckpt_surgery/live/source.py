@@ -1,7 +1,7 @@
 """Read a pytree in memory as if it were a checkpoint."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.tree import LiveTree, is_deleted
@@ -64,10 +65,12 @@ class TreeSource:
             )
         return elements
 
-    def disguised_bfloat16(self) -> Set[str]:
-        """Keys of lazy arrays of uint16 that come from T5X, and are most likely bfloat16."""
+    @property
+    def details(self) -> SourceDetails:
+        """Which lazy arrays of uint16 come from T5X, and are most likely bfloat16."""
         values = self.tree.values.items()
-        return {text for text, value in values if isinstance(value, LazyArray) and value._is_disguised}
+        disguised = {text for text, value in values if isinstance(value, LazyArray) and value._is_disguised}
+        return SourceDetails(disguised_bfloat16=disguised)
 
     def value(self, leaf: Leaf) -> Any:
         """Object in the tree for a leaf. Raises SourceError if it is only a description, or was deleted."""

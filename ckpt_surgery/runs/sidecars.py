@@ -25,7 +25,7 @@ from ckpt_surgery.storage.companion_names import KEPT, is_companion
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import check_link, directory_names, has_entry, is_directory, real_path
 from ckpt_surgery.storage.reading import opened
-from ckpt_surgery.verification.descriptions import record_path
+from ckpt_surgery.storage.record_files import record_path
 from ckpt_surgery.verification.reading_back import range_crc
 from ckpt_surgery.verification.record import CopiedSidecar
 

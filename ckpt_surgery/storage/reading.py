@@ -5,7 +5,7 @@ SIGBUS.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,11 +19,12 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import DAMAGED, LINKS, unreadable
 from ckpt_surgery.storage.heads import HEADS
 from ckpt_surgery.storage.listing import FileStat, missing, object_stat
-from ckpt_surgery.storage.store import Stat
+from ckpt_surgery.storage.store import Range, Stat
 from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.storage.views import VIEW
 
@@ -132,13 +133,19 @@ def opened(path: str, expected: FileStat | None = None) -> Iterator[OpenFile]:
         os.close(descriptor)
 
 
-def _opened_object(url: str, expected: FileStat | None) -> OpenFile:
-    """An object in the version that was listed, or that is there."""
+def _found(url: str, expected: FileStat | None) -> Stat:
+    """Size and version of an object. Raises SourceError where it is missing or has changed."""
     found = VIEW.stat(url)
     if found is None:
         raise missing(url)
     if expected is not None and object_stat(found) != expected:
         raise _changed(url)
+    return found
+
+
+def _opened_object(url: str, expected: FileStat | None) -> OpenFile:
+    """An object in the version that was listed, or that is there."""
+    found = _found(url, expected)
     return OpenFile(url, object_stat(found), partial(_fill_from_object, url, found))
 
 
@@ -168,6 +175,32 @@ def read_file(path: str) -> bytes:
     """All of a file. Raises SourceError where it is missing, is no regular file, or cannot be read."""
     with opened(path) as file:
         return file.read(0, file.stat.size)
+
+
+def read_ranges(chunks: Sequence[Chunk], expected: Mapping[str, FileStat]) -> list[bytes]:
+    """The bytes of ranges of files; those in one object store are read together.
+
+    `expected`: size and time of files when they were listed, by path. Raises SourceError where bytes are
+    missing, and where a file has changed.
+    """
+    data: list[bytes] = [b""] * len(chunks)
+    by_store: dict[str, list[tuple[int, Range]]] = {}
+    for position, chunk in enumerate(chunks):
+        if chunk.inline is not None:
+            data[position] = chunk.inline[chunk.offset : chunk.offset + chunk.length]
+        elif urls.is_url(chunk.file):
+            stat = _found(chunk.file, expected.get(chunk.file))
+            root, name = urls.split(chunk.file)
+            end = chunk.offset + chunk.length
+            by_store.setdefault(root, []).append((position, Range(name, chunk.offset, end, stat.version)))
+        else:
+            with opened(chunk.file, expected.get(chunk.file)) as file:
+                data[position] = file.read(chunk.offset, chunk.length)
+    for root, ranges in by_store.items():
+        parts = store_of(root)[0].read_many([part for _, part in ranges])
+        for (position, _), part in zip(ranges, parts, strict=True):
+            data[position] = part
+    return data
 
 
 def read_region(file: Readable, offset: int, spec: ArraySpec, region: Region) -> np.ndarray:

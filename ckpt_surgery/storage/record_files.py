@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.protocols import Source, details_of
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import exists, is_directory
 from ckpt_surgery.storage.reading import read_file
@@ -28,6 +29,18 @@ def record_file(path: str) -> str:
     """Where the record of a checkpoint is that has none inside a file: in its directory, or beside it."""
     within = os.path.join(path, RECORD_NAME)
     return within if is_directory(path) and exists(within) else beside_text(path)
+
+
+def record_path(source: Source) -> str:
+    """Where the record of an opened checkpoint is, if it is a file of its own."""
+    return details_of(source).record_file or record_file(source.path)
+
+
+def read_record_of(source: Source) -> str | None:
+    """The text of the record of an opened checkpoint; None where it has none. Raises SourceError."""
+    details = details_of(source)
+    text = details.record if details.record_file is None else read_record(details.record_file)
+    return read_record(record_file(source.path)) if text is None else text
 
 
 def read_record(file: str) -> str | None:

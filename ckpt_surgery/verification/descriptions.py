@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.protocols import RecordedSource, Source
+from ckpt_surgery.core.protocols import Source, details_of
 from ckpt_surgery.storage.companion_names import is_companion
 from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory, paths_below, real_path
 from ckpt_surgery.storage.reading import opened
-from ckpt_surgery.storage.record_files import RECORD_NAME, record_file
+from ckpt_surgery.storage.record_files import RECORD_NAME, record_path
 from ckpt_surgery.verification.reading_back import Findings, compare_file, range_crc
 
 ABOVE = "../"
@@ -50,7 +50,7 @@ def description_checksums(source: Source, leaves: Mapping[str, Leaf]) -> Descrip
     if directory is None:
         return DescriptionChecksums(description)
     begins = _first_elements(leaves)
-    inside = isinstance(source, RecordedSource) and source.record_file is None
+    inside = details_of(source).holds_record
     documents = {}
     for name in _names(source, directory):
         path = _joined(directory, name)
@@ -127,13 +127,6 @@ def _document(path: str, begin: int | None, without_record: bool) -> FileChecksu
         if not length or (without_record and RECORD_NAME.encode() in file.read(0, length)):
             return None
         return FileChecksum(length, range_crc(file, 0, length))
-
-
-def record_path(source: Source) -> str:
-    """Path for the record of an open checkpoint, if it is a separate file."""
-    if isinstance(source, RecordedSource) and source.record_file is not None:
-        return source.record_file
-    return record_file(source.path)
 
 
 def _directory_of(source: Source) -> str | None:

@@ -25,9 +25,10 @@ from ckpt_surgery.planner.plan import Plan, Step
 from ckpt_surgery.report.verification import Flaw, VerifiedRun, Verify, flaw_text
 from ckpt_surgery.storage.failures import DAMAGED, told
 from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.storage.record_files import record_path
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_grid
-from ckpt_surgery.verification.descriptions import DescriptionChecksums, description_checksums, record_path
+from ckpt_surgery.verification.descriptions import DescriptionChecksums, description_checksums
 from ckpt_surgery.verification.reading_back import Findings, Values, compare_values, read_leaves
 from ckpt_surgery.verification.record import UNKNOWN, Record, digests_of, parse_record
 

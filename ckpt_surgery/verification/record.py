@@ -14,10 +14,10 @@ from typing import Any
 from ckpt_surgery.core.arrays import Shape, grid_counts
 from ckpt_surgery.core.digests import Digests, bytes_crc
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.protocols import AdoptedFile, LinkMode, RecordedSource, Source
+from ckpt_surgery.core.protocols import AdoptedFile, LinkMode, Source
 from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.planner.plan import Plan, Step
-from ckpt_surgery.storage.record_files import read_record, record_file
+from ckpt_surgery.storage.record_files import read_record_of
 from ckpt_surgery.verification.descriptions import DescriptionChecksums, FileChecksum
 
 SCHEMA = 1
@@ -194,9 +194,7 @@ def load_record(source: Source) -> Record | None:
 
     Raises Malformed if it cannot be understood, SourceError if it cannot be read.
     """
-    text = source.record() if isinstance(source, RecordedSource) else None
-    if text is None:
-        text = read_record(record_file(source.path))
+    text = read_record_of(source)
     return None if text is None else parse_record(text)
 
 

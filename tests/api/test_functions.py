@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import DataError, PlanError, SourceError, UsageError
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.formats.safetensors.source import SafetensorsSource
+from ckpt_surgery.formats.shared.listings import ListedSource
 from ckpt_surgery.planner.plan import Plan
 
 BFLOAT16 = jnp.bfloat16
@@ -166,13 +166,13 @@ def test_nothing_is_read_while_planning_and_only_what_is_returned_afterwards(
 ) -> None:
     save_file({n: np.ones(2, np.float32) for n in "abc"}, tmp_path / "m.safetensors")
     read: list[str] = []
-    original = SafetensorsSource.read
+    original = ListedSource.read
 
     def noting(self: Any, leaf: Any, region: Any) -> Any:
         read.append(leaf.key.text)
         return original(self, leaf, region)
 
-    monkeypatch.setattr(SafetensorsSource, "read", noting)
+    monkeypatch.setattr(ListedSource, "read", noting)
     ckpt_surgery.plan(lambda t: {"x": t["a"] + t["b"], "y": t["c"]}, tmp_path / "m.safetensors")
     assert not read
     ckpt_surgery.restore(lambda t: {"x": t["a"] + t["b"]}, tmp_path / "m.safetensors")

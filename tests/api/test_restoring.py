@@ -20,7 +20,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats import opening
-from ckpt_surgery.formats.safetensors.source import SafetensorsSource
+from ckpt_surgery.formats.shared.listings import ListedSource
 from ckpt_surgery.planner.plan import Plan
 
 RNG = np.random.default_rng(0)
@@ -252,13 +252,13 @@ def test_a_path_is_no_target(model: str) -> None:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
-    read = SafetensorsSource.read
+    read = ListedSource.read
 
-    def counted(self: SafetensorsSource, leaf: Leaf, region: Region) -> np.ndarray:
+    def counted(self: ListedSource, leaf: Leaf, region: Region) -> np.ndarray:
         found.append(leaf.key.text)
         return read(self, leaf, region)
 
-    monkeypatch.setattr(SafetensorsSource, "read", counted)
+    monkeypatch.setattr(ListedSource, "read", counted)
     return found
 
 

@@ -18,7 +18,7 @@ from ckpt_surgery import LazyArray
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import DataError, PlanError, SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.formats.safetensors.source import SafetensorsSource
+from ckpt_surgery.formats.shared.listings import ListedSource
 from tests.support import checkpoints
 
 W = np.arange(24, dtype=np.float32).reshape(6, 4)
@@ -42,13 +42,13 @@ def model(tmp_path: Path) -> Path:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Region]]:
     """Keys and regions that are read from safetensors."""
     found: list[tuple[str, Region]] = []
-    read = SafetensorsSource.read
+    read = ListedSource.read
 
-    def counted(source: SafetensorsSource, leaf: Leaf, region: Region) -> np.ndarray:
+    def counted(source: ListedSource, leaf: Leaf, region: Region) -> np.ndarray:
         found.append((leaf.key.text, region))
         return read(source, leaf, region)
 
-    monkeypatch.setattr(SafetensorsSource, "read", counted)
+    monkeypatch.setattr(ListedSource, "read", counted)
     return found
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.formats.shared.raw_arrays import read_raw
+from ckpt_surgery.formats.shared.chunk_reading import read_stored
 from ckpt_surgery.formats.shared.torch.views import View, read_view
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened
@@ -56,7 +56,7 @@ class Pieces:
     def _part(self, piece: Piece, inner: Region, files: Mapping[str, FileStat]) -> np.ndarray:
         """The elements of a region of a piece; the region counts from the beginning of the piece."""
         if isinstance(piece.stored, Manifest):
-            return read_raw(piece.stored, inner, files)
+            return read_stored(piece.stored, inner, files)
         with opened(piece.stored.file, files[piece.stored.file]) as file:
             return read_view(file, piece.stored, ArraySpec(piece.region.shape, self.spec.dtype), inner)
 

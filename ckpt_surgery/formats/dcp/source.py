@@ -14,6 +14,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import contiguous
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.dcp.contents import Contents, Item, items_by_file, read_contents
 from ckpt_surgery.formats.dcp.detect import METADATA
@@ -21,7 +22,7 @@ from ckpt_surgery.formats.dcp.index import Stored, StoredObject, StoredTensor, r
 from ckpt_surgery.formats.dcp.pieces import Piece, Pieces, on_grid
 from ckpt_surgery.formats.dcp.vocabulary import VOCABULARY
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.raw_arrays import Opaque, RawArraysSource, contiguous
+from ckpt_surgery.formats.shared.raw_arrays import Opaque, RawArraysSource
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.torch.archive import MOST_PICKLE_BYTES
 from ckpt_surgery.formats.shared.torch.unpickler import load

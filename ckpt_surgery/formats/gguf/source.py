@@ -13,7 +13,7 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.manifests import Codec, Manifest, encoding_of
+from ckpt_surgery.core.manifests import Codec, Manifest, contiguous, encoding_of
 from ckpt_surgery.core.protocols import StoredType
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.gguf.blocks import read_blocks

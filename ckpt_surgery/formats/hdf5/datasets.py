@@ -14,7 +14,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts
 from ckpt_surgery.core.dtypes import NUMPY_NAMES
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, encoding_of, raw_codec
+from ckpt_surgery.core.manifests import BIG, Chunk, Codec, Manifest, encoding_of, raw_codec
 from ckpt_surgery.formats.hdf5.attributes import dtype_name
 from ckpt_surgery.formats.hdf5.element_types import ElementType, element_type
 from ckpt_surgery.formats.hdf5.filters import (
@@ -29,7 +29,6 @@ from ckpt_surgery.formats.hdf5.filters import (
 )
 from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
-from ckpt_surgery.formats.shared.raw_arrays import BIG
 from ckpt_surgery.storage.failures import DAMAGED
 
 REPACK = "Write it again without that, with `h5repack` or h5py."

@@ -10,7 +10,8 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, raw_codec
+from ckpt_surgery.core.manifests import BIG, Chunk, Codec, Manifest, parts_of_chunks, raw_codec
+from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.hdf5.archives import model_files
 from ckpt_surgery.formats.hdf5.attributes import root_attributes
@@ -23,7 +24,8 @@ from ckpt_surgery.formats.hdf5.listing import listed
 from ckpt_surgery.formats.hdf5.superblock import base_of
 from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.raw_arrays import BIG, Opaque, RawArraysSource, parts_of_chunks, read_raw
+from ckpt_surgery.formats.shared.chunk_reading import read_stored
+from ckpt_surgery.formats.shared.raw_arrays import BIG, Opaque, RawArraysSource, parts_of_chunks
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.zip.members import read_archive, wrong
 from ckpt_surgery.storage.failures import about, named
@@ -52,11 +54,12 @@ class Hdf5Source(RawArraysSource):
         self._datasets = datasets
         self._file = file, stat
 
-    def model_files(self) -> Mapping[str, bytes]:
-        """What one of Keras's archives holds beside the weights; nothing for other files.
+    @property
+    def details(self) -> SourceDetails:
+        """What one of Keras's archives holds beside the weights; nothing for other files."""
+        return SourceDetails(model_files=self._model_files)
 
-        Raises SourceError where a member is damaged, UsageError where they are too large.
-        """
+    def _model_files(self) -> Mapping[str, bytes]:
         with opened(*self._file) as file:
             return model_files(file, read_archive(file)) if is_archive(file) else {}
 
@@ -82,7 +85,7 @@ class Hdf5Source(RawArraysSource):
             if dataset.filters:
                 chunk = self._decoded(dataset, manifest, chunk, dataset.masks.get(index, 0))
             plain = Manifest(manifest.spec, manifest.chunk_shape, _plain(dataset, manifest), {index: chunk})
-            block[part.within(region)] = read_raw(plain, part, self._files)
+            block[part.within(region)] = read_stored(plain, part, self._files)
         return block
 
     def _decoded(self, dataset: StoredDataset, manifest: Manifest, chunk: Chunk, mask: int) -> Chunk:

@@ -1,36 +1,26 @@
 """Reading `.npy` files: a directory of them, whose paths are the keys, or a single one."""
 
 import os
+from collections.abc import Mapping
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.npy import NpyArray, leaf_of, opaque_of, read_npy
+from ckpt_surgery.formats.shared.listings import ListedSource, Listing
+from ckpt_surgery.formats.shared.npy import NpyArray, leaf_of, read_npy
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
-from ckpt_surgery.formats.shared.raw_arrays import RawArraysSource
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.storage.failures import about
 from ckpt_surgery.storage.listing import FileStat, is_directory, real_path, walk
 from ckpt_surgery.storage.reading import opened
 
 
-class NpySource(RawArraysSource):
-    """`.npy` files, opened for reading. Safe to use from several threads."""
-
-    def __init__(self, path: str, directory: str, files: dict[str, FileStat], arrays: dict[str, NpyArray]):
-        """`files`, `arrays`: size and time, and header, of each file by its name in `directory`."""
-        paths = {name: os.path.join(directory, name) for name in files}
-        leaves = {_key(name): leaf_of(_key(name), array, paths[name], 0) for name, array in arrays.items()}
-        opaque = {_key(name): opaque_of(array, paths[name], 0) for name, array in arrays.items()}
-        super().__init__(
-            path,
-            "npy",
-            leaves,
-            {paths[name]: stat for name, stat in files.items()},
-            metadata={},
-            opaque={text: found for text, found in opaque.items() if found is not None},
-        )
+def _listing(directory: str, files: Mapping[str, FileStat], arrays: Mapping[str, NpyArray]) -> Listing:
+    """`files`, `arrays`: size and time, and header, of each file by its name in `directory`."""
+    paths = {name: os.path.join(directory, name) for name in files}
+    leaves = {_key(name): leaf_of(_key(name), array, paths[name], 0) for name, array in arrays.items()}
+    return Listing(leaves, {paths[name]: stat for name, stat in files.items()})
 
 
 def _key(name: str) -> str:
@@ -57,7 +47,7 @@ def _files_of(directory: str) -> dict[str, FileStat]:
     return {name: found[name] for name in names}
 
 
-def open_npy(path: str, selection: Selection) -> NpySource:
+def open_npy(path: str, selection: Selection) -> ListedSource:
     """Open a directory of `.npy` files, or one of them, whose name is then the key.
 
     Other files in a directory are ignored. Raises SourceError where a file is not whole or a link leaves
@@ -67,7 +57,7 @@ def open_npy(path: str, selection: Selection) -> NpySource:
     if is_directory(path):
         files = _files_of(path)
         arrays = {name: _read_header(os.path.join(path, name), stat)[1] for name, stat in files.items()}
-        return NpySource(path, path, files, arrays)
+        return ListedSource(path, "npy", _listing(path, files, arrays))
     directory, name = os.path.split(path)
     stat, array = _read_header(path, None)
-    return NpySource(path, directory, {name: stat}, {name: array})
+    return ListedSource(path, "npy", _listing(directory, {name: stat}, {name: array}))

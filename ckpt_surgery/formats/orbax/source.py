@@ -10,7 +10,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.protocols import Choices
+from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.formats.orbax.detect import OrbaxItem, choices, locate
 from ckpt_surgery.formats.orbax.store import Store, array_manifest, begin_store
 from ckpt_surgery.formats.orbax.structure import Structure
@@ -27,7 +27,7 @@ from ckpt_surgery.formats.shared.zarr.arrays import CACHE_BYTES, ArrayReader
 from ckpt_surgery.formats.shared.zarr.files import StoredArray
 from ckpt_surgery.storage.failures import DAMAGED, named
 from ckpt_surgery.storage.listing import FileStat, digest, exists, walk
-from ckpt_surgery.storage.record_files import RECORD_NAME, read_record
+from ckpt_surgery.storage.record_files import RECORD_NAME
 
 HISTORY = "ckpt_surgery"
 """Entry of custom metadata with the recipes that a checkpoint went through."""
@@ -136,9 +136,10 @@ class OrbaxSource:
         """
         return self._leaves
 
-    def choices(self) -> Choices:
-        """The steps and items of the path. Reads names only."""
-        return choices(self._location)
+    @property
+    def details(self) -> SourceDetails:
+        """The steps and items of the path, and where the record is."""
+        return SourceDetails(choices=lambda: choices(self._location), record_file=self.record_file)
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
@@ -160,10 +161,6 @@ class OrbaxSource:
     def files(self) -> Iterator[str]:
         """Paths of all files below the item's directory."""
         yield from (os.path.join(self._location.directory, name) for name in self._walked())
-
-    def record(self) -> str | None:
-        """The text of the record; None where there is none. Raises SourceError."""
-        return read_record(self.record_file)
 
     def fingerprint(self) -> str:
         """Digest of the item's files but the record: names, sizes, modification times."""

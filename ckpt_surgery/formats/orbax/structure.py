@@ -20,11 +20,12 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.shared.chunk_reading import read_stored
 from ckpt_surgery.formats.shared.msgpack.arrays import read_pieces
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, Node
 from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, flattened, leaf_of, opaque_of
 from ckpt_surgery.formats.shared.msgpack.tree import read_tree
-from ckpt_surgery.formats.shared.raw_arrays import Opaque, read_raw
+from ckpt_surgery.formats.shared.raw_arrays import Opaque
 from ckpt_surgery.storage.failures import DAMAGED, named
 from ckpt_surgery.storage.listing import FileStat, exists
 from ckpt_surgery.storage.reading import opened
@@ -63,7 +64,7 @@ class Structure:
             raise opaque.refused(leaf)
         try:
             if leaf.manifest is not None:
-                return read_raw(leaf.manifest, region, listed)
+                return read_stored(leaf.manifest, region, listed)
             node = self._node(leaf.key)
             assert isinstance(node, ArrayAt)  # in pieces that no grid fits
             return read_pieces(node, self.path, region, listed)
@@ -76,7 +77,7 @@ class Structure:
         if opaque is None or opaque.stored is None or leaf.spec is None:
             return self.read(leaf, region)
         try:
-            block = read_raw(opaque.stored, region, {self.path: self.stat})
+            block = read_stored(opaque.stored, region, {self.path: self.stat})
         except SourceError as error:
             raise named(leaf.key, error) from error
         return opaque.typed(block, leaf.spec.dtype)

@@ -20,9 +20,12 @@ from ckpt_surgery.core.leaves import (
 )
 from ckpt_surgery.core.manifests import (
     Codec,
+    Manifest,
+    contiguous,
     encoding_of,
     raw_codec,
 )
+from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.safetensors.detect import INDEX_SUFFIX, NAMES, PREFIX_BYTES
@@ -35,12 +38,13 @@ from ckpt_surgery.formats.safetensors.header import (
     parse_header,
 )
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
-from ckpt_surgery.formats.shared.raw_arrays import RawArraysSource, contiguous
+from ckpt_surgery.formats.shared.listings import ListedSource, Listing
+from ckpt_surgery.formats.shared.raw_arrays import contiguous
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.storage.failures import about
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened, read_region, stat_file
-from ckpt_surgery.storage.record_files import RECORD_NAME, read_record
+from ckpt_surgery.storage.record_files import RECORD_NAME
 from ckpt_surgery.storage.views import prefetch
 
 PACKED_NAME = "packed"
@@ -93,35 +97,34 @@ def read_shards(directory: str, files: Mapping[str, str]) -> list[Shard]:
 # --- the source -------------------------------------------------------------------------------------------
 
 
-class SafetensorsSource(RawArraysSource):
-    """A safetensors checkpoint, opened for reading. Safe to use from several threads."""
+@dataclass(frozen=True)
+class Packed:
+    """A tensor with two elements per byte."""
 
-    def __init__(
-        self,
-        path: str,
-        index: Mapping[str, FileStat],
-        shards: Sequence[Shard],
-        metadata: Mapping[str, Any],
-        record_file: str | None = None,
-    ):
-        self.record_file = record_file
-        self._record = shards[0].header.record if record_file is None else None
-        leaves = {t.name: _leaf(shard, t) for shard in shards for t in shard.header.tensors}
-        files = {**index, **{shard.path: shard.stat for shard in shards}}
-        super().__init__(path, "safetensors", leaves, files, metadata)
+    manifest: Manifest
 
-    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
-        assert leaf.manifest is not None
-        if leaf.manifest.codec.name != PACKED_NAME or not region.size:
-            return super().read(leaf, region)
-        (chunk,) = leaf.manifest.chunks.values()
-        with opened(chunk.file, self._files[chunk.file]) as file:
-            return read_packed(file, chunk.offset, leaf.manifest.spec, region)
+    def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
+        """The elements of a region. Raises SourceError where bytes are missing, or the file has changed."""
+        (chunk,) = self.manifest.chunks.values()
+        with opened(chunk.file, files[chunk.file]) as file:
+            return read_packed(file, chunk.offset, self.manifest.spec, region)
 
-    def record(self) -> str | None:
-        """The text of the record; None where there is none. Raises SourceError where it is unreadable."""
-        return self._record if self.record_file is None else read_record(self.record_file)
+
+def _listing(
+    index: Mapping[str, FileStat],
+    shards: Sequence[Shard],
+    metadata: Mapping[str, Any],
+    details: SourceDetails,
+) -> Listing:
+    leaves = {t.name: _leaf(shard, t) for shard in shards for t in shard.header.tensors}
+    packed = {text: leaf.manifest for text, leaf in leaves.items() if leaf.manifest is not None}
+    return Listing(
+        leaves,
+        {**index, **{shard.path: shard.stat for shard in shards}},
+        metadata,
+        readers={text: Packed(m) for text, m in packed.items() if m.codec.name == PACKED_NAME and m.chunks},
+        details=details,
+    )
 
 
 def paired(spec: ArraySpec, region: Region) -> tuple[ArraySpec, Region]:
@@ -158,7 +161,7 @@ def _packed_codec(ndim: int) -> Codec:
     return replace(raw_codec(ndim), name=PACKED_NAME, encoding=encoding_of([{"packed": PACKED}]))
 
 
-def open_safetensors(path: str, selection: Selection) -> SafetensorsSource:
+def open_safetensors(path: str, selection: Selection) -> ListedSource:
     """Open a file, an index, or a directory that holds one of them.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
@@ -167,12 +170,15 @@ def open_safetensors(path: str, selection: Selection) -> SafetensorsSource:
     directory, name = NAMES.file_of(path)
     if not name.endswith(INDEX_SUFFIX):
         shard = read_shard(directory, name)
-        return SafetensorsSource(path, {}, [shard], shard.header.metadata)
+        header = shard.header
+        details = SourceDetails(holds_record=True, record=header.record)
+        return ListedSource(path, "safetensors", _listing({}, [shard], header.metadata, details))
     index = os.path.join(directory, name)
     files, metadata = read_index(index)
     shards = read_shards(directory, files)
-    record = os.path.join(directory, RECORD_NAME)
-    return SafetensorsSource(path, {index: stat_file(index)}, shards, dict(_merged(metadata, shards)), record)
+    details = SourceDetails(record_file=os.path.join(directory, RECORD_NAME))
+    listing = _listing({index: stat_file(index)}, shards, dict(_merged(metadata, shards)), details)
+    return ListedSource(path, "safetensors", listing)
 
 
 def _merged(index: Mapping[str, Any], shards: Sequence[Shard]) -> Iterator[tuple[str, Any]]:

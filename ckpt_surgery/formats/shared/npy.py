@@ -20,12 +20,12 @@ from ckpt_surgery.core.arrays import ArraySpec, Shape
 from ckpt_surgery.core.dtypes import DTYPES, NUMPY_NAMES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.manifests import RAW, Codec
+from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
+from ckpt_surgery.core.manifests import BIG, RAW, Codec, contiguous
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.limits import MOST_AXES, MOST_BYTES, beyond_memory
 from ckpt_surgery.formats.shared.npy_layout import MAGIC
-from ckpt_surgery.formats.shared.raw_arrays import BIG, Opaque, contiguous
+from ckpt_surgery.formats.shared.raw_arrays import Opaque
 from ckpt_surgery.storage.failures import DAMAGED
 
 USUAL_BYTES = 128
@@ -65,15 +65,6 @@ UNUSABLE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Unusable:
-    """Why an array can be listed but not read."""
-
-    why: str
-    """A predicate: `is …`."""
-    hint: str
-
-
-@dataclass(frozen=True, slots=True)
 class NpyArray:
     """An array as the header of its `.npy` file describes it."""
 
@@ -86,7 +77,7 @@ class NpyArray:
     """CRC-32 of everything before the first element."""
     text: str | None = None
     """The value of a single string."""
-    unusable: Unusable | None = None
+    unusable: Unreadable | None = None
     stored: np.dtype[Any] | None = None
     """Type that the elements of an unusable array have in the file; None for a pickle or an unknown type."""
 
@@ -232,25 +223,25 @@ def _typed(described: _Described, head: bytes) -> NpyArray:
     return NpyArray(spec, codec, len(head), zlib.crc32(head), unusable=unusable, stored=stored)
 
 
-def _dtype(descr: str) -> np.dtype[Any] | Unusable:
+def _dtype(descr: str) -> np.dtype[Any] | Unreadable:
     """The type that a description names, in native byte order; or why no function can use it."""
     if descr[:1] not in "<>|=" or not descr:
         return _unusable(descr)
     name = descr[1:]
     if name in ("V1", "f1"):
-        return Unusable(*NAMELESS)
+        return Unreadable(*NAMELESS)
     if name not in _DTYPES or (name == "V2" and descr[0] == ">"):
         return _unusable(descr)
     return _DTYPES[name]
 
 
-def _unusable(descr: str) -> Unusable:
+def _unusable(descr: str) -> Unreadable:
     if not descr:
-        return Unusable("is an array of records", "Save each of its fields as an array.")
+        return Unreadable("is an array of records", "Save each of its fields as an array.")
     known = UNUSABLE.get(descr.lstrip("<>|=")[:1])
     if known is None or descr.startswith(">V2"):
-        return Unusable(f"has the unknown type {shown(descr[:100])!r}", "Save it in another type.")
-    return Unusable(*known)
+        return Unreadable(f"has the unknown type {shown(descr[:100])!r}", "Save it in another type.")
+    return Unreadable(*known)
 
 
 def _stored(described: _Described) -> np.dtype[Any] | None:
@@ -320,7 +311,7 @@ def leaf_of(text: str, array: NpyArray, file: str, offset: int | None) -> Leaf:
     manifest = None
     if offset is not None and array.unusable is None:
         manifest = contiguous(array.spec, file, offset + array.data, array.codec)
-    return Leaf(Key.parse(text), LeafKind.ARRAY, array.spec, manifest)
+    return Leaf(Key.parse(text), LeafKind.ARRAY, array.spec, manifest, unreadable=array.unusable)
 
 
 def opaque_of(array: NpyArray, file: str, offset: int | None) -> Opaque | None:

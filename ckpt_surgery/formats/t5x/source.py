@@ -11,14 +11,15 @@ uint16, and do not record that: `uint16="bfloat16"` reads it so.
 """
 
 import posixpath
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.protocols import Choices
+from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.formats.shared.chunk_reading import read_stored
 from ckpt_surgery.formats.shared.limits import MOST_AXES
 from ckpt_surgery.formats.shared.msgpack.arrays import manifest_of
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, Node
@@ -34,7 +35,6 @@ from ckpt_surgery.formats.shared.msgpack.source import (
 )
 from ckpt_surgery.formats.shared.msgpack.t5x_layout import ROOT_NAMES
 from ckpt_surgery.formats.shared.msgpack.tree import read_tree
-from ckpt_surgery.formats.shared.raw_arrays import read_raw
 from ckpt_surgery.formats.t5x.detect import T5XFile, choices, locate
 from ckpt_surgery.storage.failures import DAMAGED, about
 from ckpt_surgery.storage.listing import FileStat
@@ -145,7 +145,7 @@ def _sizes(location: T5XFile, node: Node) -> tuple[int, ...] | None:
         manifest = manifest_of(node, location.path)
         if manifest is None or node.spec.ndim != 1 or node.spec.size > MOST_AXES:
             raise SourceError(f"the shape in its TensorStore spec is {node.spec}", hint=DAMAGED)
-        return tuple(read_raw(manifest, Region.whole(node.spec.shape)).tolist())
+        return tuple(read_stored(manifest, Region.whole(node.spec.shape)).tolist())
     if node is None:
         return None
     members: Sequence[Node] = node if isinstance(node, list) else ()
@@ -183,18 +183,18 @@ class T5XSource(MsgpackSource):
             if _is_spec(one.found.node) and one.leaf.spec is not None and one.leaf.spec.dtype.name == "uint16"
         )
 
-    def disguised_bfloat16(self) -> Set[str]:
-        """Texts of the keys of zarr arrays of uint16: T5X stored bfloat16 so, and reads them as bfloat16.
+    @property
+    def details(self) -> SourceDetails:
+        """The steps and items of the path, and the zarr arrays of uint16.
 
-        Those of Orbax, which stand in the tree as placeholders, are what they say.
+        T5X stored bfloat16 so, and reads them as bfloat16. Those of Orbax, which stand in the tree as
+        placeholders, are what they say.
 
         Source: google-research/t5x, `LazyAwaitableArray.from_tensor_store_spec` of `checkpoint_importer.py`.
         """
-        return self._disguised
-
-    def choices(self) -> Choices:
-        """The steps and items of the path. Reads names only."""
-        return choices(self.path, self._location)
+        return SourceDetails(
+            choices=lambda: choices(self.path, self._location), disguised_bfloat16=self._disguised
+        )
 
 
 def open_t5x(path: str, selection: Selection) -> T5XSource:

@@ -20,15 +20,18 @@ from ckpt_surgery.core.leaves import (
     LeafKind,
 )
 from ckpt_surgery.core.manifests import (
+    BIG,
     RAW,
     Chunk,
     Codec,
     Manifest,
+    contiguous,
     raw_codec,
 )
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.raw_arrays import BIG, RawArraysSource, contiguous, read_raw
+from ckpt_surgery.formats.shared.chunk_reading import read_stored
+from ckpt_surgery.formats.shared.raw_arrays import RawArraysSource
 from ckpt_surgery.formats.tensorflow.detect import GRAPH_SUFFIX, SUFFIX, Bundle, is_table, locate
 from ckpt_surgery.formats.tensorflow.dtypes import NUMBERS, STRING, type_name
 from ckpt_surgery.formats.tensorflow.index import (
@@ -122,7 +125,7 @@ class TensorBundleSource(RawArraysSource):
                 f"its data file {shown(chunk.file)} is missing",
                 hint="Listing and planning need only the index; values need the data files beside it.",
             )
-        block = read_raw(part.manifest, region, self._files)
+        block = read_stored(part.manifest, region, self._files)
         if region == Region.whole(part.manifest.spec.shape) and part.manifest.codec.encoding == RAW:
             _check(block, part.checksum, chunk)
         return block

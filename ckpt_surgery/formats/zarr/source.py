@@ -15,6 +15,7 @@ from typing import Any
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key, natural_order
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.steps import check_no_choice
@@ -79,11 +80,12 @@ class ZarrSource(ZarrArraysSource):
 
     recorded: Any = None
     """The record of how the group was made: an attribute that is not one of the user's."""
-    record_file: str | None = None
 
-    def record(self) -> str | None:
-        """The text of the record; None where there is none."""
-        return None if self.recorded is None else json.dumps(self.recorded)
+    @property
+    def details(self) -> SourceDetails:
+        """The record."""
+        text = None if self.recorded is None else json.dumps(self.recorded)
+        return SourceDetails(holds_record=True, record=text)
 
     def files(self) -> Iterator[str]:
         """Paths of all files below the group's directory."""

@@ -10,7 +10,7 @@ import pytest
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import LeafKind
-from ckpt_surgery.core.manifests import RAW
+from ckpt_surgery.core.manifests import BIG, RAW
 from ckpt_surgery.formats.shared.npy import (
     DESCRIPTIONS,
     MOST_HEADER_BYTES,
@@ -21,7 +21,6 @@ from ckpt_surgery.formats.shared.npy import (
     opaque_of,
     read_npy,
 )
-from ckpt_surgery.formats.shared.raw_arrays import BIG
 
 
 def parsed(data: bytes) -> NpyArray:

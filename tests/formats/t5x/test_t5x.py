@@ -18,10 +18,11 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import LeafKind
-from ckpt_surgery.core.protocols import Choices, ChosenSource, Source
+from ckpt_surgery.core.protocols import Choices, Source, details_of
 from ckpt_surgery.formats.known import formats
 from ckpt_surgery.formats.opening import detect_format
 from ckpt_surgery.formats.orbax import FORMAT as ORBAX
+from ckpt_surgery.formats.registry import detect_format, formats
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
 from tests.support import conformance
 from tests.support.arrays import ALL_DTYPES, array
@@ -571,9 +572,7 @@ def test_the_latest_step_is_the_default(tmp_path: Path) -> None:
 
 
 def choices(path: Path) -> Choices:
-    source = opened(path)
-    assert isinstance(source, ChosenSource)
-    return source.choices()
+    return details_of(opened(path)).choices()
 
 
 def test_steps_and_items_are_listed(tmp_path: Path) -> None:

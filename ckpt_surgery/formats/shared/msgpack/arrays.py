@@ -6,9 +6,9 @@ from math import gcd, prod
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape, grid_counts
-from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
+from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous, raw_codec
+from ckpt_surgery.formats.shared.chunk_reading import read_stored
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt
-from ckpt_surgery.formats.shared.raw_arrays import contiguous, read_raw
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.regions import overlaps
 
@@ -52,10 +52,10 @@ def read_pieces(array: ArrayAt, file: str, region: Region, listed: Mapping[str, 
     """A region of an array in pieces; reads only the bytes it needs.
 
     `file`: path of the document. `listed`: size and time of files when they were listed, by path.
-    Raises SourceError as `read_raw` does.
+    Raises SourceError as `read_stored` does.
     """
     block: np.ndarray = np.empty(region.shape, array.spec.dtype)
     ranges = [(piece.offset, piece.length) for piece in array.pieces]
     for part in overlaps(array.spec, ranges, region):
-        block[part.place] = read_raw(contiguous(part.box, file, part.offset), part.inner, listed)
+        block[part.place] = read_stored(contiguous(part.box, file, part.offset), part.inner, listed)
     return block

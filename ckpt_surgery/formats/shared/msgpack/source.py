@@ -14,11 +14,11 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
+from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous, raw_codec
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.msgpack.arrays import manifest_of, read_pieces
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, BytesAt, Node, Plain
-from ckpt_surgery.formats.shared.raw_arrays import Opaque, contiguous
+from ckpt_surgery.formats.shared.raw_arrays import Opaque
 from ckpt_surgery.formats.shared.zarr.arrays import ZarrArraysSource
 from ckpt_surgery.formats.shared.zarr.files import (
     Files,

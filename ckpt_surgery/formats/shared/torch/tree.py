@@ -9,10 +9,9 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import Problem, SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
+from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous, raw_codec
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
-from ckpt_surgery.formats.shared.raw_arrays import contiguous
 from ckpt_surgery.formats.shared.torch.globals import RESAVE, Storage, Tensor, what_is
 from ckpt_surgery.formats.shared.torch.views import View, dense_order
 from ckpt_surgery.storage.failures import DAMAGED, named

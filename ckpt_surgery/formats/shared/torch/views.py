@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.formats.shared.raw_arrays import checked, stored_dtype
+from ckpt_surgery.formats.shared.chunk_reading import checked, stored_dtype
 from ckpt_surgery.storage.reading import SPAN_BYTES, Readable
 
 

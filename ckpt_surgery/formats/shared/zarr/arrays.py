@@ -18,8 +18,9 @@ from ckpt_surgery.core.leaves import (
 )
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.shared.chunk_reading import read_stored
 from ckpt_surgery.formats.shared.ocdbt.reader import STORE_ERRORS, store_message
-from ckpt_surgery.formats.shared.raw_arrays import Opaque, RawArraysSource, read_raw
+from ckpt_surgery.formats.shared.raw_arrays import Opaque, RawArraysSource
 from ckpt_surgery.formats.shared.store_failures import store_access_error
 from ckpt_surgery.formats.shared.zarr.fetched import fetched_region, stored_chunks, touched
 from ckpt_surgery.formats.shared.zarr.files import StoredArray
@@ -71,7 +72,7 @@ class ArrayReader:
             and not self._takes_most(manifest, region)
             and _all_stored(manifest, region)
         ):
-            return read_raw(manifest, region, self._listed)
+            return read_stored(manifest, region, self._listed)
         try:
             if urls.is_url(self._root):
                 return fetched_region(self._arrays(leaf.key.text), manifest, region)

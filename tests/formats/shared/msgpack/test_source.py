@@ -12,6 +12,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.formats.shared.chunk_reading import read_stored
 from ckpt_surgery.formats.shared.msgpack.nodes import BytesAt, Node
 from ckpt_surgery.formats.shared.msgpack.source import (
     FoundNode,
@@ -24,7 +25,6 @@ from ckpt_surgery.formats.shared.msgpack.source import (
     zarr_leaf,
 )
 from ckpt_surgery.formats.shared.msgpack.tree import read_tree
-from ckpt_surgery.formats.shared.raw_arrays import read_raw
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened, stat_file
 from tests.support.arrays import array
@@ -83,7 +83,7 @@ def test_python_numbers_are_scalars_in_the_index(value: Any, dtype: str) -> None
     leaf = leaf_of(found(value))
     assert (leaf.kind, leaf.spec) == (LeafKind.SCALAR, ArraySpec((), np.dtype(dtype)))
     assert leaf.manifest is not None
-    assert read_raw(leaf.manifest, Region((), ())).item() == value
+    assert read_stored(leaf.manifest, Region((), ())).item() == value
 
 
 def test_nodes_without_elements_keep_their_kind() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.formats.shared.chunk_reading import read_stored
 from ckpt_surgery.formats.shared.msgpack.arrays import MOST_CHUNKS, manifest_of, read_pieces
 from ckpt_surgery.formats.shared.msgpack.nodes import CHUNKED, ArrayAt, BytesAt, Node
 from ckpt_surgery.formats.shared.msgpack.tree import (
@@ -24,7 +25,6 @@ from ckpt_surgery.formats.shared.msgpack.tree import (
     root_names,
     starts_stream,
 )
-from ckpt_surgery.formats.shared.raw_arrays import read_raw
 from ckpt_surgery.storage.reading import opened
 from tests.formats.bounds import bounded
 from tests.support.arrays import array
@@ -430,7 +430,7 @@ def test_manifests_of_arrays_in_pieces(
         assert data[chunk.offset :][: chunk.length] == value[cell].tobytes()
     for region in random_regions(shape, 30):
         wanted = value[region.slices]
-        assert np.array_equal(read_raw(manifest, region), wanted)
+        assert np.array_equal(read_stored(manifest, region), wanted)
         assert np.array_equal(read_pieces(found, str(tmp_path / "x"), region, {}), wanted)
 
 

@@ -11,8 +11,7 @@ import tensorstore as ts
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.manifests import RANGED_BYTES
-from ckpt_surgery.formats.shared.raw_arrays import contiguous
+from ckpt_surgery.core.manifests import RANGED_BYTES, contiguous
 from ckpt_surgery.formats.shared.zarr.arrays import ArrayReader, ZarrArraysSource
 from ckpt_surgery.formats.shared.zarr.files import Files, StoredArray, file_array, file_manifest
 from ckpt_surgery.storage.listing import FileStat

@@ -1,0 +1,205 @@
+"""Regions of stored arrays: the bytes of chunks that they take, and how these become elements.
+
+Chunks of plain bytes are read in ranges. For every other encoding, a format brings a decoder.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import BIG, RAW, Chunk, Codec, Manifest, parts_of_chunks
+from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.listing import FileStat
+from ckpt_surgery.storage.reading import Readable, opened, read_ranges, read_region
+
+Fetch = Callable[[Sequence[Chunk]], Sequence[bytes]]
+"""Reads the bytes of ranges of files, which need not be whole chunks; those in one object store together.
+
+Raises SourceError where bytes are missing, and where a file has changed since it was listed.
+"""
+Check = Callable[[np.ndarray], None]
+"""Compares all bytes of a chunk, uint8[length], with a checksum. Raises SourceError where they differ."""
+
+NO_FILES: Mapping[str, FileStat] = MappingProxyType({})
+NO_CHECKS: Mapping[Chunk, Check] = MappingProxyType({})
+
+
+class Decoder(Protocol):
+    """Reads regions of arrays whose chunks are encoded in a way of the format's own."""
+
+    def __call__(self, manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
+        """The elements of a region, which is not empty. `fetch` reads bytes of the manifest's chunks.
+
+        The elements of missing chunks are `manifest.fill`. Raises SourceError.
+        """
+        ...
+
+
+def read_stored(
+    manifest: Manifest,
+    region: Region,
+    files: Mapping[str, FileStat] = NO_FILES,
+    decode: Decoder | None = None,
+    checks: Mapping[Chunk, Check] = NO_CHECKS,
+) -> np.ndarray:
+    """The elements of a region of a stored array. Of chunks of plain bytes, only what is needed is read.
+
+    `files`: size and time of files when they were listed, by path. `decode`: reads chunks of other encodings.
+    `checks`: what is compared where all bytes of a plain chunk were read. Raises SourceError where bytes are
+    missing or damaged, where files have changed, and where booleans are neither 0 nor 1.
+    """
+    if not region.size:
+        return np.empty(region.shape, manifest.spec.dtype)
+    if decode is not None and manifest.codec.encoding not in (RAW, BIG):
+        return decode(manifest, region, partial(read_ranges, expected=files))
+    held = _fetched_together(manifest, region, files)
+    spec = ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
+
+    def read(index: Shape, inner: Region) -> np.ndarray:
+        chunk = manifest.chunks.get(index)
+        if chunk is None:
+            return filled(manifest, index, inner.shape)
+        if index in held:
+            return read_elements(Held(held[index]), 0, spec, manifest.codec, inner, checks.get(chunk))
+        if chunk.inline is not None:
+            return read_elements(Held(chunk.inline), chunk.offset, spec, manifest.codec, inner)
+        with opened(chunk.file, files.get(chunk.file)) as file:
+            return read_elements(file, chunk.offset, spec, manifest.codec, inner, checks.get(chunk))
+
+    return assembled(manifest, region, read)
+
+
+def by_chunk(decoded: Callable[[Manifest, bytes], bytes | memoryview]) -> Decoder:
+    """A decoder of chunks one by one. Memory: the region, and one chunk, stored and decoded.
+
+    `decoded`: (manifest, stored bytes of a chunk) → its elements as plain bytes, little-endian, in the order
+    of axes in which they are stored. Raises SourceError.
+    """
+
+    def decode(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
+        spec = ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
+
+        def read(index: Shape, inner: Region) -> np.ndarray:
+            chunk = manifest.chunks.get(index)
+            if chunk is None:
+                return filled(manifest, index, inner.shape)
+            data = decoded(manifest, fetch([chunk])[0])
+            return read_elements(Held(data), 0, spec, manifest.codec, inner)
+
+        return assembled(manifest, region, read)
+
+    return decode
+
+
+def assembled(manifest: Manifest, region: Region, read: Callable[[Shape, Region], np.ndarray]) -> np.ndarray:
+    """A region, which is not empty, put together from its parts in the chunks that it touches, in C order.
+
+    `read`: (index of a chunk, region counted from the chunk's beginning) → elements.
+    """
+    block: np.ndarray | None = None
+    for index, part in parts_of_chunks(manifest, region):
+        origin = tuple(i * length for i, length in zip(index, manifest.chunk_shape, strict=True))
+        elements = read(index, part.relative_to(origin))
+        if part == region:
+            return np.ascontiguousarray(elements).reshape(region.shape)
+        block = np.empty(region.shape, manifest.spec.dtype) if block is None else block
+        block[part.within(region)] = elements
+    assert block is not None
+    return block
+
+
+def filled(manifest: Manifest, index: Shape, shape: Shape) -> np.ndarray:
+    """Elements of a missing chunk. Raises SourceError where the array has no fill value."""
+    if manifest.fill is None:
+        raise SourceError(f"its chunk {index} is missing", hint=DAMAGED)
+    return np.broadcast_to(np.frombuffer(manifest.fill, manifest.spec.dtype)[0], shape)
+
+
+def _fetched_together(
+    manifest: Manifest, region: Region, files: Mapping[str, FileStat]
+) -> Mapping[Shape, bytes]:
+    """The bytes of the chunks of a region by index, if several in an object store are wanted almost whole.
+
+    Empty where that is not so.
+    """
+    first = next(iter(manifest.chunks.values()), None)
+    if first is None or not urls.is_url(first.file):
+        return {}
+    indices = [index for index, _ in parts_of_chunks(manifest, region) if index in manifest.chunks]
+    chunks = [manifest.chunks[index] for index in indices]
+    wanted = region.size * manifest.spec.dtype.itemsize
+    if len(chunks) < 2 or sum(chunk.length for chunk in chunks) > 2 * wanted:
+        return {}
+    return dict(zip(indices, read_ranges(chunks, files), strict=True))
+
+
+# --- elements ---------------------------------------------------------------------------------------------
+
+
+def read_elements(
+    file: Readable, offset: int, spec: ArraySpec, codec: Codec, region: Region, check: Check | None = None
+) -> np.ndarray:
+    """A region of an array that begins at `offset` as plain bytes, in any order of axes and of bytes.
+
+    Reads forwards only. `check` is given the stored bytes where the region is the whole array. Raises
+    SourceError where bytes are missing or damaged.
+    """
+    laid, box = _as_stored(spec, codec, region)
+    stored = read_region(file, offset, laid, box)
+    if check is not None and box == Region.whole(laid.shape):
+        check(stored.reshape(-1).view(np.uint8))
+    return _in_memory(stored, spec.dtype, codec)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes in memory that are read as a file is."""
+
+    data: bytes | memoryview
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill the buffer with the bytes from `offset` on. Raises SourceError where there are too few."""
+        end = offset + len(buffer)
+        if end > len(self.data):
+            raise SourceError(f"a chunk has {len(self.data)} bytes, where {end} belong", hint=DAMAGED)
+        buffer[:] = self.data[offset:end]
+
+
+def _as_stored(spec: ArraySpec, codec: Codec, region: Region) -> tuple[ArraySpec, Region]:
+    """An array and a region of it with the axes in the order in which they are stored."""
+    order = codec.permutation
+    shape = tuple(spec.shape[axis] for axis in order)
+    starts, stops = tuple(region.starts[axis] for axis in order), tuple(region.stops[axis] for axis in order)
+    return ArraySpec(shape, stored_dtype(spec.dtype)), Region(starts, stops)
+
+
+def _in_memory(stored: np.ndarray, dtype: np.dtype[Any], codec: Codec) -> np.ndarray:
+    """Elements in this machine's byte order and with their axes in order."""
+    block = _swapped(stored) if codec.encoding == BIG else stored
+    return checked(block, dtype).transpose(np.argsort(codec.permutation))
+
+
+def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype to read elements with: bytes for booleans, since not every byte is a boolean."""
+    return np.dtype(np.uint8) if dtype == np.bool_ else dtype
+
+
+def checked(block: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Elements read with `stored_dtype`, as `dtype`. Raises SourceError for bytes that are not booleans."""
+    if dtype == np.bool_ and block.size and block.max() > 1:
+        raise SourceError(f"one of its booleans has the byte {block.max()}", hint=DAMAGED)
+    return block.view(dtype)
+
+
+def _swapped(block: np.ndarray) -> np.ndarray:
+    """Elements in the other byte order. Types of ml_dtypes cannot express that, so their bits are swapped."""
+    if block.dtype.kind == "c":
+        return block.view(block.dtype.newbyteorder()).astype(block.dtype)
+    return block.view(f"u{block.dtype.itemsize}").byteswap().view(block.dtype)
