@@ -5,8 +5,8 @@ the elements of compact datasets, which are a part of it.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,8 @@ from ckpt_surgery.core.manifests import BIG, Chunk, Codec, Manifest, encoding_of
 from ckpt_surgery.formats.hdf5.attributes import dtype_name
 from ckpt_surgery.formats.hdf5.element_types import ElementType, element_type
 from ckpt_surgery.formats.hdf5.filters import (
-    CHECKSUM_BYTES,
-    COMPRESSORS,
-    FLETCHER32,
+    BUILT_IN,
+    DEFLATE,
     MOST_GAIN,
     NAMES,
     SHUFFLE,
@@ -31,7 +30,13 @@ from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.storage.failures import DAMAGED
 
-REPACK = "Write it again without that, with `h5repack` or h5py."
+UNFILTERED = "Write the file again without filters: `h5repack -f NONE old.h5 new.h5`."
+"""Only where libhdf5 has all filters: h5repack leaves out a dataset that it cannot read, with a warning."""
+INLINE = "Copy the elements into the file: `h5repack -l CONTI old.h5 new.h5`."
+REWRITE = (
+    'Write the file again with h5py, as the page on formats shows in "HDF5 and Keras"; '
+    "h5repack would leave this dataset out."
+)
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,6 @@ class StoredDataset:
     """None where no function can use the elements, and without a value."""
     filters: tuple[Filter, ...] = ()
     """How the chunks are encoded; empty where they are plain bytes."""
-    masks: Mapping[Shape, int] = field(default_factory=dict)
-    """Chunks for which filters were left out, with a bit for each that was."""
     fill: np.ndarray | None = None
     """What missing chunks hold, without axes, in the manifest's dtype; None where none is missing."""
 
@@ -76,9 +79,9 @@ def described(dataset: Any, room: Room, texts: Texts) -> StoredDataset:
     made = dataset.get_create_plist()
     layout = made.get_layout()
     if layout == h5d.VIRTUAL:
-        raise SourceError("it is a virtual dataset, which refers to other files", hint=REPACK)
+        raise SourceError("it is a virtual dataset, which refers to other files", hint=INLINE)
     if made.get_external_count():
-        raise SourceError("its elements are in other files", hint=REPACK)
+        raise SourceError("its elements are in other files", hint=INLINE)
     if element.unusable is not None:
         return StoredDataset(element, shape)
     spec = ArraySpec(shape, element.dtype)
@@ -131,30 +134,38 @@ def _whole(
 
 
 def _chunked(dataset: Any, made: Any, spec: ArraySpec, element: ElementType, room: Room) -> StoredDataset:
+    unusable = _undecodable(made)
+    if unusable is not None:
+        return StoredDataset(ElementType(element.dtype, unusable=unusable), spec.shape)
     filters = _filters(made)
-    if isinstance(filters, str):
-        return StoredDataset(ElementType(element.dtype, unusable=(filters, REPACK)), spec.shape)
     grid = tuple(made.get_chunk())
     found = _Chunks(spec, grid, filters, room)
     dataset.chunk_iter(found.add)
     manifest = Manifest(spec, grid, _codec(element, spec, filters), found.chunks)
     fill = None if manifest.complete else _fill_value(dataset, made, element)
-    return StoredDataset(element, spec.shape, manifest, filters, found.masks, fill)
+    return StoredDataset(element, spec.shape, manifest, filters, fill)
 
 
-def _filters(made: Any) -> tuple[Filter, ...] | str:
-    """The filters in the order in which they were applied; or why they cannot be undone, as a predicate."""
-    found = []
-    for i in range(made.get_nfilters()):
-        number, _, settings, name = made.get_filter(i)
+def _undecodable(made: Any) -> tuple[str, str] | None:
+    """Why the filters cannot be undone, as a predicate, and what to do; None: they can be."""
+    filters = [made.get_filter(i) for i in range(made.get_nfilters())]
+    numbers = [number for number, *_ in filters]
+    hint = UNFILTERED if all(number in BUILT_IN for number in numbers) else REWRITE
+    for number, _, _, name in filters:
         if number not in NAMES:
             called = name.decode("utf-8", "replace")[:100] or f"number {number}"
-            return f"is compressed by the filter {called}, which is not read"
+            return f"has the filter {called}, which is not read", hint
+    return ("is compressed twice", hint) if numbers.count(DEFLATE) > 1 else None
+
+
+def _filters(made: Any) -> tuple[Filter, ...]:
+    """The filters in the order in which they were applied."""
+    filters = []
+    for i in range(made.get_nfilters()):
+        number, _, settings, _ = made.get_filter(i)
         size = settings[0] if number == SHUFFLE and settings and settings[0] > 0 else 1
-        found.append(Filter(number, size))
-    if sum(f.number in COMPRESSORS for f in found) > 1:
-        return "is compressed twice over"
-    return tuple(found)
+        filters.append(Filter(number, size))
+    return tuple(filters)
 
 
 class _Chunks:
@@ -162,7 +173,6 @@ class _Chunks:
 
     def __init__(self, spec: ArraySpec, grid: Shape, filters: Sequence[Filter], room: Room):
         self.chunks: dict[Shape, Chunk] = {}
-        self.masks: dict[Shape, int] = {}
         self._grid = grid
         self._counts = grid_counts(spec.shape, grid)
         self._nbytes = math.prod(grid) * spec.dtype.itemsize
@@ -185,15 +195,14 @@ class _Chunks:
                 "they are not all there, or several chunks share them",
                 hint=DAMAGED,
             )
-        self._check_size(found.size, found.filter_mask)
         if found.filter_mask:
-            self.masks[index] = found.filter_mask
+            raise SourceError("it has chunks that are stored without its filters", hint=UNFILTERED)
+        self._check_size(found.size)
         self.chunks[index] = Chunk(self._room.path, self._room.start + found.byte_offset, found.size)
 
-    def _check_size(self, stored: int, mask: int) -> None:
-        used = [f.number for i, f in enumerate(self._filters) if not mask >> i & 1]
-        nbytes = self._nbytes + CHECKSUM_BYTES * used.count(FLETCHER32)
-        compressed = any(number in COMPRESSORS for number in used)
+    def _check_size(self, stored: int) -> None:
+        nbytes = self._nbytes
+        compressed = any(step.number == DEFLATE for step in self._filters)
         if (stored * MOST_GAIN < nbytes) if compressed else (stored != nbytes):
             raise SourceError(f"a chunk of {nbytes} bytes is stored in {stored} bytes", hint=DAMAGED)
 

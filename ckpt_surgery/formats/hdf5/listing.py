@@ -1,4 +1,4 @@
-"""The datasets of an HDF5 file by their key paths: groups are walked, links followed within the file."""
+"""The datasets of an HDF5 file by their key paths: by hard links alone."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,8 +15,11 @@ from ckpt_surgery.storage.failures import DAMAGED
 
 MOST_LEVELS = 256
 """Groups nested deeper than this are refused."""
-MOST_LINKS = 40
-"""Longest chain of soft links."""
+HARD_LINK = (
+    "Make it a hard link, with `file = h5py.File(PATH, 'r+')`: `x = file[{name!r}]; del file[{name!r}]; "
+    "file[{name!r}] = x`. h5repack keeps such links."
+)
+MERGE = "Copy what it leads to into the file: `h5repack --merge old.h5 new.h5`."
 
 Names = tuple[str, ...]
 
@@ -26,8 +29,6 @@ class _Found:
     """What a walk has found so far."""
 
     datasets: dict[Names, StoredDataset] = field(default_factory=dict)
-    links: dict[Names, Names] = field(default_factory=dict)
-    """Soft links, and the paths that they lead to."""
     groups: dict[int, Names] = field(default_factory=dict)
     """The groups by their addresses in the file."""
 
@@ -46,8 +47,6 @@ def listed(file: Any, room: Room, texts: Texts) -> dict[str, StoredDataset]:
         for inner, below in _walk(group, names, found, room, texts):
             _check_group(inner, below, found)
             stack.append((inner, below))
-    for link in found.links:
-        found.datasets[link] = found.datasets[_target(link, found)]
     by_text = {SEPARATOR.join(names): dataset for names, dataset in found.datasets.items()}
     return {text: by_text[text] for text in sorted(by_text, key=natural_order)}
 
@@ -62,16 +61,16 @@ def _walk(group: Any, names: Names, found: _Found, room: Room, texts: Texts) -> 
         below = (*names, _name(raw, names))
         kind = group.links.get_info(raw).type
         if kind == h5l.TYPE_SOFT:
-            found.links[below] = _path(group.links.get_val(raw), names)
-        elif kind != h5l.TYPE_HARD:
-            raise _odd(below, "is a link to another file", "Copy what it leads to into this file.")
-        else:
-            with _about(below):
-                inner = h5o.open(group, raw)
-                if isinstance(inner, h5d.DatasetID):
-                    found.datasets[below] = described(inner, room, texts)
-            if isinstance(inner, h5g.GroupID):
-                yield inner, below
+            hint = HARD_LINK.format(name=SEPARATOR.join(below)[:200])
+            raise _odd(below, "is a soft link, which is not read", hint)
+        if kind != h5l.TYPE_HARD:
+            raise _odd(below, "is a link to another file", MERGE)
+        with _about(below):
+            inner = h5o.open(group, raw)
+            if isinstance(inner, h5d.DatasetID):
+                found.datasets[below] = described(inner, room, texts)
+        if isinstance(inner, h5g.GroupID):
+            yield inner, below
 
 
 @contextmanager
@@ -110,30 +109,6 @@ def _name(raw: bytes, names: Names) -> str:
         raise SourceError(
             f"the name {raw[:200]!r} in `{shown(inside)}` is not valid UTF-8", hint="Rename it."
         ) from error
-
-
-def _path(raw: bytes, names: Names) -> Names:
-    """The path that a soft link in the group `names` leads to. `.` means the group itself."""
-    parts = raw.decode("utf-8", "surrogateescape").split(SEPARATOR)
-    inside = () if raw.startswith(SEPARATOR.encode()) else names
-    return (*inside, *(part for part in parts if part not in ("", ".")))
-
-
-def _target(link: Names, found: _Found) -> Names:
-    """The dataset that a soft link leads to. Raises SourceError where there is none."""
-    at = link
-    for _ in range(MOST_LINKS):
-        at = found.links[at]
-        if at not in found.links:
-            break
-    if at not in found.datasets or at in found.links:
-        text = shown(SEPARATOR.join(("", *at) if at else ("", ""))[:200])
-        raise _odd(
-            link,
-            f"is a soft link to `{text}`, which is not a dataset of this file or another such link",
-            "Remove it, or let it lead to a dataset directly.",
-        )
-    return at
 
 
 def _odd(names: Names, what: str, hint: str | None = DAMAGED, between: str = " ") -> SourceError:

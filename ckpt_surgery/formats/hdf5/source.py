@@ -83,16 +83,16 @@ class Hdf5Source(RawArraysSource):
                 block[part.within(region)] = dataset.fill
                 continue
             if dataset.filters:
-                chunk = self._decoded(dataset, manifest, chunk, dataset.masks.get(index, 0))
+                chunk = self._decoded(dataset, manifest, chunk)
             plain = Manifest(manifest.spec, manifest.chunk_shape, _plain(dataset, manifest), {index: chunk})
             block[part.within(region)] = read_stored(plain, part, self._files)
         return block
 
-    def _decoded(self, dataset: StoredDataset, manifest: Manifest, chunk: Chunk, mask: int) -> Chunk:
+    def _decoded(self, dataset: StoredDataset, manifest: Manifest, chunk: Chunk) -> Chunk:
         """The elements of a chunk, in memory."""
         with opened(chunk.file, self._files[chunk.file]) as file:
             stored = file.read(chunk.offset, chunk.length)
-        data = decoded(stored, dataset.filters, mask, manifest.chunk_nbytes)
+        data = decoded(stored, dataset.filters, manifest.chunk_nbytes)
         return Chunk("", 0, len(data), data)
 
 

@@ -9,13 +9,12 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.formats.hdf5.datasets import Room, _Chunks
-from ckpt_surgery.formats.hdf5.filters import DEFLATE, Filter
 
 SPEC = ArraySpec((10, 6), np.dtype(np.float32))
 
 
-def chunks(*filters: Filter) -> _Chunks:
-    return _Chunks(SPEC, (4, 3), filters, Room("x.h5", 1000, 200))
+def chunks() -> _Chunks:
+    return _Chunks(SPEC, (4, 3), (), Room("x.h5", 1000, 200))
 
 
 def told(offset: tuple[int, ...], at: int, size: int = 48, mask: int = 0) -> SimpleNamespace:
@@ -29,13 +28,6 @@ def test_chunks_by_their_index() -> None:
     assert found.chunks == {(0, 1): Chunk("x.h5", 1000, 48), (2, 0): Chunk("x.h5", 1100, 48)}
 
 
-def test_filters_that_were_left_out() -> None:
-    found = chunks(Filter(DEFLATE))
-    found.add(told((0, 0), 0, 48, 1))
-    found.add(told((4, 0), 50, 10))
-    assert found.masks == {(0, 0): 1}
-
-
 @pytest.mark.parametrize(
     ("one", "says"),
     [
@@ -46,6 +38,7 @@ def test_filters_that_were_left_out() -> None:
         (told((4, 0), 2**63), "begins at byte"),
         (told((4, 0), 0, 47), "a chunk of 48 bytes is stored in 47"),
         (told((4, 0), 0, 153), "several chunks share them"),
+        (told((4, 0), 100, mask=1), "stored without its filters"),
     ],
 )
 def test_chunks_that_cannot_be(one: SimpleNamespace, says: str) -> None:
