@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core import dtypes
-from ckpt_surgery.core.arrays import ArraySpec, Shape
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.safetensors.detect import MOST_HEADER_BYTES, PREFIX_BYTES, READERS_EXPECT
@@ -26,7 +26,7 @@ from ckpt_surgery.storage.record_files import RECORD_NAME
 METADATA = "__metadata__"
 """The name in a header that is not a tensor's."""
 PACKED = "F4"
-"""Type with two elements per byte along the last axis, the first in the low bits: `float4_e2m1fn_x2`."""
+"""Type with two elements per byte, `float4_e2m1fn_x2`, which is listed only."""
 
 DTYPES: Mapping[str, np.dtype[Any]] = {
     code: dtypes.DTYPES[name]
@@ -90,7 +90,7 @@ class Header:
 
 
 def stored_bytes(spec: ArraySpec) -> int:
-    """The number of bytes of an array in a file. Its size must be even where two elements share a byte."""
+    """The number of bytes of an array in a file."""
     return spec.size // 2 if spec.dtype == DTYPES[PACKED] else spec.nbytes
 
 
@@ -182,8 +182,6 @@ def _check_size(tensor: TensorEntry) -> None:
     shape, dtype = tensor.spec.shape, tensor.spec.dtype
     if beyond_memory(shape, dtype.itemsize):
         raise _wrong(tensor.name, f"has a shape beyond all memory: {list(shape)}")
-    if tensor.packed and not splits(shape):
-        raise _wrong(tensor.name, f"has the shape {list(shape)}: {PACKED} needs an even last axis")
     wanted = stored_bytes(tensor.spec)
     if tensor.stop - tensor.start != wanted:
         raise _wrong(
@@ -191,11 +189,6 @@ def _check_size(tensor: TensorEntry) -> None:
             f"is {tensor.spec}, which takes {wanted} bytes, "
             f"but its offsets {[tensor.start, tensor.stop]} are {tensor.stop - tensor.start} apart",
         )
-
-
-def splits(shape: Shape) -> bool:
-    """Whether the last axis divides into pairs."""
-    return bool(shape) and shape[-1] % 2 == 0
 
 
 def _wrong(name: str, what: str, hint: str = DAMAGED) -> SourceError:

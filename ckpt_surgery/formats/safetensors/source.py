@@ -2,35 +2,20 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.arrays import (
-    ArraySpec,
-    Region,
-)
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import (
-    Leaf,
-    LeafKind,
-)
+from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import (
-    Codec,
-    Manifest,
     contiguous,
-    encoding_of,
-    raw_codec,
 )
 from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.safetensors.detect import INDEX_SUFFIX, NAMES, PREFIX_BYTES
 from ckpt_surgery.formats.safetensors.header import (
-    DTYPES,
     PACKED,
     Header,
     TensorEntry,
@@ -43,12 +28,15 @@ from ckpt_surgery.formats.shared.raw_arrays import contiguous
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.storage.failures import about
 from ckpt_surgery.storage.listing import FileStat
-from ckpt_surgery.storage.reading import OpenFile, opened, read_region, stat_file
+from ckpt_surgery.storage.reading import opened, stat_file
 from ckpt_surgery.storage.record_files import RECORD_NAME
 from ckpt_surgery.storage.views import prefetch
 
-PACKED_NAME = "packed"
-"""Name of the codec of tensors with two elements per byte."""
+PAIRS = Unreadable(
+    f"has two elements in each byte ({PACKED}), which is not read",
+    "Unpack it with torch, or take another copy.",
+)
+"""Why tensors of `float4_e2m1fn_x2` are listed only."""
 
 
 @dataclass(frozen=True)
@@ -97,19 +85,6 @@ def read_shards(directory: str, files: Mapping[str, str]) -> list[Shard]:
 # --- the source -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Packed:
-    """A tensor with two elements per byte."""
-
-    manifest: Manifest
-
-    def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
-        """The elements of a region. Raises SourceError where bytes are missing, or the file has changed."""
-        (chunk,) = self.manifest.chunks.values()
-        with opened(chunk.file, files[chunk.file]) as file:
-            return read_packed(file, chunk.offset, self.manifest.spec, region)
-
-
 def _listing(
     index: Mapping[str, FileStat],
     shards: Sequence[Shard],
@@ -117,48 +92,17 @@ def _listing(
     details: SourceDetails,
 ) -> Listing:
     leaves = {t.name: _leaf(shard, t) for shard in shards for t in shard.header.tensors}
-    packed = {text: leaf.manifest for text, leaf in leaves.items() if leaf.manifest is not None}
-    return Listing(
-        leaves,
-        {**index, **{shard.path: shard.stat for shard in shards}},
-        metadata,
-        readers={text: Packed(m) for text, m in packed.items() if m.codec.name == PACKED_NAME and m.chunks},
-        details=details,
-    )
-
-
-def paired(spec: ArraySpec, region: Region) -> tuple[ArraySpec, Region]:
-    """An array with two elements per byte as an array of bytes, and the bytes that a region touches."""
-    halves = ArraySpec((*spec.shape[:-1], spec.shape[-1] // 2), DTYPES["U8"])
-    starts, stops = (
-        (*region.starts[:-1], region.starts[-1] // 2),
-        (*region.stops[:-1], -(-region.stops[-1] // 2)),
-    )
-    return halves, Region(starts, stops)
-
-
-def read_packed(file: OpenFile, offset: int, spec: ArraySpec, region: Region) -> np.ndarray:
-    """The elements of a region that are stored two per byte, each in a byte of its own."""
-    if not region.size:
-        return np.empty(region.shape, spec.dtype)
-    both = read_region(file, offset, *paired(spec, region))
-    apart = np.stack([both & 15, both >> 4], axis=-1).reshape(*both.shape[:-1], -1)
-    first = region.starts[-1] % 2
-    return np.ascontiguousarray(apart[..., first : first + region.shape[-1]]).view(spec.dtype)
+    files = {**index, **{shard.path: shard.stat for shard in shards}}
+    return Listing(leaves, files, metadata, details=details)
 
 
 def _leaf(shard: Shard, tensor: TensorEntry) -> Leaf:
-    codec = _packed_codec(tensor.spec.ndim) if tensor.packed else None
-    manifest = contiguous(
-        tensor.spec, shard.path, shard.data + tensor.start, codec, tensor.stop - tensor.start
+    key = Key.parse(tensor.name)
+    if tensor.packed:
+        return Leaf(key, LeafKind.ARRAY, tensor.spec, unreadable=PAIRS)
+    return Leaf(
+        key, LeafKind.ARRAY, tensor.spec, contiguous(tensor.spec, shard.path, shard.data + tensor.start)
     )
-    return Leaf(Key.parse(tensor.name), LeafKind.ARRAY, tensor.spec, manifest)
-
-
-@cache
-def _packed_codec(ndim: int) -> Codec:
-    """The codec of two elements per byte. Its encoding has no `name`, because zarr has no such codec."""
-    return replace(raw_codec(ndim), name=PACKED_NAME, encoding=encoding_of([{"packed": PACKED}]))
 
 
 def open_safetensors(path: str, selection: Selection) -> ListedSource:

@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError, TensorSpec, deserialize, safe_open, serialize
 
-from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import LinkMode, Output
 from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open_source
-from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.zarr.described import zarr2_metadata, zarr3_metadata
+from ckpt_surgery.formats.registry import SinkOptions, detect_format, encoder, open_sink, open_source
 from ckpt_surgery.storage.adopting import AdoptedFiles
 from ckpt_surgery.storage.listing import data_file
 from tests.support import conformance
@@ -57,21 +56,14 @@ CODES = {
 INDEX = "model.safetensors.index.json"
 
 
-def packed(value: np.ndarray) -> np.ndarray:
-    bits = value.view(np.uint8)
-    return bits[..., ::2] + 16 * bits[..., 1::2]
-
-
 def encoded(arrays: Arrays, metadata: Mapping[str, str] | None = None) -> bytes:
     """A file as the library writes it."""
     kept, specs = [], {}
     for name, value in arrays.items():
-        narrow = value.dtype.name == "float4_e2m1fn"
-        # Not np.ascontiguousarray, which makes one axis of none.
-        stored = packed(value) if narrow else np.array(value, order="C")
+        stored = np.array(value, order="C")  # not np.ascontiguousarray, which makes one axis of none
         kept.append(stored)
         specs[name] = TensorSpec(
-            dtype="float4_e2m1fn_x2" if narrow else stored.dtype.name,
+            dtype=stored.dtype.name,
             shape=stored.shape,
             data_ptr=stored.ctypes.data,
             data_len=stored.nbytes,
@@ -193,8 +185,7 @@ FILE_LIES = (
     file_lie("an unknown type", "unknown type 'U9'", {"a": entry([2], 0, 2, "U9")}, b"ab"),
     file_lie("a type that is no text", "unknown type", {"a": entry([2], 0, 2, ["U8"])}, b"ab"),
     file_lie("a type without a packing", "F6_E2M3", {"a": entry([4], 0, 3, "F6_E2M3")}, b"abc"),
-    file_lie("pairs that do not come out even", "even last axis", {"a": entry([2, 3], 0, 3, "F4")}, b"abc"),
-    file_lie("half a pair", "even last axis", {"a": entry([], 0, 0, "F4")}),
+    file_lie("pairs without their bytes", "takes 3 bytes", {"a": entry([2, 3], 0, 2, "F4")}, b"ab"),
     file_lie("an entry that is a list", "needs a dtype", {"a": [1, 2]}),
     file_lie("an entry without a type", "needs a dtype", {"a": {"shape": [], "data_offsets": [0, 1]}}, b"a"),
     file_lie("metadata that is a list", "__metadata__", {"__metadata__": []}),
@@ -311,24 +302,15 @@ def test_torch_agrees_on_narrow_floats(tmp_path: Path) -> None:
     assert all(torch.equal(again[n].float(), numbers.to(kind).float()) for n, kind in types.items())
 
 
-def test_pairs_have_the_first_element_in_the_low_bits(tmp_path: Path) -> None:
-    """As torch documents `float4_e2m1fn_x2`: 0.5 is 1, 6.0 is 7, -6.0 is 15, 1.0 is 2."""
-    (tmp_path / "x.safetensors").write_bytes(raw_file({"x": entry([2, 2], 0, 2, "F4")}, b"\x71\x2f"))
-    found = values(opened(tmp_path / "x.safetensors"))["x"]
-    assert found.astype(np.float32).tolist() == [[0.5, 6.0], [-6.0, 1.0]]
-
-
-def test_pairs_are_not_taken_for_plain_bytes(tmp_path: Path) -> None:
-    """An index over this file could describe the one tensor, but not the other."""
-    arrays = {"p": array((2, 4), "float4_e2m1fn"), "q": array((2,), "int8")}
-    (tmp_path / "x.safetensors").write_bytes(encoded(arrays))
-    leaves = opened(tmp_path / "x.safetensors").leaves()
-    assert leaves["q"].manifest.codec.raw
-    assert zarr3_metadata(leaves["q"].manifest) is not None
-    assert not leaves["p"].manifest.codec.raw
-    assert not leaves["p"].manifest.codec.bytewise
-    assert zarr2_metadata(leaves["p"].manifest) is zarr3_metadata(leaves["p"].manifest) is None
-    assert leaves["p"].manifest.chunks[0, 0].length == 4
+def test_pairs_are_listed_and_not_read(tmp_path: Path) -> None:
+    header = {"x": entry([2, 2], 0, 2, "F4"), "y": entry([2], 2, 4)}
+    (tmp_path / "x.safetensors").write_bytes(raw_file(header, b"\x71\x2f\1\2"))
+    source = opened(tmp_path / "x.safetensors")
+    leaves = source.leaves()
+    assert (str(leaves["x"].spec), leaves["x"].manifest) == ("float4_e2m1fn[2,2]", None)
+    with pytest.raises(SourceError, match=r"`x`: it has two elements in each byte \(F4\)"):
+        source.read(leaves["x"], Region.whole((2, 2)))
+    assert source.read(leaves["y"], Region.whole((2,))).tolist() == [1, 2]
 
 
 def test_user_metadata(tmp_path: Path) -> None:
