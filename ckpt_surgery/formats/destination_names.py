@@ -1,12 +1,48 @@
-"""What the name of a destination says about its format."""
+"""What the name of a destination says about its format, and which names promise another program's files."""
 
 import os
+from collections.abc import Mapping
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.foreign_names import foreign
 from ckpt_surgery.formats.known import formats, formats_to_write, writable
+from ckpt_surgery.formats.registry import formats, formats_to_write, writable
+
+_FOREIGN = {
+    # models
+    "a Caffe model": ".caffemodel",
+    "a checkpoint of PyTorch Lightning or TensorFlow": ".ckpt",
+    "a part of a distributed checkpoint of PyTorch": ".distcp",
+    "a TensorRT engine": ".engine .trt",
+    "a GGML file": ".ggml",
+    "an archive of TorchServe": ".mar",
+    "a Core ML model": ".mlmodel .mlpackage",
+    "a NeMo archive": ".nemo",
+    "an ONNX model": ".onnx",
+    "a model of ONNX Runtime": ".ort",
+    "a file of MXNet": ".params",
+    "a TensorFlow graph": ".pb",
+    "a PaddlePaddle file": ".pdparams",
+    "an exported PyTorch program": ".pt2",
+    "an ExecuTorch program": ".pte",
+    "a TensorFlow Lite model": ".tflite",
+    # arrays and objects
+    "a pickle": ".dill .joblib .pickle .pkl",
+    # archives
+    "a 7z archive": ".7z",
+    "a bzip2 archive": ".bz2",
+    "a gzip archive": ".gz .tgz",
+    "a tar archive": ".tar",
+    "an xz archive": ".xz",
+    "a zip archive": ".zip",
+    "a zstd archive": ".zst",
+    # other files that are named on a command line
+    "a JSON document": ".json",
+    "a recipe": ".yaml .yml",
+}
+FOREIGN: Mapping[str, str] = {suffix: what for what, ends in _FOREIGN.items() for suffix in ends.split()}
+"""Kinds of other programs' files by suffix. The formats list the suffixes of files that are read here."""
 
 
 def format_for(name: str) -> str | None:
@@ -14,14 +50,18 @@ def format_for(name: str) -> str | None:
 
     It may be a format that is only read.
     """
-    endings = {suffix.lower(): known.name for known in formats().values() for suffix in known.suffixes}
-    matching = [suffix for suffix in endings if name.lower().endswith(suffix)]
-    return endings[max(matching, key=len)] if matching else None
+    suffixes = {suffix.lower(): known.name for known in formats().values() for suffix in known.suffixes}
+    return _by_suffix(name, suffixes)
 
 
 def promised(name: str) -> str | None:
     """What a name says about a file: a format, or a kind of file of other programs. None: nothing."""
-    return format_for(name) or foreign(name)
+    return format_for(name) or _by_suffix(name, FOREIGN)
+
+
+def _by_suffix(name: str, suffixes: Mapping[str, str]) -> str | None:
+    matching = [suffix for suffix in suffixes if name.lower().endswith(suffix)]
+    return suffixes[max(matching, key=len)] if matching else None
 
 
 def check_name(path: str) -> None:

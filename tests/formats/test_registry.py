@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ckpt_surgery.formats.foreign_names import FOREIGN
 from safetensors.numpy import save_file
 
 import ckpt_surgery
@@ -15,7 +16,8 @@ import ckpt_surgery.formats as formats_package
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import known as formats
-from ckpt_surgery.formats.foreign_names import FOREIGN
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats.destination_names import FOREIGN
 from ckpt_surgery.formats.registry import Format, SinkOptions
 from tests.support.toy_format import WRITABLE, toy
 from tests.support.writing import leaf_of, output_of
