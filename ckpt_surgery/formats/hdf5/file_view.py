@@ -6,7 +6,7 @@ file's size, and of an object in a bucket only the pages are fetched in which th
 
 import io
 import os
-from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 from ckpt_surgery.core import urls
@@ -15,12 +15,13 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.hdf5.global_heaps import SIGNATURE, check_heap
 from ckpt_surgery.storage.failures import DAMAGED, about
 from ckpt_surgery.storage.listing import FileStat
-from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.storage.paged import PagedFile
+from ckpt_surgery.storage.reading import OpenFile, opened
 
 FILE_PAGE, OBJECT_PAGE = 4 << 10, 64 << 10
 """Bytes that are read together, of a file and of an object in a store."""
 KEPT_PAGES = 64
-"""Largest number of pages that are kept; what was used least recently is dropped."""
+"""Number of pages that stay in memory."""
 LEAST_READS = 1000
 """Number of reads that are allowed however small the file is."""
 BYTES_PER_READ = 16
@@ -40,8 +41,8 @@ class FileView:
         self._start = start
         """Offset of the range in the file."""
         self._position = 0
-        self._pages: OrderedDict[int, bytes] = OrderedDict()
-        self._page = OBJECT_PAGE if urls.is_url(path) else FILE_PAGE
+        page = OBJECT_PAGE if urls.is_url(path) else FILE_PAGE
+        self._pages = PagedFile(OpenFile(path, replace(stat, size=size), self._read), page, KEPT_PAGES)
         self._left = LEAST_READS + size // BYTES_PER_READ
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -97,28 +98,7 @@ class FileView:
         self._left -= 1
         if self._left < 0:
             raise SourceError(f"{shown(self.path)}: its index refers to itself in circles", hint=DAMAGED)
-        if len(buffer) >= self._page:
-            self._read(offset, buffer)
-            return
-        done = 0
-        while done < len(buffer):
-            number, within = divmod(offset + done, self._page)
-            piece = self._get(number)[within : within + len(buffer) - done]
-            buffer[done : done + len(piece)] = piece
-            done += len(piece)
-
-    def _get(self, number: int) -> bytes:
-        """A page of the range; the last one can be shorter."""
-        page = self._pages.get(number)
-        if page is None:
-            start = number * self._page
-            data = bytearray(min(self._page, self.size - start))
-            self._read(start, memoryview(data))
-            page = self._pages[number] = bytes(data)
-            if len(self._pages) > KEPT_PAGES:
-                self._pages.popitem(last=False)
-        self._pages.move_to_end(number)
-        return page
+        self._pages.read_into(offset, buffer)
 
     def _read(self, offset: int, buffer: memoryview) -> None:
         with opened(self.path, self._stat) as file:

@@ -12,7 +12,7 @@ import pytest
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.formats.gguf import FORMAT
-from ckpt_surgery.formats.gguf.cursor import MOST_HEADER_BYTES, WINDOW
+from ckpt_surgery.formats.gguf.cursor import MOST_HEADER_BYTES, PAGE
 from ckpt_surgery.formats.gguf.header import read_header
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.storage.reading import opened as opened_file
@@ -210,7 +210,7 @@ def test_what_is_long_in_the_metadata_is_described(tmp_path: Path) -> None:
     count = 40_000
     data = np.arange(4, dtype=np.float32).tobytes()
     path = made(tmp_path / "x.gguf", [tensor("a", (4,))], long_metadata(count), data)
-    assert path.stat().st_size > 8 * WINDOW
+    assert path.stat().st_size > 8 * PAGE
     with bounded(SLACK_BYTES):
         source = opened(path)
     assert source.metadata == {

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.paged import PagedFile
 from ckpt_surgery.storage.reading import OpenFile
 
-WINDOW_BYTES = 4096
+PAGE_BYTES = 4096
 """Bytes read in one call; between arrays there are hardly more than a hundred bytes of headers."""
 
 
@@ -33,7 +34,17 @@ class Head(NamedTuple):
     the byte with an extension's type is not counted."""
 
 
-_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
+_SHORT = {
+    **{n % 256: Head(Kind.PLAIN, n) for n in range(-32, 128)},
+    **{0x80 + n: Head(Kind.MAP, n) for n in range(16)},
+    **{0x90 + n: Head(Kind.LIST, n) for n in range(16)},
+    **{0xA0 + n: Head(Kind.TEXT, n) for n in range(32)},
+    0xC0: Head(Kind.PLAIN, None),
+    0xC2: Head(Kind.PLAIN, False),
+    0xC3: Head(Kind.PLAIN, True),
+    **{0xD4 + n: Head(Kind.EXTENSION, 2**n) for n in range(5)},
+}
+"""Headers of one byte."""
 _NUMBERS = {
     0xCA + i: Struct(">" + code) for i, code in enumerate(("f", "d", "B", "H", "I", "Q", "b", "h", "i", "q"))
 }
@@ -52,20 +63,16 @@ _SIZED = {
     0xDE: (Kind.MAP, Struct(">H")),
     0xDF: (Kind.MAP, Struct(">I")),
 }
-_FIXED = {0xD4 + i: 2**i for i in range(5)}
-"""Sizes of extensions that the first byte determines."""
 
 
 class Reader:
     """Reads the headers of a document from front to back."""
 
     def __init__(self, file: OpenFile, start: int, end: int):
-        self._file = file
+        self._pages = PagedFile(file, PAGE_BYTES, kept=2)
         self.at = start
         """Offset of the next byte in the file."""
         self._end = end
-        self._window = b""
-        self._window_start = start
         self._path: list[str] = []
         """Keys of the containers around the next byte."""
 
@@ -79,45 +86,26 @@ class Reader:
         """The next few bytes. Raises SourceError where the document ends first."""
         if count > self._end - self.at:
             raise self.wrong(f"{count} bytes belong here, and {self._end - self.at} are left")
-        low = self.at - self._window_start
-        if low + count > len(self._window):
-            length = min(max(WINDOW_BYTES, count), self._end - self.at)
-            self._window, self._window_start, low = self._file.read(self.at, length), self.at, 0
         self.at += count
-        return self._window[low : low + count]
+        return self._pages.read(self.at - count, count)
 
     def head(self) -> Head:
         """Read a header. Raises SourceError where it counts more than the bytes that are left can hold."""
         first = self.take(1)[0]
-        if first < 0x80:
-            return Head(Kind.PLAIN, first)
-        if first < 0x90:
-            found = Head(Kind.MAP, first & 15)
-        elif first < 0xA0:
-            found = Head(Kind.LIST, first & 15)
-        elif first < 0xC0:
-            found = Head(Kind.TEXT, first & 31)
-        elif first >= 0xE0:
-            return Head(Kind.PLAIN, first - 256)
-        else:
-            found = self._long_head(first)
-        kind, count = found
+        head = _SHORT.get(first) or self._long_head(first)
+        kind, count = head
         # A member of a map takes two bytes at least.
         if kind is not Kind.PLAIN and (2 * count if kind is Kind.MAP else count) > self._end - self.at:
             unit = "members" if kind in (Kind.LIST, Kind.MAP) else "bytes"
             raise self.wrong(
                 f"{kind.value} says that it has {count} {unit}, and {self._end - self.at} bytes are left"
             )
-        return found
+        return head
 
     def _long_head(self, first: int) -> Head:
-        if first in _CONSTANTS:
-            return Head(Kind.PLAIN, _CONSTANTS[first])
         if first in _NUMBERS:
             number = _NUMBERS[first]
             return Head(Kind.PLAIN, number.unpack(self.take(number.size))[0])
-        if first in _FIXED:
-            return Head(Kind.EXTENSION, _FIXED[first])
         if first in _SIZED:
             kind, size = _SIZED[first]
             return Head(kind, size.unpack(self.take(size.size))[0])

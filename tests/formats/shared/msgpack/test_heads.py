@@ -9,7 +9,7 @@ import msgpack
 import pytest
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.shared.msgpack.heads import WINDOW_BYTES, Head, Kind, Reader
+from ckpt_surgery.formats.shared.msgpack.heads import PAGE_BYTES, Head, Kind, Reader
 from ckpt_surgery.storage.reading import opened
 
 
@@ -68,12 +68,12 @@ def test_the_end_of_the_document_counts_and_not_that_of_the_file(tmp_path: Path)
 
 
 def test_bytes_are_taken_across_windows_and_after_jumps(tmp_path: Path) -> None:
-    data = bytes(i % 251 for i in range(4 * WINDOW_BYTES))
+    data = bytes(i % 251 for i in range(4 * PAGE_BYTES))
     with reader(tmp_path / "x", data) as found:
         assert found.take(1) == data[:1]
-        assert found.take(2 * WINDOW_BYTES) == data[1 : 1 + 2 * WINDOW_BYTES]  # more than a window
-        found.at += WINDOW_BYTES  # over an array
-        at = 1 + 3 * WINDOW_BYTES
+        assert found.take(2 * PAGE_BYTES) == data[1 : 1 + 2 * PAGE_BYTES]  # more than a window
+        found.at += PAGE_BYTES  # over an array
+        at = 1 + 3 * PAGE_BYTES
         assert found.take(10) == data[at : at + 10]
-        assert found.take(WINDOW_BYTES - 11) == data[at + 10 :]
+        assert found.take(PAGE_BYTES - 11) == data[at + 10 :]
         assert found.at == 3 + len(data)
