@@ -3,7 +3,7 @@
 import inspect
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from ckpt_surgery.api.restoring import restore
 from ckpt_surgery.core.arguments import CheckpointLike
@@ -22,12 +22,14 @@ def from_function(
     step: int | None = None,
     item: str | None = None,
     src_format: str | None = None,
+    uint16: Literal["keep", "bfloat16"] | None = None,
 ) -> MigratedRecipe:
     """Make a recipe of a function of trees, which is called once, with stand-ins in place of arrays.
 
     `function` takes the tree of each source, in new containers that it may change, and returns a tree.
     `restore`, `apply` and `plan` take the function itself; the recipe is for `to_yaml` and for several calls.
     `sources` are paths of checkpoints, or pytrees; others have to have the same keys and shapes.
+    `uint16="bfloat16"` takes their arrays of uint16 as bfloat16 with the same bits, and so will the recipe.
 
     Leaves that are only moved keep their bytes, and are linked; operators, indexing, methods and functions of
     NumPy, `jax.numpy` and `jax.lax`, also in functions that it calls, become expressions, which compute what
@@ -40,7 +42,7 @@ def from_function(
     """
     if not callable(function):
         raise UsageError(f"`from_function`: {abridged(function)} is not a function")
-    options: Any = {"step": step, "item": item, "src_format": src_format}
+    options: Any = {"step": step, "item": item, "src_format": src_format, "uint16": uint16}
     recipe: MigratedRecipe = traced(requested(function, sources, None, options)).recipe
     return recipe
 

@@ -10,6 +10,7 @@ from ckpt_surgery.core.documents import JSON_SCHEMA
 from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, ProgressLike, Report
+from ckpt_surgery.core.protocols import RetypedSource
 from ckpt_surgery.core.summaries.represented import Represented
 from ckpt_surgery.core.summaries.summary import LINES, Summary, text_rows
 from ckpt_surgery.core.text import did_you_mean, number_of
@@ -21,7 +22,7 @@ from ckpt_surgery.inference.headers import header
 from ckpt_surgery.inference.proving import structure_problems, value_problems
 from ckpt_surgery.inference.reading import fingerprints_of
 from ckpt_surgery.inference.sides import Side
-from ckpt_surgery.inputs.opening import choice_at, open_input, without_values
+from ckpt_surgery.inputs.opening import choice_at, open_as, uint16_at, without_values
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.output_files import (
     CheckpointPath,
@@ -32,6 +33,8 @@ from ckpt_surgery.inputs.output_files import (
 )
 from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import checkpoint_or_tree, requested
+from ckpt_surgery.inputs.warnings import kept_as_integers
+from ckpt_surgery.planner.disguised import is_uint16
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.storage.views import forget
@@ -68,6 +71,8 @@ class Inferred(Represented):
     """Findings about each leaf."""
     problems: tuple[str, ...] = ()
     """Reasons why the draft does not do what the findings say: bugs of this program."""
+    warnings: tuple[str, ...] = ()
+    """What may be wrong with the source or the target, such as bfloat16 that is kept as uint16."""
 
     @property
     def recipe(self) -> str:
@@ -107,6 +112,7 @@ class Inferred(Represented):
             "rules": rules_json(self.draft),
             **findings_json(self.findings),
             "problems": list(self.problems),
+            "warnings": list(self.warnings),
         }
 
 
@@ -117,6 +123,7 @@ def infer(
     step: int | None = None,
     item: str | None = None,
     src_format: str | None = None,
+    uint16: Literal["keep", "bfloat16"] | None = None,
     values: Values = "auto",
     memory: Size | None = None,
     out: PathLike | None = None,
@@ -128,9 +135,10 @@ def infer(
     Both are paths of checkpoints, or pytrees; `target` can be a listing of keys, shapes and dtypes, too.
     Where the target holds numbers of the source, they decide, and every element is compared;
     `values="ignore"` looks at names, shapes and dtypes alone. `step`, `item` and `src_format` say how the
-    source is read; `memory` is the budget for values, in bytes or as a text such as `2GiB`. `out` is the path
-    of a file for the recipe; one that is there already is replaced only with `overwrite`. `progress`: see
-    `apply`.
+    source is read; `uint16="bfloat16"` takes arrays of uint16 of both as bfloat16 with the same bits, which
+    old versions of T5X stored so, and the recipe says that, too. `memory` is the budget for values, in bytes
+    or as a text such as `2GiB`. `out` is the path of a file for the recipe; one that is there already is
+    replaced only with `overwrite`. `progress`: see `apply`.
 
     What evidence does not decide is listed in `findings.undecided`, and is not in the recipe, which then
     stops with an error where it is run. Raises SourceError or UsageError, and DestinationError where `out`
@@ -145,8 +153,8 @@ def infer(
         check_written([out], src, target, **which)
         if out is not None:
             check_kept(out, overwrite)
-        budget = bytes_of("memory", memory) or default_memory()
-        source, wanted = _open_side(src, budget, **which), _open_target(target, budget)
+        budget, read_as = bytes_of("memory", memory) or default_memory(), _uint16_of((src, target), uint16)
+        source, wanted = _open_side(src, budget, read_as, **which), _open_target(target, budget, read_as)
         result = _infer_sides(source, wanted, values == "auto", report)
         if out is not None:
             check_kept(out, overwrite)  # it took a while: somebody may have made the file
@@ -185,19 +193,33 @@ class _OpenSide:
     side: Side
     options: SourceOptions = field(default_factory=lambda: SourceOptions())
     """Options of `plan` with which it is opened."""
+    retyped: bool = False
+    """True if it has arrays of uint16 that are read as bfloat16."""
+    warnings: tuple[str, ...] = ()
 
 
-def _open_side(given: CheckpointLike, memory: int, **which: Unpack[SourceOptions]) -> _OpenSide:
-    source = open_input(checkpoint_or_tree(given), **which)
+def _uint16_of(sides: Sequence[CheckpointLike], uint16: str | None) -> str | None:
+    """How both sides are read, as a recipe reads its sources and its target alike. Raises UsageError."""
+    read_as = {uint16_at(checkpoint_or_tree(side), uint16) for side in sides}
+    return "bfloat16" if "bfloat16" in read_as else uint16
+
+
+def _open_side(
+    given: CheckpointLike, memory: int, uint16: str | None, **which: Unpack[SourceOptions]
+) -> _OpenSide:
+    source = open_as(checkpoint_or_tree(given), uint16, **which)
     read = None if without_values(source) else source.read
-    return _OpenSide(given, source.path, Side(source.leaves(), {}, read, memory=memory), which)
+    side = Side(source.leaves(), {}, read, memory=memory)
+    retyped = isinstance(source, RetypedSource) and any(map(is_uint16, source.stored.leaves().values()))
+    return _OpenSide(given, source.path, side, which, retyped, kept_as_integers([source]))
 
 
-def _open_target(given: CheckpointLike, memory: int) -> _OpenSide:
+def _open_target(given: CheckpointLike, memory: int, uint16: str | None) -> _OpenSide:
     if isinstance(given, str | os.PathLike) and is_listing(os.fspath(given)):
         path = os.fspath(given)
         return _OpenSide(given, path, Side(read_listing(path)))
-    return _open_side(given, memory)
+    place = checkpoint_or_tree(given)
+    return _open_side(given, memory, uint16 if isinstance(place, str) else None)
 
 
 def _infer_sides(
@@ -212,8 +234,9 @@ def _infer_sides(
     else:
         source_side, target_side = replace(source_side, read=None), replace(target_side, read=None)
     known = found(source_side, target_side)
+    policies = {"input": {"uint16": "bfloat16"}} if source.retyped or target.retyped else {}
     for _ in range(MOST_ROUNDS):
-        draft = drafted(known.findings, header(source.path, target.path, known))
+        draft = drafted(known.findings, header(source.path, target.path, known), policies)
         problems, wrong = _check_draft(known, draft, source, target, target_side, progress)
         if not wrong:
             break
@@ -221,8 +244,9 @@ def _infer_sides(
     else:
         problems = [*problems, *(f"`{key}`: {why}" for key, why in wrong.items())]
     leaves = len(source_side.leaves), len(target_side.leaves)
+    warnings = (*source.warnings, *target.warnings)
     return Inferred(
-        source.path, target.path, *leaves, str(known.shared), draft, known.findings, tuple(problems)
+        source.path, target.path, *leaves, str(known.shared), draft, known.findings, tuple(problems), warnings
     )
 
 

@@ -19,8 +19,8 @@ from ckpt_surgery.core.text import chosen_text, did_you_mean, shown
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.inputs.history import history_of
 from ckpt_surgery.inputs.matching import check_matched, matching, selected
-from ckpt_surgery.inputs.opening import in_memory, open_input, without_values
-from ckpt_surgery.inputs.request import OpenedPath, checkpoint_or_tree
+from ckpt_surgery.inputs.opening import in_memory, open_as, open_input, without_values
+from ckpt_surgery.inputs.request import checkpoint_or_tree
 from ckpt_surgery.inputs.warnings import about_source, chosen_item_notes, kept_as_integers
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
@@ -175,6 +175,7 @@ def diff(
     *,
     step: int | None = None,
     item: str | None = None,
+    uint16: Literal["keep", "bfloat16"] | None = None,
     match: str | None = None,
     values: bool = False,
     rtol: float = 0.0,
@@ -184,8 +185,9 @@ def diff(
 ) -> Difference:
     """Compare two checkpoints or pytrees: keys, containers, shapes and dtypes; with `values`, values too.
 
-    `step` and `item` choose from checkpoints that hold several. `match` is a regular expression for whole
-    keys, as in recipes: only these leaves are compared. Values of A and B count as the same where
+    `step` and `item` choose from checkpoints that hold several. `uint16="bfloat16"` takes arrays of uint16 of
+    both as bfloat16 with the same bits, which old versions of T5X stored so. `match` is a regular expression
+    for whole keys, as in recipes: only these leaves are compared. Values of A and B count as the same where
     |a - b| <= atol + rtol * |b|, as for `numpy.allclose`, and NaN in the same place does. `memory` is the
     budget for values: bytes, or a text such as `2GiB`; `progress` (see `apply`) counts bytes read from A.
     Values that cannot be compared are listed; the two then count as different. Leaves that both have under
@@ -195,7 +197,7 @@ def diff(
     with reported(progress) as report, memory_errors("compare the checkpoints"):
         forget()
         budget, tolerance = bytes_of("memory", memory) or default_memory(), _tolerance(values, rtol, atol)
-        source_a, source_b = _open_both(a, b, step, item)
+        source_a, source_b = _open_both(a, b, step, item, uint16)
         left, right = (matching(source.leaves(), match) for source in (source_a, source_b))
         check_matched(match, len(left) + len(right), {**source_a.leaves(), **source_b.leaves()})
         difference = diff_trees(left, right, _structure_of(source_a.format), _structure_of(source_b.format))
@@ -229,13 +231,13 @@ def _tolerance(values: bool, rtol: float, atol: float) -> Tolerance:
 
 
 def _open_both(
-    a: CheckpointLike, b: CheckpointLike, step: int | None, item: str | None
+    a: CheckpointLike, b: CheckpointLike, step: int | None, item: str | None, uint16: str | None
 ) -> tuple[Source, Source]:
     """Open both checkpoints. Raises UsageError that says how to name an item which only one of them has."""
     opened_sides: list[Source] = []
     for given, other in ((a, b), (b, a)):
         try:
-            opened_sides.append(_open_side(given, step, item))
+            opened_sides.append(_open_side(given, step, item, uint16))
         except UsageError as error:
             if item is None:
                 raise
@@ -253,7 +255,7 @@ def _path_of_item(given: CheckpointLike, step: int | None, item: str) -> str | N
     """The path of an item of a checkpoint; None where it cannot be opened."""
     path = checkpoint_or_tree(given)
     try:
-        source = _open_side(given, step, item)
+        source = _open_side(given, step, item, None)
     except SurgeryError:
         return None  # neither side has the item, which the error about the first says
     if not isinstance(path, str):
@@ -261,20 +263,10 @@ def _path_of_item(given: CheckpointLike, step: int | None, item: str) -> str | N
     return os.path.join(path, *([] if source.step is None else [str(source.step)]), item)
 
 
-def _open_side(given: CheckpointLike, step: int | None, item: str | None) -> Source:
-    """Open a checkpoint with this step and item, or a tree, which has neither.
-
-    Arrays of uint16 are read as bfloat16 if the program that has the checkpoint open reads them so.
-    """
+def _open_side(given: CheckpointLike, step: int | None, item: str | None, uint16: str | None) -> Source:
+    """Open a checkpoint with this step and item, or a tree, which has neither."""
     place = checkpoint_or_tree(given)
-    if not isinstance(place, str):
-        return open_input(place)
-    source = open_input(place, step=step, item=item)
-    if isinstance(place, OpenedPath) and place.uint16 == "bfloat16":
-        from ckpt_surgery.inputs.open_sources import kept_open  # imports what reads recipes
-
-        return kept_open(source, place.uint16)
-    return source
+    return open_as(place, uint16, step=step, item=item) if isinstance(place, str) else open_as(place, uint16)
 
 
 def _structure_of(format: str) -> Holds:

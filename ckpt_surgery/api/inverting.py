@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -66,6 +66,7 @@ def invert(
     step: int | None = None,
     item: str | None = None,
     src_format: str | None = None,
+    uint16: Literal["keep", "bfloat16"] | None = None,
     memory: Size | None = None,
     allow_hooks: bool = False,
     check: bool = True,
@@ -90,7 +91,8 @@ def invert(
     StorageError where `out` cannot be written, DestinationError where it is there already.
     """
     given = {"target": target, "set": set, "config": config, "step": step, "item": item}
-    options: Any = {**given, "src_format": src_format, "memory": memory, "allow_hooks": allow_hooks}
+    given |= {"src_format": src_format, "uint16": uint16}
+    options: Any = {**given, "memory": memory, "allow_hooks": allow_hooks}
     request = requested(recipe, sources, None, options)
     if out is not None:
         request = with_recipe(request)

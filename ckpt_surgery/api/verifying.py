@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from ckpt_surgery.core.arguments import PathLike, Size, bytes_of
 from ckpt_surgery.core.digests import Digests
@@ -14,7 +15,7 @@ from ckpt_surgery.core.protocols import AdoptedFile, Source
 from ckpt_surgery.core.text import bytes_text, few, shown
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats import opening
-from ckpt_surgery.inputs.opening import choice_at
+from ckpt_surgery.inputs.opening import choice_at, uint16_at
 from ckpt_surgery.inputs.request import path_of_source
 from ckpt_surgery.report.verification import Depth, Flaw, Sample, Verified
 from ckpt_surgery.runs.sidecars import edited_sidecars
@@ -47,6 +48,7 @@ def verify(
     step: int | None = None,
     item: str | None = None,
     src_format: str | None = None,
+    uint16: Literal["keep", "bfloat16"] | None = None,
     memory: Size | None = None,
     workers: int | None = None,
     progress: ProgressLike = None,
@@ -58,8 +60,9 @@ def verify(
     and records checksums of those that have none. `sample`, above 0 and at most 1, is the share of the bytes
     with checksums that is read: chunks are drawn at random, and the same `seed` draws the same ones of a
     checkpoint. Damage in any other chunk is not noticed. `step` and `item` choose from a checkpoint that
-    holds several; `src_format` is the format to read. `memory` is the budget: bytes, or a text such as
-    `2GiB`; `workers` is the number of threads; `progress`: see `apply`.
+    holds several; `src_format` is the format to read; `uint16` is taken as by other functions, and changes
+    nothing: checksums are those of bits. `memory` is the budget: bytes, or a text such as `2GiB`; `workers`
+    is the number of threads; `progress`: see `apply`.
 
     Flaws are in the result. Raises UsageError, also for a sample where no checksums are recorded,
     SourceError where the path holds no known format, and StorageError where the record cannot be written.
@@ -77,6 +80,7 @@ def verify(
         forget()
         place, depth = path_of_source(path), Depth(mode)
         src_format, step, item = choice_at(place, step, item, src_format)
+        uint16_at(place, uint16)
         budget = bytes_of("memory", memory) or default_memory()
         chosen = src_format or (opening.detect_format(place).name if exists(place) else None)
         with signals.interruptible():

@@ -119,6 +119,8 @@ class InferDocument(Versioned):
     """Leaves that keep the target's values."""
     problems: list[str]
     """Why the draft does not do what was found: a mistake of this program, please report it."""
+    warnings: list[str]
+    """What may be wrong with SRC or TARGET, such as bfloat16 that is kept as uint16."""
 
 
 class IrreversibleLeaf(Document):

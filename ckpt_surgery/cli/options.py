@@ -64,6 +64,13 @@ def source_format_option(name: str) -> Callable[[F], F]:
     )
 
 
+uint16_option = click.option(
+    "--uint16",
+    type=click.Choice(["keep", "bfloat16"]),
+    help="Read arrays of uint16 as bfloat16, which old versions of T5X stored so. [default: keep]",
+)
+
+
 def _assignments(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
     for assignment in value:
         name, equals, _ = assignment.partition("=")
@@ -213,11 +220,7 @@ def bytes_options(function: F) -> F:
     options = (
         selection_options,
         source_format_option("--src-format"),
-        click.option(
-            "--uint16",
-            type=click.Choice(["keep", "bfloat16"]),
-            help="Read arrays of uint16 as bfloat16, which old versions of T5X stored so. [default: keep]",
-        ),
+        uint16_option,
         click.option(
             "--format",
             callback=_writable_format,

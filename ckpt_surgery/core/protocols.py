@@ -149,6 +149,14 @@ class ConvertingSource(Protocol):
 
 
 @runtime_checkable
+class RetypedSource(Protocol):
+    """A source that gives arrays of another one dtypes that it does not record."""
+
+    stored: Source
+    """The other source."""
+
+
+@runtime_checkable
 class CachingSource(Protocol):
     """A source that keeps decoded chunks, for regions that share one."""
 

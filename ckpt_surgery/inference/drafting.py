@@ -1,6 +1,7 @@
 """Findings as a recipe: few rules that do exactly what was found, each with its evidence."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ckpt_surgery.core.frozen import frozen
@@ -55,8 +56,11 @@ class Draft:
     """Whether the last rule of the document keeps the draft from running, because nothing else would."""
 
 
-def drafted(findings: Findings, header: Sequence[str] = ()) -> Draft:
-    """The recipe that does what was found. `header`: lines of the comment at its beginning, without `#`.
+def drafted(
+    findings: Findings, header: Sequence[str] = (), policies: Mapping[str, Any] = MappingProxyType({})
+) -> Draft:
+    """The recipe that does what was found. `header`: lines of the comment at its beginning, without `#`;
+    `policies`: entries of the recipe before its rules, such as `input`.
 
     What is not decided is said in comments, with its candidates; no rule claims their leaves, and
     `unmatched: error` keeps the draft from running by accident. Where no leaf is left, a last rule does.
@@ -75,7 +79,7 @@ def drafted(findings: Findings, header: Sequence[str] = ()) -> Draft:
     keeps = len(kept) > _MANY_KEPT and _all_claimed(rules, findings)
     if keeps:
         rules = [rule for rule in rules if rule.kind is not Kind.KEPT]
-    document = document_of(rules, tables, keeps)
+    document = document_of(rules, tables, keeps, policies)
     text, lines = text_of(document, rules, header, findings.undecided, findings.conflicts)
     stops = bool(findings.undecided) and _claimed(rules) >= set(findings.source_keys)
     if stops:

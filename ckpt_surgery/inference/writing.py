@@ -16,12 +16,14 @@ _FEW = 3
 """So many keys, or reasons, are listed."""
 
 
-def document_of(rules: Sequence[RuleDraft], tables: Tables, keeps: bool) -> dict[str, Any]:
-    """The recipe. `keeps`: whether leaves that no rule claims stay as they are."""
+def document_of(
+    rules: Sequence[RuleDraft], tables: Tables, keeps: bool, policies: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The recipe. `keeps`: whether leaves that no rule claims stay as they are; `policies`: see `drafted`."""
     written, sizes = named_sizes([_rule(rule) for rule in rules])
     used = {word for rule in rules for text in _expressions(rule) for word in _WORDS.findall(text)}
     wanted = {name: dict(table) for name, table in tables.items().items() if name in used}
-    document: dict[str, Any] = {"version": 1, "unmatched": "keep" if keeps else "error"}
+    document: dict[str, Any] = {"version": 1, **policies, "unmatched": "keep" if keeps else "error"}
     if sizes:
         document["params"] = sizes
     if wanted:

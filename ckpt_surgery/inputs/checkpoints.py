@@ -3,6 +3,7 @@
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ckpt_surgery.core import urls
@@ -223,10 +224,10 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Open a checkpoint, or list a tree. Raises SourceError or UsageError."""
     source = open_input(given, step=step, item=item, src_format=format)
-    if isinstance(given, InMemory):
-        return Checkpoint(OpenSource(source, given))
-    if isinstance(given, OpenedPath) and given.uint16 == "bfloat16":
+    if isinstance(given, OpenedPath | InMemory) and given.uint16 == "bfloat16":
         uint16 = given.uint16
+    if isinstance(given, InMemory):
+        return Checkpoint(OpenSource(source, replace(given, uint16=uint16)))
     return Checkpoint(kept_open(source, uint16))
 
 

@@ -41,20 +41,22 @@ class OpenSource:
     def __init__(self, source: Source, given: OpenedPath | InMemory):
         if isinstance(source, CachingSource):
             source.cache_bytes = 0  # two reads read twice
-        self._source, self.given = source, given
+        self.stored, self.given = source, given
+        """The source with dtypes as they are stored."""
         self.path, self.format, self.step, self.item = source.path, source.format, source.step, source.item
         self.metadata, self.closed = source.metadata, False
-        self._stored = source.leaves()
+        self._stored_leaves = source.leaves()
         """Leaves as they are stored."""
-        as_bfloat16 = isinstance(given, OpenedPath) and given.uint16 == "bfloat16"
-        self._leaves = {t: _as_read(leaf, as_bfloat16) for t, leaf in self._stored.items()}
+        self._leaves = {
+            t: _as_read(leaf, given.uint16 == "bfloat16") for t, leaf in self._stored_leaves.items()
+        }
         self._values: dict[str, Any] = {}
         self._files = given.files if isinstance(given, OpenedPath) else {}
 
     @functools.cached_property
     def choices(self) -> Choices:
         """Steps and items beside the source, as of the first use."""
-        return details_of(self._source).choices()
+        return details_of(self.stored).choices()
 
     def leaves(self) -> Mapping[str, Leaf]:
         """Every leaf by its key's text, in the checkpoint's order, with the dtype that it is read in."""
@@ -62,21 +64,21 @@ class OpenSource:
 
     def files(self) -> Iterable[str]:
         """Paths of the files that the checkpoint consists of."""
-        return self._source.files()
+        return self.stored.files()
 
     def fingerprint(self) -> str:
         """Fingerprint at the time of opening."""
-        return self._source.fingerprint() if isinstance(self.given, InMemory) else self.given.fingerprint
+        return self.stored.fingerprint() if isinstance(self.given, InMemory) else self.given.fingerprint
 
     def stored_type(self, leaf: Leaf) -> StoredType | None:
         """Format-specific type that an array is stored in; None if there is none."""
-        return self._source.stored_type(leaf) if isinstance(self._source, ConvertingSource) else None
+        return self.stored.stored_type(leaf) if isinstance(self.stored, ConvertingSource) else None
 
     def value(self, leaf: Leaf) -> Any:
         """Value of a leaf: the same array each time."""
         if leaf.kind is LeafKind.OBJECT:
-            assert isinstance(self._source, TreeSource)
-            return self._source.tree.values[leaf.key.text]
+            assert isinstance(self.stored, TreeSource)
+            return self.stored.tree.values[leaf.key.text]
         if leaf.spec is None:
             return plain_value(leaf)
         if leaf.key.text in self._values:
@@ -85,8 +87,8 @@ class OpenSource:
 
     def tree(self, leaves: Iterable[Leaf], prefix: str) -> Any:
         """Values of leaves in their containers, without the components of the prefix."""
-        if isinstance(self._source, TreeSource) and not prefix:
-            return self._source.tree.rebuilt({leaf.key.text: self.value(leaf) for leaf in leaves})
+        if isinstance(self.stored, TreeSource) and not prefix:
+            return self.stored.tree.rebuilt({leaf.key.text: self.value(leaf) for leaf in leaves})
         return nested((_relative(leaf.key, prefix), self.value(leaf)) for leaf in leaves)
 
     def check_open(self) -> None:
@@ -97,9 +99,9 @@ class OpenSource:
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of one region. Raises SourceError where they cannot be read, or files have changed."""
         self.check_open()
-        stored = self._stored[leaf.key.text]
+        stored = self._stored_leaves[leaf.key.text]
         try:
-            block = self._source.read(stored, region)
+            block = self.stored.read(stored, region)
         except SurgeryError:
             self._check_all()
             raise
@@ -124,13 +126,20 @@ class OpenSource:
             self._check_all()
 
     def _check_all(self) -> None:
-        self._compare(self._files, self._source.files())
+        self._compare(self._files, self.stored.files())
 
     def _compare(self, before: Mapping[str, FileState], files: Iterable[str]) -> None:
         """Raise SourceError that names the files that have changed, if any."""
         changed = changes(before, states_by_path(files), times=True)
         if changed:
             raise changed_since_opening(self.path, changed)
+
+
+def with_bfloat16(source: Source, given: str | InMemory) -> OpenSource:
+    """Read the arrays of uint16 of an open source as bfloat16 with the same bits."""
+    if isinstance(given, InMemory):
+        return OpenSource(source, replace(given, uint16="bfloat16"))
+    return kept_open(source, "bfloat16")
 
 
 def kept_open(source: Source, uint16: str = "keep") -> OpenSource:
@@ -173,7 +182,7 @@ class StoredArray(LazyArray):
             prng_impl=leaf.prng_impl,
         )
         self._opened, self._leaf = opened, leaf
-        self._is_disguised = is_uint16(leaf) and leaf.key.text in disguised_leaves(opened._source)
+        self._is_disguised = is_uint16(leaf) and leaf.key.text in disguised_leaves(opened.stored)
 
     @property
     def _unit(self) -> Shape | None:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ckpt_surgery.core.errors import PlanError, Problem, SourceError, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
@@ -11,12 +11,13 @@ from ckpt_surgery.core.history import CONFIG, RECORD, history_entry, own_metadat
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys, merged
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.protocols import Source, details_of
+from ckpt_surgery.core.protocols import RetypedSource, Source, details_of
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config, read_object
 from ckpt_surgery.graph.nodes import reads
-from ckpt_surgery.inputs.request import InMemory, OpenedPath, Request
+from ckpt_surgery.inputs.options import SourceOptions
+from ckpt_surgery.inputs.request import InMemory, OpenedPath, Request, checked_uint16, opened_otherwise
 from ckpt_surgery.language.configs import Config, Configs, Layer
 from ckpt_surgery.language.scope import CONFIGS
 from ckpt_surgery.live.source import FORMAT, TreeSource
@@ -60,6 +61,33 @@ def open_input(
             raise UsageError(f"{called} is a tree in memory: it has no {name}, and {value!r} is given")
     tree = given.tree
     return tree if isinstance(tree, TreeSource) else TreeSource(live_tree(tree, is_target), called)
+
+
+def open_as(given: str | InMemory, uint16: str | None, **which: Unpack[SourceOptions]) -> Source:
+    """Open a checkpoint or list a tree, with arrays of uint16 read as the option or an open checkpoint says.
+
+    Raises what `open_input` raises, and UsageError if both say something else.
+    """
+    read_as = uint16_at(given, uint16)
+    source = open_input(given, **which)
+    if read_as == "keep":
+        return source
+    from ckpt_surgery.inputs.open_sources import with_bfloat16  # imports what reads recipes
+
+    return with_bfloat16(source, given)
+
+
+def uint16_at(given: str | InMemory, uint16: str | None) -> str:
+    """How to read arrays of uint16, `keep` or `bfloat16`; those of an open checkpoint as it was opened.
+
+    Raises UsageError for a value that the option cannot have, and if the checkpoint was opened with another.
+    """
+    opened = given.uint16 if isinstance(given, OpenedPath | InMemory) else "keep"
+    if uint16 is None or checked_uint16(uint16) == opened:
+        return opened
+    if opened == "bfloat16":
+        raise opened_otherwise(given, f"`{uint16}` is given")
+    return uint16
 
 
 def choice_at(
@@ -148,6 +176,7 @@ def on_disk(sources: Iterable[Source]) -> list[Source]:
 
 def without_values(source: Source) -> frozenset[str]:
     """Keys of a source's leaves that have only shape and dtype, no values."""
+    source = source.stored if isinstance(source, RetypedSource) else source
     if not isinstance(source, TreeSource):
         return frozenset()
     return frozenset(text for text, value in source.tree.values.items() if is_abstract(value))

@@ -254,7 +254,7 @@ def _open_target(
     which = SourceOptions() if pinned is None else options_of(pinned)
     sources[TARGET] = source = open_input(given, **which, is_target=True)
     target = Target(target_leaves(source), policy, without_values(source), asked=asked_of(source))
-    is_stored = isinstance(given, str)
+    is_stored = isinstance(given, str) or given.uint16 == "bfloat16"
     return as_bfloat16(target) if is_stored and reads_uint16_as_bfloat16(loaded.recipe) else target
 
 

@@ -43,6 +43,8 @@ class InMemory:
 
     tree: Any
     """The tree, or the `TreeSource` that a plan has made of it."""
+    uint16: str = "keep"
+    """How arrays of uint16 are read, `keep` or `bfloat16`."""
 
 
 class OpenedPath(str):
@@ -194,16 +196,24 @@ def _uint16_of(request: Request) -> str | None:
 
     Raises UsageError if these are different.
     """
-    opened = [source.uint16 if isinstance(source, OpenedPath) else None for source in request.sources]
+    opened = [
+        source.uint16 if isinstance(source, OpenedPath | InMemory) else None for source in request.sources
+    ]
     if "bfloat16" not in opened or request.uint16 == "bfloat16":
         return request.uint16
     if request.uint16 is not None or {*opened} != {"bfloat16"}:
-        [path] = [s for s, how in zip(request.sources, opened, strict=True) if how == "bfloat16"][:1]
-        raise UsageError(
-            f'{shown(str(path))} was opened with `uint16="bfloat16"`, and the others are read as they are',
-            hint='Give `uint16="bfloat16"` for all of them, or open it without.',
-        )
+        given = request.sources[opened.index("bfloat16")]
+        raise opened_otherwise(given, "the others are read as they are")
     return "bfloat16"
+
+
+def opened_otherwise(given: str | InMemory, otherwise: str) -> UsageError:
+    """Error for a checkpoint that was opened as bfloat16, where something else asks for integers."""
+    name = shown(str(given)) if isinstance(given, str) else "the tree"
+    return UsageError(
+        f'{name} was opened with `uint16="bfloat16"`, and {otherwise}',
+        hint='Give `uint16="bfloat16"` for all checkpoints, or open it without.',
+    )
 
 
 def checkpoint_or_tree(given: Any) -> str | InMemory:

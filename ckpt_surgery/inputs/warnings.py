@@ -196,11 +196,11 @@ def chosen_item_notes(sources: Iterable[Source]) -> tuple[str, ...]:
 
 
 def kept_as_integers(sources: Iterable[Source]) -> tuple[str, ...]:
-    """Warn, in a comparison, of each source with arrays of uint16 that are most likely bfloat16."""
+    """Warn, in a comparison, of each source whose arrays of uint16 are most likely bfloat16."""
     counts = {source.path: len(disguised_leaves(source)) for source in sources}
     return tuple(
         f"{shown(path)}: {count:,} {'leaf' if count == 1 else 'leaves'} of uint16 compared as integers: T5X "
-        "kept bfloat16 so; write it anew with `input: {uint16: bfloat16}` to compare what it means"
+        f"kept bfloat16 so; `uint16=bfloat16` compares {'it' if count == 1 else 'them'} as such"
         for path, count in counts.items()
         if count
     )

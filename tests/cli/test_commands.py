@@ -499,7 +499,7 @@ def test_diff(library, leaves):
     options = dict(calls[0][1])
     assert callable(options.pop("progress"))
     exact = {"match": None, "values": True, "rtol": 0.0, "atol": 0.0}
-    assert options == {"step": 3, "item": None, **exact, "memory": 1 << 30}
+    assert options == {"step": 3, "item": None, "uint16": None, **exact, "memory": 1 << 30}
     assert (
         run("diff", "a", "b", "--values", "--rtol", "1e-3", "--atol", "0.5", "--match", "a.*").exit_code == 0
     )

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -183,3 +184,19 @@ def test_mistakes_end_with_2(arguments: tuple[str, ...], named: str, here: Path)
     assert named in done.stderr
     assert "Traceback" not in done.stderr
     assert {path.name: path.read_bytes() for path in here.iterdir()} == before
+
+
+def test_bfloat16_that_is_kept_as_uint16() -> None:
+    half = normal(3, 5, seed=9).astype(ml_dtypes.bfloat16)
+    save_file({"w": half.view(np.uint16)}, "bits.safetensors")
+    save_file({"v": half.T.copy()}, "halves.safetensors")
+    assert run("infer", "bits.safetensors", "halves.safetensors", "--out", "draft.yaml").exit_code == 0
+    assert "--target" in Path("draft.yaml").read_text()  # integers are not the numbers of the target
+    drafted = run("infer", "bits.safetensors", "halves.safetensors", "--uint16", "bfloat16", "--json", "-")
+    assert json.loads(drafted.stdout)["leaves"][0]["sources"] == ["w"]
+    Path("draft.yaml").write_text(json.loads(drafted.stdout)["recipe"])
+    assert run("apply", "draft.yaml", "bits.safetensors", "made.safetensors").exit_code == 0
+    assert run("diff", "made.safetensors", "halves.safetensors", "--values", "--exit-code").exit_code == 0
+    renamed = ("diff", "bits.safetensors", "made.safetensors", "--exit-code")
+    assert "w  bf16" in run(*renamed, "--uint16", "bfloat16").stdout
+    assert run("verify", "bits.safetensors", "--uint16", "bfloat16").exit_code == 0

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ckpt_surgery.formats.foreign_names import FOREIGN
 from safetensors.numpy import save_file
 
 import ckpt_surgery

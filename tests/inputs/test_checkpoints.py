@@ -317,7 +317,7 @@ def test_decoded_chunks_are_not_kept(tmp_path: Path) -> None:
         path = tmp_path / save.__name__
         save(path)
         opened = ckpt_surgery.open(path)
-        assert opened._opened._source.cache_bytes == 0  # type: ignore[attr-defined]
+        assert opened._opened.stored.cache_bytes == 0  # type: ignore[attr-defined]
 
 
 @linux
@@ -416,6 +416,18 @@ def test_uint16_can_be_read_as_bfloat16(tmp_path: Path) -> None:
         ckpt_surgery.restore(None, read, uint16="keep")
     with pytest.raises(UsageError, match="uint16"):
         ckpt_surgery.open(read.path, uint16="bf16")  # type: ignore[arg-type]
+
+
+def test_uint16_of_a_tree_can_be_read_as_bfloat16() -> None:
+    tree = {"w": np.array([0x3F80, 0x4000], np.uint16), "shape": jax.ShapeDtypeStruct((2,), np.uint16)}
+    numbers = np.array([1, 2], ml_dtypes.bfloat16)
+    read = ckpt_surgery.open(tree, uint16="bfloat16")
+    np.testing.assert_array_equal(read["w"].get(), numbers, strict=True)
+    drop = {"version": 1, "rules": [{"match": "shape", "drop": True}]}
+    np.testing.assert_array_equal(ckpt_surgery.restore(drop, read)["w"], numbers, strict=True)
+    difference = ckpt_surgery.diff(read, {"w": numbers}, values=True)
+    assert (difference.changed, difference.only_a[0].key.text) == ((), "shape")
+    assert [value.equal for value in difference.values or ()] == [True]
 
 
 def test_dask_reads_by_chunks(tmp_path: Path) -> None:

@@ -127,13 +127,15 @@ def looks() -> None:
     told = explain(RECIPE, OLD, key="b/kernel")
     assert_type(told, Explanation)
     assert_type(told.key, str)
-    drafted = infer(OLD, NEW, values="ignore")
+    assert_type(diff(OLD, NEW, uint16="bfloat16").warnings, tuple[str, ...])
+    drafted = infer(OLD, NEW, values="ignore", uint16="bfloat16")
     assert_type(drafted, Inferred)
     assert_type(drafted.recipe, str)
-    back = invert(RECIPE, OLD, check=False)
+    assert_type(drafted.warnings, tuple[str, ...])
+    back = invert(RECIPE, OLD, check=False, uint16="bfloat16")
     assert_type(back, Inverse)
     assert_type(back.recipe, str)
-    assert_type([flaw.what for flaw in verify(NEW, mode="fast", sample=0.05).flaws], list[str])
+    assert_type([flaw.what for flaw in verify(NEW, mode="fast", sample=0.05, uint16="keep").flaws], list[str])
 
 
 def opened() -> None:
@@ -210,6 +212,7 @@ def mistakes(made: Plan) -> None:
     plan(RECIPE, OLD, resume=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     plan(3, OLD)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     plan(RECIPE, OLD, uint16="float16")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    infer(OLD, NEW, uint16="float16")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     convert(OLD, NEW, last=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     open(OLD, uint16="float16")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     inspect(OLD, sort="bytes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -1,6 +1,7 @@
 """`diff`: how two checkpoints differ."""
 
 import os
+from typing import Literal
 
 import click
 
@@ -13,6 +14,7 @@ from ckpt_surgery.cli.options import (
     json_option,
     memory_option,
     selection_options,
+    uint16_option,
 )
 from ckpt_surgery.cli.shared_options import match_option
 from ckpt_surgery.cli.written_files import check_document_beside
@@ -30,6 +32,7 @@ EXAMPLES = {
 @click.argument("a", metavar="A", shell_complete=complete_path)
 @click.argument("b", metavar="B", shell_complete=complete_path)
 @selection_options
+@uint16_option
 @match_option
 @click.option(
     "--values",
@@ -56,6 +59,7 @@ def command(
     b: str,
     step: int | None,
     item: str | None,
+    uint16: Literal["keep", "bfloat16"] | None,
     match: str | None,
     values: bool,
     rtol: float,
@@ -87,6 +91,7 @@ def command(
             b,
             step=step,
             item=item,
+            uint16=uint16,
             match=match,
             values=values,
             rtol=rtol,

@@ -1,6 +1,7 @@
 """`infer`: the recipe that makes one checkpoint's structure of another's."""
 
 import sys
+from typing import Literal
 
 import click
 
@@ -13,6 +14,7 @@ from ckpt_surgery.cli.options import (
     memory_option,
     selection_options,
     source_format_option,
+    uint16_option,
 )
 from ckpt_surgery.cli.shared_options import draft_options
 from ckpt_surgery.cli.written_files import check_json_name
@@ -38,6 +40,7 @@ EXAMPLES = {
 )
 @selection_options
 @source_format_option("--src-format")
+@uint16_option
 @memory_option
 @json_option
 @global_options
@@ -52,6 +55,7 @@ def command(
     step: int | None,
     item: str | None,
     src_format: str | None,
+    uint16: Literal["keep", "bfloat16"] | None,
     memory: int | None,
     json_to: str | None,
 ) -> int:
@@ -62,6 +66,7 @@ def command(
     """
     from ckpt_surgery.api import inferring
     from ckpt_surgery.cli.progress import reporting
+    from ckpt_surgery.cli.render import warning_lines
     from ckpt_surgery.cli.render_inference import inference_lines
 
     written = [None if json_to == STDOUT else json_to, out]
@@ -77,6 +82,7 @@ def command(
             step=step,
             item=item,
             src_format=src_format,
+            uint16=uint16,
             values="ignore" if values == "ignore" else "auto",
             memory=memory,
             out=out,
@@ -87,5 +93,6 @@ def command(
         write_document(found.document(), json_to)
     if out is None and json_to != STDOUT:
         sys.stdout.write(found.recipe)
+    terminal.warn(warning_lines(found.warnings))
     terminal.wrapped(inference_lines(found, out))
     return 0 if found.decided else UNDECIDED

@@ -1,7 +1,7 @@
 """`invert`: the recipe that undoes a recipe."""
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -15,6 +15,7 @@ from ckpt_surgery.cli.options import (
     recipe_options,
     selection_options,
     source_format_option,
+    uint16_option,
 )
 from ckpt_surgery.cli.shared_options import draft_options
 from ckpt_surgery.cli.written_files import check_documents
@@ -37,6 +38,7 @@ EXAMPLES = {
 @recipe_options
 @selection_options
 @source_format_option("--src-format")
+@uint16_option
 @memory_option
 @draft_options
 @click.option(
@@ -59,6 +61,7 @@ def command(
     step: int | None,
     item: str | None,
     src_format: str | None,
+    uint16: Literal["keep", "bfloat16"] | None,
     memory: int | None,
     out: str | None,
     overwrite: bool,
@@ -90,6 +93,7 @@ def command(
         step=step,
         item=item,
         src_format=src_format,
+        uint16=uint16,
         memory=memory,
         allow_hooks=allow_hooks,
         check=check,

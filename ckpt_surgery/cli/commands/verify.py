@@ -1,6 +1,7 @@
 """`verify`: whether a checkpoint is still what was written."""
 
 import re
+from typing import Literal
 
 import click
 
@@ -13,6 +14,7 @@ from ckpt_surgery.cli.options import (
     memory_option,
     selection_options,
     source_format_option,
+    uint16_option,
 )
 from ckpt_surgery.cli.written_files import check_document_beside
 from ckpt_surgery.core.errors import UsageError, VerificationError
@@ -57,6 +59,7 @@ def _share(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
 )
 @selection_options
 @source_format_option("--src-format")
+@uint16_option
 @memory_option
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads.")
 @json_option
@@ -72,6 +75,7 @@ def command(
     step: int | None,
     item: str | None,
     src_format: str | None,
+    uint16: Literal["keep", "bfloat16"] | None,
     memory: int | None,
     workers: int | None,
     json_to: str | None,
@@ -109,6 +113,7 @@ def command(
             step=step,
             item=item,
             src_format=src_format,
+            uint16=uint16,
             memory=memory,
             workers=workers,
             progress=progress,

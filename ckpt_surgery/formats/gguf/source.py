@@ -21,7 +21,7 @@ from ckpt_surgery.formats.gguf.chunks import BlockChunks, grid_of
 from ckpt_surgery.formats.gguf.detect import NAMES, SplitFile, split_file
 from ckpt_surgery.formats.gguf.header import Header, Tensor, read_header
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.raw_arrays import RawArraysSource, contiguous
+from ckpt_surgery.formats.shared.raw_arrays import RawArraysSource
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.storage.failures import DAMAGED, about, named
 from ckpt_surgery.storage.listing import FileStat, check_link, names_in, real_path

@@ -25,7 +25,7 @@ from ckpt_surgery.formats.hdf5.superblock import base_of
 from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.chunk_reading import read_stored
-from ckpt_surgery.formats.shared.raw_arrays import BIG, Opaque, RawArraysSource, parts_of_chunks
+from ckpt_surgery.formats.shared.raw_arrays import Opaque, RawArraysSource
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.zip.members import read_archive, wrong
 from ckpt_surgery.storage.failures import about, named

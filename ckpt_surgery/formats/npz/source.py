@@ -21,7 +21,7 @@ from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.chunk_reading import read_elements
 from ckpt_surgery.formats.shared.npy import NpyArray, leaf_of, opaque_of, read_npy
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
-from ckpt_surgery.formats.shared.raw_arrays import Opaque, RawArraysSource, read_elements
+from ckpt_surgery.formats.shared.raw_arrays import Opaque, RawArraysSource
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.zip.inflating import Inflated, InflatedFile, check_crc
 from ckpt_surgery.formats.shared.zip.members import Archive, Member, read_archive

@@ -24,7 +24,6 @@ from ckpt_surgery.formats.safetensors.header import (
 )
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
 from ckpt_surgery.formats.shared.listings import ListedSource, Listing
-from ckpt_surgery.formats.shared.raw_arrays import contiguous
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.storage.failures import about
 from ckpt_surgery.storage.listing import FileStat

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import msgpack
 import numpy as np
 import pytest
+import safetensors.numpy
 from flax import serialization
 
 import ckpt_surgery
@@ -22,7 +23,6 @@ from ckpt_surgery.core.protocols import Choices, Source, details_of
 from ckpt_surgery.formats.known import formats
 from ckpt_surgery.formats.opening import detect_format
 from ckpt_surgery.formats.orbax import FORMAT as ORBAX
-from ckpt_surgery.formats.registry import detect_format, formats
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
 from tests.support import conformance
 from tests.support.arrays import ALL_DTYPES, array
@@ -443,6 +443,9 @@ def test_diff_says_that_integers_are_bfloat16(disguised: Path, tmp_path: Path) -
     (warning,) = difference.warnings
     assert warning.startswith(f"{disguised}: 1 leaf of uint16 compared as integers")
     assert ckpt_surgery.diff(tmp_path / "out", tmp_path / "out").warnings == ()
+    difference = ckpt_surgery.diff(disguised, tmp_path / "out", uint16="bfloat16", values=True)
+    assert not difference.different
+    assert difference.warnings == ()
 
 
 def test_a_comparison_reads_uint16_as_the_checkpoint_was_opened(disguised: Path, tmp_path: Path) -> None:
@@ -451,6 +454,58 @@ def test_a_comparison_reads_uint16_as_the_checkpoint_was_opened(disguised: Path,
     difference = ckpt_surgery.diff(opened, tmp_path / "out", values=True)
     assert (difference.changed, difference.warnings) == ((), ())
     assert all(value.equal for value in difference.values or ())
+
+
+@pytest.mark.parametrize("way", ["option", "open"])
+def test_a_draft_from_integers_that_are_bfloat16_reads_them_so(
+    disguised: Path, tmp_path: Path, way: str
+) -> None:
+    new = {"kernel": KERNEL.T.copy(), "scale": SCALE, "inline": KERNEL + KERNEL}
+    safetensors.numpy.save_file(new, tmp_path / "new.safetensors")
+    source = disguised if way == "option" else ckpt_surgery.open(disguised, uint16="bfloat16")
+    found = ckpt_surgery.infer(
+        source, tmp_path / "new.safetensors", uint16="bfloat16" if way == "option" else None
+    )
+    assert (found.decided, found.warnings, found.draft.document["input"]) == (
+        True,
+        (),
+        {"uint16": "bfloat16"},
+    )
+    assert found.compared == 3
+    ckpt_surgery.apply(found.recipe, disguised, dst=tmp_path / "out")
+    assert_same(values(opened(tmp_path / "out")), new)
+    (warning,) = ckpt_surgery.infer(disguised, tmp_path / "new.safetensors").warnings
+    assert warning.startswith(f"{disguised}: 1 leaf of uint16 compared as integers")
+    with pytest.raises(UsageError, match="uint16"):
+        ckpt_surgery.infer(
+            ckpt_surgery.open(disguised, uint16="bfloat16"), tmp_path / "new.safetensors", uint16="keep"
+        )
+
+
+def test_a_draft_takes_integers_of_the_target_as_bfloat16_too(disguised: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", scale=SCALE)
+    found = ckpt_surgery.infer(tmp_path / "in.npz", disguised, uint16="bfloat16")
+    assert (found.decided, found.needs_target) == (True, True)
+    ckpt_surgery.apply(found.recipe, tmp_path / "in.npz", target=disguised, dst=tmp_path / "out")
+    assert_same(values(opened(tmp_path / "out")), {"scale": SCALE, "zarr": KERNEL, "inline": KERNEL})
+
+
+def test_bits_of_integers_that_are_bfloat16_come_back(disguised: Path, tmp_path: Path) -> None:
+    there = {"version": 1, "rules": [{"match": "zarr", "to": "kernel", "value": "cast(x.T, 'float32')"}]}
+    back = ckpt_surgery.invert(there, disguised, uint16="bfloat16")
+    assert (back.irreversible, back.problems) == ((), ())
+    ckpt_surgery.apply(there, disguised, dst=tmp_path / "out", uint16="bfloat16")
+    ckpt_surgery.apply(back.recipe, tmp_path / "out", dst=tmp_path / "back")
+    bits = KERNEL.view(np.uint16)
+    assert_same(values(opened(tmp_path / "back")), {"zarr": bits, "inline": bits, "scale": SCALE})
+
+
+def test_verification_reads_bits_whatever_they_mean(disguised: Path) -> None:
+    for uint16 in ("keep", "bfloat16", None):
+        verified = ckpt_surgery.verify(disguised, uint16=uint16)  # type: ignore[arg-type]
+        assert (verified.flaws, verified.leaves) == ((), 3)
+    with pytest.raises(UsageError, match="`uint16`: 'half' is not one of: keep, bfloat16"):
+        ckpt_surgery.verify(disguised, uint16="half")  # type: ignore[arg-type]
 
 
 def test_a_target_does_not_cast_integers_that_are_bfloat16(disguised: Path) -> None:
