@@ -7,7 +7,6 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.known import formats, formats_to_write, writable
-from ckpt_surgery.formats.registry import writable
 
 _FOREIGN = {
     # models

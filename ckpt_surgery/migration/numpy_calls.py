@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.migration.lax_calls import LAX
+from ckpt_surgery.migration.promotions import NUMPY, of_ml_dtypes
 from ckpt_surgery.migration.shaped_calls import SHAPED, WITH_SHAPES, permuted
 from ckpt_surgery.migration.standins import Recorder, Traced, dtype_node, node_of
 
@@ -131,6 +132,13 @@ def _logical(symbol: str) -> Call:
     return function
 
 
+def _sign(x: Any) -> Any:
+    """The sign; that of -0 is -0 in ml_dtypes."""
+    keeps_zero = x.has_shape and of_ml_dtypes(x.dtype) and x._recorder.library == NUMPY
+    sign = x._called("sign", x)
+    return _where(x == 0, x, sign) if keeps_zero else sign
+
+
 def _where(condition: Any, x: Any, y: Any) -> Any:
     return _some((condition, x, y))._called("where", condition, x, y)
 
@@ -138,11 +146,12 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
 FUNCTIONS: Mapping[str, Call] = {
     **SHAPED,
     **{f"lax.{name}": call for name, call in LAX.items()},
-    **{name: _plain(name) for name in ("sqrt", "exp", "log", "abs", "minimum", "maximum", "rsqrt", "sign")},
+    **{name: _plain(name) for name in ("sqrt", "exp", "log", "abs", "minimum", "maximum", "rsqrt")},
     **{name: _plain(name) for name in ("sin", "cos", "arccos", "tile")},
     **{name: _with_axis(name) for name in ("squeeze", "expand_dims", "flip")},
     **{name: _for_shapes(name, _with_axis(name)) for name in ("repeat", "take")},
     **{name: _reduced(name) for name in ("sum", "mean", "max", "min")},
+    "sign": _sign,
     "where": _where,
     "clip": _clip,
     "absolute": _plain("abs"),

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
-from ckpt_surgery.core.dtypes import BOOL, DType, kind
+from ckpt_surgery.core.dtypes import BOOL, DTYPES, NUMPY_NAMES, DType, kind
 from ckpt_surgery.language.operators import PYTHON_OPERATORS
 
 NUMPY = "numpy"
@@ -203,6 +203,8 @@ LISTS = ("concat", "stack")
 REDUCTIONS = ("sum", "mean", "max", "min")
 _APPROXIMATED = ("rsqrt", "exp", "log", "sin", "cos", "arccos", "**")
 """Functions whose last bits depend on the library: JAX has its own, NumPy has others for 16 bits."""
+_ROUNDED_FROM_FLOAT64 = ("exp", "log", "sin", "cos", "arccos", "sign")
+"""Functions that ml_dtypes rounds once from float32: all values agree if float64 is rounded to that first."""
 _PROMOTING = (
     *COMPARISONS,
     "+",
@@ -244,6 +246,8 @@ def promote(library: str, name: str, operands: Sequence[Any], keywords: Mapping[
     work = compared_dtype(library, operands) if name in COMPARISONS else result.dtype
     if name == "~":
         work = None
+    elif library == NUMPY and name in _ROUNDED_FROM_FLOAT64 and _has_sign_and_nan(result.dtype):
+        return Promoted([converted(operand, DTYPES["float64"]) for operand in operands], result)
     given = operands if work is None else [converted(operand, work) for operand in operands]
     return Promoted(given, result, _inexact(library, name, result.dtype))
 
@@ -253,9 +257,19 @@ def _inexact(library: str, name: str, dtype: DType) -> str | None:
     narrow = kind(dtype) == "f" and dtype.itemsize < 4
     if library == JAX and kind(dtype) == "f" and (name in _APPROXIMATED or (name == "//" and narrow)):
         return f"`{name}` of JAX rounds in another way"
-    if library == NUMPY and narrow and (name in _APPROXIMATED or (name == "sign" and dtype.kind == "V")):
+    if library == NUMPY and narrow and (name in _APPROXIMATED or (name == "sign" and of_ml_dtypes(dtype))):
         return f"NumPy's `{name}` of {dtype.name} rounds in another way than that of float32"
     return None
+
+
+def of_ml_dtypes(dtype: DType) -> bool:
+    """True for dtypes that ml_dtypes adds to NumPy's."""
+    return dtype.name not in NUMPY_NAMES
+
+
+def _has_sign_and_nan(dtype: DType) -> bool:
+    """True for floats of ml_dtypes but the narrowest ones, and the one of exponents alone."""
+    return dtype.name.startswith(("bfloat", "float8")) and "e8m0" not in dtype.name
 
 
 def _reduced(library: str, name: str, operands: Sequence[Any], keywords: Mapping[str, Any]) -> Promoted:
@@ -315,4 +329,4 @@ def _with_number(dtype: DType, number: Number) -> DType:
         return np.dtype(np.float64)
     rounded = np.ones(1, dtype) * dtype.type(number)
     same = bool(np.equal(rounded, number)[0]) and float(rounded[0]) != number
-    return dtype if same or dtype.kind == "f" else np.dtype(np.float32)
+    return dtype if same or not of_ml_dtypes(dtype) else np.dtype(np.float32)

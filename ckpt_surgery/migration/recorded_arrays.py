@@ -15,7 +15,7 @@ from ckpt_surgery.graph.nodes import Array
 from ckpt_surgery.language.expressions import MAX_TEXT, parse
 from ckpt_surgery.language.scope import Scope
 from ckpt_surgery.migration.literals import Extent, Operands, concrete_array, extent_of, filled_in
-from ckpt_surgery.migration.promotions import JAX, NUMPY, converted, outcome, promote
+from ckpt_surgery.migration.promotions import JAX, NUMPY, converted, of_ml_dtypes, outcome, promote
 from ckpt_surgery.migration.standins import Traced, operator_node
 
 WIDE = ("float64", "int64", "uint64", "int32", "uint32")
@@ -133,7 +133,7 @@ class RecordedArray(Traced):
         if self._array.node.spec.dtype == dtype == self.dtype:
             return self
         through = self
-        if dtype.kind == "V" and kind(dtype) == "f" and self.dtype.name in WIDE:
+        if of_ml_dtypes(dtype) and kind(dtype) == "f" and self.dtype.name in WIDE:
             through = self.converted(np.dtype(np.float32))  # ml_dtypes rounds twice
         return through._call("cast", [through, dtype.name], NO_NAMES)._in_library(self.library)
 
@@ -200,7 +200,7 @@ class RecordedArray(Traced):
         x, y = converted(left, result.dtype), converted(right, result.dtype)
         if isinstance(y, RecordedArray):
             inverse: Any = self._operation("/", 1, y)
-            inverse = inverse if result.dtype.kind == "V" else inverse.converted(result.dtype)
+            inverse = inverse if of_ml_dtypes(result.dtype) else inverse.converted(result.dtype)
         else:
             inverse = _reciprocal(y, result.dtype)
         return self._operation("*", x, inverse).converted(result.dtype)._in_library(JAX, result.weak)
@@ -270,7 +270,7 @@ def _is_added_in_order(stack: RecordedArray, keywords: Mapping[str, Any]) -> boo
 
 def _reciprocal(number: Any, dtype: DType) -> float:
     """Reciprocal of a number, in the dtype that XLA divides in."""
-    wide = np.dtype(np.float32) if dtype.kind == "V" else dtype
+    wide = np.dtype(np.float32) if of_ml_dtypes(dtype) else dtype
     return float(np.ones((), wide) / np.asarray(number).astype(wide))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.migration.promotions import NUMPY
+from ckpt_surgery.migration.promotions import NUMPY, of_ml_dtypes
 
 Call = Callable[..., Any]
 
@@ -226,7 +226,7 @@ def _expanded(pattern: str, ndims: Sequence[int]) -> str:
 def _check_rounding(a: Any, b: Any) -> None:
     """Refuse products that NumPy sums in a narrow dtype: `dot` does, unlike `matmul`."""
     for x in (a, b):
-        if hasattr(x, "_called") and x._recorder.library == NUMPY and x.dtype.kind == "V":
+        if hasattr(x, "_called") and x._recorder.library == NUMPY and of_ml_dtypes(x.dtype):
             raise x._recorder.refused(f"NumPy's `dot` rounds each partial sum to {x.dtype.name}", x)
 
 

@@ -15,7 +15,6 @@ import ckpt_surgery.formats as formats_package
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import known as formats
-from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.destination_names import FOREIGN
 from ckpt_surgery.formats.registry import Format, SinkOptions
 from tests.support.toy_format import WRITABLE, toy

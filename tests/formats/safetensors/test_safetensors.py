@@ -19,7 +19,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import LinkMode, Output
 from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open_source
-from ckpt_surgery.formats.registry import SinkOptions, encoder
+from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.storage.adopting import AdoptedFiles
 from ckpt_surgery.storage.listing import data_file
 from tests.support import conformance
