@@ -5,20 +5,19 @@ Nothing is decoded. A linked file does not depend on its source, which can be de
 
 import hashlib
 import os
+import secrets
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from io import FileIO
 from pathlib import Path
 
-from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.core.protocols import AdoptedFile, LinkMode, Output, TaskResult
+from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.storage import linking
 from ckpt_surgery.storage.copy_sources import ObjectReader, Reader, opened_to_copy
@@ -36,94 +35,40 @@ PIECE = 4 << 20
 """Bytes that are copied at a time. Between two pieces, the copy ends if the run was cancelled."""
 
 
-class AdoptedFiles:
-    """The files of a new checkpoint that take stored bytes of others: linked files, and one of copied ranges.
+class FileLinks:
+    """Files of a new checkpoint that share their bytes with files of others, or are copies where need be.
 
-    Which file holds which bytes follows from the outputs alone, so every process that opens the same
-    checkpoint finds the same. Safe to use from several threads.
+    Safe to use from several threads. Processes that link the same file give it the same name.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        mode: LinkMode,
-        outputs: Iterable[Output],
-        replaced: ReplacedFiles = NONE_REPLACED,
-    ):
+    def __init__(self, directory: Path, mode: LinkMode, replaced: ReplacedFiles = NONE_REPLACED):
         self._directory = directory
-        """Directory that the paths of the new chunks are relative to."""
+        """Directory that the names of the new files are relative to."""
         self._mode = mode
         self._replaced = replaced
         """The files that may be hard-linked where the mode is `auto`."""
-        self._copied = [o.stored for o in outputs if o.stored is not None and o.copied]
         self._real: dict[str, str] = {}
         """Resolved paths by the paths that were asked for."""
         self._linked: set[str] = set()
         """Resolved paths of the files that are linked already."""
-        self._copies: dict[Chunk, int] = {}
-        """CRC-32C of the copied ranges, by their locations in the new checkpoint."""
         self._lock = threading.Lock()
 
-    def create(self) -> None:
-        """Make the file of copied ranges, in its full size; what is in it stays.
+    def link(self, file: str) -> tuple[str, AdoptedFile | None]:
+        """Link a file; returns its new name, and what was done unless it was done before.
 
-        Raises StorageError, SourceError.
+        Raises StorageError, and SourceError if the file is gone or too short.
         """
-        offsets, size = self._layout
-        if offsets:
-            path = self._directory / PACKED
-            with storage_errors(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-            preallocate(path, size)
-
-    def located(self, chunk: Chunk, copied: bool) -> Chunk:
-        """Where the bytes of a stored chunk are in the new checkpoint. SourceError where its file is gone."""
-        real = self._resolved(chunk.file)
-        if not copied:
-            return Chunk(_name_for(real), chunk.offset, chunk.length)
-        offsets, _ = self._layout
-        return Chunk(PACKED, offsets[real, chunk.offset, chunk.length], chunk.length)
-
-    def adopt(self, output: Output, known: Mapping[Shape, int], worker: str) -> TaskResult:
-        """Copy the stored bytes of an output, or link the files that hold them, unless that was done before.
-
-        `known`: checksums of chunks that an earlier process copied. Workers with different names may bring
-        the same file at the same time. Raises StorageError, and SourceError where the source's file is gone
-        or too short.
-        """
-        assert output.stored is not None
-        chunks = {i: chunk for i, chunk in output.stored.chunks.items() if chunk.inline is None}
-        if output.copied:
-            return TaskResult({i: self._copy(chunk, known.get(i)) for i, chunk in chunks.items()})
-        files = (self._bring(file, worker) for file in {chunk.file: None for chunk in chunks.values()})
-        return TaskResult(files=tuple(file for file in files if file is not None))
-
-    def files(self, output: Output) -> set[str]:
-        """Paths in the new checkpoint of what holds the stored bytes of an output that was adopted."""
-        assert output.stored is not None
-        chunks = (chunk for chunk in output.stored.chunks.values() if chunk.inline is None)
-        return {str(self._directory / self.located(chunk, output.copied).file) for chunk in chunks}
-
-    def _copy(self, chunk: Chunk, known: int | None) -> int:
-        """CRC-32C of the bytes of a chunk, which are copied unless they are there already."""
-        place = self.located(chunk, copied=True)
-        if place not in self._copies:
-            at = ((place.offset, place.length),)
-            self._copies[place] = copy_chunk(chunk, self._directory / PACKED, at, known)
-        return self._copies[place]
-
-    def _bring(self, file: str, worker: str) -> AdoptedFile | None:
-        """Link a file; None where that was done before."""
         real = self._resolved(file)
+        name = _name_for(real)
         with self._lock:
             if real in self._linked:
-                return None
-            with _errors(file, self._directory / _name_for(real)):
-                brought = self._link(real, worker)
+                return name, None
+            with _errors(file, self._directory / name):
+                brought = self._link(real)
             self._linked.add(real)
-        return brought
+        return name, brought
 
-    def _link(self, real: str, worker: str) -> AdoptedFile:
+    def _link(self, real: str) -> AdoptedFile:
         """Link under a temporary name first: a file with its final name is complete, even after a crash.
 
         What cannot be linked is copied, unless only reflinks are asked for. Raises OSError, EOFError,
@@ -132,8 +77,7 @@ class AdoptedFiles:
         source, status = Path(real), os.stat(real)
         path = self._directory / _name_for(real)
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f"{path.name}.worker-{worker}")
-        unfinished.unlink(missing_ok=True)
+        unfinished = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
         how, reason = self._linked_as(source, unfinished)
         crc = None
         if how is LinkMode.COPY:
@@ -171,23 +115,6 @@ class AdoptedFiles:
             case mode:
                 return (mode,)
 
-    @cached_property
-    def _layout(self) -> tuple[Mapping[tuple[str, int, int], int], int]:
-        """Offsets in the file of copied ranges, by resolved path, offset and length; and the file's size.
-
-        Bytes that several outputs share, as tied weights do, are there once.
-        """
-        offsets: dict[tuple[str, int, int], int] = {}
-        size = 0
-        for manifest in self._copied:
-            for chunk in manifest.chunks.values():
-                if chunk.inline is None:
-                    range_ = (self._resolved(chunk.file), chunk.offset, chunk.length)
-                    if range_ not in offsets:
-                        offsets[range_] = size
-                        size += chunk.length
-        return offsets, size
-
     def _resolved(self, path: str) -> str:
         """The file itself: a hard link to one of a Hugging Face cache's symbolic links would lead nowhere.
 
@@ -201,10 +128,6 @@ class AdoptedFiles:
 def _name_for(real: str) -> str:
     """The name of a linked file in the new checkpoint."""
     return f"d/{hashlib.blake2b(os.fsencode(real), digest_size=16).hexdigest()}"
-
-
-PACKED = _name_for("")
-"""The name of the file of copied ranges."""
 
 
 def preallocate(path: Path, size: int) -> None:

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from ckpt_surgery.core.errors import StorageError
-from ckpt_surgery.formats.shared.zarr.writing import store_errors
 from tests.support.command_line import run
 
 LIMIT = 1 << 20
@@ -70,18 +68,6 @@ def test_the_destination_is_blamed(
     assert str(source("")) not in told
     assert hint == "  Raise the limit on file sizes (ulimit -f), or choose another file system."
     assert not (tmp_path / name).exists()
-
-
-def test_a_full_device_behind_tensorstore() -> None:
-    error = ValueError(
-        'RESOURCE_EXHAUSTED: Failed writing: "/d/x.__lock": Failed to write: '
-        "No space left on device [os_error_code='28']"
-    )
-    with pytest.raises(StorageError) as caught, store_errors("`w`"):
-        raise error
-    assert str(caught.value) == (
-        "/d/x: No space left on device\n  Free some space, or choose a destination on another file system."
-    )
 
 
 def test_documents(source: Callable[[str], Path], tmp_path: Path) -> None:

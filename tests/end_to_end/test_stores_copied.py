@@ -11,7 +11,7 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.api import sharding
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.orbax import object_writer
+from ckpt_surgery.formats.orbax import writer
 from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.storage import copy_sources
 from ckpt_surgery.storage.stores import store_of
@@ -138,7 +138,7 @@ def test_large_chunks_are_copied_in_pieces(
     tmp_path: Path, source: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     piece = 10_000
-    monkeypatch.setattr(object_writer, "OBJECT_BYTES", piece)
+    monkeypatch.setattr(writer, "FILE_BYTES", piece)
     monkeypatch.setattr(copy_sources, "PIECE", piece)
     read: list[int] = []
     one = KeyValueStore._read

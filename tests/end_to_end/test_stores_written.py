@@ -9,8 +9,8 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError, StorageError, UsageError
-from ckpt_surgery.formats.orbax import object_writer
-from ckpt_surgery.formats.orbax.object_sink import ObjectSink
+from ckpt_surgery.formats.orbax import writer
+from ckpt_surgery.formats.orbax.sink import OrbaxSink
 from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
 from ckpt_surgery.storage.stores import store_of
 from tests.emulators.fixtures import Bucket
@@ -144,7 +144,7 @@ def test_what_was_written_is_used_again(tmp_path: Path, bucket: str, monkeypatch
     arrays = {f"a{n}": rng.random((64, 1024)) for n in range(8)}
     np.savez(tmp_path / "in.npz", **arrays)
     recipe = write_recipe(tmp_path, "version: 1\nrules:\n  - match: .*\n    value: x + 1\n")
-    monkeypatch.setattr(object_writer, "OBJECT_BYTES", 1)
+    monkeypatch.setattr(writer, "FILE_BYTES", 1)
     monkeypatch.setattr("ckpt_surgery.engine.journal.FLUSH_BYTES", 1)
     real, puts = KeyValueStore.put, []
 
@@ -213,7 +213,7 @@ def test_what_an_ended_run_has_left_is_no_hindrance_to_overwriting(
         ckpt_surgery.apply(None, tmp_path / "old", dst=f"{bucket}/out")
     with monkeypatch.context() as killed:
         killed.setattr("ckpt_surgery.engine.staging.life._clean_up", lambda *of_run: None)
-        killed.setattr(ObjectSink, "finish", raising(lambda: StorageError("the process has ended")))
+        killed.setattr(OrbaxSink, "finish", raising(lambda: StorageError("the process has ended")))
         with pytest.raises(StorageError):
             ckpt_surgery.apply(None, tmp_path / "new", dst=f"{bucket}/out", overwrite=old)
     store_of(bucket)[0].delete([".out.ckpt-surgery-lock"])

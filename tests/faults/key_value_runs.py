@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.engine import journal
-from ckpt_surgery.formats.orbax import object_writer
+from ckpt_surgery.formats.orbax import writer
 from ckpt_surgery.storage import stores
 from ckpt_surgery.storage.store import Buffer, Condition, Only, Range, Stat
 from tests.support.key_value import KeyValueStore
@@ -35,7 +35,7 @@ SMALL = "FAULTS_SMALL"
 def install() -> None:
     """Do what the environment says, in a process that will do nothing but one run."""
     if SMALL in os.environ:
-        object_writer.OBJECT_BYTES = 1
+        writer.FILE_BYTES = 1
         journal.FLUSH_BYTES = 1
     if PROCESS in os.environ:
         Path(os.environ[PROCESS]).write_text(str(os.getpid()))

@@ -9,21 +9,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.cancellation import Cancelled, cancelled_by
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError, StorageError
-from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
-from ckpt_surgery.core.protocols import AdoptedFile, LinkMode, Output
+from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.storage import adopting, linking
-from ckpt_surgery.storage.adopting import AdoptedFiles, copy_chunk
+from ckpt_surgery.storage.adopting import FileLinks, copy_chunk
 from ckpt_surgery.storage.linking import ReplacedFiles
 from ckpt_surgery.storage.listing import data_file
 from tests.support.failing import refusing
@@ -39,32 +33,21 @@ def source(tmp_path: Path) -> Path:
 
 
 class Files:
-    """The files of one new checkpoint, asked for a chunk at a time by one worker."""
+    """The files of one new checkpoint."""
 
-    def __init__(self, directory: Path, mode: LinkMode, *copied: Chunk, replaced: Sequence[Path] = ()):
+    def __init__(self, directory: Path, mode: LinkMode, replaced: Sequence[Path] = ()):
         roots = ReplacedFiles({str(path.resolve()): True for path in replaced})
-        self.adopted = AdoptedFiles(directory, mode, [output(copied, copied=True)], roots)
-        self.adopted.create()
+        self.links = FileLinks(directory, mode, roots)
 
     def linked(self, chunk: Chunk) -> Chunk:
-        self.adopted.adopt(output([chunk]), {}, 0)
-        return self.adopted.located(chunk, False)
-
-    def copied(self, chunk: Chunk) -> Chunk:
-        self.adopted.adopt(output([chunk], copied=True), {}, 0)
-        return self.adopted.located(chunk, True)
+        name, _ = self.links.link(chunk.file)
+        return Chunk(name, chunk.offset, chunk.length)
 
     def brought(self, source: Path) -> AdoptedFile:
         """What is told of a file that is linked."""
-        (file,) = self.adopted.adopt(output([Chunk(str(source), 0, 1)]), {}, 0).files
+        _, file = self.links.link(str(source))
+        assert file is not None
         return file
-
-
-def output(chunks: Sequence[Chunk], copied: bool = False) -> Output:
-    """An output whose stored bytes are copied, or linked."""
-    spec = ArraySpec((len(chunks),), np.dtype(np.uint8))
-    manifest = Manifest(spec, (1,), raw_codec(1), {(i,): chunk for i, chunk in enumerate(chunks)})
-    return Output(Leaf(Key.parse("x"), LeafKind.ARRAY, spec), (1,), manifest, copied)
 
 
 def content(directory: Path, chunk: Chunk) -> bytes:
@@ -176,47 +159,23 @@ def test_a_copy_instead_of_a_link_needs_space(
             f"{source} cannot be linked (Too many links), and a copy of it does not fit: it has 10.0 KiB, "
             "10.0 KiB are free\n  Free some space, or choose a destination on another file system."
         )
-        assert list((tmp_path / "new").rglob("*worker*")) == []
+        assert list((tmp_path / "new").rglob("*")) == [tmp_path / "new" / "d"]
 
 
-@settings(deadline=None, max_examples=25)
-@given(ranges=st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 1000)), max_size=8))
-def test_copied_ranges_are_the_same_bytes(
-    ranges: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("copy")
-    (folder / "source").write_bytes(CONTENT)
-    asked = [Chunk(str(folder / "source"), offset, length) for offset, length in ranges]
-    files = Files(folder / "new", LinkMode.AUTO, *asked)
-    chunks = [files.copied(chunk) for chunk in asked]
-    assert [content(folder / "new", c) for c in chunks] == [CONTENT[o : o + n] for o, n in ranges]
-
-
-def test_bytes_that_several_share_are_copied_once(source: Path, tmp_path: Path) -> None:
-    files = Files(tmp_path / "new", LinkMode.AUTO, *[Chunk(str(source), 7, 50)] * 2)
-    first, again = (files.copied(Chunk(str(source), 7, 50)) for _ in range(2))
-    assert first == again
-    assert (tmp_path / "new" / first.file).stat().st_size == 50
+@pytest.mark.parametrize("found_before", [False, True])
+def test_a_source_that_is_gone(found_before: bool, source: Path, tmp_path: Path) -> None:
+    (tmp_path / "to").touch()
+    if found_before:
+        copy_chunk(Chunk(str(source), 5, 10), tmp_path / "to", [(0, 10)])
+    source.unlink()
+    with pytest.raises(SourceError, match=rf"{source} cannot be read: No such file(.|\n)*another copy"):
+        Files(tmp_path / "new", LinkMode.AUTO).brought(source)
 
 
 def test_a_source_that_is_too_short(source: Path, tmp_path: Path) -> None:
-    beyond = Chunk(str(source), 10_000, 1000)
+    (tmp_path / "to").touch()
     with pytest.raises(SourceError, match="shorter than its index says"):
-        Files(tmp_path / "new", LinkMode.AUTO, beyond).copied(beyond)
-
-
-@pytest.mark.parametrize("copied", [False, True])
-@pytest.mark.parametrize("found_before", [False, True])
-def test_a_source_that_is_gone(copied: bool, found_before: bool, source: Path, tmp_path: Path) -> None:
-    """Before anything was taken from it, and after something else was."""
-    chunk = Chunk(str(source), 5, 10)
-    files = AdoptedFiles(tmp_path / "new", LinkMode.AUTO, [output([chunk], copied=True)])
-    if found_before:
-        files.create()
-        files.adopt(output([chunk], copied=not copied), {}, 0)
-    source.unlink()
-    with pytest.raises(SourceError, match=rf"{source} cannot be read: No such file(.|\n)*another copy"):
-        files.adopt(output([chunk], copied), {}, 0)
+        copy_chunk(Chunk(str(source), 10_000, 1000), tmp_path / "to", [(0, 1000)])
 
 
 def test_copying_one_chunk_of_a_source_that_is_gone(source: Path, tmp_path: Path) -> None:
@@ -241,26 +200,20 @@ def test_a_chunk_is_dealt_to_places(inline: bool, source: Path, tmp_path: Path) 
 # --- what an earlier process brought ----------------------------------------------------------------------
 
 
-def test_a_chunk_with_the_known_checksum_is_not_copied_again(
+def test_bytes_with_the_known_checksum_are_not_copied_again(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chunks = [Chunk(str(source), offset, 100) for offset in (0, 300)]
-    copied = output(chunks, copied=True)
-    first = AdoptedFiles(tmp_path / "new", LinkMode.AUTO, [copied])
-    first.create()
-    crcs = first.adopt(copied, {}, 0).chunks
-    assert crcs == {(0,): bytes_crc(CONTENT[:100]), (1,): bytes_crc(CONTENT[300:400])}
-    again = AdoptedFiles(tmp_path / "new", LinkMode.AUTO, [copied])
-    again.create()
-    places = [again.located(chunk, True) for chunk in chunks]
-    with (tmp_path / "new" / places[1].file).open("r+b") as file:  # one bit of the second
-        file.seek(places[1].offset + 7)
-        file.write(bytes([CONTENT[307] ^ 1]))
     moved, real = [], adopting._copy_bytes
     monkeypatch.setattr(adopting, "_copy_bytes", lambda *given: moved.append(given[1]) or real(*given))
-    assert again.adopt(copied, crcs, 0).chunks == crcs
+    chunk, to = Chunk(str(source), 300, 100), tmp_path / "to"
+    to.touch()
+    crc = copy_chunk(chunk, to, [(7, 100)])
+    assert copy_chunk(chunk, to, [(7, 100)], crc) == crc
     assert moved == [300]
-    assert [content(tmp_path / "new", place) for place in places] == [CONTENT[:100], CONTENT[300:400]]
+    to.write_bytes(bytes([1]) * 107)
+    assert copy_chunk(chunk, to, [(7, 100)], crc) == crc == bytes_crc(CONTENT[300:400])
+    assert moved == [300, 300]
+    assert to.read_bytes()[7:] == CONTENT[300:400]
 
 
 @pytest.mark.parametrize("mode", [LinkMode.AUTO, LinkMode.HARDLINK, LinkMode.COPY])
@@ -272,22 +225,10 @@ def test_what_is_linked_is_told_again_by_another_process(
     assert (tmp_path / "new" / told[0].name).read_bytes() == CONTENT
     files = Files(tmp_path / "new", mode)
     files.brought(source)
-    assert files.adopted.adopt(output([Chunk(str(source), 0, 1)]), {}, 0).files == ()  # once by each
+    assert files.links.link(str(source))[1] is None  # once by each
 
 
 # --- several workers --------------------------------------------------------------------------------------
-
-
-def test_where_bytes_go_follows_from_the_outputs(source: Path, tmp_path: Path) -> None:
-    """In another process, and before anything is brought."""
-    chunks = [Chunk(str(source), offset, 10 + offset) for offset in (0, 100, 50, 100)]
-    one, other = (
-        AdoptedFiles(tmp_path / name, LinkMode.AUTO, [output(chunks, copied=True)]) for name in "ab"
-    )
-    for chunk in chunks:
-        assert one.located(chunk, True) == other.located(chunk, True)
-        assert one.located(chunk, False) == other.located(chunk, False)
-    assert len({one.located(chunk, True) for chunk in chunks}) == 3
 
 
 @pytest.mark.parametrize("mode", [LinkMode.AUTO, LinkMode.HARDLINK, LinkMode.COPY])
@@ -295,16 +236,15 @@ def test_two_workers_link_the_same_file(
     mode: LinkMode, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second one begins, and ends, while the first one is about to name its own."""
-    asked, real = output([Chunk(str(source), 0, 10)]), Path.rename
+    real = Path.rename
 
     def slowly(path: Path, target: Path) -> Path:
         monkeypatch.setattr(Path, "rename", real)
-        AdoptedFiles(tmp_path / "new", mode, []).adopt(asked, {}, 1)
+        Files(tmp_path / "new", mode).brought(source)
         return real(path, target)
 
     monkeypatch.setattr(Path, "rename", slowly)
-    files = AdoptedFiles(tmp_path / "new", mode, [])
-    (file,) = files.adopt(asked, {}, 0).files
+    file = Files(tmp_path / "new", mode).brought(source)
     assert (tmp_path / "new" / file.name).read_bytes() == CONTENT
     assert len(list((tmp_path / "new" / "d").iterdir())) == 1
 
@@ -313,7 +253,7 @@ def test_a_file_that_was_copied_in_part_is_copied_anew(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker was killed while it copied."""
-    asked, real = output([Chunk(str(source), 0, 10)]), adopting._copy_bytes
+    real = adopting._copy_bytes
 
     def killed(reader: Any, offset: int, length: int, *to: Any) -> int:
         real(reader, offset, 5, *to)
@@ -322,12 +262,11 @@ def test_a_file_that_was_copied_in_part_is_copied_anew(
     with monkeypatch.context() as patch:
         patch.setattr(adopting, "_copy_bytes", killed)
         with pytest.raises(KeyboardInterrupt):
-            AdoptedFiles(tmp_path / "new", LinkMode.COPY, []).adopt(asked, {}, 0)
+            Files(tmp_path / "new", LinkMode.COPY).brought(source)
     (unfinished,) = (tmp_path / "new" / "d").iterdir()
     assert unfinished.read_bytes() == CONTENT[:5]
-    (file,) = AdoptedFiles(tmp_path / "new", LinkMode.COPY, []).adopt(asked, {}, 0).files
+    file = Files(tmp_path / "new", LinkMode.COPY).brought(source)
     assert (tmp_path / "new" / file.name).read_bytes() == CONTENT
-    assert len(list((tmp_path / "new" / "d").iterdir())) == 1
 
 
 # --- links in a source --------------------------------------------------------------------------------------
@@ -354,21 +293,19 @@ def test_what_is_linked_is_the_file_and_no_link_to_it(mode: LinkMode, snapshot: 
         assert (tmp_path / "new" / chunk.file).stat().st_ino == snapshot.stat().st_ino
 
 
-def test_a_file_by_several_names_is_linked_and_copied_once(snapshot: Path, tmp_path: Path) -> None:
+def test_a_file_by_several_names_is_linked_once(snapshot: Path, tmp_path: Path) -> None:
     names = [snapshot, snapshot.resolve(), snapshot.parent / ".." / snapshot.parent.name / snapshot.name]
-    files = Files(tmp_path / "new", LinkMode.AUTO, *[Chunk(str(name), 0, 10) for name in names])
+    files = Files(tmp_path / "new", LinkMode.AUTO)
     assert len({files.linked(Chunk(str(name), 0, 10)) for name in names}) == 1
-    assert len({files.copied(Chunk(str(name), 0, 10)) for name in names}) == 1
-    assert len(list((tmp_path / "new" / "d").iterdir())) == 2
+    assert len(list((tmp_path / "new" / "d").iterdir())) == 1
 
 
 def test_each_file_is_resolved_once(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(adopting, "data_file", lambda path: asked.append(path) or data_file(path))
-    files = Files(tmp_path / "new", LinkMode.AUTO, *[Chunk(str(source), offset, 1) for offset in range(5)])
+    files = Files(tmp_path / "new", LinkMode.AUTO)
     for offset in range(5):
         files.linked(Chunk(str(source), offset, 1))
-        files.copied(Chunk(str(source), offset, 1))
     assert asked == [str(source)]
 
 
@@ -385,9 +322,12 @@ def test_a_long_copy_ends_between_pieces(
 
     monkeypatch.setattr(adopting, "PIECE", 100)
     monkeypatch.setattr(adopting, "_write_all", write)
-    files = Files(tmp_path / "new", LinkMode.COPY, Chunk(str(source), 0, len(CONTENT)))
+    (tmp_path / "to").touch()
     with pytest.raises(Cancelled), cancelled_by(stop):
-        getattr(files, way)(Chunk(str(source), 0, len(CONTENT)))
+        if way == "linked":
+            Files(tmp_path / "new", LinkMode.COPY).brought(source)
+        else:
+            copy_chunk(Chunk(str(source), 0, len(CONTENT)), tmp_path / "to", [(0, len(CONTENT))])
     assert pieces == [100]
 
 
@@ -397,8 +337,9 @@ def test_copies_in_pieces_without_what_only_linux_has(
     monkeypatch.delattr(os, "posix_fadvise", raising=False)
     monkeypatch.setattr(adopting, "PIECE", 1000)
     part = Chunk(str(source), 77, 3001)
-    files = Files(tmp_path / "new", LinkMode.COPY, part)
-    assert content(tmp_path / "new", files.copied(part)) == CONTENT[77:3078]
-    file = files.brought(source)
+    (tmp_path / "to").touch()
+    copy_chunk(part, tmp_path / "to", [(0, 3001)])
+    assert (tmp_path / "to").read_bytes() == CONTENT[77:3078]
+    file = Files(tmp_path / "new", LinkMode.COPY).brought(source)
     assert (tmp_path / "new" / file.name).read_bytes() == CONTENT
     assert file.crc32c == bytes_crc(CONTENT)

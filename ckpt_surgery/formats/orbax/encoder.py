@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
@@ -60,21 +59,12 @@ def check_destination(path: PathLike, options: SinkOptions) -> None:
         check_holds_steps(os.fspath(path), options.step)
     if urls.is_url(os.fspath(path)):
         return
-    path = Path(path)
-    check_reachable(real_path(os.fspath(directories(path, options)[1])), UsageError)
+    check_reachable(real_path(step_and_item(os.fspath(path), options)[1]), UsageError)
 
 
-def places(directory: str, options: SinkOptions) -> tuple[str, str]:
-    """The same below a path or URL as text."""
+def step_and_item(directory: str, options: SinkOptions) -> tuple[str, str]:
+    """Paths, or URLs, of the step's and of the item's directory; equal if neither is named."""
     step = directory if options.step is None else f"{directory}/{options.step}"
     if options.step is None and options.item is None:
         return step, step
     return step, f"{step}/{options.item or DEFAULT_ITEM}"
-
-
-def directories(directory: Path, options: SinkOptions) -> tuple[Path, Path]:
-    """The step's directory and the item's. They are the same where there is neither a step nor an item."""
-    step = directory if options.step is None else directory / str(options.step)
-    if options.step is None and options.item is None:
-        return step, step
-    return step, step / (options.item or DEFAULT_ITEM)

@@ -1,216 +1,230 @@
-"""One worker's part of an Orbax item: the chunks it computes, in an OCDBT database of its own.
+"""One worker's part of an Orbax item: encoded chunks, gathered into data files of its own.
 
 Chunks carry a CRC-32C (zarr 3), and chunks of zeros are stored like any other, because Orbax refuses an array
-that lacks chunks.
+that lacks chunks. Nothing is appended to: small chunks wait until there are enough for a file.
 """
 
-import json
-import os
-import shutil
+import secrets
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Region, Shape, grid_counts
+from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
+from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.protocols import NONE_KNOWN, AdoptedFile, Output, TaskResult
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.orbax.notes import NOTES, Entries, notes_bytes, read_notes, worker_directory
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
-from ckpt_surgery.formats.shared.ocdbt.reader import read_database
-from ckpt_surgery.formats.shared.orbax_layout import MANIFEST
-from ckpt_surgery.formats.shared.zarr.outputs import definition
-from ckpt_surgery.formats.shared.zarr.writing import DRIVERS, fetched, put, store_errors
-from ckpt_surgery.storage.adopting import AdoptedFiles
-from ckpt_surgery.storage.failures import storage_errors
-from ckpt_surgery.storage.handles import Handles
-from ckpt_surgery.storage.listing import is_file, real_path
+from ckpt_surgery.formats.shared.zarr.memory import BytesInFlight, memory_array
+from ckpt_surgery.formats.shared.zarr.writing import chunk_name, chunk_names
+from ckpt_surgery.storage.copy_sources import PIECE, read_chunk
+from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.places import Places
 
 INLINE_BYTES = 1024
-"""Values up to this size are in the index itself, as Orbax writes them."""
-NODE_BYTES = 2**20
-"""Decoded size of a B+tree node. Every commit rewrites the nodes between the root and what changed."""
-DIRECT_BYTES = 4 * 2**20
-"""Blocks from this size on are written at once. Smaller ones are gathered into one commit."""
-BATCH_BYTES = 32 * 2**20
-"""Gathered blocks are committed when they have this size together."""
-IN_FLIGHT_BYTES = 64 * 2**20
-"""Total size of blocks that are encoded and written at the same time. A larger block is written alone."""
-OPEN_ARRAYS = 256
-"""Number of handles that are kept open."""
+"""Chunks up to this size are in the index itself, as Orbax writes them."""
+FILE_BYTES = 32 << 20
+"""Gathered chunks become a data file when they have this size together; a larger one is a file alone."""
+
+
+@dataclass(eq=False)
+class _Value:
+    """The stored bytes of a chunk, which wait for their file or are there."""
+
+    keys: list[str]
+    """Keys of all chunks with these bytes: tied weights are copied once."""
+    place: bytes | Chunk | None = None
+    """The bytes themselves if they are inline, or where they lie; None while they wait."""
+    crc: int = 0
+    """CRC-32C of copied bytes."""
 
 
 class OrbaxWriter:
-    """Writes chunks into a database, and brings stored bytes into the item. Thread-safe."""
+    """Writes chunks into data files, and brings stored bytes into the item. Thread-safe."""
 
-    def __init__(
-        self, database: Path, zarr: int, outputs: Sequence[Output], adopted: AdoptedFiles, worker: str
-    ):
-        self._database = database
+    def __init__(self, places: Places, zarr: int, worker: str):
+        """`places`: those of the item."""
+        self._places = places
         self._zarr = zarr
-        self._computed = {
-            array_name(o.leaf.key): o for o in outputs if o.leaf.spec is not None and o.stored is None
-        }
-        self._adopted = adopted
-        self._worker = worker
-        self._store: _Store | None = None
-        self._store_lock = threading.Lock()
-        self._handles = Handles(self._opened, OPEN_ARRAYS)
-        self._gate = _ByteGate(IN_FLIGHT_BYTES)
-        self._batch = _Batch()
-        self._batch_lock = threading.Lock()
+        self._directory = worker_directory(worker)
+        sizes = places.sizes(self._directory)
+        self._entries = read_notes(places, worker, sizes)
+        self._new: Entries = {}
+        """Entries that are not noted yet."""
+        self._noted = sum(name.startswith(self._directory + NOTES) for name in sizes)
+        """Number of files with notes."""
+        self._copies: dict[Chunk, _Value] = {}
+        """The copied chunks, by their places in the sources."""
+        self._waiting: list[tuple[_Value, bytes]] = []
+        """Chunks that wait for their file."""
+        self._nbytes = 0
+        """Bytes of the chunks that wait."""
+        self._writing = 0
+        """Number of files that are being written."""
+        self._in_flight = BytesInFlight()
+        self._lock = threading.Condition()
 
     def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
-        """Link or copy stored bytes. Raises StorageError, SourceError."""
-        return self._adopted.adopt(output, known, self._worker)
+        """Copy stored bytes, or link the files that hold them. Raises StorageError, SourceError."""
+        assert output.stored is not None
+        prefix = array_prefix(array_name(output.leaf.key))
+        chunks = {
+            prefix + chunk_name(index, self._zarr): (index, chunk)
+            for index, chunk in output.stored.chunks.items()
+        }
+        self._note({key: chunk.inline for key, (_, chunk) in chunks.items() if chunk.inline is not None})
+        stored = {key: (index, chunk) for key, (index, chunk) in chunks.items() if chunk.inline is None}
+        if not output.copied:
+            return TaskResult(files=tuple(self._link({key: chunk for key, (_, chunk) in stored.items()})))
+        return TaskResult(
+            {index: self._copy(key, chunk, known.get(index)) for key, (index, chunk) in stored.items()}
+        )
+
+    def _link(self, chunks: Mapping[str, Chunk]) -> list[AdoptedFile]:
+        """Link the files of chunks, and note where the chunks lie; returns what was done, once for a file."""
+        links = {
+            file: self._places.link(file, self._directory) for file in {c.file: None for c in chunks.values()}
+        }
+        self._note({key: Chunk(links[c.file][0], c.offset, c.length) for key, c in chunks.items()})
+        return [adopted for _, adopted in links.values() if adopted is not None]
+
+    def _copy(self, key: str, chunk: Chunk, known: int | None) -> int:
+        """CRC-32C of a chunk's stored bytes, which are copied unless they are there already."""
+        with self._lock:
+            value = self._copies.get(chunk)
+            if value is not None:
+                value.keys.append(key)
+                self._set_place(value, value.place)
+                return value.crc
+        if known is not None and self._holds(key, known):
+            return known
+        value = _Value([key])
+        if chunk.length > FILE_BYTES:
+            file = self._new_file()
+            value.crc = self._places.copy(chunk, file)
+            with self._lock:
+                self._set_place(value, Chunk(file, 0, chunk.length))
+        else:
+            with self._in_flight.holding(chunk.length):
+                data = read_chunk(chunk)
+                value.crc = bytes_crc(data)
+                self._add(value, data)
+        with self._lock:
+            self._copies[chunk] = value
+        return value.crc
+
+    def _holds(self, key: str, crc: int) -> bool:
+        """Whether the stored bytes of a chunk are there, with this checksum."""
+        value = self._entries.get(key)
+        if value is None or isinstance(value, bytes):
+            return value is not None and bytes_crc(value) == crc
+        found = 0
+        for start in range(0, value.length, PIECE):
+            piece = Chunk(value.file, value.offset + start, min(PIECE, value.length - start))
+            found = bytes_crc(self._places.read([piece])[0], found)
+        return found == crc
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
-        """Write one region made of whole chunks; `block` must not change before `flush` returns.
-
-        Small blocks are gathered, so that many of them make one commit. Raises StorageError.
-        """
-        name = array_name(output.leaf.key)
-        assert output.leaf.spec is not None
-        assert block.dtype == output.leaf.spec.dtype
-        assert block.shape == region.shape
-        with store_errors(f"`{shown(output.leaf.key.printed)}`"):
-            if block.nbytes >= DIRECT_BYTES:
-                with self._gate.holding(block.nbytes):
-                    put(self._handles.get(name), region, block).result()
-            else:
-                self._gather(name, output, region, block)
+        """Write one region made of whole chunks. Raises StorageError."""
+        spec = output.leaf.spec
+        assert spec is not None
+        assert (block.dtype, block.shape) == (spec.dtype, region.shape)
+        prefix = array_prefix(array_name(output.leaf.key))
+        with self._in_flight.holding(block.nbytes):
+            for name, value in memory_array(output, self._zarr).encoded(region, block):
+                self._add(_Value([prefix + name]), value)
 
     def read(self, output: Output, region: Region) -> np.ndarray:
-        """The elements of a region, as the database has them. Raises StorageError where it has not."""
-        with store_errors(f"`{shown(output.leaf.key.printed)}`"):
-            return fetched(self._handles.get(array_name(output.leaf.key)), region)
+        """The elements of a region, as they were written. Raises SourceError where they were not."""
+        prefix = array_prefix(array_name(output.leaf.key))
+        key = shown(output.leaf.key.printed)
+        names = chunk_names(region, output.chunks, self._zarr)
+        with self._lock:
+            values = {name: self._entries.get(prefix + name) for name in names}
+        if None in values.values():
+            raise SourceError(f"`{key}` was not written", hint=DAMAGED)
+        stored = {name: value for name, value in values.items() if isinstance(value, Chunk)}
+        found = {name: value for name, value in values.items() if isinstance(value, bytes)}
+        found |= zip(stored, self._places.read(list(stored.values())), strict=True)
+        try:
+            return memory_array(output, self._zarr).decoded(region, found)
+        except ValueError as error:
+            raise SourceError(f"`{key}` is damaged: {shown(str(error))}", hint=DAMAGED) from error
 
     def flush(self) -> None:
-        """Commit what is gathered: everything written so far is in the database. Raises StorageError."""
-        with self._batch_lock, store_errors("gathered blocks"):
-            self._commit_batch()
+        """Write what waits, and note what lies where. Raises StorageError."""
+        self._put(self._take_waiting())
+        with self._lock:  # files that other threads write can hold chunks that waited before
+            self._lock.wait_for(lambda: not self._writing)
+        self._places.flush()
+        with self._lock:
+            new, self._new = self._new, {}
+            number, self._noted = self._noted, self._noted + 1
+        if new:
+            name = f"{self._directory}{NOTES}{number:06}-{secrets.token_hex(8)}"
+            self._places.put(name, [notes_bytes(new)])
 
     def files(self, output: Output, region: Region) -> Iterable[str]:
-        """The directory of the database, or the files that stored bytes are in."""
-        return [str(self._database)] if output.stored is None else self._adopted.files(output)
+        """The worker's directory, and the files that were linked."""
+        if output.stored is None or output.copied:
+            return self._places.paths([self._directory])
+        sources = {chunk.file for chunk in output.stored.chunks.values() if chunk.inline is None}
+        links = [self._places.link(file, self._directory)[0] for file in sources]
+        return self._places.paths([self._directory, *links])
 
-    def _gather(self, name: str, output: Output, region: Region, block: np.ndarray) -> None:
-        import tensorstore as ts
+    def _add(self, value: _Value, data: bytes) -> None:
+        """Take a chunk, and write a file of all that wait if they are enough for one."""
+        with self._lock:
+            if len(data) <= INLINE_BYTES:
+                self._set_place(value, data)
+                return
+            self._waiting.append((value, data))
+            self._nbytes += len(data)
+            if self._nbytes < FILE_BYTES:
+                return
+            full = self._take_waiting()
+        self._put(full)
 
-        with self._batch_lock:
-            if self._batch.transaction is None:
-                self._batch.transaction = ts.Transaction()
-            assert output.leaf.spec is not None
-            single = max(grid_counts(output.leaf.spec.shape, output.chunks), default=1) == 1
-            handle = self._opened(name) if single else self._handles.get(name)
-            writing = put(handle.with_transaction(self._batch.transaction), region, block)
-            self._batch.writing.append(writing.copy)
-            self._batch.nbytes += block.nbytes
-            if self._batch.nbytes >= BATCH_BYTES:
-                self._commit_batch()
+    def _take_waiting(self) -> list[tuple[_Value, bytes]]:
+        """The chunks that wait, which the caller puts."""
+        with self._lock:
+            waiting, self._waiting, self._nbytes = self._waiting, [], 0
+            self._writing += 1
+        return waiting
 
-    def _commit_batch(self) -> None:
-        batch, self._batch = self._batch, _Batch()
-        for copied in batch.writing:
-            copied.result()
-        if batch.transaction is not None:
-            batch.transaction.commit_async().result()
-
-    def _opened(self, name: str) -> Any:
-        import tensorstore as ts
-
-        with self._store_lock:
-            # Opened for the first chunk: a worker that computes nothing leaves no database.
-            if self._store is None:
-                self._store = _open_store(self._database)
-            store = self._store
-        spec = {
-            "driver": DRIVERS[self._zarr],
-            "metadata": json.loads(definition(self._computed[name], self._zarr)),
-            "store_data_equal_to_fill_value": True,
-            "fill_missing_data_reads": False,
-            "recheck_cached_data": False,
-            "recheck_cached_metadata": False,
-        }
-        kvstore = store.kvstore / array_prefix(name)
-        opened = ts.open(
-            spec,
-            kvstore=kvstore,
-            open=True,
-            read=True,
-            write=True,
-            assume_metadata=True,
-            context=store.context,
-        )
-        return opened.result()
-
-
-@dataclass(frozen=True)
-class _Store:
-    """An open database."""
-
-    kvstore: Any
-    context: Any
-
-
-def _open_store(database: Path) -> _Store:
-    """The OCDBT database in a directory, which is made where it is not there."""
-    import tensorstore as ts
-
-    _remove_damaged(database)
-    # Publication synchronizes the files with the disk, all at once.
-    context = ts.Context({"cache_pool": {"total_bytes_limit": 0}, "file_io_sync": False})
-    base = {"driver": "file", "path": f"{real_path(os.fspath(database))}/"}
-    config = {
-        "max_inline_value_bytes": INLINE_BYTES,
-        "max_decoded_node_bytes": NODE_BYTES,
-        "manifest_kind": "single",
-    }
-    spec = {"driver": "ocdbt", "base": base, "config": config, "assume_config": True}
-    return _Store(ts.KvStore.open(spec, context=context).result(), context)
-
-
-def _remove_damaged(database: Path) -> None:
-    """Remove the database of an earlier process if a power cut has left it unusable."""
-    try:
-        if is_file(os.path.join(database, MANIFEST)):
-            read_database(os.fspath(database))
-    except SourceError:
-        with storage_errors(database):
-            shutil.rmtree(database)
-
-
-@dataclass
-class _Batch:
-    """Small blocks that will be committed together."""
-
-    transaction: Any = None
-    writing: list[Any] = field(default_factory=list)
-    """Futures that are done once the transaction has copied the blocks."""
-    nbytes: int = 0
-
-
-class _ByteGate:
-    """Lets blocks through while the sum of their sizes stays within a limit."""
-
-    def __init__(self, limit: int):
-        self._limit = limit
-        self._held = 0
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def holding(self, nbytes: int) -> Iterator[None]:
-        """Wait until the block fits. A block that is larger than the limit waits for all others."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._held == 0 or self._held + nbytes <= self._limit)
-            self._held += nbytes
+    def _put(self, values: Sequence[tuple[_Value, bytes]]) -> None:
+        """Write a file of these chunks, one after another."""
         try:
-            yield
+            if not values:
+                return
+            file = self._new_file()
+            self._places.put(file, [data for _, data in values])
+            at = 0
+            with self._lock:
+                for value, data in values:
+                    self._set_place(value, Chunk(file, at, len(data)))
+                    at += len(data)
         finally:
-            with self._changed:
-                self._held -= nbytes
-                self._changed.notify_all()
+            with self._lock:
+                self._writing -= 1
+                self._lock.notify_all()
+
+    def _set_place(self, value: _Value, place: bytes | Chunk | None) -> None:
+        """Note where a chunk lies, unless it waits. The caller holds the lock."""
+        value.place = place
+        if place is not None:
+            for key in value.keys:
+                self._entries[key] = self._new[key] = place
+
+    def _new_file(self) -> str:
+        """A name that no data file has."""
+        return f"{self._directory}d/{secrets.token_hex(16)}"
+
+    def _note(self, entries: Mapping[str, bytes | Chunk]) -> None:
+        with self._lock:
+            self._entries.update(entries)
+            self._new.update(entries)

@@ -7,7 +7,7 @@ from typing import Any
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.shared.zarr.layout import ATTRIBUTES_2, FILE_NAMES, GROUP_2, NODE_3
-from ckpt_surgery.formats.shared.zarr.outputs import definition
+from ckpt_surgery.formats.shared.zarr.writing import definition
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
 

@@ -1,157 +1,183 @@
 """Writing zarr groups: version 3 with a CRC-32C over each chunk, or version 2.
 
-Each component of a key is a directory, each chunk a file. Stored bytes are copied rather than linked, because
-a chunk is seldom a file of its own where it comes from.
+Each component of a key is a directory, each chunk a file or an object, written at once; metadata comes last,
+that of the root at the very end. Stored bytes are copied rather than linked, because a chunk is seldom a file
+of its own where it comes from.
 """
 
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.digests import bytes_crc
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.zarr.arrays import OPEN_ARRAYS
-from ckpt_surgery.formats.shared.zarr.outputs import definition
-from ckpt_surgery.formats.shared.zarr.writing import (
-    DRIVERS,
-    chunk_name,
-    chunk_names,
-    fetched,
-    put,
-    store_errors,
-)
+from ckpt_surgery.formats.shared.zarr.memory import BytesInFlight, memory_array
+from ckpt_surgery.formats.shared.zarr.writing import chunk_name, chunk_names
 from ckpt_surgery.formats.zarr.documents import documents, with_record
-from ckpt_surgery.storage.adopting import copy_chunk
-from ckpt_surgery.storage.failures import storage_errors
-from ckpt_surgery.storage.handles import Handles
+from ckpt_surgery.storage.copy_sources import PIECE, read_chunk
+from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.places import Places, open_places
 from ckpt_surgery.storage.record_files import put_record
 
-if TYPE_CHECKING:
-    from ckpt_surgery.formats.zarr.object_sink import ZarrObjectSink
+AT_A_TIME = 8
+"""Largest number of chunks that are put, or copied, at a time for one array."""
+TOGETHER_BYTES = 16 << 20
+"""Stored bytes that are copied at a time; a larger chunk is copied alone."""
 
 
 class ZarrSink:
-    """Writes a group into a directory. `create` makes all groups and arrays."""
+    """Writes a group, to a directory or below a URL. There is no group before `finish`."""
 
-    def __init__(self, directory: Path, zarr: int, attributes: Mapping[str, Any], outputs: Sequence[Output]):
+    def __init__(self, directory: str, zarr: int, attributes: Mapping[str, Any], outputs: Sequence[Output]):
         self.outputs = outputs
         self._directory = directory
+        self._places = open_places(directory)
         self._zarr = zarr
         self._attributes = attributes
 
     def create(self) -> None:
-        """Make every group and every array, without chunks. Raises StorageError."""
-        for name, data in documents(self._zarr, self._attributes, self.outputs).items():
-            path = self._directory / name
-            with storage_errors(path):
-                if path.parent != self._directory:
-                    path.parent.mkdir(exist_ok=True)
-                path.write_bytes(data)
+        """Do nothing: workers share no files."""
 
     def attach(self, worker: str) -> "ZarrWriter":
-        """A writer of chunks. Each chunk is a file of its own, so workers share none."""
-        return ZarrWriter(self._directory, self._zarr, self.outputs)
+        """A writer of chunks. Each chunk is a file of its own."""
+        return ZarrWriter(self._places, self._zarr)
 
     def finish(self, workers: Sequence[str]) -> None:
-        """Do nothing: a group has no index and no commit marker."""
+        """Put the metadata, that of the root last. Raises StorageError."""
+        self._places.begin_documents()
+        found = documents(self._zarr, self._attributes, self.outputs)
+        for name, data in reversed(found.items()):
+            self._places.put(name, [data])
+        self._places.close()
 
     def record(self, text: str) -> bool:
         """Put the record among the group's attributes. Raises StorageError."""
         name, content = with_record(self._zarr, self._attributes, text)
-        put_record(self._directory / name, content)
+        put_record(f"{self._directory}/{name}", content)
         return True
 
 
 class ZarrWriter:
     """Writes chunks. It buffers nothing. Safe to use from several threads."""
 
-    def __init__(self, directory: Path, zarr: int, outputs: Sequence[Output]):
-        self._directory = directory
+    def __init__(self, places: Places, zarr: int):
+        self._places = places
         self._zarr = zarr
-        self._computed = {o.leaf.key.text: o for o in outputs if o.stored is None}
-        self._handles = Handles(self._opened, OPEN_ARRAYS)
+        self._in_flight = BytesInFlight()
 
     def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
         """Copy stored bytes. Raises StorageError, SourceError."""
         assert output.stored is not None
         crcs = {}
-        for index, chunk in output.stored.chunks.items():
-            path = self._directory / output.leaf.key.text / chunk_name(index, self._zarr)
-            with storage_errors(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.touch()
-            crcs[index] = copy_chunk(chunk, path, ((0, chunk.length),), known.get(index))
+
+        def copy(one: tuple[Shape, Chunk]) -> None:
+            index, chunk = one
+            name = self._name(output, index)
+            crcs[index] = known[index] if self._holds(name, known.get(index)) else self._copy(name, chunk)
+
+        for together in _batches(output.stored.chunks.items()):
+            self._each(copy, together)
         return TaskResult(crcs)
+
+    def _copy(self, name: str, chunk: Chunk) -> int:
+        if chunk.inline is None and chunk.length > PIECE:
+            return self._places.copy(chunk, name)
+        data = read_chunk(chunk)
+        self._places.put(name, [data])
+        return bytes_crc(data)
+
+    def _holds(self, name: str, crc: int | None) -> bool:
+        """Whether a chunk is there with this checksum."""
+        if crc is None:
+            return False
+        size = self._places.size(name)
+        if size is None:
+            return False
+        pieces = (Chunk(name, at, min(PIECE, size - at)) for at in range(0, size, PIECE))
+        found = 0
+        for piece in pieces:
+            found = bytes_crc(self._places.read([piece])[0], found)
+        return found == crc
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
         """Write one region made of whole chunks. Raises StorageError."""
-        text, spec = output.leaf.key.text, output.leaf.spec
+        spec = output.leaf.spec
         assert spec is not None
         assert (block.dtype, block.shape) == (spec.dtype, region.shape)
-        if region.size:
-            with store_errors(f"`{shown(text)}`"):
-                put(self._handles.get(text), region, block).result()
+        if not region.size:
+            return
+        prefix = f"{output.leaf.key.text}/"
+        with self._in_flight.holding(block.nbytes):
+            chunks = memory_array(output, self._zarr).encoded(region, block)
+            self._each(lambda one: self._places.put(prefix + one[0], [one[1]]), chunks)
 
     def read(self, output: Output, region: Region) -> np.ndarray:
-        """The elements of a region. Raises StorageError where chunks are missing or damaged."""
+        """The elements of a region. Raises SourceError where chunks are missing or damaged."""
         text = output.leaf.key.text
-        with store_errors(f"`{shown(text)}`"):
-            return fetched(self._handles.get(text), region)
+        sizes = {
+            name: self._places.size(f"{text}/{name}")
+            for name in chunk_names(region, output.chunks, self._zarr)
+        }
+        lacking = [name for name, size in sizes.items() if size is None]
+        if lacking:
+            raise SourceError(f"`{shown(text)}` lacks {len(lacking)} of its chunks", hint=DAMAGED)
+        places = [Chunk(f"{text}/{name}", 0, size or 0) for name, size in sizes.items()]
+        chunks = dict(zip(sizes, self._places.read(places), strict=True))
+        try:
+            return memory_array(output, self._zarr).decoded(region, chunks)
+        except ValueError as error:
+            raise SourceError(f"`{shown(text)}` is damaged: {shown(str(error))}", hint=DAMAGED) from error
 
     def flush(self) -> None:
-        """Return at once: `write` returns when its chunks are in their files."""
+        """Return at once: `write` returns when its chunks are where they belong."""
 
     def files(self, output: Output, region: Region) -> Iterable[str]:
         """The files of the chunks."""
+        text = output.leaf.key.text
         if output.stored is None:
             names = chunk_names(region, output.chunks, self._zarr)
         else:
             names = [chunk_name(index, self._zarr) for index in output.stored.chunks]
-        return [str(self._directory / output.leaf.key.text / name) for name in names]
+        return self._places.paths(f"{text}/{name}" for name in names)
+
+    def _name(self, output: Output, index: Shape) -> str:
+        return f"{output.leaf.key.text}/{chunk_name(index, self._zarr)}"
+
+    def _each(self, work: Callable[[Any], object], items: Iterable[Any]) -> None:
+        """Do the work for all items, several at a time where there are several."""
+        first, *others = items
+        if not others:
+            work(first)
+            return
+        list(self._pool.map(work, (first, *others)))
 
     @cached_property
-    def _context(self) -> Any:
-        import tensorstore as ts
-
-        # Publication synchronizes the files with the disk, all at once.
-        return ts.Context({"cache_pool": {"total_bytes_limit": 0}, "file_io_sync": False})
-
-    def _opened(self, text: str) -> Any:
-        import tensorstore as ts
-
-        spec = {
-            "driver": DRIVERS[self._zarr],
-            "kvstore": {"driver": "file", "path": os.path.join(self._directory.resolve(), text, "")},
-            "metadata": json.loads(definition(self._computed[text], self._zarr)),
-            # Some readers refuse arrays that lack chunks.
-            "store_data_equal_to_fill_value": True,
-            "fill_missing_data_reads": False,
-            "recheck_cached_data": False,
-            "recheck_cached_metadata": False,
-        }
-        opened = ts.open(spec, open=True, read=True, write=True, assume_metadata=True, context=self._context)
-        return opened.result()
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="chunks")
 
 
-def open_zarr_sink(
-    directory: PathLike, options: SinkOptions, outputs: Sequence[Output]
-) -> "ZarrSink | ZarrObjectSink":
-    """A sink that writes a group, to a directory or below a URL.
+def _batches(chunks: Iterable[tuple[Shape, Chunk]]) -> Iterator[list[tuple[Shape, Chunk]]]:
+    """Chunks that are held in memory at the same time."""
+    batch: list[tuple[Shape, Chunk]] = []
+    for one in chunks:
+        if batch and sum(chunk.length for _, chunk in batch) + one[1].length > TOGETHER_BYTES:
+            yield batch
+            batch = []
+        batch.append(one)
+    if batch:
+        yield batch
 
-    The custom metadata becomes the group's attributes.
-    """
-    metadata = dict(options.metadata)
-    if urls.is_url(os.fspath(directory)):
-        from ckpt_surgery.formats.zarr.object_sink import ZarrObjectSink  # takes what only stores need
 
-        return ZarrObjectSink(os.fspath(directory), options.zarr, metadata, outputs)
-    return ZarrSink(Path(directory), options.zarr, metadata, outputs)
+def open_zarr_sink(directory: PathLike, options: SinkOptions, outputs: Sequence[Output]) -> ZarrSink:
+    """A sink that writes a group. The custom metadata becomes the group's attributes."""
+    return ZarrSink(os.fspath(directory), options.zarr, dict(options.metadata), outputs)

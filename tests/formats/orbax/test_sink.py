@@ -323,6 +323,7 @@ def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
     try:
         with pytest.raises(StorageError, match=f"^{tmp_path}/ocdbt.*: File too large\n"):
             writer.write(output, Region.whole(array.shape), array)
+            writer.flush()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 

@@ -17,10 +17,10 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.protocols import LinkMode, Output
+from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open_source
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.storage.adopting import AdoptedFiles
+from ckpt_surgery.storage.adopting import FileLinks
 from ckpt_surgery.storage.listing import data_file
 from tests.support import conformance
 from tests.support.arrays import array
@@ -542,11 +542,9 @@ def test_a_hugging_face_cache(tmp_path: Path) -> None:
         blob = snapshot.parent.parent / "blobs" / FIRST
         assert data_file(chunk.file).path == os.fspath(blob)
         directory = tmp_path / f"linked from {path.name}"
-        files = AdoptedFiles(directory, LinkMode.HARDLINK, [])
-        files.adopt(Output(source.leaves()["a"], (), manifest), {}, 0)
-        ours = files.located(chunk, False)
-        assert not (directory / ours.file).is_symlink()  # its target would be relative to the cache
-        assert os.path.samefile(directory / ours.file, blob)
+        name, _ = FileLinks(directory, LinkMode.HARDLINK).link(chunk.file)
+        assert not (directory / name).is_symlink()  # its target would be relative to the cache
+        assert os.path.samefile(directory / name, blob)
     assert list(opened(snapshot / "model-00001-of-00002.safetensors").leaves()) == ["a"]
 
 

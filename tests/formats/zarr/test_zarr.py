@@ -731,5 +731,5 @@ def test_stored_bytes_that_cannot_be_copied(tmp_path: Path) -> None:
     writer = sink.attach("0")
     with pytest.raises(SourceError, match="gone cannot be read: No such file"):
         writer.adopt(output(0, tmp_path / "gone"))
-    with pytest.raises(SourceError, match="cannot be read: Is a directory"):
+    with pytest.raises(SourceError, match="is not a regular file"):
         writer.adopt(output(1, tmp_path))

@@ -1,49 +1,33 @@
-"""What writing zarr arrays through TensorStore takes: their metadata, the names of chunks, and its errors."""
+"""Metadata and chunk names of zarr arrays that are written."""
 
 import itertools
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import (
-    Region,
-    Shape,
-)
-from ckpt_surgery.core.errors import StorageError
-from ckpt_surgery.core.manifests import (
-    Manifest,
-)
-from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.ocdbt.reader import STORE_ERRORS, store_message
-from ckpt_surgery.formats.shared.store_failures import system_error
+from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.shared.zarr.described import zarr2_metadata, zarr3_metadata
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
-from ckpt_surgery.storage.failures import CHECK, storage_error
 
 DRIVERS = {2: "zarr", 3: "zarr3"}
 """Names of TensorStore's drivers, by zarr version."""
 
 
-@contextmanager
-def store_errors(what: str) -> Iterator[None]:
-    """Turns what TensorStore and the system raise while something is written into StorageError."""
-    try:
-        yield
-    except STORE_ERRORS as error:
-        refused = system_error(error)
-        if refused is not None:
-            raise storage_error(shown(str(refused.filename or what)), refused) from error
-        raise StorageError(
-            f"Writing {what} failed: {store_message(error)}",
-            hint=CHECK,
-        ) from error
+def definition(output: Output, zarr: int) -> bytes:
+    """The metadata of the array that an output is stored in, as JSON; `zarr`: the specification's version."""
+    if output.stored is not None:
+        return json.dumps(adopted_metadata(output.stored, zarr)).encode()
+    spec = output.leaf.spec
+    assert spec is not None
+    return array_definition(zarr, spec.dtype, spec.shape, output.chunks)
 
 
 @lru_cache(maxsize=1 << 14)
-def array_definition(zarr: int, dtype: str, shape: Shape, chunks: Shape) -> bytes:
+def array_definition(zarr: int, dtype: np.dtype[Any], shape: Shape, chunks: Shape) -> bytes:
     """The array's metadata as TensorStore writes it: zstd, and in version 3 a CRC-32C over each chunk."""
     import tensorstore as ts
 
@@ -75,13 +59,3 @@ def chunk_names(region: Region, chunks: Shape, zarr: int) -> list[str]:
     bounds = zip(region.starts, region.stops, chunks, strict=True)
     touched = (range(start // n, -(-stop // n)) for start, stop, n in bounds)
     return [chunk_name(index, zarr) for index in itertools.product(*touched)]
-
-
-def fetched(array: Any, region: Region) -> np.ndarray:
-    """A region as it was written. Raises what TensorStore raises where chunks are missing or damaged."""
-    return np.asarray(array[region.slices].read().result())
-
-
-def put(array: Any, region: Region, block: np.ndarray) -> Any:
-    """Begin to write a block, which must not change until the futures that this returns are done."""
-    return array[region.slices].write(block, can_reference_source_data_indefinitely=True)

@@ -1,28 +1,23 @@
-"""Metadata, names and errors of zarr arrays that are written."""
+"""Metadata and chunk names of zarr arrays that are written."""
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
-import tensorstore as ts
 
-from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.errors import StorageError
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.dtypes import DTYPES
+from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.formats.shared.raw_arrays import contiguous
 from ckpt_surgery.formats.shared.zarr.metadata import parse_array
-from ckpt_surgery.formats.shared.zarr.writing import (
-    DRIVERS,
-    array_definition,
-    chunk_name,
-    put,
-    store_errors,
-)
+from ckpt_surgery.formats.shared.zarr.writing import array_definition, chunk_name, definition
+from tests.support.leaves import array_leaf
 
 
 @pytest.mark.parametrize(("version", "codec"), [(2, "zstd"), (3, "zstd+crc32c")])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool", "int4"])
 def test_arrays_are_compressed_and_in_version_3_checked(version: int, codec: str, dtype: str) -> None:
-    found = parse_array(array_definition(version, dtype, (4, 6), (2, 3)), version)
+    found = parse_array(array_definition(version, DTYPES[dtype], (4, 6), (2, 3)), version)
     assert (found.codec.name, found.codec.order) == (codec, "C")
     assert (str(found.spec), found.chunk_shape) == (f"{dtype}[4,6]", (2, 3))
 
@@ -31,31 +26,16 @@ def test_arrays_are_compressed_and_in_version_3_checked(version: int, codec: str
 def test_chunks_are_named_as_tensorstore_names_them(version: int) -> None:
     for shape, index in (((4, 6), (1, 0)), ((), ())):
         chunks = tuple(2 for _ in shape)
-        text = array_definition(version, "int8", shape, chunks)
+        text = array_definition(version, np.dtype(np.int8), shape, chunks)
         assert parse_array(text, version).chunk_name(index) == chunk_name(index, version)
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_a_region_is_written_where_it_belongs(version: int) -> None:
-    metadata = json.loads(array_definition(version, "int8", (4, 6), (2, 3)))
-    spec = {"driver": DRIVERS[version], "kvstore": "memory://", "metadata": metadata}
-    store: Any = ts.open(spec, create=True, context=ts.Context()).result()
-    put(store, Region((2, 3), (4, 6)), np.full((2, 3), 7, np.int8)).result()
-    wanted = np.zeros((4, 6), np.int8)
-    wanted[2:, 3:] = 7
-    np.testing.assert_array_equal(store.read().result(), wanted)
-    names = {key.decode() for key in store.kvstore.list().result()}
-    assert chunk_name((1, 1), version) in names
-    assert chunk_name((0, 0), version) not in names
-
-
-def test_errors_of_the_store_say_what_was_written_and_other_errors_pass() -> None:
-    error = OSError("No space left [source locations='file.cc:1']")
-    with (
-        pytest.raises(StorageError, match=r"^Writing `w` failed: No space left\n") as caught,
-        store_errors("`w`"),
-    ):
-        raise error
-    assert caught.value.problems[0].hint == "Check the free space and the permissions of the destination."
-    with pytest.raises(ZeroDivisionError), store_errors("`w`"):
-        raise ZeroDivisionError
+def test_an_output_is_described_by_its_grid_or_by_its_stored_bytes(version: int) -> None:
+    leaf = array_leaf("w", (4, 6))
+    computed = parse_array(definition(Output(leaf, (2, 3)), version), version)
+    assert (computed.chunk_shape, computed.raw) == ((2, 3), False)
+    stored = contiguous(ArraySpec((4, 6), np.dtype(np.float32)), "x", 8)
+    adopted = parse_array(definition(Output(leaf, (4, 6), stored), version), version)
+    assert (adopted.chunk_shape, adopted.raw) == ((4, 6), True)
+    assert json.loads(definition(Output(leaf, (4, 6), stored), version))["zarr_format"] == version

@@ -1,0 +1,317 @@
+"""Where the files of a new checkpoint go: a directory, or a prefix of an object store.
+
+Formats that write files of their own choosing (Orbax, zarr) write through this interface alone, so that one
+sink serves both. Files are put whole, and nothing is appended to.
+"""
+
+import contextlib
+import hashlib
+import io
+import itertools
+import os
+import secrets
+import shutil
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.storage.adopting import NONE_REPLACED, FileLinks, copy_chunk
+from ckpt_surgery.storage.copy_sources import copy_object, upload_chunk
+from ckpt_surgery.storage.draft import documents_follow
+from ckpt_surgery.storage.failures import DAMAGED, storage_errors
+from ckpt_surgery.storage.linking import ReplacedFiles
+from ckpt_surgery.storage.listing import paths_below
+from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.storage.store import Range
+from ckpt_surgery.storage.stores import store_of
+
+UNFINISHED = "unfinished.__lock"
+"""Directory of files that are not complete. No key of a zarr group ends so: TensorStore keeps the ending."""
+COPIES_AT_ONCE = 32
+"""Largest number of objects that a store copies at the same time."""
+
+
+class Places(Protocol):
+    """Where the files of a new checkpoint go. Names are relative and have `/` between their parts.
+
+    Safe to use from several threads and processes. Writing raises StorageError.
+    """
+
+    def create(self) -> None:
+        """Make the directory itself, with those above it. Without it, `put` fails."""
+        ...
+
+    def put(self, name: str, parts: Sequence[bytes]) -> None:
+        """Write a file of these parts, one after another. It appears under its name when it is complete."""
+        ...
+
+    def copy(self, chunk: Chunk, name: str) -> int:
+        """Write a file of the stored bytes of one chunk, piece by piece; returns their CRC-32C.
+
+        Raises SourceError if the chunk's file is gone or too short.
+        """
+        ...
+
+    def link(self, file: str, own: str) -> tuple[str, AdoptedFile | None]:
+        """Link a whole file of another checkpoint, or have the store copy it; complete after `flush`.
+
+        Returns its name here, and what was done where that is recorded: the first time, in a directory.
+        `own`: a directory of the calling worker, with `/` at its end, for copies in a store. Raises
+        SourceError if the file is gone.
+        """
+        ...
+
+    def read(self, chunks: Sequence[Chunk]) -> list[bytes]:
+        """Read ranges of files, given by their names. Raises SourceError if one is missing or too short."""
+        ...
+
+    def size(self, name: str) -> int | None:
+        """Size of a file in bytes; None if there is none."""
+        ...
+
+    def sizes(self, below: str = "") -> Mapping[str, int]:
+        """Sizes in bytes of all files below a directory, which is empty or ends with `/`, by name."""
+        ...
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files, and the directories that become empty."""
+        ...
+
+    def flush(self) -> None:
+        """Wait for everything that was begun. Killing the process then loses none of it."""
+        ...
+
+    def paths(self, names: Iterable[str]) -> list[str]:
+        """Paths of files or directories, to be synchronized with the disk; none in a store."""
+        ...
+
+    def begin_documents(self) -> None:
+        """Say that all data is put, and what follows makes the checkpoint readable."""
+        ...
+
+    def close(self) -> None:
+        """Remove what writers that were killed left unfinished."""
+        ...
+
+
+class LocalPlaces:
+    """Files of a directory."""
+
+    def __init__(
+        self, directory: Path, mode: LinkMode = LinkMode.AUTO, replaced: ReplacedFiles = NONE_REPLACED
+    ):
+        self._root = os.fspath(directory)
+        self._links = FileLinks(directory, mode, replaced)
+        self._token = secrets.token_hex(8)
+        self._numbers = itertools.count()
+
+    def create(self) -> None:
+        """Make the directory."""
+        with storage_errors(Path(self._root)):
+            os.makedirs(self._root, exist_ok=True)
+
+    def put(self, name: str, parts: Sequence[bytes]) -> None:
+        """Write a file under a temporary name, and rename it."""
+        path = f"{self._root}/{name}"
+        with storage_errors(Path(path)):
+            unfinished = self._unfinished()
+            try:
+                with self._create(unfinished) as file:
+                    file.writelines(parts)
+                self._rename(unfinished, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(unfinished)
+                raise
+
+    def copy(self, chunk: Chunk, name: str) -> int:
+        """Copy the bytes to a file under a temporary name, and rename it."""
+        path = f"{self._root}/{name}"
+        with storage_errors(Path(path)):
+            unfinished = self._unfinished()
+            self._create(unfinished).close()
+            crc = copy_chunk(chunk, Path(unfinished), ((0, chunk.length),))
+            self._rename(unfinished, path)
+        return crc
+
+    def link(self, file: str, own: str) -> tuple[str, AdoptedFile | None]:
+        """Link a file into `d/`. Workers that link the same file give it the same name."""
+        return self._links.link(file)
+
+    def read(self, chunks: Sequence[Chunk]) -> list[bytes]:
+        """Read ranges of files."""
+        found = []
+        for chunk in chunks:
+            with opened(f"{self._root}/{chunk.file}") as file:
+                if chunk.offset + chunk.length > file.stat.size:
+                    raise SourceError(f"{shown(file.path)} ends at byte {file.stat.size}", hint=DAMAGED)
+                found.append(file.read(chunk.offset, chunk.length))
+        return found
+
+    def size(self, name: str) -> int | None:
+        """Size of a file."""
+        with storage_errors(Path(self._root, name)):
+            try:
+                return os.lstat(f"{self._root}/{name}").st_size
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def sizes(self, below: str = "") -> Mapping[str, int]:
+        """Sizes of files, without those that are not complete."""
+        directory = os.path.join(self._root, below)
+        with storage_errors(Path(directory)):
+            if not os.path.isdir(directory):
+                return {}
+            names = (below + name for name in paths_below(directory))
+            found = {name: self.size(name) for name in names if not name.startswith(f"{UNFINISHED}/")}
+            return {name: size for name, size in found.items() if size is not None}
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files, and the directories that become empty."""
+        for name in names:
+            path = Path(self._root, name)
+            with storage_errors(path):
+                path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # not empty
+                for parent in path.relative_to(self._root).parents[:-1]:
+                    os.rmdir(Path(self._root, parent))
+
+    def flush(self) -> None:
+        """Return at once: everything is in its file."""
+
+    def paths(self, names: Iterable[str]) -> list[str]:
+        """Paths of files or directories."""
+        return [f"{self._root}/{name}" for name in names]
+
+    def begin_documents(self) -> None:
+        """Do nothing: publication makes everything visible at once."""
+
+    def close(self) -> None:
+        """Remove unfinished files."""
+        with storage_errors(Path(self._root)), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(os.path.join(self._root, UNFINISHED))
+
+    def _unfinished(self) -> str:
+        return f"{self._root}/{UNFINISHED}/{self._token}-{next(self._numbers)}"
+
+    def _create(self, path: str) -> io.BufferedWriter:
+        try:
+            return open(path, "xb")
+        except FileNotFoundError:
+            self._make_directory_of(path)
+            return open(path, "xb")
+
+    def _rename(self, source: str, path: str) -> None:
+        try:
+            os.replace(source, path)
+        except (FileNotFoundError, NotADirectoryError):
+            self._make_directory_of(path)
+            os.replace(source, path)
+
+    def _make_directory_of(self, path: str) -> None:
+        """Make a directory below the root. The root itself is not made again where it was taken away."""
+        os.stat(self._root)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+
+
+class StorePlaces:
+    """Objects below a prefix of a store."""
+
+    def __init__(self, url: str):
+        self._store, name = store_of(url)
+        self._prefix = f"{name}/" if name else ""
+        self._copied: set[str] = set()
+        """URLs of the objects that were copied whole."""
+        self._copies: list[Future[None]] = []
+        """Copies that nobody has waited for yet."""
+        self._room = threading.Semaphore(2 * COPIES_AT_ONCE)
+        """Limits the copies that are asked for: those are carried out even if the run ends."""
+        self._lock = threading.Lock()
+
+    def create(self) -> None:
+        """Do nothing: a store has no directories."""
+
+    def put(self, name: str, parts: Sequence[bytes]) -> None:
+        """Put an object."""
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._store.put(f"{self._prefix}{name}", data)
+
+    def copy(self, chunk: Chunk, name: str) -> int:
+        """Upload the bytes through a temporary file."""
+        return upload_chunk(chunk, self._store, f"{self._prefix}{name}")
+
+    def link(self, file: str, own: str) -> tuple[str, AdoptedFile | None]:
+        """Have the store copy an object into the worker's own directory, once."""
+        name = f"{own}d/{hashlib.blake2b(file.encode(), digest_size=16).hexdigest()}"
+        with self._lock:
+            if file in self._copied:
+                return name, None
+            self._copied.add(file)
+        self._room.acquire()
+        copy = self._pool.submit(copy_object, file, self._store, f"{self._prefix}{name}")
+        copy.add_done_callback(lambda _: self._room.release())
+        with self._lock:
+            self._copies.append(copy)
+        return name, None
+
+    def read(self, chunks: Sequence[Chunk]) -> list[bytes]:
+        """Read ranges of objects together."""
+        ranges = [Range(f"{self._prefix}{c.file}", c.offset, c.offset + c.length) for c in chunks]
+        return self._store.read_many(ranges)
+
+    def size(self, name: str) -> int | None:
+        """Size of an object."""
+        stat = self._store.stat(f"{self._prefix}{name}")
+        return None if stat is None else stat.size
+
+    def sizes(self, below: str = "") -> Mapping[str, int]:
+        """Sizes of objects."""
+        found = self._store.walk(f"{self._prefix}{below}")
+        return {name.removeprefix(self._prefix): stat.size for name, stat in found.items()}
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects."""
+        self._store.delete([f"{self._prefix}{name}" for name in names])
+
+    def flush(self) -> None:
+        """Wait for all copies, so that a run that fails knows what it has to remove."""
+        with self._lock:
+            copies, self._copies = self._copies, []
+        wait(copies)
+        for copy in copies:
+            copy.result()
+
+    def paths(self, names: Iterable[str]) -> list[str]:
+        """None: objects are durable once they are put."""
+        return []
+
+    def begin_documents(self) -> None:
+        """Let a draft hold everything that follows in memory."""
+        documents_follow(self._store)
+
+    def close(self) -> None:
+        """Do nothing: an object is whole or not there."""
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(COPIES_AT_ONCE, thread_name_prefix="copy")
+
+
+def open_places(
+    directory: PathLike, mode: LinkMode = LinkMode.AUTO, replaced: ReplacedFiles = NONE_REPLACED
+) -> Places:
+    """The places of a new checkpoint, given by its path or URL.
+
+    `mode`: how whole files get there. `replaced`: files that `auto` may hard-link.
+    """
+    text = os.fspath(directory)
+    return StorePlaces(text) if urls.is_url(text) else LocalPlaces(Path(text), mode, replaced)
