@@ -5,7 +5,6 @@ They are written in regions, in any order, from several threads and processes.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 from operator import itemgetter
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.storage.adopting import copy_chunk
 from ckpt_surgery.storage.failures import storage_errors
@@ -25,7 +25,7 @@ Pieces: TypeAlias = Sequence[tuple[int, bytes | bytearray]]
 _BYTE = np.dtype(np.uint8)
 
 
-@dataclass(frozen=True)
+@frozen()
 class PlacedArray:
     """Where the bytes of an array lie in a file that has its full size.
 
@@ -42,7 +42,8 @@ class PlacedArray:
 
     def moved(self, by: int) -> "PlacedArray":
         """The array in a file in which this one begins at the offset `by`."""
-        return replace(self, ranges=tuple((offset + by, length) for offset, length in self.ranges))
+        ranges = tuple([(offset + by, length) for offset, length in self.ranges])
+        return PlacedArray(self.spec, ranges, self.encode, self.decode)
 
     def write(self, path: Path, region: Region, block: np.ndarray) -> None:
         """Write the elements of a region of any form. Raises StorageError."""
@@ -132,7 +133,7 @@ def in_order(manifest: Manifest) -> Sequence[tuple[Shape, Chunk]]:
     return sorted(manifest.chunks.items(), key=itemgetter(0))
 
 
-@dataclass(frozen=True)
+@frozen()
 class BoxOverlap:
     """The elements that a region shares with a contiguous box of an array in several ranges of a file."""
 
@@ -146,11 +147,14 @@ class BoxOverlap:
     """Offset of the box's first byte in the file."""
 
 
-def overlaps(spec: ArraySpec, ranges: Iterable[tuple[int, int]], region: Region) -> Iterator[BoxOverlap]:
+def overlaps(spec: ArraySpec, ranges: Sequence[tuple[int, int]], region: Region) -> Iterator[BoxOverlap]:
     """A region of an array, divided by the ranges that it lies in: disjoint, and complete.
 
     `ranges`: offsets and lengths of what holds its elements in C order, whole elements each.
     """
+    if len(ranges) == 1:
+        yield BoxOverlap((), spec, region, ranges[0][0])
+        return
     itemsize = spec.dtype.itemsize
     first = 0
     for offset, length in ranges:

@@ -6,13 +6,14 @@ def layout(leaves, options):                                     # all that a fo
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.storage.adopting import preallocate
@@ -21,7 +22,7 @@ from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
 from ckpt_surgery.storage.regions import Pieces, PlacedArray, put_pieces
 
 
-@dataclass(frozen=True)
+@frozen()
 class FilePlan:
     """A file that is to be written: everything but the elements of its arrays, and where those go."""
 

@@ -7,8 +7,8 @@ Source of the format: `zip.layout`.
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.formats.shared.planned_sink import FilePlan
 from ckpt_surgery.formats.shared.zip.layout import (
     CENTRAL,
@@ -45,7 +45,7 @@ PIECE = 1 << 18
 """Bytes that are read back in one go."""
 
 
-@dataclass(frozen=True)
+@frozen()
 class PlacedMember:
     """A member of the archive that is to be written."""
 
@@ -118,8 +118,9 @@ def archived(name: str, members: Sequence[FilePlan], comment: bytes = b"") -> Fi
         place = PlacedMember(member.name.encode(), places[-1].stop if places else 0, member.size)
         places.append(place)
         pieces.append((place.header, place.local_header(0)))
-        pieces += [(place.start + offset, data) for offset, data in member.pieces]
-        arrays |= {text: array.moved(place.start) for text, array in member.arrays.items()}
+        pieces.extend((place.start + offset, data) for offset, data in member.pieces)
+        for text, array in member.arrays.items():
+            arrays[text] = array.moved(place.start)
     size = _end_of(places) + len(archive_end(places, [0] * len(places), comment))
     return FilePlan(name, size, pieces, arrays, lambda written: _seal(written, places, comment))
 
