@@ -219,17 +219,6 @@ rules:
 # --- what cannot be linked falls back by itself -----------------------------------------------------------
 
 
-def test_packed_types_are_computed(tmp_path: Path) -> None:
-    """Two elements to a byte: zarr stores a byte for each."""
-    bits, w = np.random.default_rng(0).integers(0, 256, (64, 32), np.uint8), random((40, 30))
-    header = safetensors_header({"w": ("F32", (40, 30), 4800), "q": ("F4", (64, 64), 2048)})
-    (tmp_path / "source.safetensors").write_bytes(header + w.tobytes() + bits.tobytes())
-    plan = applied("version: 1\n", tmp_path / "source.safetensors", dst=tmp_path / "out")
-    assert by_transfer(plan) == {"link": ["w"], "copy": [], "compute": ["q"]}
-    apart = np.stack([bits & 15, bits >> 4], -1).reshape(64, 64).view(ml_dtypes.float4_e2m1fn)
-    assert_same(read(tmp_path / "out"), {"q": apart, "w": w})
-
-
 @pytest.mark.parametrize("dtype", ["int4", "int2", "float8_e4m3fn", "bool", "complex64", "float64"])
 def test_narrow_and_wide_types_are_linked(dtype: str, tmp_path: Path) -> None:
     generator = np.random.default_rng(1)
