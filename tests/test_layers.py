@@ -89,7 +89,7 @@ HOME = {
     "h5py": {"formats"},
     "flax": set(),
     "optax": set(),
-    "gguf": set(),
+    "gguf": {"formats"},
     "tensorflow": set(),
     "torch": set(),
 }
@@ -98,7 +98,7 @@ HOME = {
 UPWARDS = {"planner/plan.py": {"report.plan_texts:plan_summary", "api.report_page:report_page"}}
 """What a module uses of wings above it, by name and only when it is called: how it is shown to people."""
 
-HEAVY = {"h5py", "jax", "orbax", "tensorstore"}
+HEAVY = {"gguf", "h5py", "jax", "orbax", "tensorstore"}
 """Imported only inside functions: `--help` must not wait for them."""
 
 MADE_FOR = {"orbax.py": "orbax"}

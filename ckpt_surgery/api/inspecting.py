@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -12,7 +12,7 @@ from ckpt_surgery.core.history import History
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import ProgressLike
-from ckpt_surgery.core.protocols import Choices, ConvertingSource, Source, StoredType, details_of
+from ckpt_surgery.core.protocols import Choices, Source, details_of
 from ckpt_surgery.core.summaries.represented import Represented
 from ckpt_surgery.core.summaries.summary import Summary
 from ckpt_surgery.core.text import chosen_text, did_you_mean, shown
@@ -66,8 +66,6 @@ class Inspection(Represented):
     """Number of components of the longest keys of subtrees; None: any."""
     sort: SortBy | None = None
     """Sort order of the leaves; None: the checkpoint's own."""
-    stored_types: Mapping[str, StoredType] = field(default_factory=dict)
-    """Format-specific types of stored arrays, by key text."""
     warnings: tuple[str, ...] = ()
     """Warnings about probable mistakes in the checkpoint, or beside it."""
     history: History | None = None
@@ -77,6 +75,11 @@ class Inspection(Represented):
     def parameters(self) -> int:
         """Number of the model's parameters: elements of all arrays but optimizer states and counters."""
         return parameters(self.leaves)
+
+    @property
+    def stored_types(self) -> Mapping[str, str]:
+        """Names of the quantized types, such as `Q4_K`, that leaves are stored in, by key text."""
+        return {leaf.key.text: leaf.stored_type for leaf in self.leaves if leaf.stored_type is not None}
 
     @property
     def subtrees(self) -> tuple[Subtree, ...]:
@@ -138,18 +141,9 @@ def inspect(
             details_of(source).choices(),
             depth,
             sort,
-            _stored_types(source, leaves),
             (*about_source(source), *(chosen_item_notes([source]) if item is None else ())),
             None if in_memory(source) else history_of(source),
         )
-
-
-def _stored_types(source: Source, leaves: Iterable[Leaf]) -> dict[str, StoredType]:
-    """Format-specific types of stored leaves, by key text."""
-    if not isinstance(source, ConvertingSource):
-        return {}
-    types = ((leaf.key.text, source.stored_type(leaf)) for leaf in leaves)
-    return {text: stored for text, stored in types if stored is not None}
 
 
 def _check_view(depth: int | None, sort: str | None) -> None:

@@ -9,6 +9,7 @@ from rich.text import Text
 from ckpt_surgery.cli.columns import flowing, padded, rows_of
 from ckpt_surgery.core.documents import json_text
 from ckpt_surgery.core.history import own_metadata
+from ckpt_surgery.core.leaves import Unreadable
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, shown
 from ckpt_surgery.report.history import history_sentences
 from ckpt_surgery.report.leaves import short_dtype
@@ -105,10 +106,15 @@ def head_lines(found: "Inspection", verbose: bool, width: int) -> Iterator[Text]
 
 def _stored_texts(found: "Inspection") -> list[Text]:
     """`Q4_K in 226 leaves`, for each type of the format's own, in the order of the leaves."""
+    stored = Counter((leaf.stored_type, leaf.unreadable) for leaf in found.leaves if leaf.stored_type)
     return [
-        Text(f"{stored.name} in {number_of(count, 'leaf')}{'' if stored.readable else ' (cannot be read)'}")
-        for stored, count in Counter(found.stored_types.values()).items()
+        Text(f"{name} in {number_of(count, 'leaf')}{_why_unread(name, unread)}")
+        for (name, unread), count in stored.items()
     ]
+
+
+def _why_unread(name: str | None, unread: Unreadable | None) -> str:
+    return "" if unread is None else f" ({unread.why.removeprefix(f'is stored as {name}, which ')})"
 
 
 def _labelled(label: str, parts: Sequence[Text], width: int) -> Iterator[Text]:

@@ -81,6 +81,12 @@ class Leaf:
     """Why the array cannot be read, though it is listed. None where it can."""
 
     @property
+    def stored_type(self) -> str | None:
+        """Name of the quantized type that the array is stored in, such as `Q4_K`. None for all others."""
+        manifest = self.manifest
+        return manifest.codec.name if manifest is not None and manifest.codec.quantized else None
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the array in memory; 0 for leaves without an array."""
         return 0 if self.spec is None else self.spec.nbytes

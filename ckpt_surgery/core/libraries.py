@@ -9,6 +9,7 @@ from ckpt_surgery.core.text import shown
 PACKAGES = {
     "dask": "distributed",
     "distributed": "distributed",
+    "gguf": "gguf",
     "h5py": "h5py",
     "jax": "jax",
     "jaxlib": "jax",
@@ -29,18 +30,19 @@ def report_missing(library: str, need: str) -> Iterator[None]:
     except (ImportError, RuntimeError) as error:  # RuntimeError: versions of jax and jaxlib that do not fit
         missing = isinstance(error, ModuleNotFoundError) and _root(error) == library
         state = "is not installed" if missing else f"cannot be imported: {shown(str(error))}"
-        raise MissingLibraryError(f"{need}, which {state}", hint=_install(library)) from error
+        raise MissingLibraryError(f"{need}, which {state}", hint=how_to_install(library)) from error
 
 
 def install_hint(error: BaseException) -> str | None:
     """The hint for code of the user that failed to import one of these libraries; None for other errors."""
     root = _root(error) if isinstance(error, ModuleNotFoundError) else ""
-    return _install(root) if root in PACKAGES else None
+    return how_to_install(root) if root in PACKAGES else None
 
 
 def _root(error: ImportError) -> str:
     return (error.name or "").partition(".")[0]
 
 
-def _install(library: str) -> str:
+def how_to_install(library: str) -> str:
+    """The hint for a library, by the name that it is imported by."""
     return f"Install it: `pip install {PACKAGES[library]}`."

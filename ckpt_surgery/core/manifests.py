@@ -45,6 +45,7 @@ RAW = encoding_of([bytes_codec("little")])
 BIG = encoding_of([bytes_codec("big")])
 """The encoding of uncompressed big-endian chunks."""
 
+_QUANTIZED = '[{"quantized":'
 _LITTLE, _BIG = (encoding_of([bytes_codec(endian)]).removesuffix("]") for endian in ("little", "big"))
 
 
@@ -80,6 +81,11 @@ class Codec:
         return self.encoding.startswith((_LITTLE, _BIG))
 
     @property
+    def quantized(self) -> bool:
+        """Whether elements are computed from blocks of a type that no array in memory has: the `name`."""
+        return self.encoding.startswith(_QUANTIZED)
+
+    @property
     def order(self) -> str:
         """The storage order that is shown to users: `C`, `F` (axes reversed), or the permutation: `1,0,2`."""
         axes = tuple(range(len(self.permutation)))
@@ -91,6 +97,11 @@ class Codec:
 def raw_codec(ndim: int) -> Codec:
     """The codec of chunks that are uncompressed little-endian bytes in C order."""
     return Codec("raw", tuple(range(ndim)), RAW)
+
+
+def quantized_codec(name: str, ndim: int) -> Codec:
+    """The codec of blocks of a quantized type, such as `Q4_K`, one after another in C order."""
+    return Codec(name, tuple(range(ndim)), encoding_of([{"quantized": name}]))
 
 
 def long_axes(chunk_shape: Shape, codec: Codec) -> tuple[int, ...]:

@@ -124,30 +124,6 @@ class OpaqueSource(Protocol):
         ...
 
 
-@frozen()
-class StoredType:
-    """A type of a format's own that the elements of an array are stored in."""
-
-    name: str
-    """Its name in the format: `Q4_K`."""
-    readable: bool
-    """Whether the elements can be read, converted to the dtype that the array is listed with."""
-
-    @property
-    def why_unread(self) -> str | None:
-        """Why the elements cannot be read, as a sentence; None where they can."""
-        return None if self.readable else f"it is stored as {self.name}, which cannot be read"
-
-
-@runtime_checkable
-class ConvertingSource(Protocol):
-    """A source of a format that stores arrays in types that no array in memory has."""
-
-    def stored_type(self, leaf: Leaf) -> StoredType | None:
-        """The type that an array is stored in; None where that is the dtype that it is listed with."""
-        ...
-
-
 @runtime_checkable
 class RetypedSource(Protocol):
     """A source that gives arrays of another one dtypes that it does not record."""

@@ -12,14 +12,7 @@ from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.file_states import FileState, changes
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.protocols import (
-    CachingSource,
-    Choices,
-    ConvertingSource,
-    Source,
-    StoredType,
-    details_of,
-)
+from ckpt_surgery.core.protocols import CachingSource, Choices, Source, details_of
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.zarr.fetched import stored_chunks, touched
 from ckpt_surgery.inputs.opening import changed_since_opening
@@ -69,10 +62,6 @@ class OpenSource:
     def fingerprint(self) -> str:
         """Fingerprint at the time of opening."""
         return self.stored.fingerprint() if isinstance(self.given, InMemory) else self.given.fingerprint
-
-    def stored_type(self, leaf: Leaf) -> StoredType | None:
-        """Format-specific type that an array is stored in; None if there is none."""
-        return self.stored.stored_type(leaf) if isinstance(self.stored, ConvertingSource) else None
 
     def value(self, leaf: Leaf) -> Any:
         """Value of a leaf: the same array each time."""

@@ -2,16 +2,16 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from math import prod
 from typing import TYPE_CHECKING
 
 from ckpt_surgery.core.arrays import grid_counts
 from ckpt_surgery.core.errors import Problem, SourceError
 from ckpt_surgery.core.folding import ShownKey, fold
-from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.leaves import Leaf, Unreadable
 from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.protocols import ConvertingSource, Source, StoredType, details_of
+from ckpt_surgery.core.protocols import Source, details_of
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import known as formats
@@ -42,27 +42,33 @@ def plan_warnings(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...
     from ckpt_surgery.planner.target import TARGET  # imports planning
 
     inputs = [source for source in plan.inputs if source.name != TARGET]
+    leaves = leaves_read(plan)
     return (
         *repeated_sources(sources, inputs),
-        *filled_chunks(plan),
-        *dequantized(plan, sources),
+        *filled_chunks(plan, leaves),
+        *dequantized(leaves.values()),
         *disguised_bfloat16(plan, sources),
         *unread_weights(sources[source.name] for source in inputs),
     )
 
 
-def filled_chunks(plan: "Plan") -> tuple[str, ...]:
+def leaves_read(plan: "Plan") -> dict[tuple[str, str], Leaf]:
+    """Every leaf that a plan reads, by the name of its source and the text of its key."""
+    return {(read.source, read.leaf.key.text): read.leaf for step in plan.steps for read in reads(step.value)}
+
+
+def filled_chunks(plan: "Plan", leaves: Mapping[tuple[str, str], Leaf]) -> tuple[str, ...]:
     """Warn of chunks that are read but not stored, and so have the fill value.
 
     At most one sentence. Formats that leave out chunks of the fill value as a rule (`Format.sparse`) do not
     count.
     """
     dense = {i.name for i in plan.inputs if i.format != TREE and not formats.named(i.format).sparse}
-    lacking: dict[tuple[str, str], int] = {}
-    for step in plan.steps:
-        for read in reads(step.value):
-            if read.source in dense and (count := _missing_chunks(read.leaf)):
-                lacking[read.source, read.leaf.key.printed] = count
+    lacking = {
+        (source, leaf.key.printed): count
+        for (source, _), leaf in leaves.items()
+        if source in dense and (count := _missing_chunks(leaf))
+    }
     if not lacking:
         return ()
     several = len(plan.inputs) > 1
@@ -74,48 +80,35 @@ def filled_chunks(plan: "Plan") -> tuple[str, ...]:
     return (f"{count} {chunks} of {listed}{more} {are} the fill value",)
 
 
-def dequantized(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:
-    """Warn of leaves that are read as another type than the stored one.
+def dequantized(leaves: Collection[Leaf]) -> tuple[str, ...]:
+    """Warn of leaves that are read as another type than the stored one: at most one sentence.
 
-    At most one sentence. Raises SourceError, with their keys, if the plan reads leaves whose stored types
-    cannot be read.
+    Raises SourceError, with their keys, if some cannot be read.
     """
-    converted = list(_converted_leaves(plan, sources))
-    unread: dict[str, list[str]] = {}
-    for leaf, stored in converted:
-        if not stored.readable:
-            unread.setdefault(stored.name, []).append(leaf.key.printed)
+    unread: dict[Unreadable, list[str]] = {}
+    for leaf in leaves:
+        if leaf.unreadable is not None:
+            unread.setdefault(leaf.unreadable, []).append(leaf.key.printed)
     if unread:
-        raise SourceError(*(_unread(name, keys) for name, keys in unread.items()))
-    counts = Counter(stored.name for _, stored in converted).most_common()
+        raise SourceError(*(_unread(why, keys) for why, keys in unread.items()))
+    converted = [leaf for leaf in leaves if leaf.stored_type is not None]
+    counts = Counter(leaf.stored_type for leaf in converted).most_common()
     if not counts:
         return ()
-    types = ", ".join(f"{count:,} as {name}" if i else name for i, (name, count) in enumerate(counts))
-    dtypes = ", ".join(sorted({leaf.spec.dtype.name for leaf, _ in converted if leaf.spec is not None}))
-    leaves = "1 leaf is" if counts[0][1] == 1 else f"{counts[0][1]:,} leaves are"
+    types = ", ".join(f"{count:,} as {name}" if i else f"{name}" for i, (name, count) in enumerate(counts))
+    dtypes = ", ".join(sorted({leaf.spec.dtype.name for leaf in converted if leaf.spec is not None}))
+    are = "1 leaf is" if counts[0][1] == 1 else f"{counts[0][1]:,} leaves are"
     they = "it is" if len(converted) == 1 else "they are"
-    return (f"{leaves} stored as {types}: {they} dequantized to {dtypes}",)
+    return (f"{are} stored as {types}: {they} dequantized to {dtypes}",)
 
 
-def _unread(type: str, keys: Sequence[str]) -> Problem:
-    leaves, them = ("1 leaf is", "it") if len(keys) == 1 else (f"{len(keys):,} leaves are", "them")
+def _unread(unread: Unreadable, keys: Sequence[str]) -> Problem:
+    leaves = "a leaf that" if len(keys) == 1 else f"{len(keys):,} leaves, each of which"
+    them = "it" if len(keys) == 1 else "them"
     return Problem(
-        f"{leaves} stored as {type}, which cannot be read: {few_keys(keys)}",
-        hint=f"Drop {them}, or take the model that this one was made from.",
+        f"the plan reads {leaves} {unread.why}: {few_keys(keys)}",
+        hint=f"{unread.hint} Or drop {them}.",
     )
-
-
-def _converted_leaves(plan: "Plan", sources: Mapping[str, Source]) -> Iterator[tuple[Leaf, StoredType]]:
-    """Leaves that are read and stored in a format-specific type, each once."""
-    seen: set[tuple[str, str]] = set()
-    converting = {name: source for name, source in sources.items() if isinstance(source, ConvertingSource)}
-    for step in plan.steps if converting else ():
-        for read in reads(step.value):
-            source, place = converting.get(read.source), (read.source, read.leaf.key.text)
-            stored = None if source is None or place in seen else source.stored_type(read.leaf)
-            seen.add(place)
-            if stored is not None:
-                yield read.leaf, stored
 
 
 def disguised_bfloat16(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:

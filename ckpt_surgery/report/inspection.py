@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from ckpt_surgery.core.documents import JSON_SCHEMA, key_json, spec_json
 from ckpt_surgery.core.history import History
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.protocols import Choices, StoredType
+from ckpt_surgery.core.protocols import Choices
 from ckpt_surgery.core.shardings import sharding_summary
 from ckpt_surgery.report.histograms import Histogram
 from ckpt_surgery.report.history import history_json
@@ -42,7 +42,7 @@ class Inspected(Protocol):
     @property
     def statistics(self) -> Mapping[str, Statistics | Unread] | None: ...
     @property
-    def stored_types(self) -> Mapping[str, StoredType]: ...
+    def stored_types(self) -> Mapping[str, str]: ...
     @property
     def warnings(self) -> Sequence[str]: ...
     @property
@@ -95,19 +95,19 @@ def _leaf_json(leaf: Leaf, found: Inspected) -> dict[str, Any]:
         "kind": leaf.kind.value,
         **({} if leaf.type is None else {"type": leaf.type}),
         "chunks": None if leaf.manifest is None else list(leaf.manifest.chunk_shape),
-        **_stored_json(found.stored_types.get(leaf.key.text)),
+        **_stored_json(leaf),
         "sharding": None if leaf.sharding is None else sharding_summary(leaf.sharding),
         **_value_json(leaf, found.values),
         **_statistics_json((found.statistics or {}).get(leaf.key.text)),
     }
 
 
-def _stored_json(stored: StoredType | None) -> dict[str, Any]:
-    """The type of the format's own that an array is stored in, and why it is not read where that is so."""
-    if stored is None:
+def _stored_json(leaf: Leaf) -> dict[str, Any]:
+    """The quantized type that an array is stored in, and why it is not read where that is so."""
+    if leaf.stored_type is None:
         return {}
-    why = {} if stored.readable else {"unread": stored.why_unread}
-    return {"stored_as": stored.name, **why}
+    why = {} if leaf.unreadable is None else {"unread": f"it {leaf.unreadable.why}"}
+    return {"stored_as": leaf.stored_type, **why}
 
 
 def _value_json(leaf: Leaf, values: Values) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import READING, ByteCounter, Report
-from ckpt_surgery.core.protocols import ConvertingSource, OpaqueSource, Source
+from ckpt_surgery.core.protocols import OpaqueSource, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.report.differences import Uncompared, ValueDifference
 from ckpt_surgery.report.distances import EXACT, Gap, Tolerance, gap, whole_numbers, wide
@@ -74,6 +74,7 @@ def value_differences(
             continue
         if (why := why_unread(a, x) or why_unread(b, y)) is not None:
             found.append(_uncompared(x, why))
+            read.add(x.nbytes)
             continue
         with _reading(x, memory):
             found.append(_compared(a, b, x, y, memory, tolerance))
@@ -213,9 +214,8 @@ def _statistics_or_reason(source: Source, leaf: Leaf, memory: int) -> Statistics
 
 
 def why_unread(source: Source, leaf: Leaf) -> str | None:
-    """Why a leaf cannot be read because of the type that it is stored in; None where it can."""
-    stored = source.stored_type(leaf) if isinstance(source, ConvertingSource) else None
-    return None if stored is None else stored.why_unread
+    """Why a leaf cannot be read, as a sentence; None where it can."""
+    return None if leaf.unreadable is None else f"it {leaf.unreadable.why}"
 
 
 def _reading(leaf: Leaf, memory: int) -> AbstractContextManager[None]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from gguf import GGMLQuantizationType as Type
 import ckpt_surgery
 from ckpt_surgery import restore
 from ckpt_surgery.api import applying
+from ckpt_surgery.cli.render_inspection import inspection_lines
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.formats.gguf.types import UNDECODED
 from tests.formats.gguf.files import dequantized, save, save_blocks, stored_blocks
 from tests.support.arrays import array
 from tests.support.command_line import run
@@ -38,7 +41,7 @@ def finite_blocks(type: Type, shape: tuple[int, ...], seed: int) -> np.ndarray:
 def a_model(path: Path, *types: Type) -> tuple[Path, dict[str, np.ndarray]]:
     """A file with a leaf of each of these types, and others; and the values of those that are read."""
     stored = {f"blk.{i}.w": (type, finite_blocks(type, (8, 512), i)) for i, type in enumerate(types)}
-    values = {name: dequantized(*one) for name, one in stored.items()}
+    values = {n: dequantized(*one) for n, one in stored.items() if one[0].name not in UNDECODED}
     return save_blocks(stored, path, PLAIN), values | PLAIN
 
 
@@ -94,11 +97,13 @@ def test_a_leaf_that_is_read_often_counts_once(
 
 def test_types_that_are_not_read_are_refused_when_they_are_used(tmp_path: Path) -> None:
     """All of them at once, before anything is written; dropped, they are nobody's concern."""
-    path, values = a_model(tmp_path / "m.gguf", Type.Q8_0, Type.IQ4_XS, Type.Q5_K, Type.IQ4_XS)
+    path, values = a_model(tmp_path / "m.gguf", Type.Q8_0, Type.Q8_K, Type.Q1_0, Type.Q8_K)
     says = (
-        r"2 leaves are stored as IQ4_XS, which cannot be read: `blk\.1\.w`, `blk\.3\.w`\n"
-        r"  Drop them, or take the model that this one was made from\.\n\n"
-        r"1 leaf is stored as Q5_K, which cannot be read: `blk\.2\.w`\n  Drop it, or"
+        r"the plan reads 2 leaves, each of which is stored as Q8_K, which cannot be read: "
+        r"`blk\.1\.w`, `blk\.3\.w`\n"
+        r"  Take the model that it was made from, .* Or drop them\.\n\n"
+        r"the plan reads a leaf that is stored as Q1_0, which cannot be read: `blk\.2\.w`\n"
+        r"  Take .* Or drop it"
     )
     for run_it in (
         lambda: applying.plan(None, path, dst=tmp_path / "out"),
@@ -115,28 +120,49 @@ def test_types_that_are_not_read_are_refused_when_they_are_used(tmp_path: Path) 
     assert_same(read(tmp_path / "out"), {"blk.0.w": values["blk.0.w"], **PLAIN})
 
 
+def test_without_the_library_a_plan_says_what_to_install(
+    model: tuple[Path, dict[str, np.ndarray]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(
+        SourceError, match=r"2 leaves, each of which is stored as Q4_K, which needs the package gguf"
+    ) as caught:
+        applying.plan(None, model[0], dst=tmp_path / "out")
+    assert {p.hint for p in caught.value.problems} >= {"Install it: `pip install gguf`. Or drop them."}
+    assert "Q4_K in 2 leaves (needs the package gguf)" in inspected(model[0])
+    recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: 'blk.*', drop: true}]")
+    applying.apply(recipe, model[0], dst=tmp_path / "out")
+    assert_same(read(tmp_path / "out"), PLAIN)
+
+
+def inspected(path: Path) -> str:
+    inspection = ckpt_surgery.inspect(path)
+    lines = inspection_lines(inspection, flat=False, full=False, verbose=False, width=200)
+    return "\n".join(line.plain for line in lines)
+
+
 def test_what_inspect_says(tmp_path: Path) -> None:
-    path, _ = a_model(tmp_path / "m.gguf", Type.Q8_0, Type.IQ4_XS, Type.Q8_0)
-    assert "stored as Q8_0 in 2 leaves, IQ4_XS in 1 leaf (cannot be read)" in run("inspect", str(path)).stdout
-    assert "[8,512] C IQ4_XS" in run("inspect", "-v", str(path)).stdout
+    path, _ = a_model(tmp_path / "m.gguf", Type.Q8_0, Type.Q8_K, Type.Q8_0)
+    assert "stored as Q8_0 in 2 leaves, Q8_K in 1 leaf (cannot be read)" in run("inspect", str(path)).stdout
+    assert "[8,512] C Q8_K" in run("inspect", "-v", str(path)).stdout
     found: dict[str, Any] = json.loads(run("inspect", str(path), "--json", "-", "--stats").stdout)
     leaves = {leaf["key"]: leaf for leaf in found["leaves"]}
     assert [leaves[key].get("stored_as") for key in ("blk.0.w", "blk.1.w", "norm")] == [
         "Q8_0",
-        "IQ4_XS",
+        "Q8_K",
         None,
     ]
-    assert leaves["blk.1.w"]["unread"] == "it is stored as IQ4_XS, which cannot be read"
+    assert leaves["blk.1.w"]["unread"] == "it is stored as Q8_K, which cannot be read"
     assert "mean" in leaves["blk.0.w"]
     assert found["metadata"] == {"general.architecture": "llama"}
 
 
 def test_what_diff_says(tmp_path: Path) -> None:
-    path, _ = a_model(tmp_path / "m.gguf", Type.Q8_0, Type.IQ4_XS)
+    path, _ = a_model(tmp_path / "m.gguf", Type.Q8_0, Type.Q8_K)
     difference = ckpt_surgery.diff(path, path, values=True)
     assert difference.uncompared is not None
     assert [(one.key, one.why) for one in difference.uncompared] == [
-        ("blk.1.w", "it is stored as IQ4_XS, which cannot be read")
+        ("blk.1.w", "it is stored as Q8_K, which cannot be read")
     ]
 
 

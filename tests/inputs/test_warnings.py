@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 from ckpt_surgery.api import applying
 from ckpt_surgery.cli.render_plan import plan_lines
-from ckpt_surgery.inputs.warnings import filled_chunks
+from ckpt_surgery.inputs.warnings import filled_chunks, leaves_read
 from ckpt_surgery.planner.plan_json import plan_json
 from tests.support import checkpoints
 from tests.support.command_line import run
@@ -24,7 +24,7 @@ SPARSE = Path(__file__).parents[1] / "data" / "orbax_versions" / "0.9.1-zarr3-pl
 def test_chunks_that_are_not_stored_are_counted(tmp_path: Path) -> None:
     made = applying.plan(None, SPARSE, dst=tmp_path / "c")
     wanted = "7 chunks of `params/sparse`, `zeros` are not stored and have the fill value"
-    assert made.warnings == filled_chunks(made) == (wanted,)
+    assert made.warnings == filled_chunks(made, leaves_read(made)) == (wanted,)
 
 
 @pytest.mark.parametrize(

@@ -1,29 +1,24 @@
 """Reading GGUF: one file, or all files of a split model."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
-
-import numpy as np
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.manifests import Codec, Manifest, contiguous, encoding_of
-from ckpt_surgery.core.protocols import StoredType
+from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
+from ckpt_surgery.core.manifests import Manifest, contiguous, quantized_codec
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.gguf.blocks import read_blocks
+from ckpt_surgery.formats.gguf.blocks import read_blocks, unreadable
 from ckpt_surgery.formats.gguf.chunks import BlockChunks, grid_of
 from ckpt_surgery.formats.gguf.detect import NAMES, SplitFile, split_file
 from ckpt_surgery.formats.gguf.header import Header, Tensor, read_header
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.raw_arrays import RawArraysSource
+from ckpt_surgery.formats.shared.listings import ListedSource, Listing
 from ckpt_surgery.formats.shared.steps import check_no_choice
-from ckpt_surgery.storage.failures import DAMAGED, about, named
+from ckpt_surgery.storage.failures import DAMAGED, about
 from ckpt_surgery.storage.listing import FileStat, check_link, names_in, real_path
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.views import prefetch
@@ -49,80 +44,34 @@ def read_file(directory: str, name: str) -> GgufFile:
         return GgufFile(path, file.stat, read_header(file))
 
 
-class GgufSource(RawArraysSource):
-    """A GGUF checkpoint, opened for reading. Safe to use from several threads.
-
-    Quantized arrays are listed and read as float32, those of types without a decoder too: to read one of
-    them is an error.
-    """
-
-    def __init__(self, path: str, files: Sequence[GgufFile], metadata: Mapping[str, Any]):
-        tensors = {t.name: (file.path, t) for file in files for t in file.header.tensors}
-        leaves = {name: _leaf(*stored) for name, stored in tensors.items()}
-        super().__init__(path, "gguf", leaves, {file.path: file.stat for file in files}, metadata)
-        self._blocks = {name: stored for name, stored in tensors.items() if stored[1].type.quantized}
-
-    def stored_type(self, leaf: Leaf) -> StoredType | None:
-        """The type of blocks that an array is stored in; None for plain numbers."""
-        if leaf.key.text not in self._blocks:
-            return None
-        type = self._blocks[leaf.key.text][1].type
-        return StoredType(type.name, type.readable)
-
-    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
-        if leaf.key.text not in self._blocks:
-            return super().read(leaf, region)
-        path, tensor = self._blocks[leaf.key.text]
-        type = tensor.type
-        if (why := StoredType(type.name, type.readable).why_unread) is not None:
-            raise named(leaf.key, SourceError(why, hint=UNREAD))
-        if not region.size:
-            return np.empty(region.shape, type.dtype)
-        try:
-            with opened(path, self._files[path]) as file:
-                return read_blocks(
-                    file, tensor.offset, tensor.spec.shape, region, type.name, type.length, type.nbytes
-                )
-        except SourceError as error:
-            raise named(leaf.key, error) from error
-
-
-UNREAD = "Take the model that it was made from, or a file in a type that is read, such as Q8_0."
-"""What to do about arrays of types without a decoder."""
-
-
 # --- leaves -----------------------------------------------------------------------------------------------
 
 
-def _leaf(path: str, tensor: Tensor) -> Leaf:
-    manifest = _of_blocks if tensor.type.quantized else _of_numbers
-    return Leaf(Key.parse(tensor.name), LeafKind.ARRAY, tensor.spec, manifest(path, tensor))
+def _leaves(files: Sequence[GgufFile]) -> dict[str, Leaf]:
+    """The leaf of every tensor. Quantized ones are listed as float32, those that cannot be read too."""
+    tensors = [(file.path, tensor) for file in files for tensor in file.header.tensors]
+    types = {tensor.type.name for _, tensor in tensors if tensor.type.quantized}
+    unread = {name: unreadable(name) for name in types}
+    return {tensor.name: _leaf(path, tensor, unread.get(tensor.type.name)) for path, tensor in tensors}
 
 
-def _of_numbers(path: str, tensor: Tensor) -> Manifest:
-    """The manifest of plain numbers, whose bytes can be copied."""
-    return contiguous(tensor.spec, path, tensor.offset)
-
-
-def _of_blocks(path: str, tensor: Tensor) -> Manifest:
-    """The manifest of an array of blocks: chunks of whole blocks, one after another."""
-    spec, type = tensor.spec, tensor.type
+def _leaf(path: str, tensor: Tensor, unread: Unreadable | None) -> Leaf:
+    key, spec, type = Key.parse(tensor.name), tensor.spec, tensor.type
+    if not type.quantized:
+        return Leaf(key, LeafKind.ARRAY, spec, contiguous(spec, path, tensor.offset))
     grid = grid_of(spec.shape, type.length)
     chunks = BlockChunks(path, tensor.offset, spec.shape, grid, type.length, type.nbytes)
-    return Manifest(spec, grid, _codec(type.name, spec.ndim), chunks)
+    manifest = Manifest(spec, grid, _codec(type.name, spec.ndim), chunks)
+    return Leaf(key, LeafKind.ARRAY, spec, manifest, unreadable=unread)
 
 
-@cache
-def _codec(name: str, ndim: int) -> Codec:
-    """The codec of a type of blocks. Its encoding has no `name`, because zarr has no such codec."""
-    return Codec(name, tuple(range(ndim)), encoding_of([{"gguf": name}]))
+_codec = cache(quantized_codec)
 
 
 # --- opening ----------------------------------------------------------------------------------------------
 
 
-def open_gguf(path: str, selection: Selection) -> GgufSource:
+def open_gguf(path: str, selection: Selection) -> ListedSource:
     """Open a file, the first of a split model's files, or a directory with one model.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
@@ -138,7 +87,8 @@ def open_gguf(path: str, selection: Selection) -> GgufSource:
     files = [first, *(_others(directory, part) if part is not None else ())]
     _check_tensors(files)
     metadata = {k: v for k, v in first.header.metadata.items() if not k.startswith(SPLIT)}
-    return GgufSource(path, files, metadata)
+    stats = {file.path: file.stat for file in files}
+    return ListedSource(path, "gguf", Listing(_leaves(files), stats, metadata, decode=read_blocks))
 
 
 def _others(directory: str, part: SplitFile) -> list[GgufFile]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.dtypes import DTYPES
-from ckpt_surgery.formats.gguf.blocks import DECODERS
 
 FLOAT32 = DTYPES["float32"]
 
@@ -33,11 +32,6 @@ class TensorType:
         """Whether the elements are stored in blocks, from which float32 is computed."""
         return self.length > 1
 
-    @property
-    def readable(self) -> bool:
-        """Whether this package can read the elements."""
-        return not self.quantized or self.name in DECODERS
-
 
 _PLAIN = {
     0: ("F32", "float32"),
@@ -50,7 +44,7 @@ _PLAIN = {
     30: ("BF16", "bfloat16"),
 }
 
-_BLOCKS = {
+_QUANTIZED = {
     2: ("Q4_0", 32, 18),
     3: ("Q4_1", 32, 20),
     6: ("Q5_0", 32, 22),
@@ -81,6 +75,10 @@ _BLOCKS = {
 
 TYPES: Mapping[int, TensorType] = {
     **{n: TensorType(name, DTYPES[of], 1, DTYPES[of].itemsize) for n, (name, of) in _PLAIN.items()},
-    **{number: TensorType(name, FLOAT32, *block) for number, (name, *block) in _BLOCKS.items()},
+    **{number: TensorType(name, FLOAT32, *block) for number, (name, *block) in _QUANTIZED.items()},
 }
 """Every type by its number in files. The numbers that are missing were never in use, or are not any more."""
+BLOCKS: Mapping[str, TensorType] = {type.name: type for type in TYPES.values() if type.quantized}
+"""The quantized types by name."""
+UNDECODED = frozenset({"Q8_1", "Q8_K", "Q1_0"})
+"""Quantized types that gguf 0.19 has no decoder for."""

@@ -1,8 +1,10 @@
 """Quantized tensors against the package `gguf`, bit for bit; and what reading a part of them takes."""
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from unittest.mock import patch
 
 import gguf
 import numpy as np
@@ -11,12 +13,12 @@ from gguf import GGMLQuantizationType as Type
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.protocols import ConvertingSource, StoredType
-from ckpt_surgery.formats.gguf.blocks import DECODERS, PIECE, read_blocks
-from ckpt_surgery.formats.gguf.blocks import dequantized as decoded
-from ckpt_surgery.formats.gguf.types import TYPES
+from ckpt_surgery.core.manifests import Manifest, quantized_codec
+from ckpt_surgery.formats.gguf import chunks
+from ckpt_surgery.formats.gguf.blocks import PIECE, read_blocks
+from ckpt_surgery.formats.gguf.types import BLOCKS, TYPES, UNDECODED
 from tests.formats.bounds import bounded
 from tests.formats.gguf.files import dequantized, made, save_blocks, stored_blocks, tensor
 from tests.support.arrays import array
@@ -25,8 +27,8 @@ from tests.support.conformance import random_regions
 from tests.support.reading import opened, values
 from tests.support.strategies import regions
 
-READ = (Type.Q8_0, Type.Q4_0, Type.Q4_K, Type.Q6_K)
-OTHERS = [type for type in Type if type.name not in DECODERS and gguf.GGML_QUANT_SIZES[type][0] > 1]
+READ = [Type[name] for name in BLOCKS if name not in UNDECODED]
+OTHERS = [Type[name] for name in sorted(UNDECODED)]
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
@@ -42,40 +44,53 @@ def test_the_types_are_those_of_the_library() -> None:
     assert known == {int(type): (type.name, *gguf.GGML_QUANT_SIZES[type]) for type in Type}
 
 
+def test_the_types_that_are_read_are_those_that_the_library_decodes() -> None:
+    for type in READ:
+        dequantized(type, stored_blocks((1, gguf.GGML_QUANT_SIZES[type][0]), type))
+    for type in OTHERS:
+        with pytest.raises(NotImplementedError):
+            dequantized(type, stored_blocks((1, 256), type))
+    assert len(READ) == 23
+
+
 @pytest.mark.parametrize("type", READ, ids=lambda type: type.name)
-def test_random_blocks(type: Type) -> None:
-    """Any bits: among a thousand scales are NaN, infinities, subnormals and both zeros."""
-    length = gguf.GGML_QUANT_SIZES[type][0]
-    blocks = stored_blocks((1000, length), type)
-    found = decoded(type.name, blocks)
-    assert (found.shape, found.dtype) == ((1000, length), np.float32)
+def test_random_blocks(type: Type, tmp_path: Path) -> None:
+    """Any bits, in several chunks: among the scales are NaN, infinities, subnormals, both zeros."""
+    shape = (700, 3840)
+    blocks = stored_blocks(shape, type)
+    found = values(opened(save_blocks({"w": (type, blocks)}, tmp_path / "x.gguf")))["w"]
+    assert (found.shape, found.dtype) == (shape, np.float32)
     assert same_bits(found, dequantized(type, blocks))
-    assert np.isnan(found).any()
 
 
-@pytest.mark.parametrize("scale", [0x0000, 0x8000, 0x0001, 0x7BFF, 0x7C00, 0xFC00, 0x7E01, 0xFFFF])
-@pytest.mark.parametrize("type", READ, ids=lambda type: type.name)
-def test_scales_at_the_limits(type: Type, scale: int) -> None:
-    """Zeros, the smallest and the largest numbers, infinities and NaN, in every place of a scale."""
-    blocks = stored_blocks((8, gguf.GGML_QUANT_SIZES[type][0]), type)
-    places = {Type.Q4_K: (0, 2), Type.Q6_K: (208,)}.get(type, (0,))
-    for i, place in enumerate((*places, *reversed(places))):
-        blocks[4 * i // len(places) :, place : place + 2] = np.array([scale], "<u2").view(np.uint8)
-    assert same_bits(decoded(type.name, blocks), dequantized(type, blocks))
+def test_values_by_hand(tmp_path: Path) -> None:
+    """A scale of 0.5, then int8; a scale of 2, then low halves before high ones, of which 8 stands for 0."""
+    half, two = (np.array([scale], "<f2").view(np.uint8) for scale in (0.5, 2))
+    stored = {
+        "q8": (Type.Q8_0, np.concatenate([half, np.arange(-16, 16, dtype=np.int8).view(np.uint8)])),
+        "q4": (Type.Q4_0, np.concatenate([two, np.arange(16, dtype=np.uint8) * 17])),
+    }
+    found = values(opened(save_blocks(stored, tmp_path / "x.gguf")))
+    assert found["q8"].tolist() == [n / 2 for n in range(-16, 16)]
+    assert found["q4"].tolist() == [2 * (n - 8) for n in range(16)] * 2
 
 
-@pytest.mark.parametrize("type", [Type.Q8_0, Type.Q4_0], ids=lambda type: type.name)
-def test_what_the_library_quantizes(type: Type, tmp_path: Path) -> None:
-    """Close to the weights that it was made from."""
-    weights = np.random.default_rng(0).normal(size=(6, 128)).astype(np.float32)
-    stored = gguf.quants.quantize(weights, type)
-    found = values(opened(save_blocks({"w": (type, stored)}, tmp_path / "x.gguf")))["w"]
-    assert same_bits(found, dequantized(type, stored))
-    assert np.abs(found - weights).max() < np.abs(weights).max() / (100 if type == Type.Q8_0 else 7)
+QUANTIZED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4")
+"""Types that the library can write."""
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_what_the_library_quantizes(name: str, tmp_path: Path) -> None:
+    """Close to the weights that it was made from: as the ternary types have them, -1, 0 and 1."""
+    weights = np.random.default_rng(0).integers(-1, 2, (6, 512)).astype(np.float32)
+    stored = gguf.quants.quantize(weights, Type[name])
+    found = values(opened(save_blocks({"w": (Type[name], stored)}, tmp_path / "x.gguf")))["w"]
+    assert same_bits(found, dequantized(Type[name], stored))
+    assert np.abs(found - weights).max() < 0.15
 
 
 @pytest.mark.parametrize("shape", [(256,), (3, 512), (2, 3, 256), (2, 1, 3, 256), (0, 256), (3, 0)])
-@pytest.mark.parametrize("type", READ, ids=lambda type: type.name)
+@pytest.mark.parametrize("type", [Type.Q4_0, Type.IQ2_XS], ids=lambda type: type.name)
 def test_shapes(type: Type, shape: Shape, tmp_path: Path) -> None:
     """Between other tensors, which stay as they are."""
     blocks, other = stored_blocks(shape, type), array((5,), "float16")
@@ -100,7 +115,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, 
     return path, {name: dequantized(*one) for name, one in stored.items()}
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", [type.name for type in READ])
 def test_a_region_is_that_region_of_the_whole(
     name: str, model: tuple[Path, Mapping[str, np.ndarray]]
 ) -> None:
@@ -111,73 +126,54 @@ def test_a_region_is_that_region_of_the_whole(
         assert same_bits(source.read(leaf, region), wanted[name][region.slices]), region
 
 
-class Counted:
-    """Bytes in memory that are read as a file is, with the ranges that were asked for."""
-
-    def __init__(self, data: bytes):
-        self.data = data
-        self.ranges: list[tuple[int, int]] = []
-
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        self.ranges.append((offset, offset + len(buffer)))
-        buffer[:] = self.data[offset : offset + len(buffer)]
-
-
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_any_array_and_any_region(data: st.DataObject) -> None:
+    """In chunks of any number of blocks that lie one after another, the last ones shorter."""
     type = data.draw(st.sampled_from(READ))
     length, nbytes = gguf.GGML_QUANT_SIZES[type]
     outer = data.draw(st.lists(st.integers(1, 4), max_size=3))
     shape = (*outer, length * data.draw(st.integers(1, 4)))
     blocks = stored_blocks(shape, type, data.draw(st.integers(0, 5)))
     region, offset = data.draw(regions(shape, empty=False)), data.draw(st.integers(0, 100))
-    file = Counted(bytes(offset) + blocks.tobytes())
-    found = read_blocks(file, offset, shape, region, type.name, length, nbytes)
+    stored = bytes(offset) + blocks.tobytes()
+    with patch.object(chunks, "CHUNK", length * data.draw(st.integers(1, 20))):
+        grid = chunks.grid_of(shape, length)
+    manifest = Manifest(
+        ArraySpec(shape, np.dtype(np.float32)),
+        grid,
+        quantized_codec(type.name, len(shape)),
+        chunks.BlockChunks("", offset, shape, grid, length, nbytes),
+    )
+    found = read_blocks(
+        manifest, region, lambda wanted: [stored[c.offset : c.offset + c.length] for c in wanted]
+    )
     assert same_bits(found, dequantized(type, blocks)[region.slices])
-    assert all(offset <= a < b <= len(file.data) for a, b in file.ranges)
-
-
-def test_rows_read_their_own_blocks_alone() -> None:
-    """Of 4,096 rows of 4 KiB, those that are wanted; of some columns, the blocks that have them."""
-    shape, (length, nbytes) = (4096, 8192), gguf.GGML_QUANT_SIZES[Type.Q4_K]
-    row = 32 * nbytes
-    file = Counted(bytes(4096 * row))
-
-    def read(rows: tuple[int, int], columns: tuple[int, int]) -> int:
-        file.ranges.clear()
-        region = Region((rows[0], columns[0]), (rows[1], columns[1]))
-        assert read_blocks(file, 0, shape, region, "Q4_K", length, nbytes).shape == region.shape
-        assert file.ranges[0][0] == rows[0] * row + columns[0] // length * nbytes
-        return sum(stop - start for start, stop in file.ranges)
-
-    assert read((7, 8), (0, 8192)) == row
-    assert read((4000, 4010), (0, 8192)) == 10 * row
-    assert read((7, 8), (300, 301)) == nbytes
-    assert read((7, 8), (255, 257)) == 2 * nbytes
-    assert read((7, 8), (8000, 8192)) == nbytes
-    assert read((0, 2000), (0, 256)) < 2000 * row  # gaps between short runs are read with them
 
 
 def test_a_part_takes_its_own_memory_only(tmp_path: Path) -> None:
-    """Of 128 MiB in float32. Decoding takes no more for a large region than for a small one."""
+    """Of 128 MiB in float32; besides the result, the elements of one chunk, which are 8 MiB."""
     shape, nbytes = (8192, 4096), 8192 * 16 * 210
     path = made(tmp_path / "x.gguf", [tensor("w", shape[::-1], int(Type.Q6_K))], data=b"")
     os.truncate(path, path.stat().st_size + nbytes)
     source = opened(path)
     leaf = source.leaves()["w"]
     source.read(leaf, Region((0, 0), (1, 1)))
-    scratch = 48 * PIECE
+    chunk, scratch = 512 * 16 * 210, 2**23 + 64 * PIECE
     for rows in (1, 100, 1000):
-        with bounded(rows * 4096 * 4 + rows * 16 * 210 + scratch):
+        with bounded(rows * 4096 * 4 + (rows + 512) * 16 * 210 + chunk + scratch):
             assert not source.read(leaf, Region((50, 0), (50 + rows, 4096))).any()
+    with bounded(8192 * 256 * 4 + chunk + scratch):
+        assert not source.read(leaf, Region((0, 300), (8192, 310))).any()
 
 
-def test_one_long_row_is_decoded_in_pieces() -> None:
-    """As long as sixteen pieces, with ends within blocks."""
-    shape, blocks = (16 * PIECE,), stored_blocks((16 * PIECE,), Type.Q8_0)
-    region = Region((5,), (16 * PIECE - 7,))
-    found = read_blocks(Counted(blocks.tobytes()), 0, shape, region, "Q8_0", 32, 34)
+def test_one_long_row_is_decoded_in_pieces(tmp_path: Path) -> None:
+    """As long as several chunks, with ends within blocks."""
+    shape = (5 * 2**20,)
+    blocks = stored_blocks(shape, Type.Q8_0)
+    source = opened(save_blocks({"w": (Type.Q8_0, blocks)}, tmp_path / "x.gguf"))
+    region = Region((5,), (5 * 2**20 - 7,))
+    found = source.read(source.leaves()["w"], region)
     assert same_bits(found, dequantized(Type.Q8_0, blocks)[region.slices])
 
 
@@ -188,19 +184,18 @@ def test_every_other_type_is_listed_and_refused_by_name(tmp_path: Path) -> None:
     """With the shape that it stands for; what is beside it is read."""
     stored = {type.name: (type, stored_blocks((2, 256), type)) for type in OTHERS}
     source = opened(save_blocks(stored, tmp_path / "x.gguf", {"plain": array((3,), "float32")}))
-    assert isinstance(source, ConvertingSource)
     for type in OTHERS:
         leaf = source.leaves()[type.name]
         assert str(leaf.spec) == "float32[2,256]"
         assert leaf.manifest is not None
         assert leaf.manifest.codec.name == type.name
-        assert source.stored_type(leaf) == StoredType(type.name, readable=False)
+        assert (leaf.stored_type, leaf.unreadable is None) == (type.name, False)
         with pytest.raises(
             SourceError, match=f"`{type.name}`: it is stored as {type.name}, which cannot be read"
         ):
             source.read(leaf, Region((0, 0), (1, 1)))
     plain = source.leaves()["plain"]
-    assert source.stored_type(plain) is None
+    assert plain.stored_type is None
     assert same(source.read(plain, Region((0,), (3,))), array((3,), "float32"))
 
 
@@ -211,3 +206,23 @@ def test_bytes_that_are_gone(model: tuple[Path, Mapping[str, np.ndarray]], tmp_p
     os.truncate(path, 3000)
     with pytest.raises(SourceError, match=r"`Q6_K`: .* has changed since it was listed"):
         source.read(source.leaves()["Q6_K"], Region((0, 0, 0), (1, 1, 1)))
+
+
+def test_without_the_library_only_plain_numbers_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = {type.name: (type, stored_blocks((2, 256), type)) for type in (Type.Q4_K, Type.Q8_K)}
+    path = save_blocks(stored, tmp_path / "x.gguf", {"plain": array((3,), "float32")})
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "gguf", None)
+        source = opened(path)
+        leaves = source.leaves()
+        assert [str(leaf.spec) for leaf in leaves.values()] == ["float32[2,256]"] * 2 + ["float32[3]"]
+        with pytest.raises(SourceError, match=r"`Q4_K`: it is .*, which needs the package gguf") as refused:
+            source.read(leaves["Q4_K"], Region((0, 0), (1, 1)))
+        assert refused.value.problems[0].hint == "Install it: `pip install gguf`."
+        with pytest.raises(SourceError, match=r"`Q8_K`: it is .*, which cannot be read"):
+            source.read(leaves["Q8_K"], Region((0, 0), (1, 1)))
+        assert same(source.read(leaves["plain"], Region((0,), (3,))), array((3,), "float32"))
+    found = opened(path)
+    assert found.read(found.leaves()["Q4_K"], Region((0, 0), (1, 1))).shape == (1, 1)
