@@ -1,11 +1,13 @@
 """JSON documents in files of a checkpoint, read so that every flaw is a SourceError with the path."""
 
 import json
+import math
+from collections import Counter
 from typing import Any, TypeVar
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import DAMAGED, about
 from ckpt_surgery.storage.reading import read_file
 
 T = TypeVar("T")
@@ -13,7 +15,9 @@ T = TypeVar("T")
 
 def read_json(path: str) -> dict[str, Any]:
     """The JSON object in a file. Raises SourceError where the file is missing or holds no such object."""
-    return _parsed(path, read_file(path))
+    text = read_file(path)
+    with about(path):
+        return parse_object(text)
 
 
 def read_form(path: str, form: type[T]) -> T:
@@ -29,7 +33,8 @@ def read_form(path: str, form: type[T]) -> T:
         return msgspec.json.decode(text, type=form)
     except (ValueError, RecursionError):
         # Python accepts more as JSON (NaN, lone surrogates), and its messages are clearer.
-        document = _parsed(path, text)
+        with about(path):
+            document = parse_object(text)
     try:
         return msgspec.convert(document, form)
     except msgspec.ValidationError as error:
@@ -41,13 +46,45 @@ def malformed(path: str, error: Exception) -> SourceError:
     return SourceError(f"{shown(path)} is malformed: {shown(str(error))}", hint=DAMAGED)
 
 
-def _parsed(path: str, text: bytes) -> dict[str, Any]:
+def parse_object(text: bytes, strict: bool = False, hint: str = DAMAGED) -> dict[str, Any]:
+    """A JSON object, whose flaws are SourceErrors without a path and with this hint.
+
+    `strict`: only what every reader understands alike, in UTF-8, without repeated names, lone surrogates in
+    names, NaN and infinities.
+    """
     try:
-        value = json.loads(text)
+        value = json.loads(text.decode("utf-8"), **_STRICT) if strict else json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SourceError(f"{shown(path)} is not valid JSON: {shown(str(error))}", hint=DAMAGED) from error
+        raise SourceError(f"not valid JSON: {shown(str(error)[:200])}", hint=hint) from error
     if not isinstance(value, dict):
-        raise SourceError(
-            f"{shown(path)} holds a JSON {type(value).__name__} where an object belongs", hint=DAMAGED
-        )
+        raise SourceError(f"a JSON {type(value).__name__} where an object belongs", hint=hint)
     return value
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        repeated = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"the name `{repeated[:100]}` comes twice")
+    for name in members:
+        if not name.isascii():
+            name.encode()  # a lone surrogate is a ValueError
+    return members
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is beyond what a float holds")
+    return value
+
+
+_STRICT: dict[str, Any] = {
+    "object_pairs_hook": _distinct,
+    "parse_constant": _no_constant,
+    "parse_float": _finite,
+}

@@ -175,9 +175,9 @@ def test_a_damaged_config_matters_only_where_it_is_asked_for(
     (model / "config.json").write_text('{"heads": ')
     result = applying.apply(recipe("same"), model, dst=tmp_path / "out")
     (warning,) = result.plan.warnings
-    assert warning.startswith(f"the config is not recorded: {model}/config.json is not valid JSON")
+    assert warning.startswith(f"the config is not recorded: {model}/config.json: not valid JSON")
     assert metadata_of(tmp_path / "out")["ckpt_surgery"] == {"recipes": entry("same")}
-    with pytest.raises(SourceError, match=r"config\.json is not valid JSON"):
+    with pytest.raises(SourceError, match=r"config\.json: not valid JSON"):
         applying.plan(recipe("forward"), model)
 
 

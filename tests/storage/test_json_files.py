@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.storage.json_files import read_form, read_json
+from ckpt_surgery.storage.json_files import parse_object, read_form, read_json
 
 
 class Form(msgspec.Struct):
@@ -16,19 +16,19 @@ class Form(msgspec.Struct):
 
 
 FLAWS = [
-    ("", "is not valid JSON"),
-    ("{", "is not valid JSON"),
-    ("[1]", "holds a JSON list where an object belongs"),
-    ("[" * 100_000, "is not valid JSON"),
+    ("", "not valid JSON"),
+    ("{", "not valid JSON"),
+    ("[1]", "a JSON list where an object belongs"),
+    ("[" * 100_000, "not valid JSON"),
 ]
 
 
 @pytest.mark.parametrize(("text", "says"), FLAWS)
 def test_what_is_no_json_object(text: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "x").write_text(text)
-    with pytest.raises(SourceError, match=f"{tmp_path}/x {says}"):
+    with pytest.raises(SourceError, match=f"{tmp_path}/x: {says}"):
         read_json(str(tmp_path / "x"))
-    with pytest.raises(SourceError, match=f"{tmp_path}/x {says}"):
+    with pytest.raises(SourceError, match=f"{tmp_path}/x: {says}"):
         read_form(str(tmp_path / "x"), Form)
 
 
@@ -53,3 +53,30 @@ def test_a_form_takes_what_python_takes_for_json(tmp_path: Path) -> None:
     r"""Orbax writes with Python's `json`: NaN, and lone surrogates as `\ud800`."""
     (tmp_path / "x").write_text('{"a": 1, "b": "\\ud800", "c": NaN}')
     assert read_form(str(tmp_path / "x"), Form) == Form(1, "\ud800")
+
+
+def test_a_strict_object() -> None:
+    assert parse_object('{"a": {"b": [1, null]}, "é": 2}'.encode(), strict=True) == {
+        "a": {"b": [1, None]},
+        "é": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"", "not valid JSON"),
+        (b'{"a": 1', "not valid JSON"),
+        (b'{"a": "\xff"}', "not valid JSON"),
+        (b'{"\\ud800": 1}', "not valid JSON"),  # half of a surrogate pair
+        (b"[" * 100_000, "not valid JSON"),
+        (b"[]", "a JSON list where an object belongs"),
+        (b'{"a": 1, "b": 2, "a": 1}', "the name `a` comes twice"),
+        (b'{"x": [{"b": 1, "b": 2}]}', "the name `b` comes twice"),
+        (b'{"x": NaN}', "NaN is not a number in JSON"),
+        (b'{"x": 1e999}', "beyond what a float holds"),
+    ],
+)
+def test_what_strict_readers_refuse(text: bytes, says: str) -> None:
+    with pytest.raises(SourceError, match=says):
+        parse_object(text, strict=True)

@@ -19,8 +19,8 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.safetensors.detect import MOST_HEADER_BYTES, PREFIX_BYTES, READERS_EXPECT
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
-from ckpt_surgery.formats.shared.strict_json import strict_json
 from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.json_files import parse_object
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
 METADATA = "__metadata__"
@@ -125,7 +125,7 @@ def parse_header(text: bytes, data_bytes: int) -> Header:
     """
     if not text.startswith(b"{"):
         raise SourceError("its header is not a JSON object", hint="It is damaged, or not a safetensors file.")
-    entries = strict_json(text)
+    entries = parse_object(text, strict=True)
     metadata = dict(_metadata(entries.pop(METADATA, None)))
     record = metadata.pop(RECORD_NAME, None)
     if record is not None and metadata == READERS_EXPECT:

@@ -1,16 +1,16 @@
 """The JSON file beside a checkpoint that describes its model, as Hugging Face's models have one."""
 
 import contextlib
-import json
-import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.storage.failures import about
+from ckpt_surgery.storage.json_files import parse_object
 from ckpt_surgery.storage.listing import check_link, has_entry, is_directory, names_in, real_path
 from ckpt_surgery.storage.reading import opened
 
@@ -87,17 +87,9 @@ def read_config(path: str) -> tuple[str, dict[str, Any]] | None:
 def read_object(place: str) -> dict[str, Any]:
     """The JSON object in a file. Raises SourceError: see `read_config`."""
     check_link(place, real_path(os.path.dirname(place)))
-    try:
-        value = json.loads(
-            _read_bytes(place).decode("utf-8"),
-            object_pairs_hook=_object,
-            parse_constant=_no_constant,
-            parse_float=_finite,
-        )
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{shown(place)} is not valid JSON: {shown(str(error))}", hint=_HINT) from error
-    if not isinstance(value, dict):
-        raise SourceError(f"{shown(place)} does not hold a JSON object", hint=_HINT)
+    text = _read_bytes(place)
+    with about(place):
+        value = parse_object(text, strict=True, hint=_HINT)
     if _depth(value) > MAX_DEPTH:
         raise SourceError(f"{shown(place)} is nested deeper than {MAX_DEPTH} levels", hint=_HINT)
     return value
@@ -108,26 +100,6 @@ def _read_bytes(place: str) -> bytes:
         if file.stat.size > MAX_BYTES:
             raise SourceError(f"{shown(place)} is larger than {MAX_BYTES >> 20} MiB", hint=_HINT)
         return file.read(0, file.stat.size)
-
-
-def _object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"{name!r} occurs twice")
-        found[name] = value
-    return found
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number in JSON")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is beyond what a float holds")
-    return value
 
 
 def _depth(value: Any) -> int:

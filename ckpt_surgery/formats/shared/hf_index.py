@@ -11,8 +11,8 @@ from typing import Any
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.formats.shared.strict_json import strict_json
 from ckpt_surgery.storage.failures import DAMAGED, about
+from ckpt_surgery.storage.json_files import parse_object
 from ckpt_surgery.storage.listing import check_link, names_in, real_path
 from ckpt_surgery.storage.reading import opened
 
@@ -31,7 +31,7 @@ def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:
             )
         text = file.read(0, file.stat.size)
     with about(path):
-        document = strict_json(text)
+        document = parse_object(text, strict=True)
         files, metadata = document.get("weight_map"), document.get("metadata") or {}
         if not isinstance(files, dict) or not isinstance(metadata, dict):
             raise SourceError("an index needs a `weight_map` from names to files", hint=DAMAGED)

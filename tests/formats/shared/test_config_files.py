@@ -48,12 +48,12 @@ def test_an_adapter_has_its_own(tmp_path: Path) -> None:
 
 REFUSED = {
     "": "not valid JSON",
-    "[1]": "does not hold a JSON object",
+    "[1]": "a JSON list where an object belongs",
     '{"a": 1': "not valid JSON",
     '{"a": NaN}': "NaN is not a number in JSON",
     '{"a": -Infinity}': "-Infinity is not a number in JSON",
     '{"a": 1e999}': "1e999 is beyond what a float holds",
-    '{"a": 1, "b": {"c": 1, "c": 2}}': "'c' occurs twice",
+    '{"a": 1, "b": {"c": 1, "c": 2}}': "the name `c` comes twice",
     '{"a": ' + "9" * 5000 + "}": "not valid JSON",
     '{"a": ' + "[" * 70 + "]" * 70 + "}": "nested deeper than 64 levels",
     '{"a": ' + "[" * 200_000 + "]" * 200_000 + "}": "not valid JSON",
@@ -68,7 +68,7 @@ def test_what_is_refused(text: str, told: str, tmp_path: Path) -> None:
         read_config(str(tmp_path))
     (problem,) = caught.value.problems
     assert told in problem.message
-    assert problem.message.startswith(f"{tmp_path}/config.json ")
+    assert problem.message.startswith(f"{tmp_path}/config.json")
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
