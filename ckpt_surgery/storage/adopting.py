@@ -15,24 +15,26 @@ from pathlib import Path
 
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.digests import bytes_crc
-from ckpt_surgery.core.errors import SourceError, StorageError
+from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.core.text import bytes_text, shown
+from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.storage import linking
-from ckpt_surgery.storage.copy_sources import ObjectReader, Reader, opened_to_copy
-from ckpt_surgery.storage.failures import DAMAGED, OF_WRITING, storage_error, storage_errors, unreadable
+from ckpt_surgery.storage.copy_sources import read_pieces
+from ckpt_surgery.storage.failures import OF_WRITING, storage_error, storage_errors, unreadable
 from ckpt_surgery.storage.linking import ReplacedFiles
 from ckpt_surgery.storage.listing import data_file
 from ckpt_surgery.storage.paths import path_text
+from ckpt_surgery.storage.reading import OpenFile, opened
 from ckpt_surgery.storage.samples import state_of
 
 NONE_REPLACED = ReplacedFiles()
 """No format is known to replace its files."""
-OBJECT_PIECE = 16 << 20
-"""The same where they are read from an object store: each piece is a request."""
 PIECE = 4 << 20
 """Bytes that are copied at a time. Between two pieces, the copy ends if the run was cancelled."""
+OBJECT_PIECE = 16 << 20
+"""Bytes per request when copying from a store."""
 
 
 class FileLinks:
@@ -71,8 +73,7 @@ class FileLinks:
     def _link(self, real: str) -> AdoptedFile:
         """Link under a temporary name first: a file with its final name is complete, even after a crash.
 
-        What cannot be linked is copied, unless only reflinks are asked for. Raises OSError, EOFError,
-        StorageError.
+        What cannot be linked is copied, unless only reflinks are asked for. Raises OSError besides.
         """
         source, status = Path(real), os.stat(real)
         path = self._directory / _name_for(real)
@@ -157,7 +158,7 @@ def copy_chunk(
                 _write_all(writer.fileno(), memoryview(chunk.inline)[at : at + length], offset)
                 at += length
             return bytes_crc(chunk.inline)
-        with opened_to_copy(chunk.file) as reader:
+        with opened(chunk.file) as reader:
             for offset, length in places:
                 crc = _copy_bytes(reader, chunk.offset + at, length, writer, offset, crc)
                 at += length
@@ -178,30 +179,18 @@ def _crc_of(file: FileIO, places: Sequence[tuple[int, int]]) -> int:
     return crc
 
 
-def _copy_bytes(reader: Reader, offset: int, length: int, writer: FileIO, at: int, crc: int) -> int:
+def _copy_bytes(reader: OpenFile, offset: int, length: int, writer: FileIO, at: int, crc: int) -> int:
     """Copy bytes between files; returns the CRC-32C of what was before and of them.
 
-    Raises OSError of the file that is written, StorageError where the source cannot be read, and EOFError
-    where it is too short.
+    Raises OSError of the file that is written.
     """
-    piece = OBJECT_PIECE if isinstance(reader, ObjectReader) else PIECE
-    buffer = memoryview(bytearray(min(piece, length)))
-    done = 0
-    while done < length:
-        raise_if_cancelled()
-        try:
-            reader.seek(offset + done)
-            count = reader.readinto(buffer[: length - done])
-        except OSError as error:
-            raise unreadable(os.fspath(reader.name), error) from error
-        if not count:
-            raise EOFError(f"{reader.name} ends at byte {offset + done}")
-        crc = bytes_crc(buffer[:count], crc)
-        _write_all(writer.fileno(), buffer[:count], at + done)
+    piece = OBJECT_PIECE if is_url(reader.path) else PIECE
+    for done, part in read_pieces(reader, offset, length, piece):
+        crc = bytes_crc(part, crc)
+        _write_all(writer.fileno(), part, at + done)
         if hasattr(os, "posix_fadvise"):
             # Starts writing to the disk now rather than when everything is synchronized at the end.
-            os.posix_fadvise(writer.fileno(), at + done, count, os.POSIX_FADV_DONTNEED)
-        done += count
+            os.posix_fadvise(writer.fileno(), at + done, len(part), os.POSIX_FADV_DONTNEED)
     return crc
 
 
@@ -212,10 +201,9 @@ def _write_all(descriptor: int, data: memoryview, at: int) -> None:
 
 
 def _copy_file(source: Path, destination: Path) -> int:
-    """Copy a whole file; returns the CRC-32C of its bytes. Raises OSError."""
-    length = source.stat().st_size
-    with opened_to_copy(os.fspath(source)) as reader, destination.open("xb", buffering=0) as writer:
-        return _copy_bytes(reader, 0, length, writer, 0, 0)
+    """Copy a whole file; returns the CRC-32C of its bytes. Raises OSError of the file that is written."""
+    with opened(os.fspath(source)) as reader, destination.open("xb", buffering=0) as writer:
+        return _copy_bytes(reader, 0, reader.stat.size, writer, 0, 0)
 
 
 def _check_space(path: Path, source: str, size: int, reason: str) -> None:
@@ -234,8 +222,6 @@ def _errors(source: str, destination: Path) -> Iterator[None]:
     """Turns what the system refuses into StorageError, or SourceError where the source's file is at fault."""
     try:
         yield
-    except EOFError as error:
-        raise SourceError(f"{shown(str(error))}: it is shorter than its index says", hint=DAMAGED) from error
     except OSError as error:
         if source:
             data_file(source)  # raises an error that says more if the file is gone

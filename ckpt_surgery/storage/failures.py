@@ -36,6 +36,18 @@ def unreadable(path: str, error: OSError, action: str = "read") -> SourceError |
     return SourceError(f"{shown(path)} cannot be {action}: {error.strerror or error}", hint=hint)
 
 
+def missing(path: str) -> SourceError:
+    """The error to raise for a path or URL with nothing at it."""
+    return SourceError(f"{shown(path)} is missing", hint=DAMAGED)
+
+
+def changed(path: str) -> SourceError:
+    """The error to raise for a file or object that is not the one that was listed."""
+    return SourceError(
+        f"{shown(path)} has changed since it was listed", hint="Run again once nothing writes to it."
+    )
+
+
 def named(key: Key, error: SourceError) -> SourceError:
     """The same problems, each with the leaf's key in front."""
     return SourceError(*(replace(p, message=f"`{shown(key.printed)}`: {p.message}") for p in error.problems))

@@ -1,4 +1,4 @@
-"""Files that share their bytes with others: which may, and whether the file system can.
+"""Files and directories that share their bytes with others: which may, and whether the file system can.
 
 A reflink shares blocks until one of the two files is changed, so it is always safe. A hard link is one file
 with two names: a program that rewrites the source in place changes the new checkpoint too.
@@ -7,7 +7,8 @@ with two names: a program that rewrites the source in place changes the new chec
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Iterable, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,6 +105,45 @@ def _ficlone(source: Path, destination: Path) -> None:
         except OSError:
             destination.unlink()
             raise
+
+
+def link_rest(source: Path, target: Path, keep: Set[str], leave_out: Set[str]) -> None:
+    """Fill `target` with the entries of `source`, besides those named in `keep` that are there already.
+
+    Everything else in `target` is removed first, such as what an earlier attempt linked. `leave_out`: names
+    of entries of `source` that are not taken. A file becomes a hard link, or a copy where that is impossible;
+    a symbolic link stays one. Raises OSError.
+    """
+    for entry in list(os.scandir(target)):
+        if entry.name not in keep:
+            _remove_entry(Path(entry.path))
+    for entry in list(os.scandir(source)):
+        if entry.name not in leave_out:
+            _link_entry(Path(entry.path), target / entry.name)
+
+
+def _remove_entry(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _link_entry(old: Path, new: Path) -> None:
+    if old.is_symlink():
+        os.symlink(os.readlink(old), new)
+    elif old.is_dir():
+        new.mkdir()
+        for entry in list(os.scandir(old)):
+            _link_entry(Path(entry.path), new / entry.name)
+        shutil.copystat(old, new)
+    else:
+        try:
+            os.link(old, new)
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
+            shutil.copy2(old, new)
 
 
 def linking_rule(

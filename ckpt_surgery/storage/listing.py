@@ -16,7 +16,7 @@ from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import DAMAGED, LINKS, unreadable
+from ckpt_surgery.storage.failures import DAMAGED, LINKS, missing, unreadable
 from ckpt_surgery.storage.store import Stat
 from ckpt_surgery.storage.views import VIEW
 
@@ -154,11 +154,6 @@ def _data_object(url: str) -> DataFile:
 def domain_of(status: os.stat_result) -> str:
     """The file system of a file, as `DataFile.domain` names it."""
     return f"device:{status.st_dev}"
-
-
-def missing(url: str) -> SourceError:
-    """The error to raise where there is no object."""
-    return SourceError(f"{shown(url)} is missing", hint=DAMAGED)
 
 
 # --- directories ------------------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import DAMAGED, LINKS, unreadable
+from ckpt_surgery.storage.failures import DAMAGED, LINKS, changed, missing, unreadable
 from ckpt_surgery.storage.heads import HEADS
-from ckpt_surgery.storage.listing import FileStat, missing, object_stat
+from ckpt_surgery.storage.listing import FileStat, object_stat
 from ckpt_surgery.storage.store import Range, Stat
 from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.storage.views import VIEW
@@ -62,7 +62,9 @@ class OpenFile:
         self.fill(offset, buffer)
 
     def read(self, offset: int, length: int) -> bytes:
-        """The `length` bytes from `offset` on; the caller has checked `length` against the file's size."""
+        """The `length` bytes from `offset` on."""
+        if offset + length > self.stat.size:
+            raise _too_short(self.path, self.stat.size, offset + length - self.stat.size)
         buffer = bytearray(length)
         self.read_into(offset, memoryview(buffer))
         return bytes(buffer)
@@ -127,7 +129,7 @@ def opened(path: str, expected: FileStat | None = None) -> Iterator[OpenFile]:
     try:
         stat = _stat(path, os.fstat(descriptor))
         if expected is not None and stat != expected:
-            raise _changed(path)
+            raise changed(path)
         yield OpenFile(path, stat, partial(_fill_from_file, path, descriptor))
     finally:
         os.close(descriptor)
@@ -139,7 +141,7 @@ def _found(url: str, expected: FileStat | None) -> Stat:
     if found is None:
         raise missing(url)
     if expected is not None and object_stat(found) != expected:
-        raise _changed(url)
+        raise changed(url)
     return found
 
 
@@ -147,12 +149,6 @@ def _opened_object(url: str, expected: FileStat | None) -> OpenFile:
     """An object in the version that was listed, or that is there."""
     found = _found(url, expected)
     return OpenFile(url, object_stat(found), partial(_fill_from_object, url, found))
-
-
-def _changed(path: str) -> SourceError:
-    return SourceError(
-        f"{shown(path)} has changed since it was listed", hint="Run again once nothing writes to it."
-    )
 
 
 def stat_file(path: str) -> FileStat:

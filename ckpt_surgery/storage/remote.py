@@ -17,8 +17,9 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.libraries import report_missing
+from ckpt_surgery.storage.failures import changed, missing
 from ckpt_surgery.storage.ranges import Joined, joined
-from ckpt_surgery.storage.remote_errors import already_there, missing, not_as_it_was, remote_errors
+from ckpt_surgery.storage.remote_errors import already_there, remote_errors
 from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Range, Stat
 
 PART_BYTES = 16 << 20
@@ -152,7 +153,7 @@ class ObjectStore:
             except FileNotFoundError as error:
                 raise missing(url) from error
             except obstore.exceptions.PreconditionError as error:
-                raise not_as_it_was(url) from error
+                raise changed(url) from error
         if stop is not None and len(data) != stop - start:
             raise SourceError(f"{url} ends at byte {start + len(data)}, where {stop} belong")
         return data

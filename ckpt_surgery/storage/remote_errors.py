@@ -4,9 +4,8 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from ckpt_surgery.core.errors import SourceError, StorageError
+from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.store import ConditionFailed
 
 _CREDENTIALS = (
@@ -65,18 +64,6 @@ def _reason(text: str) -> tuple[str, str]:
 def _code(text: str) -> str:
     found = _CODE.search(text)
     return "" if found is None else f", {found[1]}"
-
-
-def missing(url: str) -> SourceError:
-    """The error to raise where there is no object."""
-    return SourceError(f"{shown(url)} is missing", hint=DAMAGED)
-
-
-def not_as_it_was(url: str) -> SourceError:
-    """The error to raise where an object is not in the version that was listed."""
-    return SourceError(
-        f"{shown(url)} has changed since it was listed", hint="Run again once nothing writes to it."
-    )
 
 
 def already_there(url: str) -> ConditionFailed:

@@ -278,7 +278,7 @@ CHILD = textwrap.dedent(
     import os, signal, sys
     import ckpt_surgery
     from ckpt_surgery.engine.staging import renaming
-    from ckpt_surgery.storage import linked_trees
+    from ckpt_surgery.storage import linking
 
     source, run, when = sys.argv[1:]
 
@@ -301,7 +301,7 @@ CHILD = textwrap.dedent(
             if not left[0]:
                 die()
             return link(*args, **keywords)
-        linked_trees.os.link = few
+        linking.os.link = few
     else:
         publishing.exchange = at_exchange
     ckpt_surgery.convert(source, run, dst_step=20, dst_item="ema", overwrite=True)

@@ -174,7 +174,7 @@ def test_a_source_that_is_gone(found_before: bool, source: Path, tmp_path: Path)
 
 def test_a_source_that_is_too_short(source: Path, tmp_path: Path) -> None:
     (tmp_path / "to").touch()
-    with pytest.raises(SourceError, match="shorter than its index says"):
+    with pytest.raises(SourceError, match=r"ends at byte \d+, where \d+ more belong"):
         copy_chunk(Chunk(str(source), 10_000, 1000), tmp_path / "to", [(0, 1000)])
 
 

@@ -10,7 +10,7 @@ from ckpt_surgery.formats.orbax.documents import HANDLER, about_checkpoint
 from ckpt_surgery.formats.shared.orbax_layout import CHECKPOINT_METADATA, is_item
 from ckpt_surgery.storage.draft import OWN
 from ckpt_surgery.storage.json_files import read_json
-from ckpt_surgery.storage.linked_trees import link_rest
+from ckpt_surgery.storage.linking import link_rest
 from ckpt_surgery.storage.listing import directory_names, exists
 from ckpt_surgery.storage.record_files import RECORD_NAME
 

@@ -17,8 +17,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.store_failures import store_access_error
-from ckpt_surgery.storage.failures import DAMAGED
-from ckpt_surgery.storage.listing import missing
+from ckpt_surgery.storage.failures import DAMAGED, missing
 from ckpt_surgery.storage.reading import read_file
 from ckpt_surgery.storage.store import Range
 from ckpt_surgery.storage.stores import store_of

@@ -9,7 +9,7 @@ from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
 from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.formats.shared.zarr.files import StoredArray
 from ckpt_surgery.formats.shared.zarr.writing import DRIVERS
-from ckpt_surgery.storage.listing import missing
+from ckpt_surgery.storage.failures import missing
 from ckpt_surgery.storage.store import Range
 from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.storage.views import VIEW
