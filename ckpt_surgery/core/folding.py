@@ -14,9 +14,9 @@ import math
 import operator
 import re
 import string
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.text import shown
@@ -104,7 +104,7 @@ class _Slots:
         return [c for c in columns if len(self.values[c]) > 1]
 
 
-def fold(entries: Sequence[ShownKey]) -> list[Fold]:
+def fold(entries: Iterable[ShownKey]) -> list[Fold]:
     """The lines that show these keys: each key is on exactly one line, and no line shows any other.
 
     Lines are in the order of their first keys.
@@ -151,14 +151,14 @@ def _outline(joined: bytes, sources: int) -> _Outline | None:
     return _Outline(frame, _cut([slice(*match.span()) for match in found]))
 
 
-def _cut(places: Sequence[slice]) -> Callable[[str], Cells]:
-    """A function that takes the pieces at these places out of a text."""
+def _cut(places: Sequence[Any]) -> Callable[[Any], Cells]:
+    """A function that takes the pieces at these places out of a text, or of cells."""
     if len(places) > 1:
         return operator.itemgetter(*places)
-    return lambda text: tuple([text[place] for place in places])
+    return lambda whole: tuple([whole[place] for place in places])
 
 
-def unfolded(entries: Sequence[ShownKey]) -> list[Fold]:
+def unfolded(entries: Iterable[ShownKey]) -> list[Fold]:
     """One line for each key, in order, escaped as in `fold`."""
     return [
         Fold(escaped(e.key), tuple(map(_text, _gather(e.sources))), 1, len(e.sources), index)
@@ -240,7 +240,8 @@ def _related_lines(
     """The lines of rows in which every column is constant, free (`bases`), or in step with a free one."""
     columns = list(zip(*rows, strict=True))
     steps = {c: dict(zip(columns[b], columns[c], strict=True)) for c, b in leads.items()}
-    members = {tuple([cells[b] for b in bases]): index for cells, index in rows.items()}
+    of_bases = _cut(bases)
+    members = rows if len(bases) == len(columns) else {of_bases(cells): i for cells, i in rows.items()}
     for box in _boxes(list(members)):
         chosen = dict(zip(bases, box, strict=True))
         values = {c: (column[0],) for c, column in enumerate(columns)} | chosen

@@ -1,5 +1,6 @@
 """Tells a model's parameters from what a training state has beside them, by the names of keys."""
 
+from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 
 OPTIMIZER = frozenset(
@@ -10,16 +11,19 @@ OPTIMIZER = frozenset(
 COLLECTIONS = frozenset({"flax_mutables", "batch_stats", "cache", "intermediates", "params_axes", "nnx_aux"})
 """Components of keys that the variables which are not trained are below: names of T5X, Flax and MaxText. They
 are beside `params`; below it they are names of modules."""
+_TELLING = OPTIMIZER | COLLECTIONS
 PARAMS = "params"
-COUNTERS = frozenset({"bool", "int32", "int64", "uint32", "uint64"})
+COUNTERS = frozenset(DTYPES[name] for name in ("bool", "int32", "int64", "uint32", "uint64"))
 """Dtypes of counters, masks and indices; narrower integers can be quantized weights."""
 
 
 def is_parameter(leaf: Leaf) -> bool:
     """Whether a leaf is an array that is trained, and not an optimizer's state, a statistic or a counter."""
-    if leaf.kind is not LeafKind.ARRAY or leaf.spec is None or leaf.spec.dtype.name in COUNTERS:
+    if leaf.kind is not LeafKind.ARRAY or leaf.spec is None or leaf.spec.dtype in COUNTERS:
         return False
     names = leaf.key.names
+    if _TELLING.isdisjoint(names):
+        return True
     beside = names[: names.index(PARAMS)] if PARAMS in names else names
     return not is_of_optimizer(leaf) and COLLECTIONS.isdisjoint(beside)
 

@@ -1,7 +1,7 @@
 """Leaves and listings in words and as JSON: the report of `inspect`, and the descriptions in all reports."""
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ckpt_surgery.core.arrays import ArraySpec
@@ -100,7 +100,7 @@ def describe(leaf: Leaf) -> str:
             return f"object {leaf.type}"
 
 
-def folded(entries: Sequence[ShownKey], full: bool) -> list[Fold]:
+def folded(entries: Iterable[ShownKey], full: bool) -> list[Fold]:
     return unfolded(entries) if full else fold(entries)
 
 
@@ -112,7 +112,7 @@ def leaf_rows(
     `texts`: values by key text, which leaves have to share in order to share a row.
     """
     listed, known = list(leaves), texts or {}
-    entries = [ShownKey(leaf.key.printed, (), look(leaf, known)) for leaf in listed]
+    entries = (ShownKey(leaf.key.printed, (), look(leaf, known)) for leaf in listed)
     return [leaf_row(listed[f.first], f.key, f.count, known) for f in folded(entries, full)]
 
 

@@ -55,6 +55,8 @@ def shared_texts(leaves: Sequence[Leaf], values: Values) -> dict[str, str]:
     such leaves can share a line.
     """
     texts = {leaf.key.text: _text(leaf, values) for leaf in leaves}
+    if not any(texts.values()):
+        return {}
     alike: dict[str, set[str]] = {}
     for key, text in texts.items():
         alike.setdefault(_DIGITS.sub("0", key), set()).add(text)

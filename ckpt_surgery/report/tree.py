@@ -1,8 +1,9 @@
 """A listing as a tree with totals: of its subtrees, of its dtypes, and its number of parameters."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.keys import ESCAPED, SEPARATOR, natural_order, parts_of
 from ckpt_surgery.core.leaves import Leaf
@@ -57,7 +58,10 @@ class Line:
 def total_of(leaves: Iterable[Leaf]) -> Total:
     """The size of these leaves together."""
     listed = list(leaves)
-    return Total(len(listed), sum(map(elements_of, listed)), sum(leaf.nbytes for leaf in listed))
+    specs = [leaf.spec for leaf in listed if leaf.spec is not None]
+    sizes = [spec.size for spec in specs]
+    nbytes = sum([size * spec.dtype.itemsize for size, spec in zip(sizes, specs, strict=True)])
+    return Total(len(listed), sum(sizes), nbytes)
 
 
 def elements_of(leaf: Leaf) -> int:
@@ -67,11 +71,13 @@ def elements_of(leaf: Leaf) -> int:
 
 def dtype_totals(leaves: Iterable[Leaf]) -> dict[str, Total]:
     """The leaves with arrays by the name of their dtype, the largest size first."""
-    found: dict[str, list[Leaf]] = {}
+    found: dict[DType, list[Leaf]] = {}
     for leaf in leaves:
         if leaf.spec is not None:
-            found.setdefault(leaf.spec.dtype.name, []).append(leaf)
-    totals = {name: total_of(alike) for name, alike in found.items()}
+            found.setdefault(leaf.spec.dtype, []).append(leaf)
+    totals: dict[str, Total] = {}
+    for dtype, alike in found.items():  # those of both byte orders have one name
+        totals[dtype.name] = totals.get(dtype.name, Total()) + total_of(alike)
     return dict(sorted(totals.items(), key=lambda item: -item[1].nbytes))
 
 
@@ -135,28 +141,29 @@ def listing(
     Leaves with more components than `depth` are in the line of their subtree. Subtrees share a line where
     their keys differ in indices only and their totals are equal.
     """
-    entries: dict[str, tuple[ShownKey, Leaf | Total]] = {}
+    parts = {leaf.key.printed: leaf for leaf in leaves} if depth is None else _cut_at(depth, leaves)
+    entries = (ShownKey(key, (), _look(part, texts)) for key, part in parts.items())
+    told = list(parts.values())
+    return [_line(fold.key, fold.count, told[fold.first], texts) for fold in folded(entries, full)]
+
+
+def _cut_at(depth: int, leaves: Iterable[Leaf]) -> dict[str, Leaf | Total]:
+    """Leaves by key; in place of those with more than `depth` components, totals of their subtrees."""
+    parts: dict[str, Leaf | Total] = {}
     for leaf in leaves:
-        prefix = _prefix(leaf, depth)
-        key = leaf.key.printed if prefix is None else f"{prefix}{SEPARATOR}{CUT}"
-        if prefix is None:
-            entries[key] = ShownKey(key, (), look(leaf, texts)), leaf
-        else:
-            before = entries[key][1] if key in entries else Total()
-            assert isinstance(before, Total)
-            total = before + total_of([leaf])
-            entries[key] = ShownKey(key, (), total), total
-    told = list(entries.values())
-    return [
-        _line(fold.key, fold.count, told[fold.first][1], texts)
-        for fold in folded([entry for entry, _ in told], full)
-    ]
+        names = parts_of(leaf.key.printed)
+        if len(names) <= depth:
+            parts[leaf.key.printed] = leaf
+            continue
+        key = SEPARATOR.join((*names[:depth], CUT))
+        before = parts.get(key, Total())
+        assert isinstance(before, Total)
+        parts[key] = before + total_of([leaf])
+    return parts
 
 
-def _prefix(leaf: Leaf, depth: int | None) -> str | None:
-    """The text of the first `depth` components of a leaf's key; None where it has no more than these."""
-    names = parts_of(leaf.key.printed)
-    return None if depth is None or len(names) <= depth else SEPARATOR.join(names[:depth])
+def _look(part: Leaf | Total, texts: Mapping[str, str]) -> Hashable:
+    return part if isinstance(part, Total) else look(part, texts)
 
 
 def _line(key: str, count: int, what: Leaf | Total, texts: Mapping[str, str]) -> Line:
