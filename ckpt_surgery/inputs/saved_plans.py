@@ -52,6 +52,8 @@ def document_of(prepared: Prepared, request: Request) -> bytes:
             f"a plan file cannot hold functions of the running program, and the recipe calls {names}",
             hint="Carry the recipe out at once, or write the functions as a file of hooks.",
         )
+    if loaded is not None and loaded.function is not None:
+        loaded.function.check_written()
     try:
         digest = plan_digest(plan, hooks)
     except FunctionError as error:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.text import abridged
+from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, Mark
 
 IN_MEMORY = "(recipe)"
@@ -26,8 +26,20 @@ class TracedFunction:
     """Texts of the keys of the leaves that it returns."""
     warnings: tuple[str, ...] = ()
     """Sentences about what it computes in another way than the plan."""
+    unwritable: tuple[str, ...] = ()
+    """Keys of dicts, in place of a list of the source, that the recipe's text makes list indices."""
     rebuilt: Callable[[Mapping[str, Any]], Any] | None = field(default=None, compare=False, repr=False)
     """Makes a tree of the containers that it returns, with these values by key."""
+
+    def check_written(self) -> None:
+        """Raise UsageError if the recipe's text makes another tree than the recipe."""
+        if self.unwritable:
+            raise UsageError(
+                f"{self.label} returns a dict with numbers as keys, such as `{shown(self.unwritable[0])}`, "
+                "where the source has a list: in the text of a recipe they are indices of that list",
+                hint="Give the function itself to `ckpt_surgery.restore` or `ckpt_surgery.apply`, or return "
+                "other keys, such as `layer_0`.",
+            )
 
     @property
     def label(self) -> str:

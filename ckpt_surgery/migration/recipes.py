@@ -58,10 +58,12 @@ class MigratedRecipe:
         """Format the recipe as the text of a YAML file.
 
         Raises UsageError if the recipe calls functions, with their names and the origins of the rules that
-        call them.
+        call them, and if it makes dicts that its text would make lists.
         """
         if self._hooks:
             raise self._refusal()
+        if self._function is not None:
+            self._function.check_written()
         from ckpt_surgery.language.yaml_text import yaml_text  # imports PyYAML
 
         return yaml_text(self.document)

@@ -21,7 +21,10 @@ from ckpt_surgery.migration.user_frames import is_library, is_users
 
 _WRITTEN_DOWN = {"numpy": "", "jax.numpy": "", "jax.lax": "lax.", "jax": ""}
 """Modules whose functions can be recorded, with the prefix of their names in the table of calls."""
-_REFUSED = ("jax.nn", "jax.numpy.linalg", "jax.numpy.fft", "jax.lax.linalg", "jax.image", "jax.scipy.special")
+_REFUSED = (
+    *("jax.nn", "jax.numpy.linalg", "jax.numpy.fft", "jax.lax.linalg", "jax.image", "jax.scipy.special"),
+    "jax.random",
+)
 """Modules whose functions are refused."""
 _OF_NUMPY = (
     *("asarray", "array", "asanyarray", "ascontiguousarray", "asfortranarray", "copy"),

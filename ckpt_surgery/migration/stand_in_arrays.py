@@ -96,8 +96,7 @@ class ArrayRecorder(NumpyRecorder):
         if name == "reshape" and isinstance(inputs[0], RecordedArray):
             of_jax = inputs[0].library == JAX  # `jax.numpy.reshape` leaves arrays of NumPy what they are
         if name not in FUNCTIONS:
-            called = f"{'jax' if of_jax else 'numpy'}.{name}"
-            raise self.refused(f"it calls `{called}`", *inputs, *keywords.values())
+            raise self.refused(f"it calls `{_called_name(name, function)}`", *inputs, *keywords.values())
         if not of_jax:
             return self._called_in(NUMPY, name, moved(list(inputs), NUMPY), keywords)
         assert function is not None
@@ -145,6 +144,15 @@ class ArrayRecorder(NumpyRecorder):
             node = ast.Call(ast.Attribute(ast.Name("hooks"), name), [], [])
         leaf = Leaf(Key.parse("constant"), LeafKind.ARRAY, ArraySpec(array.shape, array.dtype))
         return StandIn(node, self, Array(Read("", leaf), array.dtype), (), library, weak)
+
+
+def _called_name(name: str, function: Callable[..., Any] | None) -> str:
+    """The public name of a library's function: `numpy.linalg.svd`, `jax.lax.sort`."""
+    module = str(getattr(function, "__module__", None) or "numpy")
+    if not module.startswith("jax."):
+        return f"{module}.{name}"
+    is_numpys = hasattr(sys.modules.get("jax.numpy"), name)
+    return f"jax.numpy.{name}" if is_numpys else f"jax.{name}"
 
 
 class StandIn(RecordedArray, LazyArray):

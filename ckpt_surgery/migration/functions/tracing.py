@@ -7,7 +7,7 @@ import inspect
 import itertools
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, MappingProxyType
 from typing import Any
@@ -102,8 +102,19 @@ def recipe_of_function(
     names = dict.fromkeys(range(len(rules)), about.name)
     warnings = _narrowings(recorder)
     rebuilt = functools.partial(_rebuilt, live)
-    facts = TracedFunction(about.name, about.place, frozenset(live.leaves), warnings, rebuilt)
+    dicts = tuple(_dicts_for_lists(sources[:1], live.leaves.values()))
+    facts = TracedFunction(about.name, about.place, frozenset(live.leaves), warnings, dicts, rebuilt)
     return FunctionRecipe(document, recorder.hooks, names, facts)
+
+
+def _dicts_for_lists(sources: Sequence[Original], returned: Iterable[Leaf]) -> Iterator[str]:
+    """Yield the keys of leaves in dicts that have numbers as keys, where these sources have lists."""
+    keys = [leaf.key for source in sources for leaf in source.leaves.values()]
+    lists = {key.names[:i] for key in keys for i, is_index in enumerate(key.sequences) if is_index}
+    for key in (leaf.key for leaf in returned) if lists else ():
+        components = enumerate(zip(key.names, key.sequences, strict=True))
+        if any(key.names[:i] in lists and name.isdecimal() and not index for i, (name, index) in components):
+            yield key.text
 
 
 def _rebuilt(live: LiveTree, values: Mapping[str, Any]) -> Any:
@@ -245,14 +256,12 @@ class _Assembly:
         moved = {move.to.text for move in moves}
         left = {text: leaf for text, leaf in live.leaves.items() if text not in moved}
         rules = {text: self._rule(leaf, live.values[text]) for text, leaf in left.items()}
-        refused = [
-            f"{self.label} returns {_told(live.values[text])} at `{left[text].key.printed}`"
-            for text, rule in rules.items()
-            if rule is None
-        ]
+        lacking = [text for text, rule in rules.items() if rule is None]
+        refused = [self._refused(left[text], live.values[text]) for text in lacking]
+        if len(refused) > MOST_NAMED:
+            refused[MOST_NAMED:] = [Problem(f"{len(refused) - MOST_NAMED:,} more like these", hint=_LEAVES)]
         if refused:
-            more = [f"{len(refused) - MOST_NAMED:,} more like these"] if len(refused) > MOST_NAMED else []
-            raise UsageError(*(Problem(message, hint=_LEAVES) for message in [*refused[:MOST_NAMED], *more]))
+            raise UsageError(*refused)
         listings = {name: tree.leaves for name, tree in self.trees.items()}
         return [*move_rules(moves, listings), *filter(None, rules.values())]
 
@@ -278,6 +287,14 @@ class _Assembly:
             return {"fill": escaped(leaf.key.text), "fallback": True}
         node = value.node if isinstance(value, StandIn) else self.recorder.literal(leaf, value)
         return None if node is None else {"add": template_of(leaf.key), "value": self._text(node, leaf.key)}
+
+    def _refused(self, leaf: Leaf, value: Any) -> Problem:
+        """The problem of a leaf that no recipe can produce."""
+        at = f"at `{shown(leaf.key.printed)}`"
+        if leaf.kind is LeafKind.PRNG_KEY:
+            message = f"{self.label} returns a typed PRNG key {at}, which it has made itself"
+            return Problem(message, hint=_OWN_KEYS)
+        return Problem(f"{self.label} returns {_told(value)} {at}", hint=_LEAVES)
 
     def _text(self, node: ast.expr, key: Key) -> str:
         text = ast.unparse(ast.fix_missing_locations(ast.Expression(node)))
@@ -308,6 +325,10 @@ def _told(value: Any) -> str:
     return f"an object of type {kind.__module__}.{kind.__qualname__}"
 
 
+_OWN_KEYS = (
+    "Return a key of the checkpoint, or the numbers of this one, `jax.random.key_data(key)`, of which "
+    "`jax.random.wrap_key_data` makes a key again; `...` asks for the target's key."
+)
 _LEAVES = (
     "Leaves are what the function is given and what it computes of it, arrays of NumPy and JAX, numbers, "
     "texts and None; `...` asks for the target's value."

@@ -2,6 +2,7 @@
 
 import functools
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 import pytest
 from flax.core import freeze
 from flax.training.train_state import TrainState
@@ -146,6 +148,54 @@ def test_random_keys_can_be_moved_to_several_places_and_not_computed_with() -> N
         np.testing.assert_array_equal(jax.random.key_data(key), jax.random.key_data(tree["rng"]))
     with pytest.raises(PlanError, match="`rng` is a typed PRNG key"):
         ckpt_surgery.restore(lambda t: {"r": t["rng"] + 1}, tree)
+
+
+def test_random_keys_of_the_functions_own_are_refused_with_its_line() -> None:
+    tree = {"rng": jax.random.key(3), "a": np.ones(2, np.float32)}
+    with pytest.raises(
+        UsageError, match=f"{HERE}:\\d+.*a typed PRNG key at `r`, which it has made"
+    ) as caught:
+        ckpt_surgery.restore(lambda t: {"r": jax.random.key(1), "a": t["a"]}, tree)
+    assert "jax.random.key_data(key)" in str(caught.value)
+    with pytest.raises(UsageError, match=r"`jax.random.split` with `rng` \(.*test_tracing.py:\d+\)"):
+        ckpt_surgery.restore(lambda t: {"r": jax.random.split(t["rng"])}, tree)
+    found = ckpt_surgery.restore(lambda t: {"r": jax.random.key_data(jax.random.key(1)), "a": t["a"]}, tree)
+    np.testing.assert_array_equal(found["r"], jax.random.key_data(jax.random.key(1)))
+
+
+@pytest.mark.parametrize("key", [str, int])
+@pytest.mark.parametrize("computed", [False, True])
+def test_dicts_with_numbers_as_keys_in_place_of_a_list_have_no_text(
+    key: Callable[[int], Any], computed: bool, tmp_path: Path
+) -> None:
+    ones = np.ones(2, np.float32)
+    tree = {"layers": [ones, 2 * ones], "w": 3 * ones}
+
+    def renumbered(t: Any) -> Any:
+        return {"layers": {key(i): x + 1 if computed else x for i, x in enumerate(t["layers"])}, "w": t["w"]}
+
+    found = ckpt_surgery.restore(renumbered, tree)
+    assert found["layers"].keys() == {key(0), key(1)}
+    recipe = ckpt_surgery.from_function(renumbered, tree)
+    with pytest.raises(UsageError, match=f"{HERE}:\\d+.* numbers as keys, such as `layers/0`"):
+        recipe.to_yaml()
+    ocp.PyTreeCheckpointer().save(tmp_path / "in", tree)
+    with pytest.raises(UsageError, match="numbers as keys"):
+        ckpt_surgery.plan(renumbered, tmp_path / "in", dst=tmp_path / "dst", out=tmp_path / "plan.json")
+    assert not (tmp_path / "plan.json").exists()
+    ckpt_surgery.apply(recipe, tmp_path / "in", dst=tmp_path / "dst")
+    assert list(ckpt_surgery.open(tmp_path / "dst").tree["layers"]) == ["0", "1"]
+
+
+def test_lists_that_stay_lists_and_other_dicts_have_a_text() -> None:
+    ones = np.ones(2, np.float32)
+    tree = {"layers": [ones, 2 * ones]}
+
+    def several(t: Any) -> Any:
+        return {"layers": t["layers"][::-1], "by": {str(i): x for i, x in enumerate(t["layers"])}}
+
+    found = ckpt_surgery.restore(ckpt_surgery.from_function(several, tree).to_yaml(), tree)
+    jax.tree.map(np.testing.assert_array_equal, found, several(tree))
 
 
 def test_texts_and_empty_nodes_can_be_in_several_places() -> None:
