@@ -76,9 +76,14 @@ class Codec:
         return self.encoding.startswith(_LITTLE)
 
     @property
+    def big(self) -> bool:
+        """Whether big-endian elements are encoded."""
+        return self.encoding.startswith(_BIG)
+
+    @property
     def bytewise(self) -> bool:
         """Whether a chunk is encoded as a sequence of elements, whatever its shape. Shards are not."""
-        return self.encoding.startswith((_LITTLE, _BIG))
+        return self.little or self.big
 
     @property
     def quantized(self) -> bool:

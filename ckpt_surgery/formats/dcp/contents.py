@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import Problem, SourceError
+from ckpt_surgery.core.leaves import Unreadable
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.dcp.index import Place, Stored, StoredObject, StoredTensor
 from ckpt_surgery.formats.dcp.items import read_items
-from ckpt_surgery.formats.dcp.pieces import Piece
-from ckpt_surgery.formats.shared.raw_arrays import Opaque
+from ckpt_surgery.formats.shared.boxes import Box
 from ckpt_surgery.formats.shared.torch.archive import Saved
 from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is
 from ckpt_surgery.formats.shared.torch.tree import (
@@ -48,9 +48,9 @@ class Item:
 class Contents:
     """What was found in the data files so far."""
 
-    pieces: dict[tuple[int, int], Piece] = field(default_factory=dict)
+    boxes: dict[tuple[int, int], Box] = field(default_factory=dict)
     """Each chunk, by the numbers of its tensor and of the chunk."""
-    objects: dict[int, TorchLeaves | Opaque] = field(default_factory=dict)
+    objects: dict[int, TorchLeaves | Unreadable] = field(default_factory=dict)
     """The leaves of each object, or why it has none, by its number."""
     leaf_room: int = NODE_SLACK
     """How many more leaves all objects can have. As `text_room`, it grows with the bytes that are read."""
@@ -100,7 +100,7 @@ def read_contents(
 
 def _add(contents: Contents, entry: Stored, item: Item, saved: Saved, path: str) -> None:
     if isinstance(entry, StoredTensor):
-        contents.pieces[item.entry, item.chunk] = _piece(contents, entry, item, saved, path)
+        contents.boxes[item.entry, item.chunk] = _box(contents, entry, item, saved, path)
         return
     found = _leaves(entry, saved, path)
     contents.objects[item.entry] = found
@@ -109,16 +109,16 @@ def _add(contents: Contents, entry: Stored, item: Item, saved: Saved, path: str)
     contents.text_room += TEXT_GAIN * len(saved.pickle) - sum(map(len, leaves))
 
 
-def _leaves(entry: StoredObject, saved: Saved, path: str) -> TorchLeaves | Opaque:
-    """The leaves of an object; an opaque one where it asks for anything but plain values and tensors."""
+def _leaves(entry: StoredObject, saved: Saved, path: str) -> TorchLeaves | Unreadable:
+    """The leaves of an object, or why it has none: it asks for other things than plain values and tensors."""
     try:
         value = load(saved.pickle)
         return list_leaves(value, path, saved.offset_of, "", len(saved.pickle), entry.key)
     except SourceError as error:
-        return Opaque(f"is a Python object that is not read: {told(error)[:MOST_REASON]}", RESAVE)
+        return Unreadable(f"is a Python object that is not read: {told(error)[:MOST_REASON]}", RESAVE)
 
 
-def _piece(contents: Contents, entry: StoredTensor, item: Item, saved: Saved, path: str) -> Piece:
+def _box(contents: Contents, entry: StoredTensor, item: Item, saved: Saved, path: str) -> Box:
     """The chunk of a tensor. Raises SourceError where it is not what the index says."""
     region, value = entry.chunks[item.chunk].region, _value(contents, saved.pickle)
     wanted = ArraySpec(region.shape, entry.spec.dtype)
@@ -129,7 +129,7 @@ def _piece(contents: Contents, entry: StoredTensor, item: Item, saved: Saved, pa
             f"but {shown(path)} has {found} at byte {item.place.offset}",
             hint=DAMAGED,
         )
-    return Piece(region, stored_tensor(value, path, saved.offset_of(value.storage)))
+    return Box(region, stored_tensor(value, path, saved.offset_of(value.storage)))
 
 
 def _value(contents: Contents, pickle: bytes) -> object:

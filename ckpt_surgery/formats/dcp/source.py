@@ -6,23 +6,22 @@ is not a tensor is such an archive too.
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import contiguous
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.dcp.contents import Contents, Item, items_by_file, read_contents
 from ckpt_surgery.formats.dcp.detect import METADATA
-from ckpt_surgery.formats.dcp.index import Stored, StoredObject, StoredTensor, read_index
-from ckpt_surgery.formats.dcp.pieces import Piece, Pieces, on_grid
+from ckpt_surgery.formats.dcp.index import Stored, StoredTensor, read_index
 from ckpt_surgery.formats.dcp.vocabulary import VOCABULARY
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.raw_arrays import Opaque, RawArraysSource
+from ckpt_surgery.formats.shared.boxes import Boxes, on_grid
+from ckpt_surgery.formats.shared.listings import ListedSource, Listing, Reader
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.torch.archive import MOST_PICKLE_BYTES
 from ckpt_surgery.formats.shared.torch.unpickler import load
@@ -36,53 +35,7 @@ UNFINISHED = (
 )
 
 
-@dataclass
-class Listing:
-    """The leaves of a checkpoint, and what reading them takes, by the text of their keys."""
-
-    leaves: dict[str, Leaf] = field(default_factory=dict)
-    pieces: dict[str, Pieces] = field(default_factory=dict)
-    """Tensors without a manifest."""
-    opaque: dict[str, Opaque] = field(default_factory=dict)
-    """Objects that are not read."""
-
-    def add(self, leaf: Leaf, pieces: Pieces | None = None, opaque: Opaque | None = None) -> None:
-        """Add a leaf. Raises SourceError where another one has its key."""
-        text = leaf.key.text
-        if text in self.leaves:
-            flaw = SourceError("two leaves have this key", hint="Rename one of them with torch.")
-            raise named(leaf.key, flaw)
-        self.leaves[text] = leaf
-        if pieces is not None:
-            self.pieces[text] = pieces
-        if opaque is not None:
-            self.opaque[text] = opaque
-
-
-class DcpSource(RawArraysSource):
-    """A distributed checkpoint of PyTorch, opened for reading. Safe to use from several threads.
-
-    Objects other than numbers, texts, tensors and containers of those are listed with the dtype `object`, and
-    reading them is an error.
-    """
-
-    def __init__(self, path: str, listing: Listing, files: Mapping[str, FileStat]):
-        """`files`: size and time of every file, by path."""
-        super().__init__(path, "dcp", listing.leaves, files, {}, opaque=listing.opaque)
-        self._pieces = listing.pieces
-
-    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
-        pieces = self._pieces.get(leaf.key.text)
-        if pieces is None:
-            return super().read(leaf, region)
-        try:
-            return pieces.read(region, self._files)
-        except SourceError as error:
-            raise named(leaf.key, error) from error
-
-
-def open_dcp(path: str, selection: Selection) -> DcpSource:
+def open_dcp(path: str, selection: Selection) -> ListedSource:
     """Open a directory. Reads its metadata, and of the data files what lies around the tensors.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
@@ -100,8 +53,8 @@ def open_dcp(path: str, selection: Selection) -> DcpSource:
     items = items_by_file(index)
     paths = {name: os.path.join(path, name) for name in items}
     files = {name: (paths[name], _stat(paths[name], root, items[name])) for name in items}
-    listing = _listed(index, read_contents(index, items, files))
-    return DcpSource(path, listing, {metadata: stat, **dict(files.values())})
+    listing = _listing(index, read_contents(index, items, files), {metadata: stat, **dict(files.values())})
+    return ListedSource(path, "dcp", listing)
 
 
 def _read_metadata(path: str) -> tuple[FileStat, list[Stored]]:
@@ -131,34 +84,39 @@ def _stat(path: str, root: str, items: Sequence[Item]) -> FileStat:
     return stat
 
 
-def _listed(index: Sequence[Stored], contents: Contents) -> Listing:
-    """All leaves, in the order of the index."""
-    listing = Listing()
+def _listing(index: Sequence[Stored], contents: Contents, files: Mapping[str, FileStat]) -> Listing:
+    """All leaves, in the order of the index. `files`: size and time of every file, by path.
+
+    Objects other than numbers, texts, tensors and containers of those are listed with the dtype `object`, and
+    cannot be read. Raises SourceError where two leaves have one key.
+    """
+    leaves: dict[str, Leaf] = {}
+    readers: dict[str, Reader] = {}
     for number, entry in enumerate(index):
-        if isinstance(entry, StoredObject):
-            _add_object(listing, entry, contents, number)
-        else:
-            _add_tensor(
-                listing, entry, [contents.pieces[number, chunk] for chunk in range(len(entry.chunks))]
-            )
-    return listing
+        for leaf, reader in _leaves(entry, contents, number):
+            text = leaf.key.text
+            if text in leaves:
+                raise named(
+                    leaf.key, SourceError("two leaves have this key", hint="Rename one of them with torch.")
+                )
+            leaves[text] = leaf
+            if reader is not None:
+                readers[text] = reader
+    return Listing(leaves, files, readers=readers)
 
 
-def _add_tensor(listing: Listing, entry: StoredTensor, pieces: Sequence[Piece]) -> None:
-    manifest = on_grid(entry.spec, pieces) if entry.spec.size else contiguous(entry.spec, "", 0)
-    leaf = Leaf(entry.key, LeafKind.ARRAY, entry.spec, manifest)
-    listing.add(leaf, None if manifest else Pieces(entry.spec, tuple(pieces)))
-
-
-def _add_object(listing: Listing, entry: StoredObject, contents: Contents, number: int) -> None:
+def _leaves(entry: Stored, contents: Contents, number: int) -> Iterator[tuple[Leaf, Reader | None]]:
+    """The leaves of an entry, and what reads those without a manifest. `number`: its place in the index."""
+    if isinstance(entry, StoredTensor):
+        boxes = [contents.boxes[number, chunk] for chunk in range(len(entry.chunks))]
+        manifest = on_grid(entry.spec, boxes) if entry.spec.size else contiguous(entry.spec, "", 0)
+        reader = Boxes(entry.spec, boxes) if manifest is None else None
+        yield Leaf(entry.key, LeafKind.ARRAY, entry.spec, manifest), reader
+        return
     found = contents.objects[number]
-    if isinstance(found, Opaque):
-        listing.add(Leaf(entry.key, LeafKind.ARRAY, ArraySpec((), np.dtype(object))), opaque=found)
+    if isinstance(found, Unreadable):
+        spec = ArraySpec((), np.dtype(object))
+        yield Leaf(entry.key, LeafKind.ARRAY, spec, unreadable=found), None
         return
     for text, leaf in found.leaves.items():
-        view = found.views.get(text)
-        spec = leaf.spec
-        pieces = None
-        if view is not None and spec is not None:
-            pieces = Pieces(spec, (Piece(Region.whole(spec.shape), view),))
-        listing.add(leaf, pieces)
+        yield leaf, found.views.get(text)

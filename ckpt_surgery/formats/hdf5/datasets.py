@@ -6,7 +6,7 @@ the elements of compact datasets, which are a part of it.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts
 from ckpt_surgery.core.dtypes import NUMPY_NAMES
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.manifests import BIG, Chunk, Codec, Manifest, encoding_of, raw_codec
+from ckpt_surgery.core.leaves import Unreadable
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of
 from ckpt_surgery.formats.hdf5.attributes import dtype_name
 from ckpt_surgery.formats.hdf5.element_types import ElementType, element_type
 from ckpt_surgery.formats.hdf5.filters import (
@@ -24,6 +25,7 @@ from ckpt_surgery.formats.hdf5.filters import (
     NAMES,
     SHUFFLE,
     Filter,
+    filter_codecs,
     short_name,
 )
 from ckpt_surgery.formats.hdf5.texts import Texts
@@ -51,26 +53,25 @@ class Room:
 
 @dataclass(frozen=True)
 class StoredDataset:
-    """One dataset."""
+    """Shape and dtype of one dataset, and where its elements are."""
 
-    element: ElementType
-    shape: Shape | None
+    spec: ArraySpec | None
     """None for a dataset that says that it has no value."""
     manifest: Manifest | None = None
-    """None where no function can use the elements, and without a value."""
-    filters: tuple[Filter, ...] = ()
-    """How the chunks are encoded; empty where they are plain bytes."""
-    fill: np.ndarray | None = None
-    """What missing chunks hold, without axes, in the manifest's dtype; None where none is missing."""
+    unreadable: Unreadable | None = None
+    """Why there is no manifest of an array."""
 
 
-def described(dataset: Any, room: Room, texts: Texts) -> StoredDataset:
-    """What h5py's `DatasetID` is. Raises SourceError where it cannot be, and what h5py raises."""
+def describe_dataset(dataset: Any, room: Room, texts: Texts) -> StoredDataset:
+    """Read shape, dtype and chunk locations of h5py's `DatasetID`; check them against the file's size.
+
+    Raises SourceError, and what h5py raises.
+    """
     from h5py import h5d, h5s
 
     element = element_type(dataset.get_type(), dtype_name(dataset, texts))
     if dataset.get_space().get_simple_extent_type() == h5s.NULL:
-        return StoredDataset(element, None)
+        return StoredDataset(None)
     shape = tuple(dataset.shape)
     if len(shape) > MOST_AXES:
         raise SourceError(f"it has {len(shape)} axes; {MOST_AXES} is the limit", hint=DAMAGED)
@@ -82,9 +83,9 @@ def described(dataset: Any, room: Room, texts: Texts) -> StoredDataset:
         raise SourceError("it is a virtual dataset, which refers to other files", hint=INLINE)
     if made.get_external_count():
         raise SourceError("its elements are in other files", hint=INLINE)
-    if element.unusable is not None:
-        return StoredDataset(element, shape)
     spec = ArraySpec(shape, element.dtype)
+    if element.unreadable is not None:
+        return StoredDataset(spec, unreadable=element.unreadable)
     if layout == h5d.CHUNKED and spec.size:
         return _chunked(dataset, made, spec, element, room)
     if layout == h5d.COMPACT and spec.size:
@@ -119,43 +120,42 @@ def _compact_bytes(dataset: Any, spec: ArraySpec) -> bytes:
 
 
 def _whole(
-    element: ElementType, spec: ArraySpec, chunk: Chunk | None, fill: np.ndarray | None = None
+    element: ElementType, spec: ArraySpec, chunk: Chunk | None, fill: bytes | None = None
 ) -> StoredDataset:
     """A dataset that is one chunk."""
     # Without elements there is no chunk, and a grid cannot have steps of 0.
     grid = tuple(max(1, n) for n in spec.shape)
     chunks = {} if chunk is None else {(0,) * spec.ndim: chunk}
-    return StoredDataset(
-        element, spec.shape, Manifest(spec, grid, _codec(element, spec, ()), chunks), fill=fill
-    )
+    return StoredDataset(spec, Manifest(spec, grid, _codec(element, spec, ()), chunks, fill))
 
 
 # --- chunks -----------------------------------------------------------------------------------------------
 
 
 def _chunked(dataset: Any, made: Any, spec: ArraySpec, element: ElementType, room: Room) -> StoredDataset:
-    unusable = _undecodable(made)
-    if unusable is not None:
-        return StoredDataset(ElementType(element.dtype, unusable=unusable), spec.shape)
+    unreadable = _undecodable(made)
+    if unreadable is not None:
+        return StoredDataset(spec, unreadable=unreadable)
     filters = _filters(made)
     grid = tuple(made.get_chunk())
     found = _Chunks(spec, grid, filters, room)
     dataset.chunk_iter(found.add)
     manifest = Manifest(spec, grid, _codec(element, spec, filters), found.chunks)
-    fill = None if manifest.complete else _fill_value(dataset, made, element)
-    return StoredDataset(element, spec.shape, manifest, filters, fill)
+    if not manifest.complete:
+        manifest = replace(manifest, fill=_fill_value(dataset, made, element))
+    return StoredDataset(spec, manifest)
 
 
-def _undecodable(made: Any) -> tuple[str, str] | None:
-    """Why the filters cannot be undone, as a predicate, and what to do; None: they can be."""
+def _undecodable(made: Any) -> Unreadable | None:
+    """Why the filters cannot be undone; None: they can be."""
     filters = [made.get_filter(i) for i in range(made.get_nfilters())]
     numbers = [number for number, *_ in filters]
     hint = UNFILTERED if all(number in BUILT_IN for number in numbers) else REWRITE
     for number, _, _, name in filters:
         if number not in NAMES:
             called = name.decode("utf-8", "replace")[:100] or f"number {number}"
-            return f"has the filter {called}, which is not read", hint
-    return ("is compressed twice", hint) if numbers.count(DEFLATE) > 1 else None
+            return Unreadable(f"has the filter {called}, which is not read", hint)
+    return Unreadable("is compressed twice", hint) if numbers.count(DEFLATE) > 1 else None
 
 
 def _filters(made: Any) -> tuple[Filter, ...]:
@@ -208,29 +208,26 @@ class _Chunks:
 
 
 def _codec(element: ElementType, spec: ArraySpec, filters: Sequence[Filter]) -> Codec:
-    """The codec of the chunks. Encodings that zarr does not have are without a `name`."""
-    if filters:
-        chain = [{"hdf5": [[f.number, f.element_bytes] for f in filters], "big": element.big}]
-        return Codec(short_name(filters), tuple(range(spec.ndim)), encoding_of(chain))
-    raw = raw_codec(spec.ndim)
-    return Codec(raw.name, raw.permutation, BIG) if element.big else raw
+    """The codec of the chunks."""
+    chain = [bytes_codec("big" if element.big else "little"), *filter_codecs(filters)]
+    return Codec(short_name(filters), tuple(range(spec.ndim)), encoding_of(chain))
 
 
-def _fill_value(dataset: Any, made: Any, element: ElementType) -> np.ndarray:
-    """What elements have that were never written, without axes; 0 where the file does not say."""
+def _fill_value(dataset: Any, made: Any, element: ElementType) -> bytes:
+    """The bytes of elements that were never written; 0 where the file does not say."""
     from h5py import h5d, h5t
 
     dtype, fill = element.dtype, np.zeros((), element.dtype)
     if made.fill_value_defined() == h5d.FILL_VALUE_UNDEFINED:
-        return fill
+        return fill.tobytes()
     if dtype.name in NUMPY_NAMES:
         made.get_fill_value(fill)
     elif dataset.get_type().get_class() == h5t.OPAQUE:
         stored = np.zeros((), f"V{dtype.itemsize}")
         made.get_fill_value(stored)
-        fill = np.frombuffer(stored.tobytes(), dtype).reshape(())
+        return stored.tobytes()
     else:
         wide = np.zeros((), np.float32)
         made.get_fill_value(wide)
         fill = wide.astype(dtype)
-    return fill
+    return fill.tobytes()

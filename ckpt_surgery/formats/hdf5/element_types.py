@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.dtypes import DTYPES, NUMPY_NAMES
+from ckpt_surgery.core.leaves import Unreadable
 
 DType = np.dtype[Any]
 
@@ -35,7 +36,7 @@ class ElementType:
     """In native byte order. What cannot be read has bytes of no type, or objects where the size differs."""
     big: bool = False
     """Whether the elements are stored big endian."""
-    unusable: tuple[str, str] | None = None
+    unreadable: Unreadable | None = None
     """Why no function can use them, as a predicate, and what to do; None: they can be read."""
 
 
@@ -72,13 +73,13 @@ def element_type(stored: Any, name: str | None) -> ElementType:
 
     kind = stored.get_class()
     if kind in (h5t.INTEGER, h5t.FLOAT):
-        return _number(stored) or _unusable(
+        return _number(stored) or _unreadable(
             stored, "has numbers of an unusual width or form", "Save it in a common type."
         )
     if kind == h5t.ENUM:
         return _enumeration(stored)
     if kind == h5t.COMPOUND:
-        return _complex(stored) or _unusable(
+        return _complex(stored) or _unreadable(
             stored, "is an array of records", "Save each of its fields as an array."
         )
     if kind == h5t.OPAQUE:
@@ -91,7 +92,7 @@ def element_type(stored: Any, name: str | None) -> ElementType:
         h5t.BITFIELD: "is an array of bit fields",
         h5t.TIME: "is an array of dates",
     }
-    return _unusable(stored, words.get(kind, "has elements of an unknown kind"), "Leave it out.")
+    return _unreadable(stored, words.get(kind, "has elements of an unknown kind"), "Leave it out.")
 
 
 def _number(stored: Any) -> ElementType | None:
@@ -107,7 +108,7 @@ def _enumeration(stored: Any) -> ElementType:
     members = {stored.get_member_name(i): stored.get_member_value(i) for i in range(stored.get_nmembers())}
     number = _number(stored.get_super())
     if number is None:
-        return _unusable(stored, "is an enumeration of unusual numbers", "Save it in a common type.")
+        return _unreadable(stored, "is an enumeration of unusual numbers", "Save it in a common type.")
     if members == {b"FALSE": 0, b"TRUE": 1} and number.dtype.itemsize == 1:
         return ElementType(DTYPES["bool"])
     return number
@@ -137,11 +138,11 @@ def _opaque(stored: Any, name: str | None) -> ElementType:
         return ElementType(DTYPES["bfloat16"])
     if name is None and size == 1:
         why = "is stored as single bytes without a type: nothing records which narrow type they are"
-        return _unusable(stored, why, "Save it in a wider type, or in another format.")
-    return _unusable(stored, "is an array of untyped bytes", "Save it as numbers.")
+        return _unreadable(stored, why, "Save it in a wider type, or in another format.")
+    return _unreadable(stored, "is an array of untyped bytes", "Save it as numbers.")
 
 
-def _unusable(stored: Any, why: str, hint: str) -> ElementType:
+def _unreadable(stored: Any, why: str, hint: str) -> ElementType:
     from h5py import h5t
 
     varies = stored.detect_class(h5t.VLEN) or stored.detect_class(h5t.REFERENCE)
@@ -149,4 +150,4 @@ def _unusable(stored: Any, why: str, hint: str) -> ElementType:
         varies = varies or stored.is_variable_str()
     size = stored.get_size()
     dtype = np.dtype("O") if varies or not 0 < size <= MOST_OPAQUE_BYTES else np.dtype(f"V{size}")
-    return ElementType(dtype, unusable=(why, hint))
+    return ElementType(dtype, unreadable=Unreadable(why, hint))

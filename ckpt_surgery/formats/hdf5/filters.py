@@ -4,13 +4,17 @@ This is not left to libhdf5: for a stream that ends too early it returns whateve
 the end. Source: the HDF5 1.14 specification, section IV.A.2.l.
 """
 
+import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.storage.failures import DAMAGED
 
 DEFLATE, SHUFFLE = 1, 2
@@ -35,6 +39,22 @@ class Filter:
 def short_name(filters: Sequence[Filter]) -> str:
     """What users call an encoding: `gzip`, or else `shuffle`; `raw` without filters."""
     return min((NAMES[step.number] for step in filters), default="raw")
+
+
+def filter_codecs(filters: Sequence[Filter]) -> list[dict[str, Any]]:
+    """Filters as codecs of an encoding. They have no `name`, because zarr has no such codecs."""
+    return [{"hdf5": step.number, "size": step.element_bytes} for step in filters]
+
+
+@cache
+def _filters_of(encoding: str) -> tuple[Filter, ...]:
+    """The filters of an encoding that begins with the codec `bytes`."""
+    return tuple(Filter(codec["hdf5"], codec["size"]) for codec in json.loads(encoding)[1:])
+
+
+def decode_chunk(manifest: Manifest, stored: bytes) -> bytes:
+    """The plain bytes of a chunk. Raises SourceError where they are too many or too few."""
+    return decoded(stored, _filters_of(manifest.codec.encoding), manifest.chunk_nbytes)
 
 
 def decoded(data: bytes, filters: Sequence[Filter], nbytes: int) -> bytes:

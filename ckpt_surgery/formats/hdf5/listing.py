@@ -8,7 +8,7 @@ from typing import Any
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import SEPARATOR, natural_order
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.hdf5.datasets import Room, StoredDataset, described
+from ckpt_surgery.formats.hdf5.datasets import Room, StoredDataset, describe_dataset
 from ckpt_surgery.formats.hdf5.library import LIBRARY_ERRORS, library_text
 from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.storage.failures import DAMAGED
@@ -68,7 +68,7 @@ def _walk(group: Any, names: Names, found: _Found, room: Room, texts: Texts) -> 
         with _about(below):
             inner = h5o.open(group, raw)
             if isinstance(inner, h5d.DatasetID):
-                found.datasets[below] = described(inner, room, texts)
+                found.datasets[below] = describe_dataset(inner, room, texts)
         if isinstance(inner, h5g.GroupID):
             yield inner, below
 

@@ -6,26 +6,26 @@ import threading
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.manifests import raw_codec
+from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.npz.detect import NAMES
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.chunk_reading import read_elements
-from ckpt_surgery.formats.shared.npy import NpyArray, leaf_of, opaque_of, read_npy
+from ckpt_surgery.formats.shared.listings import ListedSource, Listing
+from ckpt_surgery.formats.shared.npy import NpyArray, leaf_of, read_npy
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
-from ckpt_surgery.formats.shared.raw_arrays import Opaque, RawArraysSource
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.zip.inflating import Inflated, InflatedFile, check_crc
 from ckpt_surgery.formats.shared.zip.members import Archive, Member, read_archive
-from ckpt_surgery.storage.failures import about, named
+from ckpt_surgery.storage.failures import about
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened
 
@@ -33,8 +33,7 @@ PARKED = 8
 """Limit on the streams that are kept where reading stopped, so that the next region does not start over."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemberArray:
+class MemberArray(NamedTuple):
     """A member of an archive and the array in it."""
 
     member: Member
@@ -71,102 +70,15 @@ def _array_in(file: OpenFile, member: Member) -> NpyArray:
     return read_npy(read, member.size)
 
 
-# --- the source -------------------------------------------------------------------------------------------
+# --- what is not read as plain bytes ----------------------------------------------------------------------
 
 
-class NpzSource(RawArraysSource):
-    """An `.npz` file, opened for reading. Safe to use from several threads.
-
-    A member's CRC-32 is checked when it is read to its end as a stream, or as a whole.
-    """
-
-    def __init__(
-        self,
-        path: str,
-        file: str,
-        stat: FileStat,
-        parts: Mapping[str, MemberArray],
-        metadata: Mapping[str, Any],
-    ):
-        leaves = {text: _leaf(text, part, file) for text, part in parts.items()}
-        opaque = {text: _opaque(part, file) for text, part in parts.items()}
-        super().__init__(
-            path,
-            "npz",
-            leaves,
-            {file: stat},
-            metadata,
-            opaque={text: found for text, found in opaque.items() if found is not None},
-        )
-        self._file = file
-        self._stat = stat
-        self._parts = parts
-        self._streams = _Streams()
-
-    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
-        part = self._parts[leaf.key.text]
-        if part.array.unusable is not None:
-            raise self._opaque[leaf.key.text].refused(leaf)
-        try:
-            return self._inflated(part, region) if part.member.deflated else self._stored(leaf, part, region)
-        except SourceError as error:
-            raise named(leaf.key, error) from error
-
-    def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of an array that no function can use. Raises SourceError where they cannot be read."""
-        part, opaque = self._parts[leaf.key.text], self._opaque[leaf.key.text]
-        if not part.member.deflated or part.array.stored is None:
-            return super().opaque_elements(leaf, region)
-        try:
-            return opaque.typed(self._inflated(part, region), part.array.spec.dtype)
-        except SourceError as error:
-            raise named(leaf.key, error) from error
-
-    def _stored(self, leaf: Leaf, part: MemberArray, region: Region) -> np.ndarray:
-        block = super().read(leaf, region)
-        spec = part.array.spec
-        if region == Region.whole(spec.shape) and part.array.codec == raw_codec(spec.ndim):
-            with opened(self._file, self._stat) as file:
-                check_crc(file, part.member, zlib.crc32(_bytes(block).data, part.array.header_crc))
-        return block
-
-    def _inflated(self, part: MemberArray, region: Region) -> np.ndarray:
-        """A region of a stream. Reading to the end of the stream also checks its length and its CRC-32."""
-        spec = part.array.laid
-        if not region.size:
-            return np.empty(region.shape, spec.dtype)
-        with opened(self._file, self._stat) as file:
-            stream = self._streams.take(part.member, _first_byte(part.array, region))
-            block = read_elements(InflatedFile(file, stream), part.array.data, spec, part.array.codec, region)
-            if stream.position == part.member.size:
-                stream.finish(file)
-            else:
-                self._streams.park(stream)
-        return block
+def _check(member: Member, header_crc: int, chunk: Chunk, stored: np.ndarray) -> None:
+    """Compare the elements of a member that is stored as it is with its CRC-32."""
+    check_crc(chunk.file, member, zlib.crc32(stored.data, header_crc))
 
 
-def _leaf(text: str, part: MemberArray, file: str) -> Leaf:
-    return leaf_of(text, part.array, file, None if part.member.deflated else part.member.offset)
-
-
-def _opaque(part: MemberArray, file: str) -> Opaque | None:
-    return opaque_of(part.array, file, None if part.member.deflated else part.member.offset)
-
-
-def _bytes(block: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(block).reshape(-1).view(np.uint8)
-
-
-def _first_byte(array: NpyArray, region: Region) -> int:
-    """Offset in the `.npy` file of the first element of a region, which is not empty."""
-    order = array.codec.permutation
-    lengths = [array.spec.shape[axis] for axis in order]
-    index = sum(region.starts[axis] * prod(lengths[i + 1 :]) for i, axis in enumerate(order))
-    return array.data + index * array.laid.dtype.itemsize
-
-
-class _Streams:
+class Streams:
     """Partly read streams, so that reading can continue where it stopped. Thread-safe."""
 
     def __init__(self) -> None:
@@ -191,6 +103,41 @@ class _Streams:
             del self._parked[:-PARKED]
 
 
+@dataclass(frozen=True)
+class Deflated:
+    """Reads an array in a deflated member, as a stream. Reading to its end checks its length and CRC-32."""
+
+    file: str
+    """Path of the archive."""
+    part: MemberArray
+    streams: Streams
+
+    def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
+        """The elements of a region. Raises SourceError."""
+        member, array = self.part.member, self.part.array
+        if not region.size:
+            return np.empty(region.shape, array.spec.dtype)
+        with opened(self.file, files[self.file]) as file:
+            stream = self.streams.take(member, _first_byte(array, region))
+            block = read_elements(InflatedFile(file, stream), array.data, array.spec, array.codec, region)
+            if stream.position == member.size:
+                stream.finish(file)
+            else:
+                self.streams.park(stream)
+        return block
+
+
+def _first_byte(array: NpyArray, region: Region) -> int:
+    """Offset in the `.npy` file of the first element of a region, which is not empty."""
+    order = array.codec.permutation
+    lengths = [array.spec.shape[axis] for axis in order]
+    index = sum(region.starts[axis] * prod(lengths[i + 1 :]) for i, axis in enumerate(order))
+    return array.data + index * array.spec.dtype.itemsize
+
+
+# --- opening ----------------------------------------------------------------------------------------------
+
+
 def metadata_of(comment: bytes) -> Mapping[str, Any]:
     """The user's metadata: the comment of the archive where that is a JSON object, as the sink writes it."""
     try:
@@ -200,7 +147,7 @@ def metadata_of(comment: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def open_npz(path: str, selection: Selection) -> NpzSource:
+def open_npz(path: str, selection: Selection) -> ListedSource:
     """Open an `.npz` file, or the only one in a directory.
 
     Raises SourceError where it is not whole, UsageError for a step or an item.
@@ -209,4 +156,18 @@ def open_npz(path: str, selection: Selection) -> NpzSource:
     name = os.path.join(*NAMES.file_of(path))
     with opened(name) as file:
         archive = read_archive(file)
-        return NpzSource(path, name, file.stat, read_parts(file, archive), metadata_of(archive.comment))
+        parts = read_parts(file, archive)
+    return ListedSource(path, "npz", _listing(name, file.stat, parts, metadata_of(archive.comment)))
+
+
+def _listing(
+    file: str, stat: FileStat, parts: Mapping[str, MemberArray], metadata: Mapping[str, Any]
+) -> Listing:
+    leaves, checks = {}, {}
+    for text, (member, array) in parts.items():
+        leaf = leaves[text] = leaf_of(text, array, file, None if member.deflated else member.offset)
+        for chunk in leaf.manifest.chunks.values() if leaf.manifest is not None else ():
+            checks[chunk] = partial(_check, member, array.header_crc)
+    streams = Streams()
+    readers = {text: Deflated(file, part, streams) for text, part in parts.items() if part.member.deflated}
+    return Listing(leaves, {file: stat}, metadata, readers=readers, checks=checks)

@@ -24,7 +24,7 @@ Fetch = Callable[[Sequence[Chunk]], Sequence[bytes]]
 
 Raises SourceError where bytes are missing, and where a file has changed since it was listed.
 """
-Check = Callable[[np.ndarray], None]
+Check = Callable[[Chunk, np.ndarray], None]
 """Compares all bytes of a chunk, uint8[length], with a checksum. Raises SourceError where they differ."""
 
 NO_FILES: Mapping[str, FileStat] = MappingProxyType({})
@@ -66,12 +66,13 @@ def read_stored(
         chunk = manifest.chunks.get(index)
         if chunk is None:
             return filled(manifest, index, inner.shape)
-        if index in held:
-            return read_elements(Held(held[index]), 0, spec, manifest.codec, inner, checks.get(chunk))
         if chunk.inline is not None:
             return read_elements(Held(chunk.inline), chunk.offset, spec, manifest.codec, inner)
+        check = partial(checks[chunk], chunk) if chunk in checks else None
+        if index in held:
+            return read_elements(Held(held[index]), 0, spec, manifest.codec, inner, check)
         with opened(chunk.file, files.get(chunk.file)) as file:
-            return read_elements(file, chunk.offset, spec, manifest.codec, inner, checks.get(chunk))
+            return read_elements(file, chunk.offset, spec, manifest.codec, inner, check)
 
     return assembled(manifest, region, read)
 
@@ -79,8 +80,8 @@ def read_stored(
 def by_chunk(decoded: Callable[[Manifest, bytes], bytes | memoryview]) -> Decoder:
     """A decoder of chunks one by one. Memory: the region, and one chunk, stored and decoded.
 
-    `decoded`: (manifest, stored bytes of a chunk) → its elements as plain bytes, little-endian, in the order
-    of axes in which they are stored. Raises SourceError.
+    `decoded`: (manifest, stored bytes of a chunk) → its elements as plain bytes, in the byte order and with
+    the axes of the codec. Raises SourceError.
     """
 
     def decode(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
@@ -144,7 +145,12 @@ def _fetched_together(
 
 
 def read_elements(
-    file: Readable, offset: int, spec: ArraySpec, codec: Codec, region: Region, check: Check | None = None
+    file: Readable,
+    offset: int,
+    spec: ArraySpec,
+    codec: Codec,
+    region: Region,
+    check: Callable[[np.ndarray], None] | None = None,
 ) -> np.ndarray:
     """A region of an array that begins at `offset` as plain bytes, in any order of axes and of bytes.
 
@@ -182,7 +188,7 @@ def _as_stored(spec: ArraySpec, codec: Codec, region: Region) -> tuple[ArraySpec
 
 def _in_memory(stored: np.ndarray, dtype: np.dtype[Any], codec: Codec) -> np.ndarray:
     """Elements in this machine's byte order and with their axes in order."""
-    block = _swapped(stored) if codec.encoding == BIG else stored
+    block = _swapped(stored) if codec.big else stored
     return checked(block, dtype).transpose(np.argsort(codec.permutation))
 
 

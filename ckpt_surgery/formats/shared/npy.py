@@ -25,7 +25,6 @@ from ckpt_surgery.core.manifests import BIG, RAW, Codec, contiguous
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.limits import MOST_AXES, MOST_BYTES, beyond_memory
 from ckpt_surgery.formats.shared.npy_layout import MAGIC
-from ckpt_surgery.formats.shared.raw_arrays import Opaque
 from ckpt_surgery.storage.failures import DAMAGED
 
 USUAL_BYTES = 128
@@ -44,8 +43,9 @@ DESCRIPTIONS: Mapping[np.dtype[Any], str] = {DTYPES["bfloat16"]: "<V2"} | {
 """Names in headers of the types that a `.npy` file holds. Only bfloat16 has two bytes without a name."""
 _DTYPES = {description[1:]: dtype for dtype, description in DESCRIPTIONS.items()}
 _TEXT = re.compile(r"[<>]U\d{1,9}")
-_SPELLED = re.compile(r"[<>|=]([biufc?]\d{0,2}|[SUV][1-9]\d{0,8}|[Mm]8(\[[\w/]{1,20}\])?)")
-"""Descriptions of types whose elements are stored as plain bytes: not objects, which are a pickle."""
+_SIZED = re.compile(r"[<>|=]([SUV][1-9]\d{0,8}|[Mm]8(\[[\w/]{1,20}\])?)")
+"""Descriptions of texts, untyped bytes, dates and time spans."""
+OBJECTS: np.dtype[Any] = np.dtype("O")
 UNTYPED: np.dtype[Any] = np.dtype("V1")
 """Type of arrays about which nothing is known. Its size is not 0, since sizes are divided by it."""
 
@@ -53,7 +53,7 @@ NAMELESS = (
     "is stored as single bytes without a type: NumPy does not record which narrow type of ml_dtypes they are",
     "Save it in a wider type, or in another format.",
 )
-UNUSABLE = {
+UNREADABLE = {
     "O": ("is an array of Python objects, a pickle, which is never loaded", "Save its arrays by themselves."),
     "S": ("is an array of byte strings", "Save it as numbers, or leave it out."),
     "U": ("is an array of strings", "Save it as numbers, or leave it out."),
@@ -69,7 +69,7 @@ class NpyArray:
     """An array as the header of its `.npy` file describes it."""
 
     spec: ArraySpec
-    """Shape and dtype; no function accepts the dtype of an unusable array, it only tells kinds apart."""
+    """Shape and dtype. That of an array that cannot be read only tells kinds apart."""
     codec: Codec
     data: int
     """Offset of the first element, which is the length of the header."""
@@ -77,16 +77,7 @@ class NpyArray:
     """CRC-32 of everything before the first element."""
     text: str | None = None
     """The value of a single string."""
-    unusable: Unreadable | None = None
-    stored: np.dtype[Any] | None = None
-    """Type that the elements of an unusable array have in the file; None for a pickle or an unknown type."""
-
-    @property
-    def laid(self) -> ArraySpec:
-        """Shape and dtype of the elements in the file: untyped bytes if the array is unusable."""
-        if self.stored is None:
-            return self.spec
-        return ArraySpec(self.spec.shape, np.dtype(f"V{self.stored.itemsize}"))
+    unreadable: Unreadable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +88,6 @@ class _Described:
     fortran: bool
     descr: str
     """Empty for records."""
-    fields: Any
-    """The fields of records as NumPy spells them; None for other types."""
 
 
 def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
@@ -116,13 +105,13 @@ def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
     if described.shape == () and _TEXT.fullmatch(described.descr):
         return _single_string(read, described, head, begin[length:], size)
     found = _typed(described, head)
-    known = found.unusable is None or found.stored is not None
-    end = found.data + found.laid.nbytes
+    known = found.spec.dtype not in (OBJECTS, UNTYPED)
+    end = found.data + found.spec.nbytes
     if known and end != size:
         if end < size:
             _check_alone(begin[end:] or read(end, min(len(MAGIC), size - end)))
         raise SourceError(
-            f"its header says {found.spec}, which takes {found.laid.nbytes} bytes, "
+            f"its header says {found.spec}, which takes {found.spec.nbytes} bytes, "
             f"and {size - found.data} follow it",
             hint=DAMAGED,
         )
@@ -198,9 +187,7 @@ def _parse(header: bytes, version: int) -> _Described:
         raise _odd(header, "has an order or a type of the wrong kind")
     if len(shape) > MOST_AXES:
         raise _odd(header, f"has {len(shape)} axes; {MOST_AXES} is the limit")
-    if isinstance(descr, str):
-        return _Described(shape, fortran, descr, None)
-    return _Described(shape, fortran, "", descr)
+    return _Described(shape, fortran, descr if isinstance(descr, str) else "")
 
 
 def _odd(header: bytes, what: str) -> SourceError:
@@ -210,71 +197,47 @@ def _odd(header: bytes, what: str) -> SourceError:
 
 def _typed(described: _Described, head: bytes) -> NpyArray:
     """The array that a header describes."""
-    shape, ndim = described.shape, len(described.shape)
-    dtype = _dtype(described.descr)
-    unusable = None if isinstance(dtype, np.dtype) else dtype
-    stored = None if isinstance(dtype, np.dtype) else _stored(described)
-    spec = ArraySpec(shape, dtype if isinstance(dtype, np.dtype) else _listed(described, stored))
-    if beyond_memory(shape, spec.dtype.itemsize):
+    shape, descr = described.shape, described.descr
+    readable = _dtype(descr)
+    unreadable = readable if isinstance(readable, Unreadable) else None
+    dtype = _listed(descr) if isinstance(readable, Unreadable) else readable
+    if beyond_memory(shape, dtype.itemsize):
         raise SourceError(f"its header has a shape beyond all memory: {list(shape)}", hint=DAMAGED)
-    axes = tuple(range(ndim))
-    big = described.descr.startswith(">") and spec.dtype.itemsize > 1
-    codec = Codec("raw", axes[::-1] if described.fortran else axes, BIG if big and not unusable else RAW)
-    return NpyArray(spec, codec, len(head), zlib.crc32(head), unusable=unusable, stored=stored)
+    axes = tuple(range(len(shape)))
+    big = descr.startswith(">") and dtype.itemsize > 1
+    codec = Codec("raw", axes[::-1] if described.fortran else axes, BIG if big else RAW)
+    return NpyArray(ArraySpec(shape, dtype), codec, len(head), zlib.crc32(head), unreadable=unreadable)
 
 
 def _dtype(descr: str) -> np.dtype[Any] | Unreadable:
     """The type that a description names, in native byte order; or why no function can use it."""
     if descr[:1] not in "<>|=" or not descr:
-        return _unusable(descr)
+        return _why(descr)
     name = descr[1:]
     if name in ("V1", "f1"):
         return Unreadable(*NAMELESS)
     if name not in _DTYPES or (name == "V2" and descr[0] == ">"):
-        return _unusable(descr)
+        return _why(descr)
     return _DTYPES[name]
 
 
-def _unusable(descr: str) -> Unreadable:
+def _why(descr: str) -> Unreadable:
     if not descr:
         return Unreadable("is an array of records", "Save each of its fields as an array.")
-    known = UNUSABLE.get(descr.lstrip("<>|=")[:1])
+    known = UNREADABLE.get(descr.lstrip("<>|=")[:1])
     if known is None or descr.startswith(">V2"):
         return Unreadable(f"has the unknown type {shown(descr[:100])!r}", "Save it in another type.")
     return Unreadable(*known)
 
 
-def _stored(described: _Described) -> np.dtype[Any] | None:
-    """The type of elements that no function can use; None for a pickle and for unknown types."""
-    spelled: Any = described.fields or described.descr.replace("<f1", "|V1")
-    if not _is_spelled(spelled):
-        return None
+def _listed(descr: str) -> np.dtype[Any]:
+    """The type that an array that cannot be read is listed with, in native byte order."""
+    if descr[1:] == "O":
+        return OBJECTS
     try:
-        found: np.dtype[Any] = np.lib.format.descr_to_dtype(spelled)
+        return np.dtype(descr).newbyteorder("=") if _SIZED.fullmatch(descr) else UNTYPED
     except (ValueError, TypeError, OverflowError):
-        return None
-    return found if found.itemsize and found.subdtype is None else None
-
-
-def _is_spelled(descr: Any) -> bool:
-    """Whether a description is one that NumPy writes; NumPy itself would read others too."""
-    if isinstance(descr, str):
-        return _SPELLED.fullmatch(descr) is not None
-    if not isinstance(descr, list):
-        return False
-    fields = [field for field in descr if isinstance(field, tuple) and len(field) in (2, 3)]
-    return len(fields) == len(descr) and all(_is_spelled(field[1]) for field in fields)
-
-
-def _listed(described: _Described, stored: np.dtype[Any] | None) -> np.dtype[Any]:
-    """The type that an unusable array is listed with: in native byte order, without padding."""
-    if stored is None:
-        return np.dtype("O") if described.descr[1:] == "O" else UNTYPED
-    if stored.names is not None:
-        from numpy.lib.recfunctions import repack_fields
-
-        stored = repack_fields(stored, recurse=True)
-    return stored.newbyteorder("=") if stored.kind in "SUMmV" else np.dtype(f"V{stored.itemsize}")
+        return UNTYPED
 
 
 def _single_string(
@@ -309,16 +272,6 @@ def leaf_of(text: str, array: NpyArray, file: str, offset: int | None) -> Leaf:
     if array.text is not None:
         return Leaf(Key.parse(text), LeafKind.STRING, string=array.text)
     manifest = None
-    if offset is not None and array.unusable is None:
+    if offset is not None and array.unreadable is None:
         manifest = contiguous(array.spec, file, offset + array.data, array.codec)
-    return Leaf(Key.parse(text), LeafKind.ARRAY, array.spec, manifest, unreadable=array.unusable)
-
-
-def opaque_of(array: NpyArray, file: str, offset: int | None) -> Opaque | None:
-    """An array that no function can use; None for other arrays. `offset`: as for `leaf_of`."""
-    if array.unusable is None:
-        return None
-    stored = None
-    if offset is not None and array.stored is not None:
-        stored = contiguous(array.laid, file, offset + array.data, array.codec)
-    return Opaque(array.unusable.why, array.unusable.hint, stored, array.stored)
+    return Leaf(Key.parse(text), LeafKind.ARRAY, array.spec, manifest, unreadable=array.unreadable)

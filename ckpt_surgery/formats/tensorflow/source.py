@@ -2,36 +2,22 @@
 
 import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import google_crc32c
 import numpy as np
 
-from ckpt_surgery.core.arrays import (
-    ArraySpec,
-    Region,
-    Shape,
-)
+from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import (
-    Leaf,
-    LeafKind,
-)
-from ckpt_surgery.core.manifests import (
-    BIG,
-    RAW,
-    Chunk,
-    Codec,
-    Manifest,
-    contiguous,
-    raw_codec,
-)
+from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
+from ckpt_surgery.core.manifests import BIG, Chunk, Codec, Manifest, contiguous, raw_codec
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.chunk_reading import read_stored
-from ckpt_surgery.formats.shared.raw_arrays import RawArraysSource
+from ckpt_surgery.formats.shared.boxes import Box, Boxes, on_grid
+from ckpt_surgery.formats.shared.chunk_reading import Check
+from ckpt_surgery.formats.shared.listings import ListedSource, Listing, Reader
 from ckpt_surgery.formats.tensorflow.detect import GRAPH_SUFFIX, SUFFIX, Bundle, is_table, locate
 from ckpt_surgery.formats.tensorflow.dtypes import NUMBERS, STRING, type_name
 from ckpt_surgery.formats.tensorflow.index import (
@@ -54,92 +40,22 @@ _PIECE = 2**28
 
 
 @dataclass(frozen=True)
-class StoredPart:
-    """A box of an array, and what reading it takes."""
+class MissingFile:
+    """Reads nothing: the data file is missing, which only values need."""
 
-    region: Region
-    manifest: Manifest
-    """Manifest of the box alone."""
-    checksum: int
-    """Masked CRC-32C of its stored bytes."""
+    path: str
 
-
-class TensorBundleSource(RawArraysSource):
-    """A tensor bundle, opened for reading. Safe to use from several threads.
-
-    A data file can be missing until something is read from it; leaves in such files have no manifest. Arrays
-    of other things than numbers are listed with the dtype `object`, and reading them is an error.
-    """
-
-    def __init__(self, bundle: Bundle, path: str, index: BundleIndex, files: Mapping[str, FileStat]):
-        """`files`: size and time of the files that exist, by path."""
-        paths = _data_files(bundle, index)
-        stored = {v.name: _stored(paths, index, v) for v in index.variables if v.type in NUMBERS}
-        leaves = {v.name: _leaf(paths, index, v, stored.get(v.name, ()), files) for v in index.variables}
-        super().__init__(path, "tensorflow", leaves, files, {}, bundle.step)
-        self._stored = stored
-        self._types = {v.name: v.type for v in index.variables}
-        self._beside = (*paths.values(), os.path.join(bundle.directory, f"{bundle.prefix}{GRAPH_SUFFIX}"))
-
-    def files(self) -> Iterator[str]:
-        """Paths of all files of the bundle; data files and the graph beside them may be missing."""
-        yield from dict.fromkeys((*self._files, *self._beside))
-
-    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read.
-
-        The checksum of a part of the variable (most have only one) is checked where the part is read whole
-        and is little endian: there is one checksum for all of a part.
-        """
-        assert leaf.spec is not None
-        name = leaf.key.text
-        try:
-            if name not in self._stored:
-                raise _unreadable(self._types[name])
-            return self._assembled(self._stored[name], leaf.spec, region)
-        except SourceError as error:
-            raise named(leaf.key, error) from error
-
-    def _assembled(self, parts: tuple[StoredPart, ...], spec: ArraySpec, region: Region) -> np.ndarray:
-        if len(parts) == 1:
-            return self._part(parts[0], region)
-        block: np.ndarray = np.empty(region.shape, spec.dtype)
-        for part in parts if region.size else ():
-            common = _common(part.region, region)
-            if common is not None:
-                origin = part.region.starts
-                inner = Region(
-                    tuple(a - o for a, o in zip(common.starts, origin, strict=True)),
-                    tuple(b - o for b, o in zip(common.stops, origin, strict=True)),
-                )
-                block[common.within(region)] = self._part(part, inner)
-        return block
-
-    def _part(self, part: StoredPart, region: Region) -> np.ndarray:
-        """The elements of a region of a part; the region counts from the beginning of the part."""
-        if not region.size:
-            return np.empty(region.shape, part.manifest.spec.dtype)
-        (chunk,) = part.manifest.chunks.values()
-        if chunk.file not in self._files:
-            raise SourceError(
-                f"its data file {shown(chunk.file)} is missing",
-                hint="Listing and planning need only the index; values need the data files beside it.",
-            )
-        block = read_stored(part.manifest, region, self._files)
-        if region == Region.whole(part.manifest.spec.shape) and part.manifest.codec.encoding == RAW:
-            _check(block, part.checksum, chunk)
-        return block
+    def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
+        """Raise SourceError that names the file."""
+        raise SourceError(
+            f"its data file {shown(self.path)} is missing",
+            hint="Listing and planning need only the index; values need the data files beside it.",
+        )
 
 
-def _common(a: Region, b: Region) -> Region | None:
-    """The intersection of two regions; None where it is empty."""
-    starts, stops = tuple(map(max, a.starts, b.starts)), tuple(map(min, a.stops, b.stops))
-    return Region(starts, stops) if all(a < b for a, b in zip(starts, stops, strict=True)) else None
-
-
-def _check(block: np.ndarray, wanted: int, chunk: Chunk) -> None:
-    data = block.reshape(-1).view(np.uint8)
-    pieces = (data[i : i + _PIECE] for i in range(0, data.size, _PIECE))
+def _check(wanted: int, chunk: Chunk, stored: np.ndarray) -> None:
+    """Compare the bytes of a part with its masked CRC-32C."""
+    pieces = (stored[i : i + _PIECE] for i in range(0, stored.size, _PIECE))
     found = mask(functools.reduce(google_crc32c.extend, pieces, 0))
     if found != wanted:
         raise SourceError(
@@ -149,26 +65,51 @@ def _check(block: np.ndarray, wanted: int, chunk: Chunk) -> None:
         )
 
 
-def _unreadable(type: int) -> SourceError:
-    return SourceError(
-        f"its type in TensorFlow is {type_name(type)}, which no array here can have",
-        hint="Drop it, or leave it where it is.",
-    )
-
-
 # --- leaves -----------------------------------------------------------------------------------------------
 
 
-def _stored(paths: Mapping[int, str], index: BundleIndex, variable: Variable) -> tuple[StoredPart, ...]:
-    dtype = NUMBERS[variable.type]
-    codec = _codec(len(variable.shape), index.big and dtype.itemsize > 1)
-    return tuple(
-        StoredPart(
-            part.region,
-            contiguous(ArraySpec(part.region.shape, dtype), paths[part.shard], part.offset, codec),
-            part.checksum,
-        )
-        for part in variable.parts
+def _listing(bundle: Bundle, index: BundleIndex, files: Mapping[str, FileStat]) -> Listing:
+    """`files`: size and time of the files that exist, by path.
+
+    Data files can be missing; leaves in such files have no manifest. Arrays of other things than numbers are
+    listed with the dtype `object`, and cannot be read. The checksum of a part of a variable (most have only
+    one) is compared where the part is read whole.
+    """
+    paths = _data_files(bundle, index)
+    leaves: dict[str, Leaf] = {}
+    readers: dict[str, Reader] = {}
+    checks: dict[Chunk, Check] = {}
+    for variable in index.variables:
+        name, key = variable.name, Key.parse(variable.name)
+        if variable.type not in NUMBERS:
+            leaves[name] = _without_numbers(key, paths, index, variable, files)
+            continue
+        spec = ArraySpec(variable.shape, NUMBERS[variable.type])
+        boxes = [_box(part, spec, paths[part.shard], index.big, files) for part in variable.parts]
+        for box, part in zip(boxes, variable.parts, strict=True):
+            for chunk in box.stored.chunks.values() if isinstance(box.stored, Manifest) else ():
+                checks[chunk] = functools.partial(_check, part.checksum)
+        manifest = on_grid(spec, boxes)
+        leaves[name] = Leaf(key, LeafKind.ARRAY, spec, manifest)
+        if manifest is None:
+            readers[name] = Boxes(spec, boxes, checks)
+    graph = os.path.join(bundle.directory, f"{bundle.prefix}{GRAPH_SUFFIX}")
+    return Listing(
+        leaves,
+        files,
+        step=bundle.step,
+        readers=readers,
+        checks=checks,
+        expected_files=(*paths.values(), graph),
+    )
+
+
+def _box(part: VariablePart, spec: ArraySpec, path: str, big: bool, files: Mapping[str, FileStat]) -> Box:
+    box = ArraySpec(part.region.shape, spec.dtype)
+    if box.size and path not in files:
+        return Box(part.region, MissingFile(path))
+    return Box(
+        part.region, contiguous(box, path, part.offset, _codec(spec.ndim, big and spec.dtype.itemsize > 1))
     )
 
 
@@ -177,44 +118,17 @@ def _codec(ndim: int, big: bool) -> Codec:
     return Codec("big endian", tuple(range(ndim)), BIG) if big else raw_codec(ndim)
 
 
-def _leaf(
-    paths: Mapping[int, str],
-    index: BundleIndex,
-    variable: Variable,
-    parts: tuple[StoredPart, ...],
-    files: Mapping[str, FileStat],
+def _without_numbers(
+    key: Key, paths: Mapping[int, str], index: BundleIndex, variable: Variable, files: Mapping[str, FileStat]
 ) -> Leaf:
-    key = Key.parse(variable.name)
-    if parts:
-        spec = ArraySpec(variable.shape, parts[0].manifest.spec.dtype)
-        return Leaf(key, LeafKind.ARRAY, spec, _manifest(spec, parts, files))
+    """A text, or an array that cannot be read."""
     text = _text(paths, index, variable, files)
     if text is not None:
         return Leaf(key, LeafKind.STRING, string=text)
-    return Leaf(key, LeafKind.ARRAY, ArraySpec(variable.shape, np.dtype(object)))
-
-
-def _manifest(
-    spec: ArraySpec, parts: tuple[StoredPart, ...], files: Mapping[str, FileStat]
-) -> Manifest | None:
-    """The manifest of an array whose parts have one shape and whose files exist; None for any other."""
-    here = all(chunk.file in files for part in parts for chunk in part.manifest.chunks.values())
-    if not here or len({part.region.shape for part in parts}) > 1:
-        return None
-    if len(parts) == 1:
-        return parts[0].manifest
-    first = parts[0].manifest
-    chunks = {_cell(part.region, first.chunk_shape): part.manifest.chunks for part in parts}
-    return Manifest(
-        spec,
-        first.chunk_shape,
-        first.codec,
-        {cell: found[(0,) * spec.ndim] for cell, found in chunks.items() if found},
-    )
-
-
-def _cell(region: Region, chunk_shape: Shape) -> Shape:
-    return tuple(start // length for start, length in zip(region.starts, chunk_shape, strict=True))
+    why = f"has the TensorFlow type {type_name(variable.type)}, which no array here can have"
+    unreadable = Unreadable(why, "Drop it, or leave it where it is.")
+    spec = ArraySpec(variable.shape, np.dtype(object))
+    return Leaf(key, LeafKind.ARRAY, spec, unreadable=unreadable)
 
 
 # --- texts ------------------------------------------------------------------------------------------------
@@ -258,7 +172,7 @@ def decoded_text(stored: bytes, part: VariablePart, big: bool) -> bytes:
 # --- opening ----------------------------------------------------------------------------------------------
 
 
-def open_tensor_bundle(path: str, selection: Selection) -> TensorBundleSource:
+def open_tensor_bundle(path: str, selection: Selection) -> ListedSource:
     """Open a prefix, one of a bundle's files, a directory with a `checkpoint` file, or a SavedModel.
 
     Reads the index; data files can be missing, but those that exist must be long enough. Raises
@@ -275,7 +189,7 @@ def open_tensor_bundle(path: str, selection: Selection) -> TensorBundleSource:
         files[name] = file.stat
         with about(name):
             index = read_index(table_entries(file))
-    return TensorBundleSource(bundle, path, index, files | _shards(bundle, index))
+    return ListedSource(path, "tensorflow", _listing(bundle, index, files | _shards(bundle, index)))
 
 
 def _check_version(bundle: Bundle, path: str) -> None:

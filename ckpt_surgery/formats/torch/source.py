@@ -8,24 +8,19 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
-from ckpt_surgery.formats.shared.raw_arrays import RawArraysSource
+from ckpt_surgery.formats.shared.listings import ListedSource, Listing
 from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.torch.archive import read_saved
 from ckpt_surgery.formats.shared.torch.tree import TorchLeaves, list_leaves
 from ckpt_surgery.formats.shared.torch.unpickler import load
-from ckpt_surgery.formats.shared.torch.views import View, read_view
 from ckpt_surgery.formats.shared.zip.layout import LOCAL
 from ckpt_surgery.formats.shared.zip.members import read_archive
 from ckpt_surgery.formats.torch.detect import INDEX_SUFFIX, NAMES
-from ckpt_surgery.storage.failures import DAMAGED, about, named
+from ckpt_surgery.storage.failures import DAMAGED, about
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened, stat_file
 
@@ -66,34 +61,10 @@ def _no_archive(path: str) -> SourceError:
     return SourceError(f"{shown(path)}: this looks like {other.what}", hint=other.hint)
 
 
-# --- the source -------------------------------------------------------------------------------------------
+# --- opening ----------------------------------------------------------------------------------------------
 
 
-class TorchSource(RawArraysSource):
-    """A PyTorch checkpoint, opened for reading. Safe to use from several threads."""
-
-    def __init__(self, path: str, index: Mapping[str, FileStat], parts: Sequence[TorchFile]):
-        leaves = {text: leaf for part in parts for text, leaf in part.listing.leaves.items()}
-        files = {**index, **{part.path: part.stat for part in parts}}
-        super().__init__(path, "torch", leaves, files, {})
-        self._views: Mapping[str, View] = {
-            text: view for part in parts for text, view in part.listing.views.items()
-        }
-
-    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
-        if leaf.manifest is not None:
-            return super().read(leaf, region)
-        assert leaf.spec is not None
-        view = self._views[leaf.key.text]
-        try:
-            with opened(view.file, self._files[view.file]) as file:
-                return read_view(file, view, leaf.spec, region)
-        except SourceError as error:
-            raise named(leaf.key, error) from error
-
-
-def open_torch(path: str, selection: Selection) -> TorchSource:
+def open_torch(path: str, selection: Selection) -> ListedSource:
     """Open a file, an index, or a directory that holds one of them.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
@@ -101,9 +72,17 @@ def open_torch(path: str, selection: Selection) -> TorchSource:
     check_no_choice(f"{shown(path)} is a PyTorch checkpoint, which has", selection.step, selection.item)
     directory, name = NAMES.file_of(path)
     if not name.endswith(INDEX_SUFFIX):
-        return TorchSource(path, {}, [read_file(directory, name)])
+        return ListedSource(path, "torch", _listing({}, [read_file(directory, name)]))
     index = os.path.join(directory, name)
     files, _ = read_index(index)
     parts = [read_file(directory, shard) for shard in shard_names(directory, files)]
     check_shards(directory, files, {part.name: part.listing.leaves for part in parts})
-    return TorchSource(path, {index: stat_file(index)}, parts)
+    return ListedSource(path, "torch", _listing({index: stat_file(index)}, parts))
+
+
+def _listing(index: Mapping[str, FileStat], parts: Sequence[TorchFile]) -> Listing:
+    return Listing(
+        leaves={text: leaf for part in parts for text, leaf in part.listing.leaves.items()},
+        files={**index, **{part.path: part.stat for part in parts}},
+        readers={text: view for part in parts for text, view in part.listing.views.items()},
+    )

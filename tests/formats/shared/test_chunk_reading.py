@@ -174,7 +174,7 @@ def test_whole_chunks_are_checked_as_they_are_stored(tmp_path: Path) -> None:
     spec = ArraySpec(value.shape, value.dtype)
     manifest = contiguous(spec, str(tmp_path / "x"), 4, Codec("big endian", (1, 0), BIG))
     seen: list[bytes] = []
-    checks = {manifest.chunks[0, 0]: lambda stored: seen.append(stored.tobytes())}
+    checks = {manifest.chunks[0, 0]: lambda chunk, stored: seen.append(stored.tobytes())}
     read_stored(manifest, Region((0, 0), (2, 2)), checks=checks)
     assert seen == []
     assert (read_stored(manifest, Region.whole((2, 3)), checks=checks) == value).all()

@@ -111,7 +111,7 @@ LIES = (
     one("a negative data file", "data file", entry(shard=-1)),
     one("an unknown type", "unknown DataType 99", entry(type=99)),
     one("no type", "unknown DataType 0", entry(type=0)),
-    one("a type that no array has", "its type in TensorFlow is qint8", entry(type=11)),
+    one("a type that no array has", "it has the TensorFlow type qint8", entry(type=11)),
     one("a wrong checksum", "checksum", entry(checksum=1)),
     one("a truth that is neither 0 nor 1", "has the byte 98", entry(type=10, checksum=bundles.crc(b"ab"))),
     lie("one place for two variables", "share bytes", (b"a", entry()), (b"b", entry())),
@@ -325,7 +325,7 @@ def test_strings_that_no_leaf_holds_are_listed_and_refused_when_they_are_used(
     source = opened(saved_objects)
     leaf = source.leaves()[name]
     assert leaf.spec is not None
-    with pytest.raises(SourceError, match=f"`{name}`: its type in TensorFlow is string"):
+    with pytest.raises(SourceError, match=f"`{name}`: it has the TensorFlow type string"):
         source.read(leaf, Region.whole(leaf.spec.shape))
     recipe = tmp_path / "all.yaml"
     recipe.write_text("version: 1\nunmatched: keep\nrules: []\n")
@@ -343,7 +343,7 @@ def test_numbers_beside_strings_are_compared(saved_objects: Path) -> None:
     assert {one.key for one in found.uncompared} == {
         *(f"bytes{VALUE}", f"long{VALUE}", "words/.ATTRIBUTES/table-keys"),
     }
-    assert all("its type in TensorFlow is string" in one.why for one in found.uncompared)
+    assert all("it has the TensorFlow type string" in one.why for one in found.uncompared)
     assert {value.key for value in found.values or ()} == {f"w{VALUE}", "words/.ATTRIBUTES/table-values"}
 
 
@@ -366,7 +366,7 @@ def test_an_iterator_is_listed(tmp_path: Path) -> None:
     leaf = source.leaves()["it/.ATTRIBUTES/ITERATOR_STATE"]
     assert leaf.spec is not None
     assert leaf.spec.dtype == object
-    with pytest.raises(SourceError, match="its type in TensorFlow is variant"):
+    with pytest.raises(SourceError, match="it has the TensorFlow type variant"):
         source.read(leaf, Region.whole(leaf.spec.shape))
     assert list(source.leaves()) == [leaf.key.text, f"v{VALUE}"]
 

@@ -184,5 +184,5 @@ def stored_tensor(tensor: Tensor, file: str, storage: int) -> Manifest | View:
         )
     offset, order = storage + tensor.offset * size, dense_order(spec.shape, tensor.strides)
     if order is None:
-        return View(file, offset, tuple(s * size for s in tensor.strides))
+        return View(file, offset, tuple(s * size for s in tensor.strides), tensor.dtype)
     return contiguous(spec, file, offset, replace(raw_codec(spec.ndim), permutation=order))

@@ -1,18 +1,20 @@
 """Tensors as views of a storage: which are one dense block, and reading those that are not."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.formats.shared.chunk_reading import checked, stored_dtype
-from ckpt_surgery.storage.reading import SPAN_BYTES, Readable
+from ckpt_surgery.storage.listing import FileStat
+from ckpt_surgery.storage.reading import SPAN_BYTES, Readable, opened
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Where the elements are of an array that is not a dense block: a part of one, or with repetitions."""
+    """Reads an array that is not a dense block: a part of one, or with repetitions."""
 
     file: str
     """Path of the file."""
@@ -20,6 +22,19 @@ class View:
     """Offset of the first element in the file, in bytes."""
     strides: Shape
     """Bytes from an element to the next along each axis; 0 where an axis repeats the same elements."""
+    dtype: np.dtype[Any]
+
+    def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
+        """The elements of a region, in C order. Memory: the region, and at most SPAN_BYTES besides.
+
+        Raises SourceError where bytes are missing, or booleans are neither 0 nor 1.
+        """
+        block = np.empty(region.shape, stored_dtype(self.dtype))
+        if block.size:
+            start = sum(a * stride for a, stride in zip(region.starts, self.strides, strict=True))
+            with opened(self.file, files.get(self.file)) as file:
+                _fill(file, self.offset + start, self.strides, block)
+        return checked(block, self.dtype)
 
 
 def dense_order(shape: Shape, strides: Sequence[int]) -> Shape | None:
@@ -41,18 +56,6 @@ def _fills(shape: Shape, strides: Sequence[int], order: Shape) -> bool:
             return False
         step *= shape[axis]
     return True
-
-
-def read_view(file: Readable, view: View, spec: ArraySpec, region: Region) -> np.ndarray:
-    """The elements of `region`, in C order. Memory: the region, and at most SPAN_BYTES besides.
-
-    Raises SourceError where bytes are missing, or booleans are neither 0 nor 1.
-    """
-    block = np.empty(region.shape, stored_dtype(spec.dtype))
-    if block.size:
-        start = view.offset + sum(a * stride for a, stride in zip(region.starts, view.strides, strict=True))
-        _fill(file, start, view.strides, block)
-    return checked(block, spec.dtype)
 
 
 def _fill(file: Readable, start: int, strides: Shape, out: np.ndarray) -> None:

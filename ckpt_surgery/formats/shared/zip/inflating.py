@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.zip.members import Member, wrong
+from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.reading import OpenFile
 
 PIECE = 1 << 16
@@ -22,17 +23,15 @@ def read_member(file: OpenFile, member: Member, most: int) -> bytes:
         stream.finish(file)
         return bytes(buffer)
     data = file.read(member.offset, member.size)
-    check_crc(file, member, zlib.crc32(data))
+    check_crc(file.path, member, zlib.crc32(data))
     return data
 
 
-def check_crc(file: OpenFile, member: Member, found: int) -> None:
+def check_crc(path: str, member: Member, found: int) -> None:
     """Raises SourceError unless the CRC-32 of a member's bytes is what the archive says."""
     if found != member.crc:
-        raise wrong(
-            file,
-            f"`{shown(member.name[:200])}` has the CRC-32 {found:08x}, where {member.crc:08x} was recorded",
-        )
+        flaw = f"has the CRC-32 {found:08x}, where {member.crc:08x} was recorded"
+        raise SourceError(f"{shown(path)}: `{shown(member.name[:200])}` {flaw}", hint=DAMAGED)
 
 
 class Inflated:
@@ -70,7 +69,7 @@ class Inflated:
                 raise self._wrong(file, "it inflates to more")
         if self._stream.unused_data or self._taken != self.member.stored:
             raise self._wrong(file, "its deflated data ends before its stored bytes do")
-        check_crc(file, self.member, self._crc)
+        check_crc(file.path, self.member, self._crc)
 
     def _next(self, file: OpenFile, most: int) -> bytes:
         """The next bytes: at least one, and not more than `most`."""
