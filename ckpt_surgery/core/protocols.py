@@ -113,18 +113,6 @@ def details_of(source: Source) -> SourceDetails:
 
 
 @runtime_checkable
-class OpaqueSource(Protocol):
-    """A source that also lists arrays that no function can use, such as texts and dates."""
-
-    def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of one region of such an array, in its dtype. Equal elements have equal bytes.
-
-        Raises SourceError where they cannot be read.
-        """
-        ...
-
-
-@runtime_checkable
 class RetypedSource(Protocol):
     """A source that gives arrays of another one dtypes that it does not record."""
 

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import READING, ByteCounter, Report
-from ckpt_surgery.core.protocols import OpaqueSource, Source
+from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.report.differences import Uncompared, ValueDifference
 from ckpt_surgery.report.distances import EXACT, Gap, Tolerance, gap, whole_numbers, wide
@@ -31,6 +30,7 @@ from ckpt_surgery.report.scaling import SMALLEST, exponent_of, scaled, scaled_do
 
 PIECE = 1 << 20
 """Number of elements that are converted to float64 at once."""
+NO_NUMBERS = "it is not an array of numbers"
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ def value_differences(
 ) -> Comparison:
     """How far apart the values are, for every array that has the same shape in both.
 
-    Numbers of any two dtypes are compared as numbers; elements of another dtype, the same in both, are
-    compared by their bytes. `memory` is the budget in bytes. `without_values`: texts of the keys of leaves of
-    which one of the two has shape and dtype alone. `keys`: texts of the keys that are compared; None: all.
-    Elements within the tolerance count as the same. `progress` is told the bytes of A that are compared.
-    Raises SourceError where bytes are missing or damaged.
+    Numbers of any two dtypes are compared as numbers; other elements are not. `memory` is the budget in
+    bytes. `without_values`: texts of the keys of leaves of which one of the two has shape and dtype alone.
+    `keys`: texts of the keys that are compared; None: all. Elements within the tolerance count as the same.
+    `progress` is told the bytes of A that are compared. Raises SourceError where bytes are missing or
+    damaged.
     """
     left, right = a.leaves(), b.leaves()
     meant = [key for key in left if key in right and (keys is None or key in keys)]
@@ -72,7 +72,7 @@ def value_differences(
         if x.key.text in without_values:
             found.append(_uncompared(x, "one of the two has its shape and dtype, and no value"))
             continue
-        if (why := why_unread(a, x) or why_unread(b, y)) is not None:
+        if (why := _why_unread(x) or _why_unread(y)) is not None:
             found.append(_uncompared(x, why))
             read.add(x.nbytes)
             continue
@@ -119,7 +119,7 @@ def same_values(
     def same(left: Leaf, right: Leaf) -> bool:
         if {left.key.text, right.key.text} & {*without_values} or not _comparable(left, right):
             return False
-        if why_unread(a, left) or why_unread(b, right):
+        if _why_unread(left) or _why_unread(right):
             return False
         with _reading(left, memory):
             if is_numeric(left) and not _same_sample(a, b, left, right):
@@ -202,10 +202,10 @@ class _Moments:
 
 def _statistics_or_reason(source: Source, leaf: Leaf, memory: int) -> Statistics | Unread:
     """The statistics of one array. An array that cannot be read does not stop the others from being read."""
-    if (why := why_unread(source, leaf)) is not None:
+    if (why := _why_unread(leaf)) is not None:
         return Unread(why, damaged=False)
     if not is_numeric(leaf):
-        return Unread(_why_no_numbers(source, leaf, memory), damaged=False)
+        return Unread(NO_NUMBERS, damaged=False)
     try:
         with _reading(leaf, memory):
             return _statistics_of(source, leaf, memory)
@@ -213,23 +213,13 @@ def _statistics_or_reason(source: Source, leaf: Leaf, memory: int) -> Statistics
         return Unread(without_key(leaf, error), damaged=True)
 
 
-def why_unread(source: Source, leaf: Leaf) -> str | None:
+def _why_unread(leaf: Leaf) -> str | None:
     """Why a leaf cannot be read, as a sentence; None where it can."""
     return None if leaf.unreadable is None else f"it {leaf.unreadable.why}"
 
 
 def _reading(leaf: Leaf, memory: int) -> AbstractContextManager[None]:
     return memory_errors(f"read `{shown(leaf.key.printed)}`", memory)
-
-
-def _why_no_numbers(source: Source, leaf: Leaf, memory: int) -> str:
-    """The reason that the source gives when the array is read; a general one if it gives none."""
-    try:
-        for region in islice(read_regions(leaf, memory), 1):
-            source.read(leaf, region)
-    except SourceError as error:
-        return without_key(leaf, error)
-    return "it is not an array of numbers"
 
 
 def without_key(leaf: Leaf, error: SourceError) -> str:
@@ -310,7 +300,7 @@ def _compared(
     a: Source, b: Source, left: Leaf, right: Leaf, memory: int, tolerance: Tolerance
 ) -> ValueDifference | Uncompared:
     if not is_numeric(left):
-        return _compared_by_bytes(a, b, left, right, memory)
+        return _uncompared(left, NO_NUMBERS)
     total = Gap()
     for region in read_regions(left, memory):
         blocks = _pieces(a.read(left, region)), _pieces(b.read(right, region))
@@ -321,31 +311,8 @@ def _compared(
     )
 
 
-def _compared_by_bytes(
-    a: Source, b: Source, left: Leaf, right: Leaf, memory: int
-) -> ValueDifference | Uncompared:
-    assert left.spec is not None
-    for source, leaf in ((a, left), (b, right)):
-        if not isinstance(source, OpaqueSource) or left.spec.dtype.hasobject:
-            return _uncompared(leaf, _why_no_numbers(source, leaf, memory))
-    assert isinstance(a, OpaqueSource)
-    assert isinstance(b, OpaqueSource)
-    try:
-        equal = all(
-            _same_bytes(a.opaque_elements(left, region), b.opaque_elements(right, region))
-            for region in read_regions(left, memory)
-        )
-    except SourceError as error:
-        return _uncompared(left, without_key(left, error))
-    return ValueDifference(left.key.text, equal, None, None, None, left.key.names)
-
-
 def _uncompared(leaf: Leaf, why: str) -> Uncompared:
     return Uncompared(leaf.key.text, why, leaf.key.names)
-
-
-def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.tobytes() == b.tobytes()
 
 
 # --- elements ----------------------------------------------------------------------------------------

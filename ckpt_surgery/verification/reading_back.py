@@ -21,7 +21,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.progress import CHECKING, ByteCounter
-from ckpt_surgery.core.protocols import OpaqueSource, Source
+from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.report.values import is_numeric
@@ -199,7 +199,7 @@ def read_leaves(
     threads.run_all(compare, together, lambda _: 2 * PIECE, means.memory, means.workers)
     # The rest is for the reader's cache of chunks, and for what the allocator keeps.
     quarter = replace(means, memory=means.memory // 4)
-    compare_values(partial(_elements, source), work.values, findings, _held, quarter)
+    compare_values(lambda cell: source.read(cell.leaf, cell.region), work.values, findings, _held, quarter)
     return {key: Digests(grids[key], True, crcs) for key, crcs in findings.crcs.items()}
 
 
@@ -296,12 +296,6 @@ def _compare(span: Range, crc: int, findings: Findings) -> None:
     if crc != span.crc:
         findings.add(span.key, span.index, differs(crc, span.crc))
     findings.counter.add(span.length)
-
-
-def _elements(source: Source, cell: Values) -> np.ndarray:
-    if isinstance(source, OpaqueSource) and not is_numeric(cell.leaf):
-        return source.opaque_elements(cell.leaf, cell.region)
-    return source.read(cell.leaf, cell.region)
 
 
 def differs(crc: int, recorded: int) -> str:

@@ -290,21 +290,10 @@ def test_documents_are_written_over_nothing_else(source, recipe, tmp_path):
     assert list(tmp_path.iterdir()) == [recipe]
 
 
-NOT_NUMBERS = {
-    "text": (np.array(["a"]), np.array(["b"])),
-    "datetime64": (np.array(["2020-01-01"], "M8[s]"), np.array(["2020-01-02"], "M8[s]")),
-    "timedelta64": (np.array([1], "m8[s]"), np.array([2], "m8[s]")),
-    "records": (np.array([(1, 0.5)], "i4,f8"), np.array([(1, 0.25)], "i4,f8")),
-    "complex": (np.array([complex(np.nan, 1)]), np.array([complex(np.nan, 2)])),
-    "untyped": (np.array([b"a"], "V1"), np.array([b"b"], "V1")),
-}
-
-
-@pytest.mark.parametrize("name", NOT_NUMBERS)
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_diff_says_same_of_what_is_the_same_only(tmp_path, name, save):
-    for file, value in zip("ab", NOT_NUMBERS[name], strict=True):
-        save(tmp_path / f"{file}.npz", x=value, w=np.ones(3))
+def test_diff_says_same_of_what_is_the_same_only(tmp_path, save):
+    for file, value in zip("ab", (1, 2), strict=True):
+        save(tmp_path / f"{file}.npz", x=np.array([complex(np.nan, value)]), w=np.ones(3))
     done = run("diff", tmp_path / "a.npz", tmp_path / "b.npz", "--values", "--exit-code", "--json")
     document = json.loads(done.stdout)
     assert (done.exit_code, document["different"]) == (3, True)
@@ -317,18 +306,22 @@ def test_diff_says_same_of_what_is_the_same_only(tmp_path, name, save):
     assert same.stdout == "same keys, kinds, shapes, dtypes and values (2 leaves)\n"
 
 
-def test_diff_tells_what_it_did_not_compare(tmp_path):
-    np.savez(tmp_path / "x.npz", objects=np.array([{}, None], object), w=np.ones(3))
+NOT_NUMBERS = {
+    "strings": np.array(["a"]),
+    "dates": np.array(["2020-01-01"], "M8[s]"),
+    "time spans": np.array([1], "m8[s]"),
+    "records": np.array([(1, 0.5)], "i4,f8"),
+    "Python objects, a pickle, which is never loaded": np.array([{}, None], object),
+}
+
+
+@pytest.mark.parametrize("name", NOT_NUMBERS)
+def test_diff_tells_what_it_did_not_compare(tmp_path, name):
+    np.savez(tmp_path / "x.npz", x=NOT_NUMBERS[name], w=np.ones(3))
     done = run("diff", tmp_path / "x.npz", tmp_path / "x.npz", "--values", "--exit-code", "--json")
     document = json.loads(done.stdout)
     assert (done.exit_code, document["different"]) == (3, True)
-    assert document["not_compared"] == [
-        {
-            "key": "objects",
-            "components": ["objects"],
-            "why": "it is an array of Python objects, a pickle, which is never loaded",
-        }
-    ]
+    assert document["not_compared"] == [{"key": "x", "components": ["x"], "why": f"it is an array of {name}"}]
     assert "not known to be the same: 1 not compared" in done.stderr
     listings = run("diff", tmp_path / "x.npz", tmp_path / "x.npz", "--exit-code", "--json")
     assert (listings.exit_code, json.loads(listings.stdout)["not_compared"]) == (0, None)

@@ -1,7 +1,7 @@
 """Streamed numbers against NumPy's own, on arrays in memory."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import ml_dtypes
@@ -14,9 +14,9 @@ from hypothesis.extra import numpy as hnp
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.report import values as compare
-from ckpt_surgery.report.differences import Uncompared, ValueDifference
+from ckpt_surgery.report.differences import Uncompared
 from ckpt_surgery.report.histograms import Histogram
 from ckpt_surgery.report.leaves import Statistics, Unread
 from tests.support.memory import MemorySource
@@ -133,57 +133,40 @@ def test_statistics_tell_of_arrays_that_cannot_be_read():
     source = Damaged({"bad": np.ones(3), "bad words": words, "words": words, "good": np.ones(3)})
     assert compare.statistics(source, MEMORY) == {
         "bad": Unread("its chunk 0.0 is missing", damaged=True),
-        "bad words": Unread("its chunk 0.0 is missing", damaged=False),
+        "bad words": Unread("it is not an array of numbers", damaged=False),
         "words": Unread("it is not an array of numbers", damaged=False),
         "good": Statistics(1.0, 1.0, 1.0, 0.0, 0, 0, Histogram(-51, 1 << 51, (3,))),
     }
 
 
 @dataclass
-class Opaque(MemorySource):
-    """Arrays that no function can use, but for comparison; objects not even that."""
+class Unreadables(MemorySource):
+    """Arrays that cannot be read."""
 
-    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        raise SourceError(f"`{leaf.key.text}`: it is of no use")
-
-    def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
-        if leaf.spec is not None and leaf.spec.dtype.hasobject:
-            return self.read(leaf, region)
-        return MemorySource.read(self, leaf, region)
+    def leaves(self) -> dict[str, Leaf]:
+        why = Unreadable("is of no use", "Drop it.")
+        return {text: replace(leaf, unreadable=why) for text, leaf in super().leaves().items()}
 
 
-BY_BYTES = [
-    (np.array(["a", "b"]), np.array(["a", "c"]), "texts"),
-    (np.array([b"a", b"b"]), np.array([b"a", b"c"]), "byte strings"),
-    (np.array(["2020", "NaT"], "M8[s]"), np.array(["2021", "NaT"], "M8[s]"), "dates"),
-    (np.array([1, 2], "m8[s]"), np.array([1, 3], "m8[s]"), "time spans"),
-    (np.array([(1, np.nan)], "i4,f8"), np.array([(1, 2.0)], "i4,f8"), "records"),
-    (np.array([b"ab"], "V2"), np.array([b"ac"], "V2"), "untyped bytes"),
-]
-
-
-@pytest.mark.parametrize(("a", "b", "reason"), BY_BYTES, ids=[row[-1] for row in BY_BYTES])
-def test_what_has_no_numbers_is_compared_by_its_bytes(a, b, reason):
-    for one, other, equal in ((a, a.copy(), True), (a, b, False)):
-        found = compare.value_differences(Opaque({"w": one}), Opaque({"w": other}), MEMORY)
-        assert found == compare.Comparison((ValueDifference("w", equal, None, None, None),), ())
-
-
-def test_what_has_no_bytes_either_is_told_with_the_reason():
-    source = Opaque({"w": np.array([{}, None], object)})
-    found = compare.value_differences(source, source, MEMORY)
-    assert found == compare.Comparison((), (Uncompared("w", "it is of no use"),))
-    for a, b in ((source, MemorySource(source.arrays)), (MemorySource(source.arrays), source)):
-        assert [one.key for one in compare.value_differences(a, b, MEMORY).uncompared] == ["w"]
+def test_what_cannot_be_read_is_told_with_the_reason():
+    source = Unreadables({"w": np.array([1.0]), "words": np.array(["a"])})
+    reasons = (Uncompared("w", "it is of no use"), Uncompared("words", "it is of no use"))
+    for a, b in (
+        (source, source),
+        (source, MemorySource(source.arrays)),
+        (MemorySource(source.arrays), source),
+    ):
+        assert compare.value_differences(a, b, MEMORY) == compare.Comparison((), reasons)
+    assert compare.statistics(source, MEMORY)["w"] == Unread("it is of no use", damaged=False)
 
 
 def test_other_dtypes_without_numbers_are_told_by_their_description():
-    a, b = Opaque({"w": np.array(["a"])}), Opaque({"w": np.array(["ab"])})
+    a, b = MemorySource({"w": np.array(["a"])}), MemorySource({"w": np.array(["ab"])})
     assert compare.value_differences(a, b, MEMORY) == compare.Comparison((), ())
 
 
 @pytest.mark.parametrize("dtype", ["S3", "U3", "O", "M8[s]", "m8[s]", "V1"])
-def test_what_has_no_numbers_and_no_bytes_is_not_compared(dtype):
+def test_what_has_no_numbers_is_not_compared(dtype):
     source = MemorySource({"w": np.zeros(3, dtype), "x": np.ones(3)})
     found = compare.value_differences(source, source, MEMORY)
     assert [one.key for one in found.values] == ["x"]
