@@ -13,7 +13,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous, raw_codec
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.msgpack.arrays import manifest_of, read_pieces
@@ -93,7 +93,9 @@ def leaf_of(found: FoundNode) -> Leaf:
     if isinstance(node, dict | list):
         return Leaf(key, LeafKind.EMPTY, empty="Dict" if isinstance(node, dict) else "List")
     if isinstance(node, BytesAt):
-        return Leaf(key, LeafKind.ARRAY, ArraySpec((node.length,), BYTES))
+        why = f"is {description_of(node)}, which no other format holds"
+        spec, unreadable = ArraySpec((node.length,), BYTES), Unreadable(why, "Save it as an array.")
+        return Leaf(key, LeafKind.ARRAY, spec, unreadable=unreadable)
     if not isinstance(node, str):
         return _number(key, node)
     if node.startswith(PLACEHOLDER):
