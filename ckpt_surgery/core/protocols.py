@@ -121,14 +121,6 @@ class RetypedSource(Protocol):
 
 
 @runtime_checkable
-class CachingSource(Protocol):
-    """A source that keeps decoded chunks, for regions that share one."""
-
-    cache_bytes: int
-    """Most bytes that it keeps. Has no effect once something was read."""
-
-
-@runtime_checkable
 class KeepingSink(Protocol):
     """A sink of a format that keeps config and tokenizer files beside the record, for the way back."""
 

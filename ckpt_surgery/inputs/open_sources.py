@@ -12,9 +12,9 @@ from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.file_states import FileState, changes
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.protocols import CachingSource, Choices, Source, details_of
+from ckpt_surgery.core.manifests import Chunk, parts_of_chunks
+from ckpt_surgery.core.protocols import Choices, Source, details_of
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.zarr.fetched import stored_chunks, touched
 from ckpt_surgery.inputs.opening import changed_since_opening
 from ckpt_surgery.inputs.request import InMemory, OpenedPath
 from ckpt_surgery.inputs.warnings import disguised_leaves
@@ -32,8 +32,6 @@ class OpenSource:
     """
 
     def __init__(self, source: Source, given: OpenedPath | InMemory):
-        if isinstance(source, CachingSource):
-            source.cache_bytes = 0  # two reads read twice
         self.stored, self.given = source, given
         """The source with dtypes as they are stored."""
         self.path, self.format, self.step, self.item = source.path, source.format, source.step, source.item
@@ -107,9 +105,11 @@ class OpenSource:
         if not region.size:
             return
         manifest = leaf.manifest
-        files = [] if manifest is None else [chunk.file for _, chunk in stored_chunks(manifest, region)]
-        in_chunks = manifest is not None and len(files) == touched(manifest, region).size
-        if in_chunks and all(file in self._files for file in files):
+        chunks: list[Chunk | None] = [None]
+        if manifest is not None:
+            chunks = [manifest.chunks.get(index) for index, _ in parts_of_chunks(manifest, region)]
+        files = {chunk.file for chunk in chunks if chunk is not None and chunk.file in self._files}
+        if all(chunk is not None and chunk.file in files for chunk in chunks):
             self._compare({file: self._files[file] for file in files}, files)
         else:
             self._check_all()

@@ -4,9 +4,10 @@ Files are read with pread(2), not mapped: a file that shrinks meanwhile then rai
 SIGBUS.
 """
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -53,6 +54,8 @@ class OpenFile:
     stat: FileStat
     fill: Callable[[int, memoryview], None]
     """Fills a buffer with the bytes from an offset on. Raises SourceError where they are not there."""
+    descriptor: int | None = None
+    """Descriptor of a file; None for objects."""
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill the buffer with the bytes from `offset` on.
@@ -65,6 +68,11 @@ class OpenFile:
         """The `length` bytes from `offset` on."""
         if offset + length > self.stat.size:
             raise _too_short(self.path, self.stat.size, offset + length - self.stat.size)
+        if self.descriptor is not None and length <= CALL_BYTES:
+            with suppress(OSError):  # which reading again tells
+                data = os.pread(self.descriptor, length, offset)
+                if len(data) == length:
+                    return data
         buffer = bytearray(length)
         self.read_into(offset, memoryview(buffer))
         return bytes(buffer)
@@ -130,7 +138,7 @@ def opened(path: str, expected: FileStat | None = None) -> Iterator[OpenFile]:
         stat = _stat(path, os.fstat(descriptor))
         if expected is not None and stat != expected:
             raise changed(path)
-        yield OpenFile(path, stat, partial(_fill_from_file, path, descriptor))
+        yield OpenFile(path, stat, partial(_fill_from_file, path, descriptor), descriptor)
     finally:
         os.close(descriptor)
 
@@ -173,30 +181,47 @@ def read_file(path: str) -> bytes:
         return file.read(0, file.stat.size)
 
 
-def read_ranges(chunks: Sequence[Chunk], expected: Mapping[str, FileStat]) -> list[bytes]:
-    """The bytes of ranges of files; those in one object store are read together.
+def read_ranges(chunks: Sequence[Chunk], expected: Mapping[str, FileStat]) -> Iterator[bytes]:
+    """The bytes of ranges of files, in their order; those in an object store are read together, at once.
 
-    `expected`: size and time of files when they were listed, by path. Raises SourceError where bytes are
-    missing, and where a file has changed.
+    Memory: one range, and all those that are objects'. `expected`: size and time of files when they were
+    listed, by path. Raises SourceError where bytes are missing, and where a file has changed.
     """
-    data: list[bytes] = [b""] * len(chunks)
-    by_store: dict[str, list[tuple[int, Range]]] = {}
-    for position, chunk in enumerate(chunks):
-        if chunk.inline is not None:
-            data[position] = chunk.inline[chunk.offset : chunk.offset + chunk.length]
-        elif urls.is_url(chunk.file):
-            stat = _found(chunk.file, expected.get(chunk.file))
-            root, name = urls.split(chunk.file)
-            end = chunk.offset + chunk.length
-            by_store.setdefault(root, []).append((position, Range(name, chunk.offset, end, stat.version)))
+    objects = [chunk for chunk in chunks if chunk.inline is None and urls.is_url(chunk.file)]
+    fetched = _fetched(objects, expected) if objects else iter(())
+    for path, group in itertools.groupby(chunks, lambda chunk: chunk.file):
+        if not path:
+            yield from (_inline(chunk) for chunk in group)
+        elif urls.is_url(path):
+            yield from (next(fetched) for _ in group)
         else:
-            with opened(chunk.file, expected.get(chunk.file)) as file:
-                data[position] = file.read(chunk.offset, chunk.length)
-    for root, ranges in by_store.items():
-        parts = store_of(root)[0].read_many([part for _, part in ranges])
-        for (position, _), part in zip(ranges, parts, strict=True):
-            data[position] = part
-    return data
+            with opened(path, expected.get(path)) as file:
+                yield from (_range_of_file(file, chunk) for chunk in group)
+
+
+def _inline(chunk: Chunk) -> bytes:
+    assert chunk.inline is not None
+    return chunk.inline[chunk.offset : chunk.offset + chunk.length]
+
+
+def _range_of_file(file: OpenFile, chunk: Chunk) -> bytes:
+    if chunk.offset + chunk.length > file.stat.size:  # before its claimed length is allocated
+        end = max(chunk.offset, file.stat.size)
+        raise _too_short(file.path, end, chunk.offset + chunk.length - end)
+    return file.read(chunk.offset, chunk.length)
+
+
+def _fetched(chunks: Sequence[Chunk], expected: Mapping[str, FileStat]) -> Iterator[bytes]:
+    """Ranges of objects of one store, in the versions that were listed."""
+    ranges = []
+    for chunk in chunks:
+        version = _found(chunk.file, expected.get(chunk.file)).version
+        name = urls.split(chunk.file)[1]
+        ranges.append(Range(name, chunk.offset, chunk.offset + chunk.length, version))
+    data = store_of(chunks[0].file)[0].read_many(ranges)
+    for i in range(len(data)):
+        yield data[i]
+        data[i] = b""
 
 
 def read_region(file: Readable, offset: int, spec: ArraySpec, region: Region) -> np.ndarray:

@@ -18,7 +18,7 @@ from flax.training.train_state import TrainState
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError, SurgeryError
-from ckpt_surgery.formats.orbax.source import OrbaxSource
+from ckpt_surgery.formats.shared.listings import ListedSource
 from tests.support.checkpoints import quiet
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -74,13 +74,13 @@ def old(trained: TrainState, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys of the arrays that are read from checkpoints."""
     found: list[str] = []
-    real = OrbaxSource.read
+    real = ListedSource.read
 
-    def counted(self: OrbaxSource, leaf: Any, region: Any) -> np.ndarray:
+    def counted(self: ListedSource, leaf: Any, region: Any) -> np.ndarray:
         found.append(leaf.key.text)
         return real(self, leaf, region)
 
-    monkeypatch.setattr(OrbaxSource, "read", counted)
+    monkeypatch.setattr(ListedSource, "read", counted)
     return found
 
 
@@ -156,10 +156,10 @@ import sys
 import jax
 import jax.numpy as jnp
 import ckpt_surgery
-from ckpt_surgery.formats.orbax.source import OrbaxSource
+from ckpt_surgery.formats.shared.listings import ListedSource
 
-real, reads = OrbaxSource.read, []
-OrbaxSource.read = lambda *arguments: reads.append(1) or real(*arguments)
+real, reads = ListedSource.read, []
+ListedSource.read = lambda *arguments: reads.append(1) or real(*arguments)
 
 recipe, checkpoint = sys.argv[1:]
 target = {"params": {"dense": {"kernel": jax.ShapeDtypeStruct((4, 2), jnp.float32)}}}

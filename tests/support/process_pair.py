@@ -131,10 +131,10 @@ def _values(state: Any) -> dict[str, Any]:
 @contextmanager
 def _watched(broken: bool) -> Iterator[Counter[str]]:
     """Bytes of values that are read from the checkpoint meanwhile, by key; `broken`: no read succeeds."""
-    from ckpt_surgery.formats.orbax.source import OrbaxSource
+    from ckpt_surgery.formats.shared.listings import ListedSource
 
     read: Counter[str] = Counter()
-    original = OrbaxSource.read
+    original = ListedSource.read
 
     def watched(self: Any, leaf: Any, region: Any) -> Any:
         if broken:
@@ -143,7 +143,7 @@ def _watched(broken: bool) -> Iterator[Counter[str]]:
         read[leaf.key.text] += block.nbytes
         return block
 
-    with mock.patch.object(OrbaxSource, "read", watched):
+    with mock.patch.object(ListedSource, "read", watched):
         yield read
 
 

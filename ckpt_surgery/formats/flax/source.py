@@ -10,15 +10,16 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.flax.detect import INDEX_SUFFIX, FlaxFile, locate
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
+from ckpt_surgery.formats.shared.listings import ListedSource
 from ckpt_surgery.formats.shared.msgpack.nodes import BytesAt, Node
 from ckpt_surgery.formats.shared.msgpack.source import (
     FoundNode,
     ListedLeaf,
-    MsgpackSource,
     description_of,
     flattened,
     leaf_of,
     list_leaves,
+    listing_of,
     zarr_leaf,
 )
 from ckpt_surgery.formats.shared.msgpack.tree import MOST_VALUES, read_tree, read_value, starts_stream
@@ -111,7 +112,7 @@ def _listed(directory: str, found: FoundNode) -> ListedLeaf:
     return ListedLeaf(leaf_of(found), found)
 
 
-def open_flax(path: str, selection: Selection) -> MsgpackSource:
+def open_flax(path: str, selection: Selection) -> ListedSource:
     """Open a file, an index, or a directory that holds one of them, or several steps.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step that it does not have, or an
@@ -120,9 +121,8 @@ def open_flax(path: str, selection: Selection) -> MsgpackSource:
     location = locate(path, selection)
     contents = _contents(location)
     listed = list_leaves(contents.found, lambda found: _listed(location.directory, found))
-    return MsgpackSource(
-        path, "flax", location.directory, listed, contents.files, contents.metadata, location.step
-    )
+    listing = listing_of(listed, contents.files, contents.metadata, location.step)
+    return ListedSource(path, "flax", listing)
 
 
 def _contents(location: FlaxFile) -> FlaxContents:

@@ -16,7 +16,8 @@ from ckpt_surgery.formats.orbax.unsupported import unsupported
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.unsupported import metadata_json
 from ckpt_surgery.formats.shared.zarr.files import check_reachable
-from ckpt_surgery.formats.shared.zarr.writing import DRIVERS, adopted_metadata
+from ckpt_surgery.formats.shared.zarr.layout import DRIVERS
+from ckpt_surgery.formats.shared.zarr.writing import adopted_metadata
 from ckpt_surgery.storage.listing import real_path
 
 DEFAULT_ITEM = "default"
@@ -59,7 +60,7 @@ def check_destination(path: PathLike, options: SinkOptions) -> None:
         check_holds_steps(os.fspath(path), options.step)
     if urls.is_url(os.fspath(path)):
         return
-    check_reachable(real_path(step_and_item(os.fspath(path), options)[1]), UsageError)
+    check_reachable(real_path(step_and_item(os.fspath(path), options)[1]))
 
 
 def step_and_item(directory: str, options: SinkOptions) -> tuple[str, str]:

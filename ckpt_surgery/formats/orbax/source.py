@@ -1,13 +1,13 @@
 """Reading Orbax checkpoints: every leaf from metadata alone, then regions of arrays on demand."""
 
 import os
-from collections.abc import Iterator, Mapping
-from functools import cache, cached_property
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import SourceDetails
@@ -23,10 +23,10 @@ from ckpt_surgery.formats.orbax.tree import (
     read_tree,
 )
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.zarr.arrays import CACHE_BYTES, ArrayReader
-from ckpt_surgery.formats.shared.zarr.files import StoredArray
+from ckpt_surgery.formats.shared.listings import Directory, ListedSource, Listing
+from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.storage.failures import DAMAGED, named
-from ckpt_surgery.storage.listing import FileStat, digest, exists, walk
+from ckpt_surgery.storage.listing import exists
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
 HISTORY = "ckpt_surgery"
@@ -93,93 +93,42 @@ def _random_key(entry: TreeLeaf, random_keys: Mapping[str, str | None]) -> str |
     return random_keys.get(entry.name)
 
 
-class OrbaxSource:
-    """One item of an Orbax checkpoint, opened for reading. Safe to use from several threads."""
+def open_orbax(path: str, selection: Selection) -> ListedSource:
+    """Open a flat checkpoint, a step, an item, or the step and item that `selection` names.
 
-    format = "orbax"
+    The index of its arrays is decoded while the tree is read; leaves are listed when they are asked for.
+    """
+    location = locate(path, selection)
+    directory = Directory(location.directory, location.root)
+    begun = begin_store(location.directory, directory.walked())
+    tree = read_tree(location.directory)
+    record_file = os.path.join(location.directory, RECORD_NAME)
+    listing = Listing(
+        leaves={},
+        metadata={**_metadata_of_step(location, tree, record_file), **tree.metadata},
+        step=location.step,
+        item=location.item,
+        decode=decode_region,
+        directory=directory,
+        details=SourceDetails(choices=partial(choices, location), record_file=record_file),
+    )
 
-    def __init__(self, path: str, location: OrbaxItem, cache_bytes: int = CACHE_BYTES):
-        self.path = path
-        self.step = location.step
-        self.item = location.item
-        self.record_file = os.path.join(location.directory, RECORD_NAME)
-        self._location = location
-        self.cache_bytes = cache_bytes
-        self._begun = begin_store(location.directory, self._walked())  # continues while the tree is read
-        self._tree = read_tree(location.directory)
-        self.metadata: Mapping[str, Any] = {**self._metadata_of_step(), **self._tree.metadata}
+    def rest() -> Listing:
+        store, structure = begun(tree), tree.structure
+        leaves = list_leaves(store, tree)
+        if structure is None:
+            return replace(listing, leaves=leaves, files=store.by_path)
+        aggregated = [entry.key for entry in tree.entries if entry.is_aggregated]
+        readers = structure.readers(aggregated)
+        files = {**store.by_path, structure.path: structure.stat}
+        return replace(listing, leaves=leaves, files=files, readers=readers)
 
-    def _metadata_of_step(self) -> Mapping[str, Any]:
-        """The step's metadata, without the history of another item: this one's is in its own metadata."""
-        found = self._location.metadata
-        if HISTORY not in found or HISTORY in self._tree.metadata or not exists(self.record_file):
-            return found
-        return {name: value for name, value in found.items() if name != HISTORY}
-
-    @cached_property
-    def _store(self) -> Store:
-        return self._begun(self._tree)
-
-    @cached_property
-    def _leaves(self) -> Mapping[str, Leaf]:
-        return list_leaves(self._store, self._tree)
-
-    @cached_property
-    def _names(self) -> Mapping[str, str]:
-        """Names of arrays in the store, by the text of their keys."""
-        return {entry.key.text: entry.name for entry in self._tree.entries if entry.is_array}
-
-    def leaves(self) -> Mapping[str, Leaf]:
-        """Every leaf by its key's text, in the checkpoint's order. Reads no array.
-
-        Raises SourceError where the checkpoint is not whole.
-        """
-        return self._leaves
-
-    @property
-    def details(self) -> SourceDetails:
-        """The steps and items of the path, and where the record is."""
-        return SourceDetails(choices=lambda: choices(self._location), record_file=self.record_file)
-
-    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
-        if leaf.key.text in self._names:
-            return self._reader.read(leaf, region)
-        assert self._tree.structure is not None
-        return self._tree.structure.read(leaf, region)
-
-    def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of an array that no function can use: a byte string in the structure file.
-
-        Raises SourceError where they cannot be read.
-        """
-        structure = self._tree.structure
-        if structure is None or leaf.key.text in self._names:
-            return self.read(leaf, region)
-        return structure.opaque_elements(leaf, region)
-
-    def files(self) -> Iterator[str]:
-        """Paths of all files below the item's directory."""
-        yield from (os.path.join(self._location.directory, name) for name in self._walked())
-
-    def fingerprint(self) -> str:
-        """Digest of the item's files but the record: names, sizes, modification times."""
-        return digest({name: stat for name, stat in self._walked().items() if name != RECORD_NAME})
-
-    def _walked(self) -> Mapping[str, FileStat]:
-        return walk(self._location.directory, self._location.root)
-
-    @cached_property
-    def _reader(self) -> ArrayReader:
-        return ArrayReader(
-            self._location.directory, self._stored, self._store.chunk_files, cache_bytes=self.cache_bytes
-        )
-
-    def _stored(self, text: str) -> StoredArray:
-        """What reading an array takes; `text` is that of its key."""
-        return self._store.array(self._store.place(self._names[text]))
+    return ListedSource(path, "orbax", listing, rest)
 
 
-def open_orbax(path: str, selection: Selection) -> OrbaxSource:
-    """Open a flat checkpoint, a step, an item, or the step and item that `selection` names."""
-    return OrbaxSource(path, locate(path, selection))
+def _metadata_of_step(location: OrbaxItem, tree: Tree, record_file: str) -> Mapping[str, Any]:
+    """The step's metadata, without the history of another item: this one's is in its own metadata."""
+    found = location.metadata
+    if HISTORY not in found or HISTORY in tree.metadata or not exists(record_file):
+        return found
+    return {name: value for name, value in found.items() if name != HISTORY}

@@ -15,7 +15,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.tree import Tree, array_prefix
 from ckpt_surgery.formats.shared.ocdbt.reader import Database, begin_reading
 from ckpt_surgery.formats.shared.orbax_layout import MANIFEST, PROCESS_PREFIX
-from ckpt_surgery.formats.shared.zarr.files import StoredArray, check_length, check_reachable, chunk_index
+from ckpt_surgery.formats.shared.zarr.files import check_length, chunk_index
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import ZarrArray, parse_array
 from ckpt_surgery.storage.failures import DAMAGED
@@ -35,13 +35,9 @@ class Store:
     tree: Tree
 
     @cached_property
-    def _by_path(self) -> Mapping[str, FileStat]:
+    def by_path(self) -> Mapping[str, FileStat]:
+        """Size and time of each file, by path."""
         return {os.path.join(self.directory, name): stat for name, stat in self.files.items()}
-
-    @property
-    def chunk_files(self) -> Mapping[str, FileStat]:
-        """Size and time, by path, of files whose loss would go unnoticed: chunks that may be absent."""
-        return self._by_path if self.database is None and self.tree.filled else {}
 
     @cached_property
     def stored(self) -> int:
@@ -61,11 +57,10 @@ class Store:
         return [key.removeprefix(first).decode("utf-8", "replace") for key in self._keys[low:high]]
 
     def place(self, name: str) -> str:
-        """The prefix of the keys of an array's metadata and chunks. Raises SourceError."""
+        """The prefix of the keys of an array's metadata and chunks."""
         prefix = array_prefix(name)
         if self.database is not None:
             return prefix
-        check_reachable(os.path.join(self.directory, name))
         folder = posixpath.normpath(prefix)
         return "" if folder == "." else f"{folder}/"
 
@@ -92,7 +87,7 @@ class Store:
         chunk = self.database.locate(_key(path))
         if chunk is None or chunk.inline is not None:
             return chunk
-        stat = self._by_path.get(chunk.file)
+        stat = self.by_path.get(chunk.file)
         if stat is None:
             raise SourceError(f"its data file {shown(chunk.file)} is missing", hint=DAMAGED)
         if chunk.offset + chunk.length > stat.size:
@@ -102,15 +97,6 @@ class Store:
                 hint=DAMAGED,
             )
         return chunk
-
-    def array(self, place: str) -> StoredArray:
-        """What reading an array takes. Reading uses the version of the database that was listed."""
-        definition, file = self.definition(place), {"driver": "file", "path": f"{self.directory}/"}
-        if self.database is None:
-            path = f"{self.directory}/{place}"
-            return StoredArray(definition, {"driver": "file"}, path, self.tree.filled)
-        pinned = {"driver": "ocdbt", "base": file, "version": self.database.generation}
-        return StoredArray(definition, pinned | {"cache_pool": "cache_pool#index"}, place, self.tree.filled)
 
 
 def _key(path: str) -> bytes:
@@ -123,7 +109,6 @@ def begin_store(directory: str, files: Mapping[str, FileStat]) -> Callable[[Tree
     The result takes the tree, which says whether an index must exist. Both raise SourceError where the store
     is not whole or cannot be read.
     """
-    check_reachable(directory)
     database = begin_reading(directory) if MANIFEST in files else None
 
     def finish(tree: Tree) -> Store:
@@ -166,7 +151,7 @@ def array_manifest(store: Store, place: str, array: ZarrArray) -> Manifest:
             raise SourceError(f"its chunk {file} is missing", hint=DAMAGED)
         check_length(array, index, chunk)
         chunks[index] = chunk
-    return Manifest(array.spec, array.chunk_shape, array.codec, chunks)
+    return array.manifest(chunks, filled=False)
 
 
 def _sparse_manifest(store: Store, place: str, array: ZarrArray) -> Manifest:
@@ -178,4 +163,4 @@ def _sparse_manifest(store: Store, place: str, array: ZarrArray) -> Manifest:
         if index is not None and chunk is not None:
             check_length(array, index, chunk)
             chunks[index] = chunk
-    return Manifest(array.spec, array.chunk_shape, array.codec, dict(sorted(chunks.items())))
+    return array.manifest(dict(sorted(chunks.items())), filled=True)

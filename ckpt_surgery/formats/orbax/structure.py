@@ -8,25 +8,21 @@ Source of the format: orbax-checkpoint 0.2.7 to 0.5.9, observed.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgpack
-import numpy as np
 
-from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.chunk_reading import read_stored
-from ckpt_surgery.formats.shared.msgpack.arrays import read_pieces
-from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, Node
-from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, flattened, leaf_of, opaque_of
+from ckpt_surgery.formats.shared.listings import Reader
+from ckpt_surgery.formats.shared.msgpack.nodes import Node
+from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, flattened, leaf_of, readers_of
 from ckpt_surgery.formats.shared.msgpack.tree import read_tree
-from ckpt_surgery.formats.shared.raw_arrays import Opaque
-from ckpt_surgery.storage.failures import DAMAGED, named
+from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.listing import FileStat, exists
 from ckpt_surgery.storage.reading import opened
 
@@ -57,33 +53,9 @@ class Structure:
             )
         return leaf_of(FoundNode(key, node, self.path))
 
-    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of a region of such a leaf. Raises SourceError where they cannot be read."""
-        listed, opaque = {self.path: self.stat}, self._opaque(leaf)
-        if opaque is not None:
-            raise opaque.refused(leaf)
-        try:
-            if leaf.manifest is not None:
-                return read_stored(leaf.manifest, region, listed)
-            node = self._node(leaf.key)
-            assert isinstance(node, ArrayAt)  # in pieces that no grid fits
-            return read_pieces(node, self.path, region, listed)
-        except SourceError as error:
-            raise named(leaf.key, error) from error
-
-    def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of an array that no function can use. Raises SourceError where they cannot be read."""
-        opaque = self._opaque(leaf)
-        if opaque is None or opaque.stored is None or leaf.spec is None:
-            return self.read(leaf, region)
-        try:
-            block = read_stored(opaque.stored, region, {self.path: self.stat})
-        except SourceError as error:
-            raise named(leaf.key, error) from error
-        return opaque.typed(block, leaf.spec.dtype)
-
-    def _opaque(self, leaf: Leaf) -> Opaque | None:
-        return opaque_of(FoundNode(leaf.key, self._node(leaf.key), self.path))
+    def readers(self, keys: Iterable[Key]) -> Mapping[str, Reader]:
+        """What reads arrays in pieces among the leaves of these keys."""
+        return readers_of(FoundNode(key, self._node(key), self.path) for key in keys)
 
     def _node(self, key: Key) -> Node:
         node = self.root

@@ -3,7 +3,7 @@
 Chunks of plain bytes are read in ranges. For every other encoding, a format brings a decoder.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -19,8 +19,9 @@ from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import Readable, opened, read_ranges, read_region
 
-Fetch = Callable[[Sequence[Chunk]], Sequence[bytes]]
-"""Reads the bytes of ranges of files, which need not be whole chunks; those in one object store together.
+Fetch = Callable[[Sequence[Chunk]], Iterator[bytes]]
+"""Reads the bytes of ranges of files, which need not be whole chunks, one after another; those in an object
+store together.
 
 Raises SourceError where bytes are missing, and where a file has changed since it was listed.
 """
@@ -91,7 +92,7 @@ def by_chunk(decoded: Callable[[Manifest, bytes], bytes | memoryview]) -> Decode
             chunk = manifest.chunks.get(index)
             if chunk is None:
                 return filled(manifest, index, inner.shape)
-            data = decoded(manifest, fetch([chunk])[0])
+            data = decoded(manifest, next(fetch([chunk])))
             return read_elements(Held(data), 0, spec, manifest.codec, inner)
 
         return assembled(manifest, region, read)

@@ -3,9 +3,6 @@
 import os
 import re
 
-from ckpt_surgery.core.access import access_error
-from ckpt_surgery.core.errors import StorageError
-
 _NUMBER = re.compile(r"\bos_error_code='(\d+)'|\bOS error (\d+)\b")
 _FILE = re.compile(r'"(/[^"]*)"')
 _UNFINISHED = ".__lock"
@@ -26,12 +23,3 @@ def system_error(error: BaseException) -> OSError | None:
     code = int(number[1] or number[2])
     files = _FILE.findall(text.partition(" [")[0])
     return OSError(code, os.strerror(code), files[-1].removesuffix(_UNFINISHED) if files else None)
-
-
-def store_access_error(path: str, error: BaseException) -> StorageError | None:
-    """The error to raise where TensorStore was not allowed to read what is there; else None.
-
-    `path` is named where TensorStore names no file.
-    """
-    found = system_error(error)
-    return None if found is None else access_error(found.filename or path, found)

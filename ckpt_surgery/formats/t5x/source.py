@@ -13,6 +13,7 @@ uint16, and do not record that: `uint16="bfloat16"` reads it so.
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
@@ -21,23 +22,23 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.chunk_reading import read_stored
 from ckpt_surgery.formats.shared.limits import MOST_AXES
+from ckpt_surgery.formats.shared.listings import ListedSource
 from ckpt_surgery.formats.shared.msgpack.arrays import manifest_of
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, Node
 from ckpt_surgery.formats.shared.msgpack.source import (
     PLACEHOLDER,
     FoundNode,
     ListedLeaf,
-    MsgpackSource,
     flattened,
     leaf_of,
     list_leaves,
+    listing_of,
     zarr_leaf,
 )
 from ckpt_surgery.formats.shared.msgpack.t5x_layout import ROOT_NAMES
 from ckpt_surgery.formats.shared.msgpack.tree import read_tree
 from ckpt_surgery.formats.t5x.detect import T5XFile, choices, locate
 from ckpt_surgery.storage.failures import DAMAGED, about
-from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened
 
 NEWEST = 3
@@ -165,39 +166,7 @@ def _check_agrees(recorded: RecordedSpec, spec: ArraySpec) -> None:
         raise SourceError(f"it is {spec}, but {shown(str(recorded.dtype)[:100])} in the tree", hint=DAMAGED)
 
 
-class T5XSource(MsgpackSource):
-    """A checkpoint of T5X, or of an early Orbax, opened for reading."""
-
-    def __init__(
-        self,
-        path: str,
-        location: T5XFile,
-        listed: Mapping[str, ListedLeaf],
-        files: Mapping[str, FileStat],
-    ) -> None:
-        super().__init__(path, "t5x", location.directory, listed, files, {}, location.step, location.item)
-        self._location = location
-        self._disguised = frozenset(
-            text
-            for text, one in listed.items()
-            if _is_spec(one.found.node) and one.leaf.spec is not None and one.leaf.spec.dtype.name == "uint16"
-        )
-
-    @property
-    def details(self) -> SourceDetails:
-        """The steps and items of the path, and the zarr arrays of uint16.
-
-        T5X stored bfloat16 so, and reads them as bfloat16. Those of Orbax, which stand in the tree as
-        placeholders, are what they say.
-
-        Source: google-research/t5x, `LazyAwaitableArray.from_tensor_store_spec` of `checkpoint_importer.py`.
-        """
-        return SourceDetails(
-            choices=lambda: choices(self.path, self._location), disguised_bfloat16=self._disguised
-        )
-
-
-def open_t5x(path: str, selection: Selection) -> T5XSource:
+def open_t5x(path: str, selection: Selection) -> ListedSource:
     """Open a file, the directory with a file `checkpoint`, or one that holds several steps.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item that it does not
@@ -211,4 +180,17 @@ def open_t5x(path: str, selection: Selection) -> T5XSource:
         nodes = flattened(tree, is_leaf=_is_spec) if tree else ()
         found = [FoundNode(key, node, location.path) for key, node in nodes]
     listed = list_leaves(found, lambda one: _listed(location, one))
-    return T5XSource(path, location, listed, {location.path: stat})
+    details = SourceDetails(partial(choices, path, location), disguised_bfloat16=_disguised(listed))
+    listing = listing_of(listed, {location.path: stat}, {}, location.step, location.item, details)
+    return ListedSource(path, "t5x", listing)
+
+
+def _disguised(listed: Mapping[str, ListedLeaf]) -> frozenset[str]:
+    """Texts of the keys of zarr arrays of uint16: T5X stored bfloat16 so, and reads them as bfloat16.
+
+    Those of Orbax, which stand in the tree as placeholders, are what they say.
+
+    Source: google-research/t5x, `LazyAwaitableArray.from_tensor_store_spec` of `checkpoint_importer.py`.
+    """
+    specs = {text: one.leaf.spec for text, one in listed.items() if _is_spec(one.found.node)}
+    return frozenset(text for text, spec in specs.items() if spec is not None and spec.dtype.name == "uint16")

@@ -23,9 +23,9 @@ from ckpt_surgery.formats.shared.unsupported import (
     wrong_kinds,
 )
 from ckpt_surgery.formats.shared.zarr.files import check_reachable
-from ckpt_surgery.formats.shared.zarr.layout import RESERVED
+from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, RESERVED
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
-from ckpt_surgery.formats.shared.zarr.writing import DRIVERS, adopted_metadata
+from ckpt_surgery.formats.shared.zarr.writing import adopted_metadata
 from ckpt_surgery.storage.listing import real_path
 
 NAME_BYTES = 255
@@ -101,4 +101,4 @@ def zarr_encoder(options: SinkOptions) -> ZarrEncoder:
 
 def check_destination(path: Path, options: SinkOptions) -> None:
     """Raises UsageError for a path that TensorStore takes for another one."""
-    check_reachable(real_path(os.fspath(path)), UsageError)
+    check_reachable(real_path(os.fspath(path)))

@@ -9,7 +9,6 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from ckpt_surgery.core.errors import SourceError
@@ -18,16 +17,10 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.formats.shared.listings import ListedSource, Listing, directory_of
 from ckpt_surgery.formats.shared.steps import check_no_choice
-from ckpt_surgery.formats.shared.zarr.arrays import ZarrArraysSource
-from ckpt_surgery.formats.shared.zarr.files import (
-    Files,
-    StoredArray,
-    check_filled,
-    file_array,
-    file_manifest,
-    within,
-)
+from ckpt_surgery.formats.shared.zarr.decoding import decode_region
+from ckpt_surgery.formats.shared.zarr.files import Files, check_filled, file_array, file_manifest, within
 from ckpt_surgery.formats.shared.zarr.layout import (
     ARRAY_2,
     ATTRIBUTES_2,
@@ -38,7 +31,7 @@ from ckpt_surgery.formats.shared.zarr.layout import (
 )
 from ckpt_surgery.storage.failures import DAMAGED, named
 from ckpt_surgery.storage.json_files import read_json
-from ckpt_surgery.storage.listing import FileStat, digest, is_directory, real_path, walk
+from ckpt_surgery.storage.listing import is_directory
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
 LONE = "array"
@@ -47,7 +40,7 @@ _CHUNK = re.compile(r"c|[0-9]+(\.[0-9]+)*")
 """Names of chunks, or the last part of them."""
 
 
-def open_zarr(path: str, selection: Selection) -> "ZarrSource":
+def open_zarr(path: str, selection: Selection) -> ListedSource:
     """Open a group, or a single array, whose key is then `array`.
 
     Raises SourceError where it is not whole, UsageError for a step or an item.
@@ -62,51 +55,27 @@ def open_zarr(path: str, selection: Selection) -> "ZarrSource":
     record = attributes.pop(RECORD_NAME, None)
     directories = array_directories(files)
     _check_nothing_lost(files, directories)
-    leaves: dict[str, Leaf] = {}
-    arrays: dict[str, StoredArray] = {}
-    for directory in sorted(directories, key=natural_order):
-        key = Key.parse(directory or LONE)
-        try:
-            leaves[key.text], arrays[key.text] = _listed(files, directory, key)
-        except SourceError as error:
-            raise named(key, error) from error
-    source = ZarrSource(path, "zarr", path, leaves, arrays, files.by_path, attributes)
-    source.recorded = record
-    return source
+    keys = {directory: Key.parse(directory or LONE) for directory in sorted(directories, key=natural_order)}
+    listing = Listing(
+        leaves={key.text: _leaf(files, directory, key) for directory, key in keys.items()},
+        files=files.by_path,
+        metadata=attributes,
+        decode=decode_region,
+        directory=directory_of(path),
+        details=SourceDetails(holds_record=True, record=None if record is None else json.dumps(record)),
+    )
+    return ListedSource(path, "zarr", listing)
 
 
-class ZarrSource(ZarrArraysSource):
-    """A zarr group, opened for reading. Safe to use from several threads."""
-
-    recorded: Any = None
-    """The record of how the group was made: an attribute that is not one of the user's."""
-
-    @property
-    def details(self) -> SourceDetails:
-        """The record."""
-        text = None if self.recorded is None else json.dumps(self.recorded)
-        return SourceDetails(holds_record=True, record=text)
-
-    def files(self) -> Iterator[str]:
-        """Paths of all files below the group's directory."""
-        yield from (os.path.join(self.path, name) for name in self._walked())
-
-    def fingerprint(self) -> str:
-        """Digest of all files, also of chunks added since: names, sizes, modification times."""
-        return digest(self._walked())
-
-    def _walked(self) -> Mapping[str, FileStat]:
-        return walk(self.path, real_path(self.path))
-
-
-def _listed(files: Files, directory: str, key: Key) -> tuple[Leaf, StoredArray]:
-    stored = file_array(files, directory)
-    array = stored.definition
-    manifest = file_manifest(files, directory, array)
-    check_filled(array, manifest)
-    leaf = Leaf(key, LeafKind.ARRAY, array.spec, manifest)
-    # Shards can be without chunks too.
-    return leaf, replace(stored, filled=array.definition.get("fill_value") is not None)
+def _leaf(files: Files, directory: str, key: Key) -> Leaf:
+    """The leaf of an array. Raises SourceError with the key where it is not whole."""
+    try:
+        array = file_array(files, directory)
+        manifest = file_manifest(files, directory, array, filled=True)
+        check_filled(array, manifest)
+    except SourceError as error:
+        raise named(key, error) from error
+    return Leaf(key, LeafKind.ARRAY, array.spec, manifest)
 
 
 # --- the hierarchy ----------------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ from ckpt_surgery.core.protocols import (
 from ckpt_surgery.formats.flax import FORMAT
 from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open_source
 from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.formats.shared.listings import ListedSource
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt
-from ckpt_surgery.formats.shared.msgpack.source import MsgpackSource
 from ckpt_surgery.formats.shared.msgpack.tree import read_tree
 from ckpt_surgery.storage import reading as byte_ranges
 from tests.formats.bounds import bounded
@@ -79,9 +79,9 @@ def decoded(data: bytes) -> dict[str, Any]:
     return {"/".join(key): value for key, value in flat.items()}
 
 
-def opened(path: Path, step: int | None = None) -> MsgpackSource:
+def opened(path: Path, step: int | None = None) -> ListedSource:
     source = open_source(os.fspath(path), "flax", step)
-    assert isinstance(source, MsgpackSource)
+    assert isinstance(source, ListedSource)
     return source
 
 
@@ -598,7 +598,7 @@ def test_lists_of_messagepack(tmp_path: Path) -> None:
     assert leaves["none"].empty == "List"
 
 
-def copied(source: MsgpackSource, directory: Path) -> Any:
+def copied(source: ListedSource, directory: Path) -> Any:
     """A checkpoint through source and sink; what flax restores."""
     directory.mkdir()
     options, leaves = SinkOptions(file_name="y.msgpack"), source.leaves()

@@ -495,11 +495,11 @@ def test_jax_was_given_eight_devices() -> None:
 
 @pytest.mark.parametrize("ocdbt", [True, False])
 def test_a_directory_with_a_backslash(ocdbt: bool, tmp_path: Path) -> None:
-    """`a\\b` is one directory, and TensorStore would read `a/b`, another checkpoint."""
+    """`a\\b` is one directory; TensorStore, which takes it for `a/b`, is not asked for files."""
     checkpoints.save_pytree(tmp_path / "a" / "b", {"x": np.ones(2)}, ocdbt)
     checkpoints.save_pytree(tmp_path / "c", {"x": np.zeros(2)}, ocdbt)
     (tmp_path / "c").rename(tmp_path / "a\\b")
-    assert "a\\b has a backslash in it, which TensorStore reads as `/`" in refusal(tmp_path / "a\\b")
+    assert_same(read(tmp_path / "a\\b"), {"x": np.zeros(2)})
 
 
 def test_an_array_with_a_backslash_in_a_file(tmp_path: Path) -> None:
@@ -507,7 +507,7 @@ def test_an_array_with_a_backslash_in_a_file(tmp_path: Path) -> None:
     checkpoints.save_pytree(tmp_path / "c", {"a\\b": np.ones(2)}, ocdbt=False)
     assert (tmp_path / "c" / "a" / "b" / ".zarray").exists()
     assert "`a\\b`: " in refusal(tmp_path / "c")
-    assert "has a backslash in it" in refusal(tmp_path / "c")
+    assert "there is no array `a\\b`" in refusal(tmp_path / "c")
 
 
 def test_a_key_with_a_backslash_in_a_database(tmp_path: Path) -> None:

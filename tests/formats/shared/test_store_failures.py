@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from ckpt_surgery.formats.shared.store_failures import store_access_error, system_error
+from ckpt_surgery.formats.shared.store_failures import system_error
 
 DENIED = (
     'PERMISSION_DENIED: Error opening "zarr3" driver: Error reading "k/zarr.json" in OCDBT database at local '
@@ -41,14 +41,3 @@ def test_errors_that_are_not_the_systems() -> None:
     assert system_error(ValueError("DATA_LOSS: Error decoding chunk [source locations='a.cc:28']")) is None
     itself = PermissionError(errno.EACCES, "no", "/x")
     assert system_error(itself) is itself
-
-
-def test_what_may_not_be_read_is_told_in_our_words() -> None:
-    found = store_access_error("/root", ValueError(DENIED))
-    assert found is not None
-    assert [p.message for p in found.problems] == ["/x/manifest.ocdbt cannot be read: Permission denied"]
-    unnamed = store_access_error("/root", ValueError("Input/output error [os_error_code='5']"))
-    assert unnamed is not None
-    assert unnamed.problems[0].message == "/root cannot be read: Input/output error"
-    missing = ValueError("NOT_FOUND: \"/x\": No such file [os_error_code='2']")
-    assert store_access_error("/root", missing) is None

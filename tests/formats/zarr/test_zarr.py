@@ -20,8 +20,6 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Encoder, Output, Source
 from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open_source
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.zarr.arrays import ArrayReader
-from ckpt_surgery.formats.shared.zarr.files import Files, file_array, file_manifest
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
 from tests.support import conformance
 from tests.support.arrays import array
@@ -160,7 +158,7 @@ LIES_3 = (
     lie(
         3,
         "another codec than it was written with",
-        "cannot be read",
+        "cannot be decoded",
         {"codecs": [{"name": "bytes"}, {"name": "gzip"}]},
     ),
     lie(3, "a key that must be understood", "cannot be read", {"surprise": {"must_understand": True}}),
@@ -199,7 +197,9 @@ LIES_2 = (
     lie(2, "fields", "cannot be read", {"dtype": [["a", "<f4"], ["b", "<i4"]]}),
     lie(2, "filters", "`a/x`: it uses zarr filters", {"filters": [{"id": "delta", "dtype": "<f4"}]}),
     lie(2, "an unknown compressor", "`a/x`: its codec `lzma` cannot be read", {"compressor": {"id": "lzma"}}),
-    lie(2, "another compressor than it was written with", "cannot be read", {"compressor": {"id": "zstd"}}),
+    lie(
+        2, "another compressor than it was written with", "cannot be decoded", {"compressor": {"id": "zstd"}}
+    ),
     lie(
         2,
         "a chunk that is missing and has no fill value",
@@ -449,18 +449,6 @@ def test_a_chunk_that_vanishes_is_no_fill_value(sparse: bool, tmp_path: Path) ->
         source.read(leaf, Region((0,), (2,)))
 
 
-def test_a_chunk_that_vanishes_and_was_never_looked_at(tmp_path: Path) -> None:
-    """Nothing is known of the file, so that TensorStore itself has to miss it."""
-    saved({"x": np.array([1, 2])}, tmp_path / "g", 3)
-    files = Files.of(os.fspath(tmp_path / "g"))
-    stored = file_array(files, "x")
-    manifest = file_manifest(files, "x", stored.definition)
-    leaf = Leaf(Key.of(["x"]), LeafKind.ARRAY, manifest.spec, manifest)
-    (tmp_path / "g/x/c/0").unlink()
-    with pytest.raises(SourceError, match="`x` cannot be read"):
-        ArrayReader(files.root, {"x": stored}).read(leaf, Region((0,), (2,)))
-
-
 def test_a_chunk_that_comes_into_being_changes_the_fingerprint(tmp_path: Path) -> None:
     x = group_of(tmp_path / "g", 3).create_array("x", shape=(4,), chunks=(2,), dtype="int32")
     source = opened(tmp_path / "g")
@@ -576,7 +564,7 @@ def test_flipped_bits_are_found(tmp_path: Path) -> None:
     whole = chunk.read_bytes()
     for i in range(0, len(whole), 16):
         chunk.write_bytes(whole[:i] + bytes([whole[i] ^ 4]) + whole[i + 1 :])
-        with pytest.raises(SourceError, match="`x` cannot be read"):
+        with pytest.raises(SourceError, match=r"`x`: its chunk .* cannot be decoded"):
             values(opened(path))
 
 
@@ -644,8 +632,7 @@ def test_directories_that_tensorstore_takes_for_others(tmp_path: Path) -> None:
     """`a\\b` is one directory, and TensorStore reads and writes `a/b`."""
     saved({"x": np.ones(2)}, tmp_path / "a" / "b", 3)
     saved({"x": np.zeros(2)}, tmp_path / "c", 3).rename(tmp_path / "a\\b")
-    with pytest.raises(SourceError, match="backslash"):
-        opened(tmp_path / "a\\b")
+    assert_same(values(opened(tmp_path / "a\\b")), {"x": np.zeros(2)})
     with pytest.raises(UsageError, match="backslash"):
         sink_of(tmp_path / "d\\e", [])
 

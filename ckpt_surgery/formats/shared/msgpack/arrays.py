@@ -1,6 +1,7 @@
 """Arrays of a MessagePack document as manifests, and reading those that no regular grid describes."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import gcd, prod
 
 import numpy as np
@@ -20,7 +21,7 @@ def manifest_of(array: ArrayAt, file: str) -> Manifest | None:
     """The manifest of an array; `file`: path of the document.
 
     Pieces are cut further where that gives a regular grid. None where only a very fine grid would fit: such
-    an array is read by `read_pieces`.
+    an array is read by `Pieces`.
     """
     if len(array.pieces) == 1 or not array.spec.size:
         return contiguous(array.spec, file, array.pieces[0].offset)
@@ -48,14 +49,18 @@ def _grid(array: ArrayAt) -> Shape | None:
     return None
 
 
-def read_pieces(array: ArrayAt, file: str, region: Region, listed: Mapping[str, FileStat]) -> np.ndarray:
-    """A region of an array in pieces; reads only the bytes it needs.
+@dataclass(frozen=True)
+class Pieces:
+    """Reads an array in pieces that no regular grid of chunks describes; only the bytes that are needed."""
 
-    `file`: path of the document. `listed`: size and time of files when they were listed, by path.
-    Raises SourceError as `read_stored` does.
-    """
-    block: np.ndarray = np.empty(region.shape, array.spec.dtype)
-    ranges = [(piece.offset, piece.length) for piece in array.pieces]
-    for part in overlaps(array.spec, ranges, region):
-        block[part.place] = read_stored(contiguous(part.box, file, part.offset), part.inner, listed)
-    return block
+    array: ArrayAt
+    file: str
+    """Path of the document."""
+
+    def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
+        """The elements of a region. Raises SourceError as `read_stored` does."""
+        block: np.ndarray = np.empty(region.shape, self.array.spec.dtype)
+        ranges = [(piece.offset, piece.length) for piece in self.array.pieces]
+        for part in overlaps(self.array.spec, ranges, region):
+            block[part.place] = read_stored(contiguous(part.box, self.file, part.offset), part.inner, files)
+        return block

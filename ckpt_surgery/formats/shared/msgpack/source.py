@@ -10,23 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
-from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous, raw_codec
+from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
+from ckpt_surgery.core.protocols import NO_DETAILS, SourceDetails
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.msgpack.arrays import manifest_of, read_pieces
+from ckpt_surgery.formats.shared.listings import Listing, Reader
+from ckpt_surgery.formats.shared.msgpack.arrays import Pieces, manifest_of
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, BytesAt, Node, Plain
-from ckpt_surgery.formats.shared.raw_arrays import Opaque
-from ckpt_surgery.formats.shared.zarr.arrays import ZarrArraysSource
-from ckpt_surgery.formats.shared.zarr.files import (
-    Files,
-    StoredArray,
-    check_complete,
-    file_array,
-    file_manifest,
-)
+from ckpt_surgery.formats.shared.zarr.decoding import decode_region
+from ckpt_surgery.formats.shared.zarr.files import Files, check_complete, file_array, file_manifest
 from ckpt_surgery.storage.failures import named
 from ckpt_surgery.storage.listing import FileStat
 
@@ -48,14 +43,12 @@ class FoundNode:
 
 @dataclass(frozen=True)
 class ListedLeaf:
-    """A leaf, and what reading it takes."""
+    """A leaf, the node that it was found as, and further files that hold it."""
 
     leaf: Leaf
     found: FoundNode
-    array: StoredArray | None = None
-    """The zarr array that the node stands for; None where the value is in the tree's file."""
     files: Mapping[str, FileStat] = field(default_factory=dict)
-    """Files of that zarr array, by path."""
+    """Files of the zarr array that the node stands for, by path."""
 
 
 # --- trees ------------------------------------------------------------------------------------------------
@@ -112,11 +105,10 @@ def zarr_leaf(found: FoundNode, root: str, directory: str) -> ListedLeaf:
     Raises SourceError where the array is missing or not whole.
     """
     files = Files.of(root, directory)
-    stored = file_array(files, directory)
-    manifest = file_manifest(files, directory, stored.definition)
-    check_complete(stored.definition, manifest)
-    leaf = Leaf(found.key, LeafKind.ARRAY, stored.definition.spec, manifest)
-    return ListedLeaf(leaf, found, stored, files.by_path)
+    array = file_array(files, directory)
+    manifest = file_manifest(files, directory, array)
+    check_complete(array, manifest)
+    return ListedLeaf(Leaf(found.key, LeafKind.ARRAY, array.spec, manifest), found, files.by_path)
 
 
 def list_leaves(
@@ -142,17 +134,6 @@ def list_leaves(
     return listed
 
 
-def opaque_of(found: FoundNode) -> Opaque | None:
-    """A byte string, which no function accepts; None for other leaves."""
-    node = found.node
-    if not isinstance(node, BytesAt):
-        return None
-    stored = contiguous(ArraySpec((node.length,), np.dtype("V1")), found.file, node.offset)
-    return Opaque(
-        f"is {description_of(node)}, which no other format holds", "Save it as an array.", stored, BYTES
-    )
-
-
 def _number(key: Key, value: Plain) -> Leaf:
     """A Python number: bool, int64 (uint64 where it must be), float64 or complex128."""
     array = np.asarray(value)
@@ -170,51 +151,34 @@ def description_of(node: Node) -> str:
     return f"a Python {type(node).__name__}"
 
 
-# --- the source -------------------------------------------------------------------------------------------
+# --- listings ---------------------------------------------------------------------------------------------
 
 
-class MsgpackSource(ZarrArraysSource):
-    """A checkpoint that is a MessagePack tree, opened for reading. Safe to use from several threads."""
+def listing_of(
+    listed: Mapping[str, ListedLeaf],
+    files: Mapping[str, FileStat],
+    metadata: Mapping[str, Any],
+    step: int | None,
+    item: str | None = None,
+    details: SourceDetails = NO_DETAILS,
+) -> Listing:
+    """What is listed of a MessagePack tree. `listed`: by the text of their keys; `files`: the tree's own."""
+    return Listing(
+        leaves={text: one.leaf for text, one in listed.items()},
+        files={**files, **{file: stat for one in listed.values() for file, stat in one.files.items()}},
+        metadata=metadata,
+        step=step,
+        item=item,
+        readers=readers_of(one.found for one in listed.values()),
+        decode=decode_region,
+        details=details,
+    )
 
-    def __init__(
-        self,
-        path: str,
-        format: str,
-        directory: str,
-        listed: Mapping[str, ListedLeaf],
-        files: Mapping[str, FileStat],
-        metadata: Mapping[str, Any],
-        step: int | None,
-        item: str | None = None,
-    ):
-        """`listed`: by the text of their keys. `files`: the tree's own, by path."""
-        opaque = {text: opaque_of(item.found) for text, item in listed.items()}
-        super().__init__(
-            path=path,
-            format=format,
-            directory=directory,
-            leaves={text: item.leaf for text, item in listed.items()},
-            arrays={text: item.array for text, item in listed.items() if item.array is not None},
-            files={**files, **{file: stat for item in listed.values() for file, stat in item.files.items()}},
-            metadata=metadata,
-            step=step,
-            opaque={text: found for text, found in opaque.items() if found is not None},
-        )
-        self.item = item
-        self._in_pieces = {
-            text: item.found
-            for text, item in listed.items()
-            if isinstance(item.found.node, ArrayAt) and not item.leaf.manifest
-        }
-        """Arrays that Flax cut into pieces that no regular grid of chunks describes."""
 
-    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
-        found = self._in_pieces.get(leaf.key.text)
-        if found is None:
-            return super().read(leaf, region)
-        assert isinstance(found.node, ArrayAt)
-        try:
-            return read_pieces(found.node, found.file, region, self._files)
-        except SourceError as error:
-            raise named(leaf.key, error) from error
+def readers_of(found: Iterable[FoundNode]) -> dict[str, Reader]:
+    """What reads arrays in pieces that no grid of chunks describes, by the text of their keys."""
+    return {
+        one.key.text: Pieces(one.node, one.file)
+        for one in found
+        if isinstance(one.node, ArrayAt) and manifest_of(one.node, one.file) is None
+    }

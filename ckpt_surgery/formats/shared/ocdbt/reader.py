@@ -12,16 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.store_failures import store_access_error
-from ckpt_surgery.storage.failures import DAMAGED, missing
-from ckpt_surgery.storage.reading import read_file
-from ckpt_surgery.storage.store import Range
-from ckpt_surgery.storage.stores import store_of
-from ckpt_surgery.storage.views import VIEW
+from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.reading import read_file, read_ranges
 
 MANIFEST = "manifest.ocdbt"
 
@@ -79,18 +74,20 @@ class Database:
 
     def value(self, key: bytes) -> bytes | None:
         """The value of a key; None where the database has no such key. SourceError where it is unreadable."""
-        entry = self.entries.get(key)
-        if isinstance(entry, str):  # large metadata; rare, so opening the store for each is fast enough
-            found = _dump(_base(self.directory), entry, self.directory)
-            assert isinstance(found, bytes)
-            return found
-        return entry
+        chunk = self.locate(key)  # large metadata lie outside the index; rarely
+        return None if chunk is None else next(read_ranges([chunk], {}))
 
 
 @functools.lru_cache(maxsize=1024)
 def _path(directory: str, base: str, path: str) -> str:
-    """The path of a data file, always below the database's directory whatever its name in the database."""
-    return os.path.join(directory, "") + _unquoted(base, path)
+    """The path of a data file. Raises SourceError for a path that leads out of the database's directory."""
+    inside = _unquoted(base, path)
+    if not inside or any(part in ("", ".", "..") for part in inside.split("/")) or "\0" in inside:
+        raise SourceError(
+            f"{shown(directory)}: the database refers to a file `{shown(inside)}`, which is not below it",
+            hint=DAMAGED,
+        )
+    return os.path.join(directory, "") + inside
 
 
 def _unquoted(base: str, path: str) -> str:
@@ -98,54 +95,17 @@ def _unquoted(base: str, path: str) -> str:
     return unquote(base, errors="surrogateescape") + unquote(path, errors="surrogateescape")
 
 
-class _Directory:
-    """A database in a directory of the file system, which TensorStore reads."""
-
-    def __init__(self, directory: str):
-        import tensorstore as ts
-
-        self._store = ts.KvStore.open({"driver": "file", "path": f"{directory}/"}).result()
-
-    def ask(self, locations: Sequence[str | None]) -> list[Any]:
-        """Futures of what is at these locations; None is the manifest."""
-        import tensorstore as ts
-
-        return [ts.ocdbt.dump(self._store, location) for location in locations]
+def _decoding(directory: str, locations: Sequence[str]) -> list[Any]:
+    """Futures of the nodes at these locations. Their bytes are read here; those in a bucket together."""
+    parts = [location.split(":") for location in locations]
+    chunks = [Chunk(_path(directory, *part[1:3]), int(part[3]), int(part[4])) for part in parts]
+    return [
+        _dumped(_unquoted(base, path), data, f"{kind}:{base}:{path}:0:{length}")
+        for (kind, base, path, _, length), data in zip(parts, read_ranges(chunks, {}), strict=True)
+    ]
 
 
-class _Bucket:
-    """A database in an object store: its bytes are read through the store, and decoded in memory."""
-
-    def __init__(self, directory: str):
-        self._directory = directory
-
-    def ask(self, locations: Sequence[str | None]) -> list[Any]:
-        """The same as of a directory. All locations are read at the same time."""
-        store, _ = store_of(self._directory)
-        if locations == [None]:
-            return [_decoded(MANIFEST, read_file(os.path.join(self._directory, MANIFEST)), None)]
-        places = [_place(str(location)) for location in locations]
-        ranges = []
-        for path, start, length in places:
-            url = os.path.join(self._directory, path)
-            found = VIEW.stat(url)
-            if found is None:
-                raise missing(url)
-            ranges.append(Range(store_of(url)[1], start, start + length, found.version))
-        found_ones = zip(places, locations, store.read_many(ranges), strict=True)
-        return [_decoded(path, data, location) for (path, _, _), location, data in found_ones]
-
-
-_Base = _Directory | _Bucket
-
-
-def _place(location: str) -> tuple[str, int, int]:
-    """The path of the data file, the offset and the length in a location's text."""
-    _, base, path, offset, length = location.split(":")
-    return _unquoted(base, path), int(offset), int(length)
-
-
-def _decoded(path: str, data: bytes, location: str | None) -> Any:
+def _dumped(path: str, data: bytes, location: str | None) -> Any:
     """A future of what TensorStore decodes of bytes: a store in memory has them, and nothing else.
 
     The bytes are at the beginning of the data file there, wherever they were in the real one.
@@ -154,18 +114,7 @@ def _decoded(path: str, data: bytes, location: str | None) -> Any:
 
     memory = ts.KvStore.open({"driver": "memory"}, context=ts.Context()).result()
     memory.write(path.encode("utf-8", "surrogateescape"), data).result()
-    if location is None:
-        return ts.ocdbt.dump(memory)
-    kind, base, name, _, length = location.split(":")
-    return ts.ocdbt.dump(memory, f"{kind}:{base}:{name}:0:{length}")
-
-
-def _base(directory: str) -> _Base:
-    return _Bucket(directory) if urls.is_url(directory) else _Directory(directory)
-
-
-def _dump(base: _Base, location: str | None, directory: str) -> Any:
-    return _result(base.ask([location])[0], location, directory)
+    return ts.ocdbt.dump(memory, location)
 
 
 def _result(future: Any, location: str | None, directory: str) -> Any:
@@ -173,7 +122,7 @@ def _result(future: Any, location: str | None, directory: str) -> Any:
         return future.result()
     except STORE_ERRORS as error:
         what = f"{directory}/{MANIFEST}" if location is None else f"{directory} ({location})"
-        raise store_access_error(what, error) or SourceError(
+        raise SourceError(
             f"The index of the OCDBT database cannot be read: {shown(what)}: {store_message(error)}",
             hint=DAMAGED,
         ) from error
@@ -193,23 +142,23 @@ def begin_reading(directory: str) -> Callable[[], Database]:
 
     Both raise what `read_database` does.
     """
-    base = _base(directory)
-    manifest = _dump(base, None, directory)
+    data = read_file(os.path.join(directory, MANIFEST))
+    manifest = _result(_dumped(MANIFEST, data, None), None, directory)
     versions = (manifest or {}).get("versions")
     if not versions:
         raise SourceError(
-            f"{shown(directory)}/{MANIFEST} is missing or has no version",
+            f"{shown(directory)}/{MANIFEST} has no version",
             hint="The save was not finished; use a checkpoint that was.",
         )
     newest = versions[-1]
     location = newest["root"].get("location")
-    root = None if location is None else base.ask([location])[0]
+    root = None if location is None else _decoding(directory, [location])[0]
 
     def finish() -> Database:
         entries: dict[bytes, bytes | str] = {}
         if root is not None:
             top = _result(root, location, directory)
-            for prefix, node in _leaf_nodes(base, top, location, newest["root_height"], directory):
+            for prefix, node in _leaf_nodes(directory, top, location, newest["root_height"]):
                 for entry in node["entries"]:
                     value = entry["inline_value"] if "inline_value" in entry else entry["indirect_value"]
                     entries[prefix + entry["key"]] = value
@@ -218,9 +167,7 @@ def begin_reading(directory: str) -> Callable[[], Database]:
     return finish
 
 
-def _leaf_nodes(
-    base: _Base, root: Any, location: str, height: int, directory: str
-) -> Iterator[tuple[bytes, Any]]:
+def _leaf_nodes(directory: str, root: Any, location: str, height: int) -> Iterator[tuple[bytes, Any]]:
     """Every leaf node with the common prefix that its keys omit, level by level."""
     nodes: Iterable[tuple[bytes, Any]] = [(b"", root)]
     seen = {location}
@@ -237,12 +184,12 @@ def _leaf_nodes(
                     raise SourceError(f"{shown(directory)}: the B+tree reaches a node twice", hint=DAMAGED)
                 seen.add(entry["location"])
                 below.append((prefix + entry["subtree_common_prefix"], entry["location"]))
-        nodes = _nodes(base, below, directory)
+        nodes = _nodes(directory, below)
 
 
-def _nodes(base: _Base, level: list[tuple[bytes, str]], directory: str) -> Iterator[tuple[bytes, Any]]:
+def _nodes(directory: str, level: list[tuple[bytes, str]]) -> Iterator[tuple[bytes, Any]]:
     for start in range(0, len(level), _NODES_AT_ONCE):
         part = level[start : start + _NODES_AT_ONCE]
-        futures = base.ask([location for _, location in part])
+        futures = _decoding(directory, [location for _, location in part])
         for (prefix, location), future in zip(part, futures, strict=True):
             yield prefix, _result(future, location, directory)

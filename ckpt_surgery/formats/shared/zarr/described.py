@@ -24,21 +24,24 @@ def zarr2_metadata(manifest: Manifest) -> dict[str, Any] | None:
 
     None where version 2 has no such dtype, codec or order of axes, and where chunks are missing.
     """
-    axes, spec = manifest.long_axes, manifest.spec
-    first, *rest = json.loads(manifest.codec.encoding)
-    if (
-        not manifest.complete
-        or not manifest.codec.bytewise
-        or list(axes) not in (sorted(axes), sorted(axes)[::-1])
-    ):
+    if not manifest.complete:
         return None
-    dtype, compressors = _v2_name(spec.dtype, first), [_compressor(codec) for codec in rest]
+    return described_in_v2(manifest.spec, manifest.chunk_shape, manifest.codec)
+
+
+def described_in_v2(spec: ArraySpec, chunk_shape: Shape, codec: Codec) -> dict[str, Any] | None:
+    """The `.zarray` of an array whose chunks are encoded so; None where version 2 has no such array."""
+    axes = long_axes(chunk_shape, codec)
+    first, *rest = json.loads(codec.encoding)
+    if not codec.bytewise or list(axes) not in (sorted(axes), sorted(axes)[::-1]):
+        return None
+    dtype, compressors = _v2_name(spec.dtype, first), [_compressor(step) for step in rest]
     if dtype is None or None in compressors or len(compressors) > 1:
         return None
     return {
         "zarr_format": 2,
         "shape": list(spec.shape),
-        "chunks": list(manifest.chunk_shape),
+        "chunks": list(chunk_shape),
         "dtype": dtype,
         "compressor": compressors[0] if compressors else None,
         "fill_value": None,
@@ -78,13 +81,17 @@ def zarr3_metadata(
     """
     if not manifest.complete:
         return None
-    return _described_in_v3(manifest.spec, manifest.chunk_shape, manifest.codec, chunk_keys)
+    return described_in_v3(manifest.spec, manifest.chunk_shape, manifest.codec, chunk_keys)
 
 
 @functools.lru_cache(maxsize=4096)
-def _described_in_v3(
-    spec: ArraySpec, chunk_shape: Shape, codec: Codec, chunk_keys: str
+def described_in_v3(
+    spec: ArraySpec, chunk_shape: Shape, codec: Codec, chunk_keys: str = "default"
 ) -> dict[str, Any] | None:
+    """The `zarr.json` of an array whose chunks are encoded so; None where version 3 has no such array.
+
+    Cached: do not change it.
+    """
     codecs = [_codec_for_v3(step, spec.dtype) for step in json.loads(codec.encoding)]
     if spec.dtype.name not in HELD or None in codecs:
         return None

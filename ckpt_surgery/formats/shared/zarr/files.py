@@ -103,20 +103,7 @@ def within(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory else name
 
 
-@dataclass(frozen=True)
-class StoredArray:
-    """What reading an array through TensorStore takes."""
-
-    definition: ZarrArray
-    kvstore: Mapping[str, Any]
-    """TensorStore's spec of the store that holds the array."""
-    path: str
-    """Path of the array in that store; ends with `/`."""
-    filled: bool = False
-    """Whether a missing chunk reads as the fill value; else it is an error."""
-
-
-def file_array(files: Files, directory: str) -> StoredArray:
+def file_array(files: Files, directory: str) -> ZarrArray:
     """The array in a directory. Raises SourceError where its metadata is missing or cannot be read."""
     version = files.version(directory)
     if version is None:
@@ -125,22 +112,20 @@ def file_array(files: Files, directory: str) -> StoredArray:
             "without the array's metadata its chunks cannot be read",
             hint=DAMAGED,
         )
-    path = os.path.join(urls.absolute(files.root), directory, "")
-    check_reachable(path)
-    definition = parse_array(files.read(within(directory, FILE_NAMES[version])), version)
-    check_codecs(definition)
-    return StoredArray(definition, {"driver": "file"}, path)
+    array = parse_array(files.read(within(directory, FILE_NAMES[version])), version)
+    check_codecs(array)
+    return array
 
 
-def check_reachable(path: str, error: type[SourceError] | type[UsageError] = SourceError) -> None:
-    """Raise an error where TensorStore's file driver cannot take a path, or would take it for another one."""
+def check_reachable(path: str) -> None:
+    """Raise UsageError for a destination that TensorStore, and so no stock reader, could open."""
     if "\\" in path:
-        raise error(
+        raise UsageError(
             f"{shown(path)} has a backslash in it, which TensorStore reads as `/`",
             hint="Choose a name without one.",
         )
     if not is_unicode(path):
-        raise error(
+        raise UsageError(
             f"{shown(path)} is not a name in UTF-8, and TensorStore opens no others",
             hint="Rename it, or the directory that is not.",
         )
@@ -166,10 +151,11 @@ def _codec_names(codecs: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
             yield from _codec_names(codec["configuration"]["codecs"])
 
 
-def file_manifest(files: Files, directory: str, array: ZarrArray) -> Manifest:
+def file_manifest(files: Files, directory: str, array: ZarrArray, filled: bool = False) -> Manifest:
     """The manifest of the chunks of an array that have files, which need not be all of them.
 
-    Raises SourceError where a file has an impossible length.
+    `filled`: missing chunks have the fill value, where the metadata gives one. Raises SourceError where a
+    file has an impossible length.
     """
     counts = grid_counts(array.spec.shape, array.chunk_shape)
     start = len(within(directory, ""))
@@ -179,7 +165,7 @@ def file_manifest(files: Files, directory: str, array: ZarrArray) -> Manifest:
         if index is not None:
             chunks[index] = Chunk(files.path(name), 0, files.stats[name].size)
             check_length(array, index, chunks[index])
-    return Manifest(array.spec, array.chunk_shape, array.codec, dict(sorted(chunks.items())))
+    return array.manifest(dict(sorted(chunks.items())), filled)
 
 
 def chunk_index(array: ZarrArray, name: str, counts: Shape) -> Shape | None:

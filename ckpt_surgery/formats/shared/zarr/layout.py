@@ -9,6 +9,8 @@ from ckpt_surgery.storage.listing import has_entry, is_directory, real_path
 
 FILE_NAMES = {2: ".zarray", 3: "zarr.json"}
 """Name of the file with an array's metadata, by zarr version."""
+DRIVERS = {2: "zarr", 3: "zarr3"}
+"""Names of TensorStore's drivers, by zarr version."""
 SUFFIX = ".zarr"
 GROUP_2, ARRAY_2, ATTRIBUTES_2, CONSOLIDATED_2 = ".zgroup", FILE_NAMES[2], ".zattrs", ".zmetadata"
 NODE_3 = FILE_NAMES[3]

@@ -11,7 +11,8 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.protocols import Output
-from ckpt_surgery.formats.shared.zarr.writing import DRIVERS, array_definition, chunk_names
+from ckpt_surgery.formats.shared.zarr.layout import DRIVERS
+from ckpt_surgery.formats.shared.zarr.writing import array_definition, chunk_names
 
 OPEN_ARRAYS = 64
 """Number of arrays that a thread keeps open, the last used ones."""

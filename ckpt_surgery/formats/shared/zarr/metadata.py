@@ -4,11 +4,13 @@ Sources: the zarr v2 and v3 specifications, and TensorStore's `zarr` and `zarr3`
 data types beyond them (bfloat16, float8, int4, …).
 """
 
+import contextlib
 import functools
 import itertools
 import json
 import math
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +24,15 @@ from ckpt_surgery.core.arrays import (
 from ckpt_surgery.core.dtypes import DTYPES, NUMPY_NAMES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import (
+    Chunk,
     Codec,
+    Manifest,
     bytes_codec,
     encoding_of,
 )
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
-from ckpt_surgery.formats.shared.zarr.shards import least_bytes
+from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES
+from ckpt_surgery.formats.shared.zarr.shards import SHARDS, least_bytes
 from ckpt_surgery.storage.failures import DAMAGED
 
 EXTENDED = (
@@ -104,6 +108,18 @@ class ZarrArray:
         origin = (0,) * self.spec.ndim
         return ((origin, self.chunk_name(origin)),)
 
+    @functools.cached_property
+    def fill(self) -> bytes | None:
+        """The bytes of an element whose chunk is not stored; None where the metadata has no fill value."""
+        value, dtype = self.definition.get("fill_value"), self.definition[_DTYPE_MEMBERS[self.version]]
+        return None if value is None else _fill_bytes(self.version, json.dumps(dtype), json.dumps(value))
+
+    def manifest(self, chunks: Mapping[Shape, Chunk], filled: bool) -> Manifest:
+        """The manifest of these stored chunks. `filled`: others, also inside shards, have the fill value."""
+        lacking = SHARDS in self.codec.encoding or len(chunks) < self.chunk_count
+        fill = self.fill if filled and lacking else None
+        return Manifest(self.spec, self.chunk_shape, self.codec, chunks, fill)
+
     def chunk_names(self) -> Iterator[tuple[Shape, str]]:
         """Index and name of every chunk, in C order."""
         indices = itertools.product(*map(range, self.counts)) if self.chunk_count else ()
@@ -115,6 +131,44 @@ class ZarrArray:
             return self.prefix or "0"
         digits = self.separator.join(map(str, index))
         return f"{self.prefix}{self.separator}{digits}" if self.prefix else digits
+
+
+_DTYPE_MEMBERS = {2: "dtype", 3: "data_type"}
+
+
+@functools.lru_cache(maxsize=1024)
+def _fill_bytes(version: int, dtype: str, value: str) -> bytes:
+    """The bytes of a fill value as TensorStore reads it. Raises SourceError where it cannot."""
+    import tensorstore as ts
+
+    about = {"shape": [1], _DTYPE_MEMBERS[version]: json.loads(dtype), "fill_value": json.loads(value)}
+    spec = {"driver": DRIVERS[version], "kvstore": "memory://", "metadata": about}
+    try:
+        array = ts.open(spec, create=True, context=ts.Context()).result()
+    except ValueError as error:
+        why = f"its fill value {shown(value[:100])} is not one of {dtype}"
+        raise SourceError(why, hint=DAMAGED) from error
+    return bytes(np.asarray(array.fill_value).tobytes())
+
+
+@functools.lru_cache(maxsize=1024)
+def fill_value(element: bytes, dtype: np.dtype[Any]) -> Any:
+    """An element, given by its bytes in memory, as version 3 spells fill values.
+
+    None where TensorStore reads no spelling as just these bytes, as of some NaNs.
+    """
+    value = np.frombuffer(element, dtype)[0].item()
+    parts = (value.real, value.imag) if dtype.kind == "c" else (value,)
+    numbers = [
+        "NaN" if part != part else part if abs(part) != math.inf else f"{'-' * (part < 0)}Infinity"
+        for part in parts
+    ]
+    bits = f"0x{int.from_bytes(element, sys.byteorder):0{2 * len(element)}x}"
+    for spelled in (numbers if dtype.kind == "c" else numbers[0], bits):
+        with contextlib.suppress(SourceError):
+            if _fill_bytes(3, json.dumps(dtype.name), json.dumps(spelled)) == element:
+                return spelled
+    return None
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -202,6 +256,7 @@ def _parse_v3(definition: dict[str, Any]) -> ZarrArray:
         raise ValueError("it is not a zarr v3 array")
     if definition["chunk_grid"]["name"] != "regular":
         raise SourceError(f"its chunk grid `{definition['chunk_grid']['name']}` cannot be read", hint=UNKNOWN)
+    _check_members(definition)
     encoding = definition["chunk_key_encoding"]
     native = encoding["name"] == "default"
     if not native and encoding["name"] != "v2":
@@ -212,7 +267,7 @@ def _parse_v3(definition: dict[str, Any]) -> ZarrArray:
     spec = ArraySpec(_sizes(definition["shape"], 0), _dtype(definition["data_type"]))
     codecs = definition["codecs"]
     _check_axes(codecs, spec.ndim)
-    permutation, chain = _permutation(codecs, spec.ndim)
+    permutation, chain = leading_transposes(codecs, spec.ndim)
     return ZarrArray(
         version=3,
         spec=spec,
@@ -226,6 +281,21 @@ def _parse_v3(definition: dict[str, Any]) -> ZarrArray:
         separator=_separator(separator),
         definition=definition,
     )
+
+
+_MEMBERS = {
+    *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value"),
+    *("codecs", "attributes", "dimension_names"),
+}
+"""Members of the metadata of arrays in version 3; others have to be understood unless they say otherwise."""
+
+
+def _check_members(definition: dict[str, Any]) -> None:
+    """Raise SourceError for a member that must be understood."""
+    for name, value in definition.items():
+        optional = isinstance(value, dict) and value.get("must_understand") is False
+        if name not in _MEMBERS and not optional and not (name == "storage_transformers" and value == []):
+            raise SourceError(f"its metadata has `{shown(name)}`, which cannot be read", hint=UNKNOWN)
 
 
 def _chain_name(codecs: list[dict[str, Any]]) -> str:
@@ -251,7 +321,9 @@ def _check_axes(codecs: list[dict[str, Any]], ndim: int) -> None:
             _check_axes(codec["configuration"]["codecs"], ndim)
 
 
-def _permutation(codecs: list[dict[str, Any]], ndim: int) -> tuple[tuple[int, ...], list[dict[str, Any]]]:
+def leading_transposes(
+    codecs: list[dict[str, Any]], ndim: int
+) -> tuple[tuple[int, ...], list[dict[str, Any]]]:
     """All leading transposes as one permutation of the axes, and the codecs after them."""
     axes = tuple(range(ndim))
     transposes = list(itertools.takewhile(lambda codec: codec["name"] == "transpose", codecs))

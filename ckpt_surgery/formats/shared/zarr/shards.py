@@ -16,7 +16,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Shape, grid_counts
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec
-from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.storage.reading import read_ranges
 
 SHARDS = "sharding_indexed"
 ENTRY_BYTES = 16
@@ -113,12 +113,29 @@ def _reached(manifest: Manifest, layout: ShardLayout, index: Shape) -> tuple[sli
 
 def _present(manifest: Manifest, layout: ShardLayout, chunk: Chunk) -> np.ndarray | None:
     """For each chunk inside a shard, whether it is stored. None where the index is damaged."""
-    counts = _inside(layout, manifest.codec, manifest.chunk_shape)
-    length = layout.index_bytes(math.prod(counts))
+    at = index_range(manifest, layout, chunk)
+    entries = None if at is None else index_entries(manifest, layout, chunk, next(read_ranges([at], {})))
+    return None if entries is None else entries[0] != ABSENT
+
+
+def index_range(manifest: Manifest, layout: ShardLayout, chunk: Chunk) -> Chunk | None:
+    """The range of the index of a shard; None where the shard is shorter than its index."""
+    length = layout.index_bytes(math.prod(_inside(layout, manifest.codec, manifest.chunk_shape)))
     if length > chunk.length:
         return None
-    begin, end = (0, chunk.length - length) if layout.at_end else (length, chunk.length)
-    data = _read(chunk, end if layout.at_end else 0, length)
+    begin = chunk.offset + (chunk.length - length if layout.at_end else 0)
+    return Chunk(chunk.file, begin, length, chunk.inline)
+
+
+def index_entries(
+    manifest: Manifest, layout: ShardLayout, chunk: Chunk, data: bytes
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Offsets and lengths of the chunks inside a shard, uint64, by their indices in stored order.
+
+    Both are `ABSENT` where a chunk is not stored. `data`: the bytes of the index. None where it is damaged.
+    """
+    counts = _inside(layout, manifest.codec, manifest.chunk_shape)
+    begin, end = (0, chunk.length - len(data)) if layout.at_end else (len(data), chunk.length)
     size = math.prod(counts) * ENTRY_BYTES
     if layout.checked and google_crc32c.value(data[:size]) != int.from_bytes(data[size:], "little"):
         return None
@@ -127,12 +144,4 @@ def _present(manifest: Manifest, layout: ShardLayout, chunk: Chunk) -> np.ndarra
     absent = (offsets == ABSENT) & (lengths == ABSENT)
     # Without sums, which could exceed 64 bits.
     inside = (begin <= offsets) & (offsets <= end) & (lengths <= np.uint64(end) - np.minimum(offsets, end))
-    return inside if (inside | absent).all() else None
-
-
-def _read(chunk: Chunk, offset: int, length: int) -> bytes:
-    """The `length` stored bytes of a chunk from `offset` on."""
-    if chunk.inline is not None:
-        return chunk.inline[offset : offset + length]
-    with opened(chunk.file) as file:
-        return file.read(chunk.offset + offset, length)
+    return (offsets, lengths) if (inside | absent).all() else None

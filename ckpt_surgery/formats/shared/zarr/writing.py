@@ -11,10 +11,7 @@ from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.shared.zarr.described import zarr2_metadata, zarr3_metadata
-from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
-
-DRIVERS = {2: "zarr", 3: "zarr3"}
-"""Names of TensorStore's drivers, by zarr version."""
+from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES
 
 
 def definition(output: Output, zarr: int) -> bytes:

@@ -13,15 +13,15 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.formats.shared.chunk_reading import read_stored
+from ckpt_surgery.formats.shared.listings import ListedSource
 from ckpt_surgery.formats.shared.msgpack.nodes import BytesAt, Node
 from ckpt_surgery.formats.shared.msgpack.source import (
     FoundNode,
     ListedLeaf,
-    MsgpackSource,
     flattened,
     leaf_of,
     list_leaves,
-    opaque_of,
+    listing_of,
     zarr_leaf,
 )
 from ckpt_surgery.formats.shared.msgpack.tree import read_tree
@@ -46,9 +46,9 @@ def plain(node: FoundNode) -> ListedLeaf:
     return ListedLeaf(leaf_of(node), node)
 
 
-def source_of(path: Path, nodes: list[FoundNode]) -> MsgpackSource:
+def source_of(path: Path, nodes: list[FoundNode]) -> ListedSource:
     files: dict[str, FileStat] = {str(path): stat_file(str(path))}
-    return MsgpackSource(str(path), "toy", str(path.parent), list_leaves(nodes, plain), files, {}, None)
+    return ListedSource(str(path), "toy", listing_of(list_leaves(nodes, plain), files, {}, None))
 
 
 def test_empty_containers_are_leaves_and_list_indices_are_marked() -> None:
@@ -141,13 +141,11 @@ def test_an_array_in_pieces_without_a_grid_is_read_and_refused_with_its_key(
         source.read(leaf, Region.whole((7, 6)))
 
 
-def test_a_byte_string_can_be_compared_but_not_read(tmp_path: Path) -> None:
+def test_a_byte_string_is_listed_but_not_read(tmp_path: Path) -> None:
     source = source_of(tmp_path / "x", saved(tmp_path / "x", {"b": b"\0abc"}))
     leaf = source.leaves()["b"]
     with pytest.raises(SourceError, match="`b`: it is a byte string of the length 4, which no other format"):
         source.read(leaf, Region.whole((4,)))
-    assert source.opaque_elements(leaf, Region((1,), (3,))).tobytes() == b"ab"
-    assert opaque_of(found("text")) is None
     assert leaf_of(found(BytesAt(0, 0))).spec == ArraySpec((0,), np.dtype("S1"))
 
 
@@ -164,7 +162,7 @@ def test_a_node_stands_for_a_zarr_array_beside_the_file(tmp_path: Path) -> None:
     nodes = saved(tmp_path / "x", {"w": "somewhere"})
     listed = list_leaves(nodes, lambda node: zarr_leaf(node, str(tmp_path), "w"))
     files = {str(tmp_path / "x"): stat_file(str(tmp_path / "x"))}
-    source = MsgpackSource(str(tmp_path), "toy", str(tmp_path), listed, files, {}, 3, "item")
+    source = ListedSource(str(tmp_path), "toy", listing_of(listed, files, {}, 3, "item"))
     np.testing.assert_array_equal(values(source)["w"], value)
     names = {Path(file).relative_to(tmp_path).as_posix() for file in source.files()}
     assert names == {"x", "w/.zarray", "w/0.0", "w/1.0"}

@@ -65,7 +65,7 @@ def test_the_newest_version_counts(tmp_path: Path) -> None:
 
 
 def test_no_manifest(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="Manifest not found"):
+    with pytest.raises(SourceError, match=r"manifest\.ocdbt cannot be read: No such file"):
         read_database(str(tmp_path))
 
 

@@ -81,7 +81,7 @@ def test_an_array_has_metadata_of_one_version(tmp_path: Path) -> None:
     assert [files.version(name) for name in "abd"] == [2, 3, None]
     with pytest.raises(SourceError, match=r"c has both \.zarray and zarr\.json"):
         files.version("c")
-    assert file_array(files, "b").path == f"{tmp_path}/b/"
+    assert file_array(files, "b").version == 3
     with pytest.raises(SourceError, match=r"d has no \.zarray or zarr\.json"):
         file_array(files, "d")
 
@@ -163,6 +163,5 @@ def test_codecs_that_cannot_be_decoded_are_refused_also_within_shards() -> None:
 
 def test_a_path_that_tensorstore_would_read_differently_is_refused() -> None:
     check_reachable("/a/b")
-    for error in (SourceError, UsageError):
-        with pytest.raises(error, match="has a backslash in it"):
-            check_reachable("/a\\b", error)
+    with pytest.raises(UsageError, match="has a backslash in it"):
+        check_reachable("/a\\b")

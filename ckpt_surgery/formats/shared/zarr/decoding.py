@@ -1,0 +1,250 @@
+"""Decoding the stored chunks of zarr arrays in memory, from what their manifests say of the encoding.
+
+TensorStore decodes, as a codec: it is given the bytes, and opens no file and no object.
+"""
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, covering_chunks, grid_counts
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, encoding_of, parts_of_chunks
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.shared.chunk_reading import Fetch, Held, assembled, filled, read_elements
+from ckpt_surgery.formats.shared.ocdbt.reader import STORE_ERRORS, store_message
+from ckpt_surgery.formats.shared.zarr.described import described_in_v2, described_in_v3
+from ckpt_surgery.formats.shared.zarr.layout import DRIVERS
+from ckpt_surgery.formats.shared.zarr.metadata import UNKNOWN, fill_value, leading_transposes
+from ckpt_surgery.formats.shared.zarr.shards import (
+    ABSENT,
+    CRC_BYTES,
+    ShardLayout,
+    index_entries,
+    index_range,
+    shard_layout,
+)
+from ckpt_surgery.formats.shared.zarr.writing import chunk_name
+from ckpt_surgery.storage.failures import DAMAGED
+
+OPEN_ARRAYS = 64
+"""Largest number of arrays that a thread keeps open: opening one takes longer than decoding a small chunk."""
+CRC32C = {"name": "crc32c"}
+WHOLE_BYTES = 8 << 20
+"""Shards of at most this many bytes are small. In an object store, a second request takes as long."""
+
+
+def decode_region(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
+    """The elements of a region of a zarr array, which is not empty. Its chunks are decoded in parallel.
+
+    Missing chunks, and those that shards lack, have the value `manifest.fill`. Where little of a shard is
+    wanted, only its index and the touched chunks inside are read. Memory: the chunks as they are stored and
+    as they are decoded, and the region.
+
+    Raises SourceError where bytes are missing or damaged, and where there is no codec for them.
+    """
+    layout = shard_layout(manifest.codec.encoding)
+    if layout is not None and (_is_divided(manifest, region) or _is_unspelled(manifest)):
+        manifest = inner_chunks(manifest, layout, region, fetch)
+    touched = [index for index, _ in parts_of_chunks(manifest, region)]
+    stored = [index for index in touched if index in manifest.chunks]
+    if manifest.fill is None and len(stored) < len(touched):
+        absent = next(index for index in touched if index not in manifest.chunks)
+        raise SourceError(f"its chunk {chunk_name(absent, 3)} is missing", hint=DAMAGED)
+    data = fetch([manifest.chunks[index] for index in stored])
+    wrappers = json.loads(manifest.codec.encoding)[1:]
+    if manifest.codec.bytewise and all(codec == CRC32C for codec in wrappers):
+        return _plain_region(manifest, region, data, len(wrappers))
+    if not stored:
+        return assembled(manifest, region, lambda index, part: filled(manifest, index, part.shape))
+    block = _decoded(manifest, region, stored, data)
+    if len(stored) < len(touched):
+        for index, part in parts_of_chunks(manifest, region):
+            if index not in manifest.chunks:
+                block[part.within(region)] = filled(manifest, index, part.shape)
+    return block
+
+
+# --- shards -----------------------------------------------------------------------------------------------
+
+
+def _is_divided(manifest: Manifest, region: Region) -> bool:
+    """Whether the chunks inside shards are read one by one: where less than half of the shards is wanted, or
+    where large ones lie in files, which saves the memory. In an object store a second request has to pay.
+    """
+    part = 2 * region.size < covering_chunks(region, manifest.spec.shape, manifest.chunk_shape).size
+    chunks = [manifest.chunks.get(index) for index, _ in parts_of_chunks(manifest, region)]
+    large = any(chunk is not None and chunk.length > WHOLE_BYTES for chunk in chunks)
+    remote = any(chunk is not None and urls.is_url(chunk.file) for chunk in chunks)
+    return part and large if remote else part or large
+
+
+def _is_unspelled(manifest: Manifest) -> bool:
+    """Whether metadata cannot say with which value TensorStore has to fill shards."""
+    return manifest.fill is not None and fill_value(manifest.fill, manifest.spec.dtype) is None
+
+
+def inner_chunks(manifest: Manifest, layout: ShardLayout, region: Region, fetch: Fetch) -> Manifest:
+    """The manifest of the chunks inside shards, of which it has only those that a region touches.
+
+    Reads the indexes of the shards. Raises SourceError where one is damaged.
+    """
+    axes, [shards] = manifest.codec.permutation, json.loads(manifest.codec.encoding)
+    grid = tuple(layout.inner[axes.index(axis)] for axis in range(len(axes)))
+    order, chain = leading_transposes(shards["configuration"]["codecs"], len(axes))
+    codec = Codec(manifest.codec.name, tuple(axes[axis] for axis in order), encoding_of(chain))
+    inside = replace(manifest, chunk_shape=grid, codec=codec, chunks={})
+    per_shard = grid_counts(manifest.chunk_shape, grid)
+    if any(length % n for length, n in zip(manifest.chunk_shape, grid, strict=True)):
+        raise SourceError(f"its shards of {manifest.chunk_shape} do not consist of {grid}", hint=DAMAGED)
+    entries = _shard_entries(manifest, layout, region, fetch)
+    chunks: dict[Shape, Chunk] = {}
+    for index, _ in parts_of_chunks(inside, region):
+        shard, at = zip(*map(divmod, index, per_shard), strict=True) if index else ((), ())
+        if shard not in entries:
+            continue
+        outer, (offsets, lengths) = manifest.chunks[shard], entries[shard]
+        place = tuple(at[axis] for axis in axes)
+        if offsets[place] != ABSENT:
+            offset, length = outer.offset + int(offsets[place]), int(lengths[place])
+            chunks[index] = Chunk(outer.file, offset, length, outer.inline)
+    return replace(inside, chunks=chunks)
+
+
+def _shard_entries(
+    manifest: Manifest, layout: ShardLayout, region: Region, fetch: Fetch
+) -> dict[Shape, tuple[np.ndarray, np.ndarray]]:
+    """Offsets and lengths of the chunks inside each stored shard that a region touches, by its index."""
+    stored = [index for index, _ in parts_of_chunks(manifest, region) if index in manifest.chunks]
+    ranges = [index_range(manifest, layout, manifest.chunks[index]) for index in stored]
+    found = {}
+    for index, data in zip(stored, fetch([at for at in ranges if at is not None]), strict=True):
+        entries = index_entries(manifest, layout, manifest.chunks[index], data)
+        if entries is None:
+            raise SourceError(f"the index of its shard {chunk_name(index, 3)} is damaged", hint=DAMAGED)
+        found[index] = entries
+    return found
+
+
+# --- plain bytes ------------------------------------------------------------------------------------------
+
+
+def _plain_region(manifest: Manifest, region: Region, chunks: Iterator[bytes], checksums: int) -> np.ndarray:
+    """A region of chunks of plain bytes that so many CRC-32Cs follow. Raises SourceError where one differs.
+
+    `chunks`: the stored bytes of those that the region touches, in C order.
+    """
+    codec = replace(manifest.codec, encoding=encoding_of(json.loads(manifest.codec.encoding)[:1]))
+    spec = ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
+
+    def read(index: Shape, inner: Region) -> np.ndarray:
+        if index not in manifest.chunks:
+            return filled(manifest, index, inner.shape)
+        chunk = next(chunks)
+        if len(chunk) != manifest.chunk_nbytes + checksums * CRC_BYTES:
+            raise _damaged(
+                manifest, index, f"it has {len(chunk)} bytes, and should decode to {manifest.chunk_nbytes}"
+            )
+        for end in range(len(chunk), manifest.chunk_nbytes, -CRC_BYTES):
+            body, checksum = chunk[: end - CRC_BYTES], chunk[end - CRC_BYTES : end]
+            if google_crc32c.value(body) != int.from_bytes(checksum, "little"):
+                raise _damaged(manifest, index, "its checksum differs")
+        return read_elements(Held(memoryview(chunk)), 0, spec, codec, inner)
+
+    return assembled(manifest, region, read)
+
+
+def _damaged(manifest: Manifest, index: Shape, why: str) -> SourceError:
+    file = manifest.chunks[index].file
+    chunk = f"its chunk {chunk_name(index, 3)}" + (f" in {shown(file)}" if file else "")
+    return SourceError(f"{chunk} cannot be decoded: {why}", hint=DAMAGED)
+
+
+# --- TensorStore ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _OpenArray:
+    """An array in memory without chunks, open for reading."""
+
+    version: int
+    store: Any
+    handle: Any
+    everything: Any
+    """The range of all keys."""
+
+
+_KEPT = threading.local()
+"""Open arrays of this thread, by their descriptions."""
+
+
+def _decoded(
+    manifest: Manifest, region: Region, stored: Sequence[Shape], data: Iterator[bytes]
+) -> np.ndarray:
+    """The elements of a region. `data`: the stored bytes of the chunks that it touches, by `stored`.
+
+    Raises SourceError where they cannot be decoded.
+    """
+    array = None
+    try:
+        array = _opened(manifest)
+        for index in stored:
+            # No name holds on to the bytes: they are in memory once more from here on.
+            array.store.write(chunk_name(index, array.version), next(data)).result()
+        return np.asarray(array.handle[region.slices].read().result())
+    except STORE_ERRORS as error:
+        raise _undecodable(manifest, stored, store_message(error)) from error
+    finally:
+        if array is not None:
+            array.store.delete_range(array.everything).result()
+
+
+def _undecodable(manifest: Manifest, stored: Sequence[Shape], why: str) -> SourceError:
+    """The error to raise for chunks that cannot be decoded, with the file of the one that `why` names."""
+    named = (index for index in stored for zarr in (2, 3) if why.startswith(f'"{chunk_name(index, zarr)}": '))
+    index = next(named, None)
+    if index is not None:
+        return _damaged(manifest, index, why.partition('": ')[2])
+    files = sorted({manifest.chunks[index].file for index in stored} - {""})
+    where = ", ".join(map(shown, files[:3])) + (f" and {len(files) - 3} more files" if files[3:] else "")
+    return SourceError(f"it cannot be decoded{' from ' * bool(files)}{where}: {why}", hint=DAMAGED)
+
+
+def _opened(manifest: Manifest) -> _OpenArray:
+    """The open array that decodes chunks of a manifest, which only this thread uses."""
+    kept: OrderedDict[Any, _OpenArray] = _KEPT.__dict__.setdefault("arrays", OrderedDict())
+    description = (manifest.spec, manifest.chunk_shape, manifest.codec, manifest.fill)
+    found = kept.get(description)
+    if found is None:
+        found = kept[description] = _open(*description)
+        if len(kept) > OPEN_ARRAYS:
+            kept.popitem(last=False)
+    kept.move_to_end(description)
+    return found
+
+
+def _open(spec: ArraySpec, chunk_shape: Shape, codec: Codec, fill: bytes | None) -> _OpenArray:
+    import tensorstore as ts
+
+    found = described_in_v3(spec, chunk_shape, codec)
+    version = 2 if found is None else 3
+    document = described_in_v2(spec, chunk_shape, codec) if found is None else found
+    if document is None:
+        raise SourceError(f"its encoding `{shown(codec.name)}` cannot be read", hint=UNKNOWN)
+    # Only shards need the value: missing chunks are filled outside.
+    spelled = None if fill is None or codec.bytewise else fill_value(fill, spec.dtype)
+    if spelled is not None:
+        document = document | {"fill_value": spelled}
+    fills = spelled is not None or (fill is not None and codec.bytewise)
+    context = ts.Context()
+    store = ts.KvStore.open({"driver": "memory"}, context=context).result()
+    asked = {"driver": DRIVERS[version], "metadata": document, "fill_missing_data_reads": fills}
+    handle = ts.open(asked, kvstore=store, open=True, read=True, assume_metadata=True, context=context)
+    return _OpenArray(version, store, handle.result(), ts.KvStore.KeyRange())
