@@ -28,7 +28,7 @@ from ckpt_surgery.formats.shared.ocdbt.nodes import (
 )
 
 NODE_BYTES = 2**20
-"""Encoded size of a B+tree node, unless one entry or two children are larger. Large ones slow opening."""
+"""Encoded size of a B+tree node, unless one entry or two children are larger. Large ones delay opening."""
 INLINE_BYTES = 1024
 """Values up to this size are in the leaf nodes themselves. It is Orbax's setting."""
 MAX_KEY_BYTES = 65535
