@@ -9,8 +9,9 @@ import pytest
 import tensorstore as ts
 
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, array_definition
+from ckpt_surgery.formats.shared.zarr.layout import DRIVERS
 from ckpt_surgery.formats.shared.zarr.memory import BytesInFlight, MemoryArray, memory_array
+from ckpt_surgery.formats.shared.zarr.writing import array_definition
 from tests.support.arrays import array
 from tests.support.comparing import same
 from tests.support.writing import output_of
