@@ -15,8 +15,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.formats.tensorflow.dtypes import NUMBERS, OTHERS, type_name
-from ckpt_surgery.formats.tensorflow.index import check_grid
-from ckpt_surgery.formats.tensorflow.part_keys import part_key
+from ckpt_surgery.formats.tensorflow.index import check_grid, part_key
 from ckpt_surgery.formats.tensorflow.proto import fields, signed, varint
 from ckpt_surgery.formats.tensorflow.snappy import decompress
 from ckpt_surgery.formats.tensorflow.table import table_entries

@@ -15,10 +15,9 @@ from urllib.parse import unquote
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.shared.orbax_layout import MANIFEST
 from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.reading import read_file, read_ranges
-
-MANIFEST = "manifest.ocdbt"
 
 STORE_ERRORS = (
     *(ValueError, KeyError, IndexError, OverflowError, TypeError),

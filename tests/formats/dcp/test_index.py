@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Region, chunk_regions
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.dcp.tiling import MOST_SPLIT_AXES, check_tiling
+from ckpt_surgery.formats.dcp.index import MOST_SPLIT_AXES, check_tiling
 from tests.formats.bounds import bounded
 
 
