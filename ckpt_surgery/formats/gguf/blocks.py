@@ -67,15 +67,14 @@ def dequantized(name: str, blocks: np.ndarray) -> np.ndarray:
     Scales that are NaN or infinite give what multiplication gives. Raises MissingLibraryError.
     """
     with report_missing(LIBRARY, f"{name} needs the package {LIBRARY}"):
-        from gguf import GGMLQuantizationType, quants
-    type = BLOCKS[name]
+        from gguf import quants
+    type, decoder = BLOCKS[name], getattr(quants, name)
+    decoder.init_grid()  # tables of some types, once
     flat = blocks.reshape(-1, type.nbytes)
     elements = np.empty((len(flat), type.length), np.float32)
     step = PIECE // type.length
     with np.errstate(all="ignore"):
         for at in range(0, len(flat), step):
-            # As one row: the package decodes rows in groups, and many short ones slowly.
-            row = flat[at : at + step].reshape(1, -1)
-            decoded = quants.dequantize(row, GGMLQuantizationType[name])
-            elements[at : at + step] = decoded.reshape(-1, type.length)
+            # Not by `quants.dequantize`, which copies everything twice more.
+            elements[at : at + step] = decoder.dequantize_blocks(flat[at : at + step])
     return elements
