@@ -32,9 +32,12 @@ from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.storage.failures import DAMAGED
 
-UNFILTERED = "Write the file again without filters: `h5repack -f NONE old.h5 new.h5`."
-"""Only where libhdf5 has all filters: h5repack leaves out a dataset that it cannot read, with a warning."""
-INLINE = "Copy the elements into the file: `h5repack -l CONTI old.h5 new.h5`."
+REPACK = (
+    "Write the file again: `h5repack {} old.h5 new.h5`. If h5repack warns that it cannot read a dataset, it "
+    "leaves that one out: then use h5py, as the page on formats shows."
+)
+UNFILTERED, INLINE, MERGE = (REPACK.format(options) for options in ("-f NONE", "-l CONTI", "--merge"))
+"""Remove filters; copy elements from other files; copy what links to other files lead to."""
 REWRITE = (
     'Write the file again with h5py, as the page on formats shows in "HDF5 and Keras"; '
     "h5repack would leave this dataset out."

@@ -8,7 +8,7 @@ from typing import Any
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import SEPARATOR, natural_order
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.hdf5.datasets import Room, StoredDataset, describe_dataset
+from ckpt_surgery.formats.hdf5.datasets import MERGE, Room, StoredDataset, describe_dataset
 from ckpt_surgery.formats.hdf5.library import LIBRARY_ERRORS, library_text
 from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.storage.failures import DAMAGED
@@ -19,7 +19,6 @@ HARD_LINK = (
     "Make it a hard link, with `file = h5py.File(PATH, 'r+')`: `x = file[{name!r}]; del file[{name!r}]; "
     "file[{name!r}] = x`. h5repack keeps such links."
 )
-MERGE = "Copy what it leads to into the file: `h5repack --merge old.h5 new.h5`."
 
 Names = tuple[str, ...]
 
