@@ -1,4 +1,10 @@
-"""The interfaces between formats and the rest: sources that are read, encoders and sinks that write."""
+"""The interfaces between formats and the rest: sources that are read, encoders and sinks that write.
+
+Errors, unless a docstring says otherwise, here and in the formats and the storage below them: reading raises
+SourceError for what is missing, damaged or changed, and StorageError where the disk or store refuses; writing
+raises StorageError; options raise UsageError. A method that implements a protocol's method has a docstring
+only for what it does besides or otherwise.
+"""
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -48,7 +54,7 @@ class Source(Protocol):
         ...
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of one region. Raises SourceError where bytes are missing or damaged."""
+        """The elements of one region."""
         ...
 
     def files(self) -> Iterable[str]:
@@ -266,8 +272,6 @@ class Writer(Protocol):
 
         `known` are checksums of chunks that an earlier process copied, as `TaskResult.chunks` has them: a
         chunk whose bytes are there and have its checksum is not copied again.
-
-        Raises StorageError, and SourceError where the stored bytes cannot be read.
         """
         ...
 
@@ -275,7 +279,6 @@ class Writer(Protocol):
         """Write one region, which consists of whole chunks of the output's grid.
 
         `block` has the region's shape and the leaf's dtype, and must not change before `flush` returns.
-        Raises StorageError.
         """
         ...
 
@@ -290,7 +293,7 @@ class Writer(Protocol):
     def flush(self) -> None:
         """Returns once everything written so far is in the files: killing the process loses none of it.
 
-        Publication synchronizes the files with the disk. Raises StorageError.
+        Publication synchronizes the files with the disk.
         """
         ...
 
@@ -315,7 +318,7 @@ class Sink(Protocol):
     def create(self) -> None:
         """Make the files that all writers share: headers, full sizes, metadata of arrays.
 
-        Repeated after a crash, it keeps what writers have written. Raises StorageError.
+        Repeated after a crash, it keeps what writers have written.
         """
         ...
 
@@ -333,7 +336,6 @@ class Sink(Protocol):
         It can be repeated, also after a crash in its middle.
 
         Whether every element was written is the engine's responsibility, so formats do not check it.
-        Raises StorageError.
         """
         ...
 
@@ -341,6 +343,6 @@ class Sink(Protocol):
         """Put the record of how the checkpoint was made, which is ASCII, into it; called after `finish`.
 
         It can be repeated, and replaces the earlier record. Returns False, and does nothing, where the format
-        has no place for it. Raises StorageError.
+        has no place for it.
         """
         ...

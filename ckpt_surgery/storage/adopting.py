@@ -56,10 +56,7 @@ class FileLinks:
         self._lock = threading.Lock()
 
     def link(self, file: str) -> tuple[str, AdoptedFile | None]:
-        """Link a file; returns its new name, and what was done unless it was done before.
-
-        Raises StorageError, and SourceError if the file is gone or too short.
-        """
+        """Link a file; returns its new name, and what was done unless it was done before."""
         real = self._resolved(file)
         name = _name_for(real)
         with self._lock:
@@ -117,10 +114,7 @@ class FileLinks:
                 return (mode,)
 
     def _resolved(self, path: str) -> str:
-        """The file itself: a hard link to one of a Hugging Face cache's symbolic links would lead nowhere.
-
-        Raises SourceError where it is gone.
-        """
+        """The file itself: a hard link to one of a Hugging Face cache's symbolic links would lead nowhere."""
         if path not in self._real:
             self._real[path] = data_file(path).path
         return self._real[path]
@@ -132,7 +126,7 @@ def _name_for(real: str) -> str:
 
 
 def preallocate(path: Path, size: int) -> None:
-    """Make a file of `size` bytes; what is in it stays. Raises StorageError."""
+    """Make a file of `size` bytes; what is in it stays."""
     with storage_errors(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         with open(descriptor, "r+b") as file:
@@ -146,8 +140,6 @@ def copy_chunk(
 
     `places`: offsets in that file, and lengths, of the pieces that the bytes are dealt to, in order. If the
     bytes that are there have the checksum `known`, they are not copied.
-
-    Raises SourceError where the source's file is gone or too short, StorageError.
     """
     with _errors(chunk.file, destination), destination.open("r+b", buffering=0) as writer:
         if known is not None and _crc_of(writer, places) == known:

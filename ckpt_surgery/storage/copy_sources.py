@@ -27,10 +27,7 @@ def read_pieces(file: OpenFile, offset: int, length: int, piece: int) -> Iterato
 
 
 def upload_chunk(chunk: Chunk, store: Store, name: str) -> int:
-    """Copy the stored bytes of a chunk to an object, through a temporary file. Returns their CRC-32C.
-
-    Raises SourceError where the chunk's file is gone or too short, StorageError.
-    """
+    """Copy the stored bytes of a chunk to an object, through a temporary file. Returns their CRC-32C."""
     crc = 0
     with tempfile.NamedTemporaryFile(prefix="ckpt-surgery-") as written, storage_errors(Path(written.name)):
         with opened(chunk.file) as file:
@@ -43,10 +40,7 @@ def upload_chunk(chunk: Chunk, store: Store, name: str) -> int:
 
 
 def copy_object(source: str, store: Store, name: str) -> None:
-    """Have a store copy one of its objects, in the version that was listed.
-
-    Raises SourceError where the object is gone or has changed, StorageError.
-    """
+    """Have a store copy one of its objects, in the version that was listed."""
     listed = stat_file(source)
     store.copy(source, name)
     origin, key = store_of(source)
@@ -56,7 +50,7 @@ def copy_object(source: str, store: Store, name: str) -> None:
 
 
 def read_chunk(chunk: Chunk) -> bytes:
-    """The stored bytes of a chunk. Raises SourceError where its file is gone or too short, StorageError."""
+    """The stored bytes of a chunk."""
     if chunk.inline is not None:
         return chunk.inline
     with opened(chunk.file) as file:

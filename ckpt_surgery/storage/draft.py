@@ -91,13 +91,11 @@ class Draft:
         self._holding = True
 
     def walk(self, prefix: str = "") -> Mapping[str, Stat]:
-        """Every object of the draft below a prefix."""
         with self._lock:
             found = self._data | {name: _stat(data) for name, data in self._documents.items()}
         return {name: found[name] for name in sorted(found) if name.startswith(prefix)}
 
     def names_in(self, prefix: str = "") -> tuple[Mapping[str, Stat], Sequence[str]]:
-        """The objects and prefixes right below a prefix."""
         found = self.walk(prefix)
         here = {name: stat for name, stat in found.items() if "/" not in name[len(prefix) :]}
         below = {prefix + name[len(prefix) :].split("/")[0] + "/" for name in found if name not in here}
@@ -111,15 +109,13 @@ class Draft:
             return self._data.get(name)
 
     def now(self) -> int:
-        """The store's own time."""
         return self.store.now()
 
     def read(self, name: str, start: int = 0, stop: int | None = None, version: str | None = None) -> bytes:
-        """Bytes of an object. Raises SourceError, StorageError."""
         return self._read(Range(name, start, -1 if stop is None else stop, version), whole=stop is None)
 
     def read_many(self, ranges: Sequence[Range]) -> list[bytes]:
-        """Bytes of each range; those of data are read together. Raises SourceError, StorageError."""
+        """Bytes of each range; those of data are read together."""
         data = [position for position, range_ in enumerate(ranges) if range_.name not in self._documents]
         placed = [ranges[position] for position in data]
         found = self.store.read_many(
@@ -164,11 +160,10 @@ class Draft:
         return self._noted(name, place, self.store.upload(f"{self._prefix}/{place}", file, only))
 
     def copies(self, source: str, size: int) -> bool:
-        """Whether the store that the data lies in can copy an object itself."""
         return self.store.copies(source, size)
 
     def copy(self, source: str, name: str) -> None:
-        """Copy an object of the store, given by its URL, as data. Raises SourceError, StorageError."""
+        """Copy an object of the store, given by its URL, as data."""
         place = self._new_place(name)
         self.store.copy(source, f"{self._prefix}/{place}")
         found = self.store.stat(f"{self._prefix}/{place}")
@@ -177,7 +172,7 @@ class Draft:
         self._noted(name, place, found)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects of this draft; others stay as they are. Raises StorageError."""
+        """Delete objects of this draft; others stay as they are."""
         with self._lock:
             chosen = set(names)
             for name in chosen & set(self._documents):

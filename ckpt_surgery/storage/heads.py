@@ -37,10 +37,7 @@ class Heads:
         return head[offset : offset + length]
 
     def prefetch(self, objects: Iterable[tuple[str, Stat]]) -> None:
-        """Read the heads of objects of one store that are not kept, all at the same time.
-
-        Raises SourceError, StorageError.
-        """
+        """Read the heads of objects of one store that are not kept, all at the same time."""
         wanted = [(url, found) for url, found in objects if found.size and self._get(url, found) is None]
         if not wanted:
             return

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def read_json(path: str) -> dict[str, Any]:
-    """The JSON object in a file. Raises SourceError where the file is missing or holds no such object."""
+    """The JSON object in a file."""
     text = read_file(path)
     with about(path):
         return parse_object(text)

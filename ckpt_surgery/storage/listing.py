@@ -85,7 +85,7 @@ def has_entry(path: str) -> bool:
 
 
 def _status(path: str, follow: bool = True) -> os.stat_result | None:
-    """What the system knows about a path; None where there is nothing. Raises StorageError."""
+    """What the system knows about a path; None where there is nothing."""
     try:
         return os.stat(path, follow_symlinks=follow)
     except OSError as error:
@@ -133,7 +133,7 @@ def _link_bounds(root: str) -> tuple[str, ...]:
 
 
 def data_file(path: str) -> DataFile:
-    """A file that holds stored bytes, with symbolic links resolved. Raises SourceError if it is gone."""
+    """A file that holds stored bytes, with symbolic links resolved."""
     if urls.is_url(path):
         return _data_object(path)
     real = os.path.realpath(path)
@@ -160,7 +160,7 @@ def domain_of(status: os.stat_result) -> str:
 
 
 def names_in(directory: str) -> list[str]:
-    """Every name in a directory, sorted. Raises SourceError where it cannot be listed."""
+    """Every name in a directory, sorted."""
     if urls.is_url(directory):
         files, directories = VIEW.level(directory)
         return sorted({*files, *directories})
@@ -168,7 +168,7 @@ def names_in(directory: str) -> list[str]:
 
 
 def directory_names(directory: str) -> DirectoryNames:
-    """The names in a directory by what they lead to. Raises SourceError where it cannot be listed."""
+    """The names in a directory by what they lead to."""
     if urls.is_url(directory):
         return DirectoryNames(*VIEW.level(directory))
     found = _entries(directory)
@@ -180,7 +180,7 @@ def directory_names(directory: str) -> DirectoryNames:
 def names_below(directory: str) -> Iterator[str]:
     """Names of files without their paths, as they are found: those of a directory before those inside it.
 
-    Linked directories are not entered. Raises SourceError where a directory cannot be listed.
+    Linked directories are not entered.
     """
     if urls.is_url(directory):
         yield from (name.rpartition("/")[2] for name in VIEW.below(directory))
@@ -199,7 +199,7 @@ def names_below(directory: str) -> Iterator[str]:
 def paths_below(directory: str) -> list[str]:
     """Relative paths (with `/`) of everything below a directory that is no directory itself, sorted.
 
-    Links are listed and not followed. Raises SourceError where a directory cannot be listed.
+    Links are listed and not followed.
     """
     if urls.is_url(directory):
         return sorted(VIEW.below(directory))
@@ -242,7 +242,7 @@ def walk(directory: str, root: str) -> dict[str, FileStat]:
 
 
 def _entries(directory: str) -> list["os.DirEntry[str]"]:
-    """What is in a directory, in no order. Raises SourceError where it cannot be listed."""
+    """What is in a directory, in no order."""
     try:
         with os.scandir(directory) as found:
             return list(found)

@@ -55,10 +55,7 @@ class Places(Protocol):
         ...
 
     def copy(self, chunk: Chunk, name: str) -> int:
-        """Write a file of the stored bytes of one chunk, piece by piece; returns their CRC-32C.
-
-        Raises SourceError if the chunk's file is gone or too short.
-        """
+        """Write a file of the stored bytes of one chunk, piece by piece; returns their CRC-32C."""
         ...
 
     def link(self, file: str, own: str) -> tuple[str, AdoptedFile | None]:
@@ -71,7 +68,7 @@ class Places(Protocol):
         ...
 
     def read(self, chunks: Sequence[Chunk]) -> list[bytes]:
-        """Read ranges of files, given by their names. Raises SourceError if one is missing or too short."""
+        """Read ranges of files, given by their names."""
         ...
 
     def size(self, name: str) -> int | None:

@@ -19,7 +19,7 @@ SWITCHING = "switching"
 
 
 def check_published(directory: str) -> None:
-    """Refuse a checkpoint whose publication has begun and has not come to its end. Raises SourceError.
+    """Refuse a checkpoint whose publication has begun and has not come to its end.
 
     Asks a store for nothing where the directory was listed before, unless there is a journal.
     """

@@ -41,7 +41,7 @@ class Readable(Protocol):
     """What regions are read from: a file, or a compressed stream that is read forwards."""
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill the buffer with the bytes from `offset` on. Raises SourceError where they cannot be read."""
+        """Fill the buffer with the bytes from `offset` on."""
         ...
 
 
@@ -53,15 +53,12 @@ class OpenFile:
     """Its path or URL."""
     stat: FileStat
     fill: Callable[[int, memoryview], None]
-    """Fills a buffer with the bytes from an offset on. Raises SourceError where they are not there."""
+    """Fills a buffer with the bytes from an offset on."""
     descriptor: int | None = None
     """Descriptor of a file; None for objects."""
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill the buffer with the bytes from `offset` on.
-
-        Raises SourceError where the file ends first or is unreadable.
-        """
+        """Fill the buffer with the bytes from `offset` on."""
         self.fill(offset, buffer)
 
     def read(self, offset: int, length: int) -> bytes:
@@ -160,7 +157,7 @@ def _opened_object(url: str, expected: FileStat | None) -> OpenFile:
 
 
 def stat_file(path: str) -> FileStat:
-    """Size and time of a regular file, also through links. Raises SourceError where there is none."""
+    """Size and time of a regular file, also through links."""
     if urls.is_url(path):
         return _opened_object(path, None).stat
     try:
@@ -176,7 +173,7 @@ def _stat(path: str, status: os.stat_result) -> FileStat:
 
 
 def read_file(path: str) -> bytes:
-    """All of a file. Raises SourceError where it is missing, is no regular file, or cannot be read."""
+    """All of a file."""
     with opened(path) as file:
         return file.read(0, file.stat.size)
 
@@ -228,7 +225,6 @@ def read_region(file: Readable, offset: int, spec: ArraySpec, region: Region) ->
     """The elements of `region` of an array that begins at `offset`, native byte order, C order.
 
     Reads go forwards only. Memory: the region, and at most SPAN_BYTES besides.
-    Raises SourceError where bytes are missing.
     """
     size = spec.dtype.itemsize
     block = np.empty((*region.shape, size), np.uint8)

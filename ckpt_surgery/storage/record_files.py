@@ -44,15 +44,12 @@ def read_record_of(source: Source) -> str | None:
 
 
 def read_record(file: str) -> str | None:
-    """The text of a record; None where there is no such file. Raises SourceError where it is unreadable."""
+    """The text of a record; None where there is no such file."""
     return read_file(file).decode("utf-8", "replace") if exists(file) else None
 
 
 def put_record(place: PathLike, text: str) -> None:
-    """Write a record, in place of the one that is there: at every moment there is one of the two, whole.
-
-    Raises StorageError.
-    """
+    """Write a record, in place of the one that is there: at every moment there is one of the two, whole."""
     if urls.is_url(os.fspath(place)):
         store, name = store_of(os.fspath(place))
         store.put(name, text.encode("ascii"))

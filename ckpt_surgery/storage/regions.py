@@ -46,7 +46,7 @@ class PlacedArray:
         return PlacedArray(self.spec, ranges, self.encode, self.decode)
 
     def write(self, path: Path, region: Region, block: np.ndarray) -> None:
-        """Write the elements of a region of any form. Raises StorageError."""
+        """Write the elements of a region of any form."""
         assert (block.dtype, block.shape) == (self.spec.dtype, region.shape)
         if self.encode is not None:
             data = np.frombuffer(self.encode(block), _BYTE)
@@ -62,7 +62,7 @@ class PlacedArray:
                 os.close(descriptor)
 
     def read(self, path: Path, region: Region) -> np.ndarray:
-        """The elements of a region. Raises SourceError where the file has ended before."""
+        """The elements of a region."""
         if self.decode is not None:
             stored = self._bytes
             return self.decode(stored.read(path, Region.whole(stored.spec.shape)).tobytes())
@@ -77,8 +77,7 @@ class PlacedArray:
     def copy(self, path: Path, manifest: Manifest, known: Mapping[Shape, int]) -> dict[Shape, int]:
         """Copy the stored bytes of an array whose chunks `are_contiguous`; returns their checksums.
 
-        `known`: those of chunks that an earlier process copied. Raises StorageError, and SourceError where
-        the stored bytes cannot be read.
+        `known`: those of chunks that an earlier process copied.
         """
         chunks = in_order(manifest)
         places = _dealt([chunk.length for _, chunk in chunks], self.ranges)
@@ -109,7 +108,7 @@ def _dealt(lengths: Iterable[int], ranges: Sequence[tuple[int, int]]) -> Iterato
 
 
 def put_pieces(path: Path, pieces: Pieces) -> None:
-    """Write bytes at their places in a file that exists. Raises StorageError."""
+    """Write bytes at their places in a file that exists."""
     with storage_errors(path), open(path, "r+b") as file:
         for offset, data in pieces:
             file.seek(offset)

@@ -92,7 +92,6 @@ class ObjectStore:
         """Whether conditions on writes name generations rather than entity tags."""
 
     def walk(self, prefix: str = "") -> Mapping[str, Stat]:
-        """Every object below a prefix, by its whole name."""
         import obstore
 
         found: dict[str, Stat] = {}
@@ -103,7 +102,6 @@ class ObjectStore:
         return found
 
     def names_in(self, prefix: str = "") -> tuple[Mapping[str, Stat], Sequence[str]]:
-        """The objects and prefixes right below a prefix."""
         import obstore
 
         with remote_errors(f"{self.url}/{prefix}", "listed"):
@@ -112,7 +110,6 @@ class ObjectStore:
         return objects, [f"{name.rstrip('/')}/" for name in found["common_prefixes"]]
 
     def stat(self, name: str) -> Stat | None:
-        """What the store tells of one object; None where there is none."""
         meta = self._head(name)
         return None if meta is None else _stat(meta)
 
@@ -134,7 +131,6 @@ class ObjectStore:
         return found.modified
 
     def read(self, name: str, start: int = 0, stop: int | None = None, version: str | None = None) -> bytes:
-        """Bytes of an object. Raises SourceError, StorageError."""
         import obstore
 
         if stop is not None and stop <= start:
@@ -159,7 +155,6 @@ class ObjectStore:
         return data
 
     def read_many(self, ranges: Sequence[Range]) -> list[bytes]:
-        """Bytes of each range, 32 requests at a time. Raises SourceError, StorageError."""
         parts = joined(ranges)
         if len(parts) < 2:
             found = list(map(self._read_joined, parts))
@@ -177,7 +172,6 @@ class ObjectStore:
         return self.read(part.name, part.start, part.stop, part.version)
 
     def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
-        """Write a whole object. Raises ConditionFailed, StorageError."""
         try:
             return self._put(name, data, len(data), only)
         except ConditionFailed:
@@ -250,7 +244,6 @@ class ObjectStore:
         return source.startswith(f"{self.url}/") and (self._generations or size <= COPY_BYTES)
 
     def copy(self, source: str, name: str) -> None:
-        """Copy an object of this bucket. Raises SourceError, StorageError."""
         import obstore
 
         _, key = urls.split(source)
@@ -261,7 +254,6 @@ class ObjectStore:
                 raise missing(source) from error
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; those that are not there are no error. Raises StorageError."""
         import obstore
 
         if self._generations:

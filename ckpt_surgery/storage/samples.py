@@ -34,7 +34,7 @@ def ranges(size: int) -> Sequence[tuple[int, int]]:
 
 
 def sample_of(file: OpenFile) -> int:
-    """The sample of an open file. Raises SourceError where it cannot be read."""
+    """The sample of an open file."""
     crc = 0
     for offset, length in ranges(file.stat.size):
         crc = bytes_crc(file.read(offset, length), crc)
@@ -42,7 +42,7 @@ def sample_of(file: OpenFile) -> int:
 
 
 def state_of(path: str, of_objects: bool = False) -> FileState:
-    """The state of a file or object. `of_objects`: objects are sampled, too. Raises SourceError."""
+    """The state of a file or object. `of_objects`: objects are sampled, too."""
     with opened(path) as file:
         stat = file.stat
         sample = sample_of(file) if of_objects or not stat.version else None
@@ -54,7 +54,6 @@ def states(files: Iterable[str]) -> Mapping[str, FileState]:
 
     Records of ckpt-surgery are left out: they are no part of the contents. Objects of a store are not
     sampled, since their versions tell, nor are files that may not be read, since they hold no data of a run.
-    Raises SourceError where a file has just been removed.
     """
     paths = [path for path in files if not path.endswith(f"/{RECORD_NAME}")]
 

@@ -125,10 +125,7 @@ class Store(Protocol):
         ...
 
     def copy(self, source: str, name: str) -> None:
-        """Copy an object, given by its whole URL, without its bytes passing this machine.
-
-        Raises SourceError where it is missing.
-        """
+        """Copy an object, given by its whole URL, without its bytes passing this machine."""
         ...
 
     def delete(self, names: Iterable[str]) -> None:

@@ -37,7 +37,7 @@ class View:
         self._lock = threading.RLock()
 
     def stat(self, url: str) -> Stat | None:
-        """What the store tells of an object; None where there is none. Raises StorageError."""
+        """What the store tells of an object; None where there is none."""
         with self._lock:
             for root in _ancestors(url):
                 if root in self._whole:
@@ -47,7 +47,7 @@ class View:
             return _kept(self._stats, url, _stat)
 
     def is_directory(self, url: str) -> bool:
-        """Whether there are objects below a URL. Raises StorageError."""
+        """Whether there are objects below a URL."""
         with self._lock:
             parent = _parent(url)
             if parent in self._levels and self._root_of(url) is None:
@@ -57,13 +57,13 @@ class View:
             return bool(self._below(url))
 
     def below(self, url: str) -> Mapping[str, Stat]:
-        """Every object below a URL, by its path relative to it. Raises StorageError."""
+        """Every object below a URL, by its path relative to it."""
         with self._lock:
             whole = self._whole[self._root_of(url) or self._listed(url)]
             return {name[len(url) + 1 :]: whole[name] for name in self._below(url)}
 
     def level(self, url: str) -> tuple[Sequence[str], Sequence[str]]:
-        """Names of the objects, and of the directories, right below a URL, sorted. Raises StorageError."""
+        """Names of the objects, and of the directories, right below a URL, sorted."""
         with self._lock:
             if self._root_of(url) is None and self._is_above(url):
                 found = _kept(self._levels, url, _level)
@@ -117,7 +117,7 @@ def forget() -> None:
 
 
 def prefetch(urls: Iterable[str]) -> None:
-    """Read the beginnings of objects, which are about to be opened, at the same time. Raises StorageError.
+    """Read the beginnings of objects, which are about to be opened, at the same time.
 
     What is not there is left out: opening it tells.
     """

@@ -138,7 +138,7 @@ def _key(name: str, paths: Mapping[object, object], room: int) -> Key:
 
 
 def _places(storage: object) -> Places:
-    """The place of every chunk and object. Raises SourceError for files that are not in the directory."""
+    """The place of every chunk and object."""
     if type(storage) is not dict:
         raise _damaged("`storage_data` is not a dictionary")
     found = {}

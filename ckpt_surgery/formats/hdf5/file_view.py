@@ -55,20 +55,20 @@ class FileView:
         return self._position
 
     def read(self, count: int = -1) -> bytes:
-        """The next bytes of the range. Raises SourceError where they cannot be read."""
+        """The next bytes of the range."""
         left = max(0, self.size - self._position)
         buffer = bytearray(left if count < 0 else min(count, left))
         self.readinto(buffer)
         return bytes(buffer)
 
     def bytes_at(self, offset: int, count: int) -> bytes:
-        """The bytes from an offset on. Raises SourceError where they are not in the range."""
+        """The bytes from an offset on."""
         buffer = bytearray(count)
         self._fill(offset, memoryview(buffer))
         return bytes(buffer)
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer with the next bytes. Raises SourceError where the range ends before."""
+        """Fill a buffer with the next bytes."""
         view = memoryview(buffer).cast("B")
         try:
             self._fill(self._position, view)

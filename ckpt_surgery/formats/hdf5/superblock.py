@@ -33,10 +33,7 @@ MOST_BYTES = 28 + 32 + 16
 
 
 def base_of(view: FileView) -> int:
-    """The offset that addresses are counted from, which is that of the signature.
-
-    Raises SourceError where there is no signature, and where an address or a width cannot be.
-    """
+    """The offset that addresses are counted from, which is that of the signature."""
     base = _signature_at(view)
     data = view.bytes_at(base, min(MOST_BYTES, view.size - base)).ljust(MOST_BYTES, b"\0")
     version = data[8]

@@ -45,10 +45,7 @@ class Texts:
         """What addresses in the file are counted from: the bytes before its signature."""
 
     def text_of(self, owner: Any, name: bytes) -> bytes | None:
-        """The text of an attribute without axes of h5py's `owner`; None where it is not in the header.
-
-        Raises SourceError where it does not lie in the file.
-        """
+        """The text of an attribute without axes of h5py's `owner`; None where it is not in the header."""
         from h5py import h5o
 
         for message in self._messages(self._base + h5o.get_info(owner).addr):
@@ -98,7 +95,7 @@ class Texts:
         return at + fields + width, size
 
     def _within(self, start: int, size: int) -> int:
-        """A size, if so many bytes follow an offset. Raises SourceError."""
+        """A size, if so many bytes follow an offset."""
         if start + size > self._view.size:
             raise _flaw(f"the header of an object has {size} bytes at byte {start} of {self._view.size}")
         return size

@@ -23,7 +23,7 @@ class Field:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """The unsigned number of at most 64 bits that begins at `at`, and where it ends. Raises SourceError."""
+    """The unsigned number of at most 64 bits that begins at `at`, and where it ends."""
     if at < len(data) and data[at] < 0x80:  # most are this short
         return data[at], at + 1
     value = 0
@@ -40,7 +40,7 @@ def signed(value: int) -> int:
 
 
 def fields(message: bytes) -> list[Field]:
-    """The fields of a message in their order. Raises SourceError where it is malformed."""
+    """The fields of a message in their order."""
     found = []
     at = 0
     while at < len(message):
@@ -63,12 +63,12 @@ def fields(message: bytes) -> list[Field]:
 
 
 def integer(found: list[Field], number: int) -> int:
-    """The value of a field that is a number, 0 where it is left out. Raises SourceError."""
+    """The value of a field that is a number, 0 where it is left out."""
     return optional_integer(found, number) or 0
 
 
 def optional_integer(found: list[Field], number: int) -> int | None:
-    """The value of a field that is a number, None where it is left out. Raises SourceError."""
+    """The value of a field that is a number, None where it is left out."""
     values = [field.value for field in found if field.number == number]
     if not values:
         return None
@@ -78,7 +78,7 @@ def optional_integer(found: list[Field], number: int) -> int | None:
 
 
 def messages(found: list[Field], number: int) -> list[list[Field]]:
-    """Every message in a field that may be repeated. Raises SourceError."""
+    """Every message in a field that may be repeated."""
     values = [field.value for field in found if field.number == number]
     if not all(isinstance(value, bytes) for value in values):
         raise SourceError(f"field {number} of a message is not a message", hint=DAMAGED)

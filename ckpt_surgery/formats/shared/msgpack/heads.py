@@ -83,7 +83,7 @@ class Reader:
         return SourceError(f"{place}: {shown(what)}", hint=hint)
 
     def take(self, count: int) -> bytes:
-        """The next few bytes. Raises SourceError where the document ends first."""
+        """The next few bytes."""
         if count > self._end - self.at:
             raise self.wrong(f"{count} bytes belong here, and {self._end - self.at} are left")
         self.at += count

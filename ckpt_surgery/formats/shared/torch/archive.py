@@ -30,14 +30,14 @@ class Saved:
 
 
 def read_saved(file: OpenFile, archive: Archive) -> Saved:
-    """The pickle of an archive, which is not run. Raises SourceError."""
+    """The pickle of an archive, which is not run."""
     prefix = _prefix(archive)
     _check_byte_order(file, archive, prefix)
     return Saved(_read(file, archive[prefix + PICKLE], MOST_PICKLE_BYTES), _places(archive, prefix))
 
 
 def _prefix(archive: Archive) -> str:
-    """The prefix of the names of all members, with its slash. Raises SourceError."""
+    """The prefix of the names of all members, with its slash."""
     pickles = [m.name for m in archive.members if m.name.count("/") == 1 and m.name.endswith("/" + PICKLE)]
     if len(pickles) != 1:
         raise SourceError(

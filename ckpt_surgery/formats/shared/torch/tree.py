@@ -152,7 +152,7 @@ def _scalar(value: float) -> tuple[ArraySpec, Manifest]:
 
 
 def _tensor(key: Key, tensor: Tensor, file: str, storage: int) -> tuple[Leaf, View | None]:
-    """The leaf of a tensor. `storage`: offset of its storage in the file. Raises SourceError."""
+    """The leaf of a tensor. `storage`: offset of its storage in the file."""
     spec, stored = ArraySpec(tensor.shape, tensor.dtype), stored_tensor(tensor, file, storage)
     if isinstance(stored, View):
         return Leaf(key, LeafKind.ARRAY, spec), stored
@@ -162,7 +162,7 @@ def _tensor(key: Key, tensor: Tensor, file: str, storage: int) -> tuple[Leaf, Vi
 def stored_tensor(tensor: Tensor, file: str, storage: int) -> Manifest | View:
     """Where the elements of a tensor are: a manifest where they are one block, in any order of the axes.
 
-    `storage`: offset of its storage in the file. Raises SourceError where it is not within its storage.
+    `storage`: offset of its storage in the file.
     """
     spec, size = ArraySpec(tensor.shape, tensor.dtype), tensor.dtype.itemsize
     if tensor.pending:

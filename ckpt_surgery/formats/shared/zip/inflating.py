@@ -49,7 +49,7 @@ class Inflated:
     def read_into(self, file: OpenFile, offset: int, buffer: memoryview) -> None:
         """Fill the buffer with the member's bytes from `offset` on, which is not before `position`.
 
-        Bytes before `offset` are inflated and dropped. Raises SourceError where the bytes cannot be read.
+        Bytes before `offset` are inflated and dropped.
         """
         assert self.position <= offset
         while self.position < offset:

@@ -127,7 +127,7 @@ class _End:
 
 
 def read_archive(file: OpenFile, most_comment: int = MOST_COMMENT_BYTES) -> Archive:
-    """The members of an archive: two short reads for each. Raises SourceError.
+    """The members of an archive: two short reads for each.
 
     `most_comment`: bytes of the comment at its end at most, which are read with the end.
     """

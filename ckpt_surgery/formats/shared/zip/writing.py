@@ -155,7 +155,7 @@ def archive_end(members: Sequence[PlacedMember], crcs: Sequence[int], comment: b
 
 
 def written_crc(file: OpenFile, member: PlacedMember) -> int:
-    """CRC-32 of a member that was written, read back in pieces. Raises SourceError."""
+    """CRC-32 of a member that was written, read back in pieces."""
     crc, buffer = 0, memoryview(bytearray(min(PIECE, member.size)))
     for at in range(member.start, member.stop, PIECE):
         part = buffer[: member.stop - at]
