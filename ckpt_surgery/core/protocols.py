@@ -230,12 +230,32 @@ class Output:
     copied by the store that they lie in."""
 
 
+@dataclass(frozen=True)
+class EncoderDetails:
+    """What only some formats can do with a destination. The defaults are those of a format that cannot."""
+
+    links: bool = False
+    """Whether a checkpoint can use whole data files of another one. Otherwise stored bytes are copied."""
+    holds_shardings: bool = False
+    """Whether it has a place for the shardings of arrays."""
+    shards_in_stores: bool = False
+    """Whether several machines can write one checkpoint to an object store."""
+    holds_config: bool = False
+    """Whether Hugging Face's libraries load a directory of it, with config files beside the weights."""
+    reserves_record: bool = False
+    """Whether the record is in the checkpoint's only file, with room that is reserved for it beforehand."""
+    restorable_by: Callable[[Sequence[Leaf]], Mapping[str, str]] = lambda leaves: {}
+    """Returns the oldest version of each package that restores these leaves; empty: that is not known."""
+
+
 class Encoder(Protocol):
     """What a format can hold, and in which chunks.
 
     An encoder is made from options alone. It opens nothing and reads no file, so plans can ask it before
     there is a destination.
     """
+
+    details: EncoderDetails = EncoderDetails()
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         """Why this format cannot hold these leaves: one sentence for each problem, with the key.

@@ -7,8 +7,10 @@ a `FORMAT`, or a `Format` itself.
 import functools
 import importlib
 import importlib.metadata
+import importlib.util
 import pkgutil
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import ckpt_surgery.formats as formats_package
 from ckpt_surgery.core.errors import UsageError
@@ -44,6 +46,29 @@ def _offers() -> Iterator[tuple[str, Format]]:
     for entry in importlib.metadata.entry_points(group="ckpt_surgery.formats"):
         loaded = entry.load()
         yield f"the entry point {shown(f'{entry.name} = {entry.value}')}", getattr(loaded, "FORMAT", loaded)
+
+
+PARTS = {
+    "read": "source",
+    "encoder": "encoder",
+    "LIMITS": "encoder",
+    "check_destination": "encoder",
+    "layout": "layout",
+    "open_sink": "sink",
+    "other_files": "other_files",
+}
+"""The module, in a package that is a format's, which has a function of that name: see `Format`."""
+
+
+def part(format: Format, name: str) -> Any:
+    """The function or description that a format's module has under a name; None where it has none."""
+    module = importlib.import_module(format.module)
+    if hasattr(module, "__path__"):
+        inner = f"{format.module}.{PARTS[name]}"
+        if importlib.util.find_spec(inner) is None:
+            return None
+        module = importlib.import_module(inner)
+    return getattr(module, name, None)
 
 
 def named(name: str) -> Format:

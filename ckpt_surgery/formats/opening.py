@@ -2,29 +2,20 @@
 
 import contextlib
 import functools
-import importlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.access import name_beside
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
-from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Encoder, Output, Sink, Source
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.known import formats, formats_to_write, named
+from ckpt_surgery.formats.known import formats, formats_to_write, named, part
 from ckpt_surgery.formats.registry import Format, Selection, SinkOptions
 from ckpt_surgery.storage.listing import exists, is_directory, names_in, real_path
 from ckpt_surgery.storage.publications import check_published
-
-
-def _imported(name: str) -> Any:
-    """What the name `package.module:attribute` stands for."""
-    module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)
 
 
 def detect_format(path: str) -> Format:
@@ -120,11 +111,26 @@ def open_source(
         raise UsageError(f"{shown(path)} does not exist{guess}", hint="Check the path.")
     chosen = named(format) if format else detect_format(path)
     check_published(path)
+    selection = Selection(step, item)
+    _check_choices(path, chosen, selection)
     try:
-        source: Source = _imported(chosen.source)(path, Selection(step, item))
+        source: Source = part(chosen, "read")(path, selection)
         return source
     except SourceError as error:
         raise _explained(path, chosen, error) from error
+
+
+def _check_choices(path: str, chosen: Format, selection: Selection) -> None:
+    """Raise UsageError where a step or an item is given, and the format has none to choose from."""
+    lacking = [name for name in ("step", "item") if name not in chosen.choices]
+    given = {name: value for name in lacking if (value := getattr(selection, name)) is not None}
+    if given:
+        spelled = (f"`{name}={shown(str(value))}`" for name, value in given.items())
+        raise UsageError(
+            f"{shown(path)} is a {chosen.name} checkpoint, which has no "
+            f"{' or '.join(f'{name}s' for name in lacking)}",
+            hint=f"Leave out {' and '.join(spelled)}.",
+        )
 
 
 def _explained(path: str, chosen: Format, error: SourceError) -> SourceError:
@@ -149,16 +155,13 @@ def _explained(path: str, chosen: Format, error: SourceError) -> SourceError:
     )
 
 
-def restorable_by(format: str, leaves: Iterable[Leaf], structure_file: bool) -> Mapping[str, str]:
-    """The oldest version of each package that is known to restore these leaves; empty: none is known.
-
-    Raises UsageError.
-    """
-    chosen = named(format)
-    if chosen.restorable_by is None:
-        return {}
-    found: Mapping[str, str] = _imported(chosen.restorable_by)(leaves, structure_file)
-    return found
+OPTIONS = {
+    "step": ("steps", "`dst_step={}`"),
+    "item": ("items", "`dst_item={}`"),
+    "shard_size": ("shards", "`shard_size=SIZE`"),
+    "structure_file": ("structure file", "`structure_file` in the recipe's `output`"),
+}
+"""What an option of a destination asks for, and how it is spelled, by its name in `SinkOptions`."""
 
 
 def encoder(format: str, options: SinkOptions) -> Encoder:
@@ -167,47 +170,27 @@ def encoder(format: str, options: SinkOptions) -> Encoder:
     Raises UsageError for a format that is only read, and for options that it cannot follow.
     """
     chosen = named(format)
-    if chosen.encoder is None:
+    if not chosen.writable:
         raise UsageError(f"The format `{format}` can be read but not written", hint=formats_to_write())
-    if options.shard_size is not None and not chosen.shards:
-        several = ", ".join(name for name, known in formats().items() if known.writable and known.shards)
-        raise UsageError(
-            f"{format} checkpoints have no shards",
-            hint=f"Leave out `shard_size=SIZE`; formats with it: {several}.",
-        )
-    if options.structure_file and not chosen.structure_file:
-        raise UsageError(
-            f"{format} checkpoints have no structure file",
-            hint="Leave `structure_file` out of the recipe's `output`, or write orbax.",
-        )
-    made: Encoder = _imported(chosen.encoder)(options)
-    return made
+    for name, (noun, spelled) in OPTIONS.items():
+        value = getattr(options, name)
+        if value is not None and value is not False and name not in chosen.options:
+            able = [known.name for known in formats().values() if known.writable and name in known.options]
+            raise UsageError(
+                f"{format} checkpoints have no {noun}",
+                hint=f"Leave out {spelled.format(shown(str(value)))}; formats with it: {', '.join(able)}.",
+            )
+    from ckpt_surgery.formats.unsupported import LimitedEncoder
+
+    made: Callable[[SinkOptions], Encoder] | None = part(chosen, "encoder")
+    return LimitedEncoder(part(chosen, "LIMITS")) if made is None else made(options)
 
 
 def check_destination(format: str, path: PathLike, options: SinkOptions) -> None:
     """Raises UsageError where a format cannot be written at a path, which need not exist."""
-    check = named(format).check
+    check = part(named(format), "check_destination")
     if check is not None:
-        _imported(check)(path, options)
-
-
-def other_files(source: Source, directory: str, names: Sequence[str]) -> list[str]:
-    """Those of `names` that do not belong to a checkpoint: relative paths of all files in its directory.
-
-    `directory`: real path of what the source was opened at. Raises SourceError.
-    """
-    told = named(source.format).other_files
-    if told is not None:
-        return list(_imported(told)(directory, names))
-    own = set(own_files(source))
-    return [name for name in names if os.path.join(directory, name) not in own]
-
-
-def own_files(source: Source) -> list[str]:
-    """Paths of the files that a checkpoint consists of: real but for links that the last component is."""
-    real = functools.cache(real_path)
-    files = (os.path.split(urls.absolute(file)) for file in source.files())
-    return [os.path.join(real(directory), name) for directory, name in files]
+        check(path, options)
 
 
 def open_sink(format: str, directory: PathLike, options: SinkOptions, outputs: Sequence[Output]) -> Sink:
@@ -218,8 +201,34 @@ def open_sink(format: str, directory: PathLike, options: SinkOptions, outputs: S
     encoder(format, options)
     check_destination(format, directory, options)
     chosen = named(format)
-    assert chosen.sink is not None
     if not urls.is_url(os.fspath(directory)):
         directory = Path(directory)
-    sink: Sink = _imported(chosen.sink)(directory, options, outputs)
-    return sink
+    layout = part(chosen, "layout")
+    if layout is None:
+        sink: Sink = part(chosen, "open_sink")(directory, options, outputs)
+        return sink
+    from ckpt_surgery.formats.planned_sink import PlannedSink
+
+    return PlannedSink(Path(directory), layout([output.leaf for output in outputs], options), outputs)
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+def other_files(source: Source, directory: str, names: Sequence[str]) -> list[str]:
+    """Those of `names` that do not belong to a checkpoint: relative paths of all files in its directory.
+
+    `directory`: real path of what the source was opened at. Raises SourceError.
+    """
+    find = part(named(source.format), "other_files")
+    if find is not None:
+        return list(find(directory, names))
+    own = set(own_files(source))
+    return [name for name in names if os.path.join(directory, name) not in own]
+
+
+def own_files(source: Source) -> list[str]:
+    """Paths of the files that a checkpoint consists of: real but for links that the last component is."""
+    real = functools.cache(real_path)
+    files = (os.path.split(urls.absolute(file)) for file in source.files())
+    return [os.path.join(real(directory), name) for directory, name in files]

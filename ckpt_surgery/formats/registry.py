@@ -1,23 +1,26 @@
 """How a format describes itself, as plain data.
 
-All descriptions are imported to find out what a path holds, so each imports only what detection takes. Its
-source, encoder and sink are named in its `FORMAT`, and imported when a checkpoint is opened.
+All descriptions are imported to find out what a path holds, so each imports only what detection takes. What
+reads and writes is in modules that are imported when a checkpoint is opened.
 """
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.linking import ReplacedFiles
 from ckpt_surgery.storage.listing import check_link, is_directory, is_file, names_in, real_path
 from ckpt_surgery.storage.reading import OpenFile, opened
+from ckpt_surgery.storage.regions import are_contiguous
 
 T = TypeVar("T")
 
@@ -53,7 +56,7 @@ class SinkOptions:
     shard_size: int | None = None
     """Bytes of arrays per file at most, for formats that can be spread over several. None: one file."""
     record_bytes: int = 0
-    """Bytes of the record, as JSON text, for formats with `Format.reserves_record`. 0: there will be none."""
+    """Bytes of the record, as JSON text, for formats that reserve room for it. 0: there will be none."""
     file_name: str | None = None
     """Name of the one file that the checkpoint consists of; None where it is a whole directory.
     Never None where the format's `is_file` is true of the destination's name."""
@@ -172,8 +175,38 @@ def claims(detect: Callable[[T], bool], place: T) -> bool:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What a format can hold whose files have plain arrays in one piece each. It makes an encoder."""
+
+    words: tuple[str, str]
+    """What it holds, and why a dtype is refused: `an .npz file holds arrays`, `NumPy cannot store`."""
+    dtypes: Collection[Any]
+    """Dtypes of arrays."""
+    kinds: Collection[LeafKind] = (LeafKind.ARRAY, LeafKind.SCALAR)
+    """Kinds of leaves. Empty nodes are left out beforehand where a format has no place for them."""
+    more: Sequence[Callable[[Sequence[Leaf]], Iterable[str]]] | None = None
+    """What else is checked: functions that return a sentence for each problem. None: that keys are Unicode,
+    and each is there once."""
+    adopts: Callable[[Leaf, Manifest], bool] = lambda leaf, manifest: are_contiguous(manifest)
+    """Whether stored bytes can become an array without being decoded: by default, where they are its
+    elements, one chunk after another."""
+
+
+@dataclass(frozen=True)
 class Format:
-    """A checkpoint format. Its parts are named `package.module:attribute`, and imported when needed."""
+    """A checkpoint format: how it is recognized, what it is like, and the module whose functions do the work.
+
+    - `read(path, selection)` returns a `Listing`, or a `Source` of its own. It raises SourceError for a
+      damaged checkpoint, UsageError for a step or item that is not there.
+    - `LIMITS`, or `encoder(options)`, which makes an `Encoder` without touching the disk, and raises
+      UsageError for options that it cannot follow. Formats that are only read have neither.
+    - `layout(leaves, options)` returns a `FilePlan` for each file, or `open_sink(directory, options,
+      outputs)` opens a `Sink`; the directory is a `Path`, or with `stores` perhaps the text of a URL.
+    - `check_destination(path, options)`, if it is there, raises UsageError where a checkpoint cannot be
+      written. The path need not exist.
+    - `other_files(directory, names)`, if it is there, returns those of all files in the directory that are
+      none of the checkpoint's. By default, they are those that its source does not name.
+    """
 
     name: str
     """What `--format` and the reports call it."""
@@ -181,61 +214,34 @@ class Format:
     """Whether a path, or the URL of a store, looks like this format, even if damaged: often `Names.detect`.
     Reads names and a few bytes. It may raise SourceError for what cannot be read, which is then not this
     format's."""
-    source: str
-    """Name of a function of a path and a `Selection` that opens a `Source`.
-    It raises SourceError for a damaged checkpoint, UsageError for a step or item that it cannot have."""
-    encoder: str | None = None
-    """Name of a function of `SinkOptions` that makes an `Encoder`, without touching the disk.
-    It raises UsageError for options that the format cannot follow. None: the format is only read."""
-    sink: str | None = None
-    """Name of a function of a directory, `SinkOptions` and the outputs that opens a `Sink`.
-    The options have been accepted by `encoder`. The directory is a `Path`, or with `stores` perhaps the text
-    of a URL. None: the format is only read."""
-    stores: bool = False
-    """Whether it is written to an object store directly. Otherwise it is written to a local directory, from
-    where it is uploaded."""
-    check: str | None = None
-    """Name of a function of a destination's path and `SinkOptions` that raises UsageError where the format
-    cannot be written there. The path need not exist. None: it can be written anywhere."""
-    other_files: str | None = None
-    """Name of a function of a checkpoint's directory and the relative paths of all files in it, which returns
-    the paths of those that are none of the checkpoint's. None: those that its source does not name."""
+    module: str
+    """Name of the module with its functions, which is imported when they are needed. A package has them in
+    modules of its own: see `known.PARTS`."""
+    writable: bool = False
+    """Whether checkpoints of this format can be written."""
     suffixes: tuple[str, ...] = ()
     """Suffixes of names. A destination with such a name gets this format unless another one is chosen."""
     is_file: Callable[[str], bool] = lambda name: False
     """Whether a destination of that name is to be one file rather than a directory."""
-    shards_in_stores: bool = False
-    """Whether several machines can write one checkpoint to an object store."""
-    links: bool = False
-    """Whether a checkpoint can use whole data files of another one. Otherwise stored bytes are copied."""
+    choices: Collection[str] = ()
+    """What a `Selection` can choose in a directory of it: `step`, `item`."""
+    options: Collection[str] = ()
+    """Those fields of `SinkOptions` that it follows and most formats do not: `step`, `item`, `shard_size`,
+    `structure_file`."""
+    stores: bool = False
+    """Whether it is written to an object store directly. Otherwise it is written to a local directory, from
+    where it is uploaded."""
     replaces_files: bool = False
     """Whether its writers replace data files and never rewrite them in place. Otherwise a file that shares
     its bytes by a hard link can change with the source."""
     separate_files: bool = False
     """Whether each worker computes into files of its own, which no other worker writes to."""
-    shards: bool = False
-    """Whether it can be written as several files of a limited size: `SinkOptions.shard_size`."""
-    metadata_bytes: int | None = None
-    """Largest size of the custom metadata, as JSON; None: no limit."""
-    metadata_entries: Mapping[str, str] = field(default_factory=dict)
-    """Entries that readers of the format expect in the custom metadata, where there is any."""
-    reserves_record: bool = False
-    """Whether the record is in the checkpoint's only file, with room that is reserved for it beforehand."""
-    holds_config: bool = False
-    """Whether Hugging Face's libraries load a directory of it, with config files beside the weights."""
-    structure_file: bool = False
-    """Whether it can be written with a file of the tree: `SinkOptions.structure_file`."""
     sparse: bool = False
     """Whether arrays normally lack the chunks that hold nothing but the fill value."""
-    restorable_by: str | None = None
-    """Name of a function of the leaves and of whether there is a structure file, which returns the oldest
-    version of each package that restores them. None: that is not known."""
-    holds_metadata: bool = True
-    """Whether it has a place for custom metadata. Otherwise the plan says that it is left out."""
     flat: bool = False
     """Whether names have no levels, so that dots in them are the convention."""
-    holds_shardings: bool = False
-    """Whether it has a place for the shardings of arrays."""
+    holds_metadata: bool = True
+    """Whether it has a place for custom metadata. Otherwise the plan says that it is left out."""
     holds_empty: bool = True
     """Whether it has a place for None and empty containers. Otherwise plans say that they are left out."""
     holds_lists: bool = True
@@ -244,8 +250,3 @@ class Format:
     def recognizes(self, path: PathLike) -> bool:
         """Whether a path looks like this format. Raises StorageError where the system does not tell."""
         return claims(self.detect, os.fspath(path))
-
-    @property
-    def writable(self) -> bool:
-        """Whether checkpoints of this format can be written."""
-        return self.sink is not None

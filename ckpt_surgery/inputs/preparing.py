@@ -3,7 +3,7 @@
 Reads metadata only, and creates nothing.
 """
 
-import json
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.protocols import LinkMode, Source, details_of
+from ckpt_surgery.core.protocols import Encoder, LinkMode, Source, details_of
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import known as formats
@@ -86,8 +86,10 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
     recipe = None if request.recipe is None else loaded
-    metadata, notes = _metadata_with_history(inputs.configs, recipe, options.format)
-    destination = describe_destination(options, metadata, list(sources.values()))
+    metadata, history, notes = _metadata_and_history(inputs.configs, recipe, options.format)
+    metadata, destination = _describe_with_history(options, metadata, history, list(sources.values()))
+    if history and RECORD not in metadata:
+        notes = (*notes, f"{options.format} has no room for recipe, params and config: they are not recorded")
     if (pinned := request.pinned) is not None:
         destination = replace(destination, may_link=pinned.may_link)
     plan = plan_inputs(inputs, destination, metadata, planned_memory(request), workers, watch)
@@ -102,7 +104,7 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
         keys = [step.leaf.key.text for step in plan.steps]
         metadata = with_scan_layers(metadata, keys, options.step is not None)
     hooks = loaded.hooks if isinstance(loaded.hooks, HookFile) else None
-    form = result_form(options)
+    form = result_form(options, destination.encoder)
     if request.made_from is None and form.holds_config:  # a merge changes the entries itself
         warnings = (*warnings, *config_warnings(replace(plan, metadata=metadata)))
     items = dropped_items(sources, options)
@@ -292,16 +294,16 @@ def resolve_destination(request: Request, output: OutputPolicy | None) -> Destin
     return replace(options, format=options.format or said or DEFAULT_FORMAT)
 
 
-def _metadata_with_history(
+def _metadata_and_history(
     configs: ConfigFiles, loaded: LoadedRecipe | None, format: str
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Make the destination's custom metadata: the first source's, with the history. Returns warnings, too.
+) -> tuple[Mapping[str, Any], Mapping[str, Any], tuple[str, ...]]:
+    """Make the destination's custom metadata, which is the first source's, and its history; with warnings.
 
     `loaded` is None where there is no recipe and every leaf is kept; `format` is the destination's.
     """
     name, source = next(iter(configs.sources.items()))
     if not formats.named(format).holds_metadata:
-        return dict(source.metadata), ()
+        return source.metadata, {}, ()
     before, users = history_entry(source.metadata), own_metadata(source.metadata)
     config, warnings = configs.recorded(name)
     recipe = None
@@ -312,14 +314,18 @@ def _metadata_with_history(
     history = extended_history(before, recipe, config)
     if RECORD in source.metadata and not before:
         warnings = (NO_HISTORY, *warnings)
-    whole = {**formats.named(format).metadata_entries, **users, RECORD: history} if history else users
-    most = formats.named(format).metadata_bytes
-    if history and most is not None and len(json.dumps(whole)) > most:
-        return users, (
-            *warnings,
-            f"{format} has no room for recipe, params and config: they are not recorded",
-        )
-    return whole, warnings
+    return users, history, warnings
+
+
+def _describe_with_history(
+    options: DestinationOptions, own: Mapping[str, Any], history: Mapping[str, Any], sources: Sequence[Source]
+) -> tuple[Mapping[str, Any], Destination]:
+    """Describe a destination with the history in its metadata, or without if the format refuses that."""
+    if history:
+        whole = {**own, RECORD: history}
+        with contextlib.suppress(UsageError):  # if the history is not the reason, the same is raised below
+            return whole, describe_destination(options, whole, sources)
+    return own, describe_destination(options, own, sources)
 
 
 def describe_destination(
@@ -336,7 +342,7 @@ def describe_destination(
         place = options.path if urls.is_url(options.path) else Path(options.path)
         opening.check_destination(options.format, place, given)
     spooled = not chosen.stores and options.path is not None and urls.is_url(options.path)
-    links = options.link_mode is not LinkMode.COPY and chosen.links and not spooled
+    links = options.link_mode is not LinkMode.COPY and encoder.details.links and not spooled
     beside = [source.path for source in on_disk(sources)]
     linkable = linking_rule(options.path, options.link_mode, beside, given.replaced) if links else None
     return Destination(
@@ -347,9 +353,9 @@ def describe_destination(
         holds_empty=chosen.holds_empty,
         linkable=linkable,
         served=options.path is not None and urls.is_url(options.path),
-        restorable_by=partial(opening.restorable_by, options.format, structure_file=options.structure_file),
+        restorable_by=encoder.details.restorable_by,
         flat=chosen.flat,
-        holds_shardings=chosen.holds_shardings,
+        holds_shardings=encoder.details.holds_shardings,
     )
 
 
@@ -365,7 +371,7 @@ def sink_options(
         zarr=options.zarr,
         structure_file=options.structure_file,
         shard_size=options.shard_size,
-        file_name=options.name if result_form(options).one_file else None,
+        file_name=options.name if formats.named(options.format).is_file(options.name) else None,
         model_files=partial(_model_files, sources),
     )
 
@@ -376,12 +382,11 @@ def _model_files(sources: Sequence[Source]) -> Mapping[str, bytes]:
     return next((files for files in models if files), {})
 
 
-def result_form(options: DestinationOptions) -> ResultForm:
+def result_form(options: DestinationOptions, encoder: Encoder) -> ResultForm:
     """Form of the result in this format: one file or a directory, stored in a bucket or uploaded."""
-    chosen = formats.named(options.format)
-    one_file = chosen.is_file(options.name)
-    holds_config = chosen.holds_config and not one_file
-    return ResultForm(one_file, chosen.stores, chosen.sparse, holds_config, chosen.reserves_record)
+    form, special = formats.named(options.format), encoder.details
+    one_file, record = form.is_file(options.name), special.reserves_record
+    return ResultForm(one_file, form.stores, form.sparse, special.holds_config, record)
 
 
 def _replaced_files(sources: Sequence[Source]) -> ReplacedFiles:

@@ -363,7 +363,7 @@ def format_findings(recipe: "Recipe") -> "Iterator[Finding]":
 def _has_structure_file(format: str) -> bool:
     from ckpt_surgery.formats.known import formats  # imports every format's detection
 
-    return formats()[format].structure_file
+    return "structure_file" in formats()[format].options
 
 
 def with_hooks(loaded: "LoadedRecipe") -> "LoadedRecipe":

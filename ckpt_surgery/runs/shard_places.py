@@ -16,8 +16,8 @@ from ckpt_surgery.engine.staging.life import Stage, staged
 from ckpt_surgery.engine.staging.local import DiskStage
 from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.engine.staging.stages import Publication
-from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats import opening
+from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.runs.destination import items_of
 from ckpt_surgery.runs.replacing import MOST_NAMES
@@ -37,11 +37,10 @@ def parts_of(where: Publication) -> LocalParts | ObjectParts:
 
 def check_format(where: Publication, format: str) -> None:
     """Refuse shards in a format that only one machine can write to a store. Raises UsageError."""
-    if where.is_url and not formats.named(format).shards_in_stores:
-        able = ", ".join(name for name, known in formats.formats().items() if known.shards_in_stores)
+    if where.is_url and not opening.encoder(format, SinkOptions()).details.shards_in_stores:
         raise UsageError(
             f"{shown(where.place)}: {format} checkpoints are not written to a bucket in shards",
-            hint=f"Apply the plan without `shard`, or choose one of: {able}.",
+            hint="Apply the plan without `shard`, or write orbax.",
         )
 
 

@@ -17,7 +17,7 @@ from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats.destination_names import FOREIGN
 from ckpt_surgery.formats.registry import Format, SinkOptions
-from tests.support.toy_format import WRITABLE, toy
+from tests.support.toy_format import toy
 from tests.support.writing import leaf_of, output_of
 
 
@@ -213,8 +213,8 @@ def test_a_format_that_reads_what_others_claim_is_obeyed(tmp_path: Path) -> None
 @pytest.fixture
 def named(install: Callable[..., None], tmp_path: Path) -> None:
     install(
-        toy("car", suffixes=(".car", ".race.car"), is_file=lambda name: name.endswith(".car"), **WRITABLE),
-        toy("lorry", suffixes=(".long.car",), shards=True, holds_metadata=False, **WRITABLE),
+        toy("car", suffixes=(".car", ".race.car"), is_file=lambda name: name.endswith(".car"), writable=True),
+        toy("lorry", suffixes=(".long.car",), options=("shard_size",), holds_metadata=False, writable=True),
         toy("wreck", suffixes=(".truly.long.car",)),
     )
 
@@ -275,9 +275,6 @@ def test_what_is_asked_of_a_format() -> None:
     assert formats.named("car").is_file("x.car")
     assert not formats.named("car").is_file("x")
     assert (formats.named("car").holds_metadata, formats.named("lorry").holds_metadata) == (True, False)
-    leaf = leaf_of("door", np.ones(2))
-    assert opening.restorable_by("car", [leaf], True) == {"wheels": "1.0"}
-    assert opening.restorable_by("wreck", [leaf], True) == {}
     with pytest.raises(UsageError, match="Not a format: `plane`"):
         formats.named("plane")
 
@@ -300,7 +297,6 @@ def test_sinks_are_opened_once_options_and_destination_are_accepted(tmp_path: Pa
         opening.open_sink("car", tmp_path, SinkOptions(zarr=2), outputs)
     with pytest.raises(UsageError, match="it cannot swim"):
         opening.open_sink("car", tmp_path / "river", SinkOptions(), outputs)
-    opening.check_destination("wreck", tmp_path / "river", SinkOptions())  # it has no objections
 
 
 @pytest.mark.usefixtures("named")
@@ -331,9 +327,8 @@ PARTS = {
         FORMAT = Format(
             name="memmaps",
             detect=lambda path: Path(path, "memmaps").is_file(),
-            source="ckpt_surgery.formats.memmaps.source:MemmapSource",
-            encoder="ckpt_surgery.formats.memmaps.encoder:MemmapEncoder",
-            sink="ckpt_surgery.formats.memmaps.sink:MemmapSink",
+            module=__name__,
+            writable=True,
             suffixes=(".memmaps",),
             holds_metadata=False,
             holds_empty=False,
@@ -374,6 +369,9 @@ PARTS = {
 
             def fingerprint(self):
                 return repr([os.stat(file).st_mtime_ns for file in self.files()])
+
+
+        read = MemmapSource
         """,
     "encoder.py": """
         from ckpt_surgery.core.protocols import Encoder
@@ -389,6 +387,9 @@ PARTS = {
 
             def adopts(self, leaf, manifest):
                 return False
+
+
+        encoder = MemmapEncoder
         """,
     "sink.py": """
         from numpy.lib.format import open_memmap
@@ -422,6 +423,9 @@ PARTS = {
 
             def _file(self, output):
                 return self.directory / f"{output.leaf.key.text}.npy"
+
+
+        open_sink = MemmapSink
         """,
 }
 

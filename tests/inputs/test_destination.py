@@ -28,8 +28,10 @@ def options(dst: str | Path | None = None, **given: Any) -> DestinationOptions:
 
 
 def test_files_and_directories() -> None:
-    assert result_form(options("x.safetensors")).one_file
-    assert not result_form(options("x", format="safetensors")).one_file
+    for name, one_file in (("x.safetensors", True), ("x", False)):
+        chosen = options(name, format="safetensors")
+        form = result_form(chosen, describe_destination(chosen, {}, []).encoder)
+        assert (form.one_file, form.holds_config, form.reserves_record) == (one_file, not one_file, True)
 
 
 def test_what_one_rename_publishes(tmp_path: Path) -> None:

@@ -7,15 +7,12 @@ from typing import Any
 
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError, UsageError
-from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.registry import Format, SinkOptions
 from tests.support.memory import MemoryEncoder
 
-HERE = __name__
 
-
-def refuse(path: str, *_: Any) -> Any:
+def read(path: str, *_: Any) -> Any:
     raise SourceError(f"{os.path.basename(path)} has no wheels")
 
 
@@ -25,26 +22,13 @@ def encoder(options: SinkOptions) -> MemoryEncoder:
     return MemoryEncoder(lambda leaves: [f"`{leaf.key.text}` is too heavy" for leaf in leaves])
 
 
-def sink(directory: Path, options: SinkOptions, outputs: Sequence[Output]) -> Any:
+def open_sink(directory: Path, options: SinkOptions, outputs: Sequence[Output]) -> Any:
     return directory, options, outputs
 
 
-def check(path: Path, options: SinkOptions) -> None:
+def check_destination(path: Path, options: SinkOptions) -> None:
     if path.name == "river":
         raise UsageError("it cannot swim")
-
-
-def restorable_by(leaves: Sequence[Leaf], structure_file: bool) -> dict[str, str]:
-    return {"wheels": str(len(leaves)) + ".0" * structure_file}
-
-
-WRITABLE: Any = {
-    "encoder": f"{HERE}:encoder",
-    "sink": f"{HERE}:sink",
-    "check": f"{HERE}:check",
-    "restorable_by": f"{HERE}:restorable_by",
-}
-"""The fields of a format that can be written."""
 
 
 def toy(name: str, **more: Any) -> Format:
@@ -54,4 +38,4 @@ def toy(name: str, **more: Any) -> Format:
         path = Path(path)
         return any(path.glob(f"*.{name}")) if path.is_dir() else path.suffix == f".{name}"
 
-    return Format(name, detect, f"{HERE}:refuse", **more)
+    return Format(name, detect, __name__, **more)

@@ -6,6 +6,5 @@ from ckpt_surgery.formats.registry import Format
 FORMAT = Format(
     name="dcp",
     detect=detect,
-    source="ckpt_surgery.formats.dcp.source:open_dcp",
-    other_files="ckpt_surgery.formats.dcp.other_files:other_files",
+    module=__name__,
 )

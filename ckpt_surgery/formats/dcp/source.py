@@ -22,7 +22,6 @@ from ckpt_surgery.formats.dcp.vocabulary import VOCABULARY
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.boxes import Boxes, on_grid
 from ckpt_surgery.formats.shared.listings import ListedSource, Listing, Reader
-from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.torch.archive import MOST_PICKLE_BYTES
 from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.storage.failures import DAMAGED, about, named
@@ -35,12 +34,11 @@ UNFINISHED = (
 )
 
 
-def open_dcp(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> ListedSource:
     """Open a directory. Reads its metadata, and of the data files what lies around the tensors.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
     """
-    check_no_choice(f"{shown(path)} is a distributed checkpoint, which has", selection.step, selection.item)
     if not is_directory(path):
         raise SourceError(
             f"{shown(path)} is not a directory, as distributed checkpoints are", hint="Name its directory."

@@ -1,16 +1,16 @@
 """Flax's MessagePack files: `flax.serialization`, `flax.training.checkpoints`, Hugging Face, EasyLM."""
 
-from ckpt_surgery.formats.flax.detect import SUFFIX, detect
+from ckpt_surgery.formats.flax.detect import NAMES, detect
 from ckpt_surgery.formats.registry import Format
 
 FORMAT = Format(
     name="flax",
     detect=detect,
-    source="ckpt_surgery.formats.flax.source:open_flax",
-    encoder="ckpt_surgery.formats.flax.encoder:flax_encoder",
-    sink="ckpt_surgery.formats.flax.layout:open_flax_sink",
-    suffixes=(SUFFIX,),
+    module=__name__,
+    writable=True,
+    suffixes=NAMES.suffixes,
     is_file=lambda name: True,
+    choices=("step",),
     holds_metadata=False,
     holds_lists=False,
 )

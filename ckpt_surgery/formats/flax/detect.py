@@ -17,7 +17,7 @@ from ckpt_surgery.formats.registry import Names, Selection, claims
 from ckpt_surgery.formats.shared.msgpack.t5x_layout import FILE_NAME, has_root
 from ckpt_surgery.formats.shared.npy_layout import MAGIC
 from ckpt_surgery.formats.shared.orbax_layout import UNFINISHED, is_orbax
-from ckpt_surgery.formats.shared.steps import check_no_item, check_no_step, choose_step
+from ckpt_surgery.formats.shared.steps import check_no_step, choose_step
 from ckpt_surgery.storage.listing import check_link, directory_names, is_directory, real_path
 from ckpt_surgery.storage.reading import OpenFile
 
@@ -124,7 +124,6 @@ NAMES = Names("Flax checkpoints", _begins, (SUFFIX,), INDEX_SUFFIX, (SINGLE_NAME
 
 def locate(path: str, selection: Selection) -> FlaxFile:
     """Find the file to read. Raises SourceError or UsageError with the names there are to choose from."""
-    check_no_item(path, selection.item)
     if not is_directory(path):
         directory, name = os.path.split(path)
         check_no_step(path, selection.step)

@@ -5,43 +5,16 @@ from collections.abc import Iterator, Sequence
 
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.formats.flax.layout import is_native
-from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.formats.registry import Limits
 from ckpt_surgery.formats.shared.msgpack.nodes import CHUNKED
 from ckpt_surgery.formats.shared.msgpack.tree import MOST_DEPTH, MOST_TEXT_BYTES, MOST_VALUES
-from ckpt_surgery.formats.shared.steps import check_no_choice
-from ckpt_surgery.formats.shared.unsupported import (
+from ckpt_surgery.formats.unsupported import (
     quoted,
     same_name,
-    wrong_dtypes,
     wrong_keys,
-    wrong_kinds,
-    wrong_strings,
 )
 from ckpt_surgery.storage.regions import are_contiguous
-
-_HELD = frozenset(DTYPES.values())
-
-
-class FlaxEncoder(Encoder):
-    """A tree of arrays, strings and empty nodes."""
-
-    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
-        """Why a Flax file cannot hold these leaves, one sentence each; empty: it can."""
-        return [
-            *wrong_kinds(leaves, (LeafKind.PRNG_KEY,), "a Flax file holds arrays, strings and empty nodes"),
-            *wrong_dtypes(leaves, _HELD, "Flax cannot restore"),
-            *wrong_strings(leaves),
-            *wrong_keys(leaves),
-            *_unreadable(leaves),
-            *_wrong_tree(leaves),
-        ]
-
-    def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
-        """Whether the stored bytes, one chunk after another, are the array's elements."""
-        return not is_native(leaf) and are_contiguous(manifest)
 
 
 def _unreadable(leaves: Sequence[Leaf]) -> Iterator[str]:
@@ -72,7 +45,10 @@ def _wrong_tree(leaves: Sequence[Leaf]) -> Iterator[str]:
         )
 
 
-def flax_encoder(options: SinkOptions) -> FlaxEncoder:
-    """The encoder. Raises UsageError for a step or an item. The file has no place for custom metadata."""
-    check_no_choice("Flax files have", options.step, options.item, "dst_")
-    return FlaxEncoder()
+LIMITS = Limits(
+    ("a Flax file holds arrays, strings and empty nodes", "Flax cannot restore"),
+    frozenset(DTYPES.values()),
+    (LeafKind.STRING,),
+    (wrong_keys, _unreadable, _wrong_tree),
+    lambda leaf, manifest: not is_native(leaf) and are_contiguous(manifest),
+)

@@ -17,9 +17,9 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.flax.detect import SINGLE_NAME
+from ckpt_surgery.formats.planned_sink import FilePlan
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.msgpack.nodes import ARRAY, CHUNKED, COMPLEX, SCALAR
-from ckpt_surgery.formats.shared.planned_sink import FilePlan, planned
 from ckpt_surgery.storage.regions import PlacedArray
 
 PIECE_BYTES = 2**30
@@ -109,9 +109,6 @@ def _placed(leaf: Leaf, spec: ArraySpec, file: FileLayout) -> PlacedArray:
     if is_native(leaf):
         return PlacedArray(spec, ranges, native_bytes, lambda data: native_value(data, spec.dtype))
     return PlacedArray(spec, ranges)
-
-
-open_flax_sink = planned(layout)
 
 
 def _tree(leaves: Iterable[Leaf]) -> Tree:

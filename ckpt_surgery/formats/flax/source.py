@@ -112,7 +112,7 @@ def _listed(directory: str, found: FoundNode) -> ListedLeaf:
     return ListedLeaf(leaf_of(found), found)
 
 
-def open_flax(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> ListedSource:
     """Open a file, an index, or a directory that holds one of them, or several steps.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step that it does not have, or an

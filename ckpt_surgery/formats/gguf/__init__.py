@@ -6,7 +6,7 @@ from ckpt_surgery.formats.registry import Format
 FORMAT = Format(
     name="gguf",
     detect=NAMES.detect,
-    source="ckpt_surgery.formats.gguf.source:open_gguf",
+    module=__name__,
     suffixes=NAMES.suffixes,
     flat=True,
     holds_empty=False,

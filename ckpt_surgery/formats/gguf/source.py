@@ -17,7 +17,6 @@ from ckpt_surgery.formats.gguf.detect import NAMES, SplitFile, split_file
 from ckpt_surgery.formats.gguf.header import Header, Tensor, read_header
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.listings import ListedSource, Listing
-from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.storage.failures import DAMAGED, about
 from ckpt_surgery.storage.listing import FileStat, check_link, names_in, real_path
 from ckpt_surgery.storage.reading import opened
@@ -71,12 +70,11 @@ _codec = cache(quantized_codec)
 # --- opening ----------------------------------------------------------------------------------------------
 
 
-def open_gguf(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> ListedSource:
     """Open a file, the first of a split model's files, or a directory with one model.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
     """
-    check_no_choice(f"{shown(path)} is a GGUF checkpoint, which has", selection.step, selection.item)
     directory, name = NAMES.file_of(path)
     part = split_file(name)
     if part is not None and part.number != 1:

@@ -6,9 +6,8 @@ from ckpt_surgery.formats.registry import Format
 FORMAT = Format(
     name="hdf5",
     detect=NAMES.detect,
-    source="ckpt_surgery.formats.hdf5.source:open_hdf5",
-    encoder="ckpt_surgery.formats.hdf5.encoder:hdf5_encoder",
-    sink="ckpt_surgery.formats.hdf5.layout:open_hdf5_sink",
+    module=__name__,
+    writable=True,
     suffixes=NAMES.suffixes,
     is_file=lambda name: True,
     holds_empty=False,

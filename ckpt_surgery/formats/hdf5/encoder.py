@@ -4,9 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import SEPARATOR
-from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.protocols import Encoder
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.hdf5.archives import ALONE
 from ckpt_surgery.formats.hdf5.attributes import stored_values
@@ -14,36 +12,13 @@ from ckpt_surgery.formats.hdf5.detect import CONFIG, is_archive_name
 from ckpt_surgery.formats.hdf5.element_types import HELD
 from ckpt_surgery.formats.hdf5.library import import_h5py
 from ckpt_surgery.formats.hdf5.listing import MOST_LEVELS
-from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.steps import check_no_choice
-from ckpt_surgery.formats.shared.unsupported import (
+from ckpt_surgery.formats.registry import Limits, SinkOptions
+from ckpt_surgery.formats.unsupported import (
+    LimitedEncoder,
     quoted,
     repeated_keys,
-    wrong_dtypes,
     wrong_keys,
-    wrong_kinds,
 )
-from ckpt_surgery.storage.regions import are_contiguous
-
-
-class Hdf5Encoder(Encoder):
-    """Plain arrays in groups."""
-
-    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
-        """Why an HDF5 file cannot hold these leaves, one sentence each; empty: it can."""
-        lacking = (LeafKind.STRING, LeafKind.PRNG_KEY)
-        return [
-            *wrong_kinds(leaves, lacking, "HDF5 files are written with plain arrays"),
-            *wrong_dtypes(leaves, HELD, "HDF5 cannot store"),
-            *wrong_keys(leaves),
-            *_wrong_names(leaves),
-            *repeated_keys(leaves),
-            *_leaves_as_groups(leaves),
-        ]
-
-    def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
-        """Whether the stored bytes, one chunk after another, are the array's elements."""
-        return leaf.spec is not None and are_contiguous(manifest)
 
 
 def _wrong_names(leaves: Sequence[Leaf]) -> Iterator[str]:
@@ -68,10 +43,19 @@ def _leaves_as_groups(leaves: Sequence[Leaf]) -> Iterator[str]:
                 yield f"`{shown(other)}` is an array, and `{shown(text)}` needs a group there; rename one."
 
 
-def hdf5_encoder(options: SinkOptions) -> Hdf5Encoder:
-    """The encoder. Raises UsageError for a step, an item, an archive where no source has a model, metadata
-    that is not JSON, and where h5py is missing."""
-    check_no_choice("An HDF5 file has", options.step, options.item, "dst_")
+LIMITS = Limits(
+    ("HDF5 files are written with plain arrays", "HDF5 cannot store"),
+    HELD,
+    more=(wrong_keys, _wrong_names, repeated_keys, _leaves_as_groups),
+)
+
+
+def encoder(options: SinkOptions) -> LimitedEncoder:
+    """The encoder.
+
+    Raises UsageError for an archive where no source has a model, metadata that is not JSON, and where h5py is
+    missing.
+    """
     name = options.file_name or "The destination"
     if is_archive_name(name) and CONFIG not in options.model_files():
         raise UsageError(
@@ -81,7 +65,7 @@ def hdf5_encoder(options: SinkOptions) -> Hdf5Encoder:
         )
     import_h5py(name)
     _check_metadata(options)
-    return Hdf5Encoder()
+    return LimitedEncoder(LIMITS)
 
 
 def _check_metadata(options: SinkOptions) -> None:

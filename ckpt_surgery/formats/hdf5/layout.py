@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.formats.hdf5.detect import ARCHIVE_MEMBERS, WEIGHTS, is_archive_name
 from ckpt_surgery.formats.hdf5.image import image_of
+from ckpt_surgery.formats.planned_sink import FilePlan
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.planned_sink import FilePlan, planned
 from ckpt_surgery.formats.shared.zip.writing import archived
 
 DEFAULT_NAME = "checkpoint.h5"
@@ -25,6 +25,3 @@ def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
     names = sorted(files, key=lambda name: name not in ARCHIVE_MEMBERS)
     members = [FilePlan(name, len(files[name]), [(0, files[name])]) for name in names]
     return [archived(name, [*members, image_of(WEIGHTS, leaves, options.metadata)])]
-
-
-open_hdf5_sink = planned(layout)

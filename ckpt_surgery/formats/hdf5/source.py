@@ -7,7 +7,6 @@ from functools import partial
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import SourceDetails
-from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.hdf5.archives import model_files
 from ckpt_surgery.formats.hdf5.attributes import root_attributes
 from ckpt_surgery.formats.hdf5.datasets import Room, StoredDataset
@@ -21,19 +20,17 @@ from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.chunk_reading import by_chunk
 from ckpt_surgery.formats.shared.listings import ListedSource, Listing
-from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.zip.members import read_archive, wrong
 from ckpt_surgery.storage.failures import about
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened
 
 
-def open_hdf5(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> ListedSource:
     """Open an HDF5 file, one of Keras's archives, or the only one of them in a directory.
 
     Raises SourceError where it is not whole, UsageError for a step or an item and where h5py is missing.
     """
-    check_no_choice(f"{shown(path)} is an HDF5 file, which has", selection.step, selection.item)
     name = os.path.join(*NAMES.file_of(path))
     import_h5py(name)
     with opened(name) as file:

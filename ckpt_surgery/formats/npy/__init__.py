@@ -6,7 +6,7 @@ from ckpt_surgery.formats.registry import Format
 FORMAT = Format(
     name="npy",
     detect=detect,
-    source="ckpt_surgery.formats.npy.source:open_npy",
+    module=__name__,
     suffixes=(".npy",),
     holds_empty=False,
     holds_lists=False,

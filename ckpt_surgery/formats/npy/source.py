@@ -10,7 +10,6 @@ from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.listings import ListedSource, Listing
 from ckpt_surgery.formats.shared.npy import NpyArray, leaf_of, read_npy
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
-from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.storage.failures import about
 from ckpt_surgery.storage.listing import FileStat, is_directory, real_path, walk
 from ckpt_surgery.storage.reading import opened
@@ -47,13 +46,12 @@ def _files_of(directory: str) -> dict[str, FileStat]:
     return {name: found[name] for name in names}
 
 
-def open_npy(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> ListedSource:
     """Open a directory of `.npy` files, or one of them, whose name is then the key.
 
     Other files in a directory are ignored. Raises SourceError where a file is not whole or a link leaves
     the directory, UsageError for a step or an item.
     """
-    check_no_choice(f"{shown(path)} holds .npy files, which have", selection.step, selection.item)
     if is_directory(path):
         files = _files_of(path)
         arrays = {name: _read_header(os.path.join(path, name), stat)[1] for name, stat in files.items()}

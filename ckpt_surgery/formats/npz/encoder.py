@@ -3,45 +3,18 @@
 from collections.abc import Iterator, Sequence
 
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.npz.layout import comment_of
-from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.formats.registry import Limits, SinkOptions
 from ckpt_surgery.formats.shared.npy import DESCRIPTIONS, MOST_STRING_BYTES
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
-from ckpt_surgery.formats.shared.steps import check_no_choice
-from ckpt_surgery.formats.shared.unsupported import (
+from ckpt_surgery.formats.shared.zip.layout import MOST_NAME_BYTES
+from ckpt_surgery.formats.unsupported import (
+    LimitedEncoder,
     quoted,
     repeated_keys,
-    wrong_dtypes,
     wrong_keys,
-    wrong_kinds,
-    wrong_strings,
 )
-from ckpt_surgery.formats.shared.zip.layout import MOST_NAME_BYTES
-from ckpt_surgery.storage.regions import are_contiguous
-
-
-class NpzEncoder(Encoder):
-    """Arrays that are stored as they are, and strings."""
-
-    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
-        """Why an `.npz` file cannot hold these leaves, one sentence each; empty: it can."""
-        return [
-            *wrong_kinds(leaves, (LeafKind.PRNG_KEY,), "an .npz file holds arrays and strings"),
-            *wrong_dtypes(leaves, DESCRIPTIONS, "NumPy cannot store"),
-            *wrong_strings(leaves),
-            *_lost_strings(leaves),
-            *wrong_keys(leaves),
-            *_wrong_names(leaves),
-            *repeated_keys(leaves),
-            *_ambiguous_names(leaves),
-        ]
-
-    def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
-        """Whether the stored bytes, one chunk after another, are the array's elements."""
-        return leaf.spec is not None and are_contiguous(manifest)
 
 
 def _lost_strings(leaves: Sequence[Leaf]) -> Iterator[str]:
@@ -70,8 +43,15 @@ def _ambiguous_names(leaves: Sequence[Leaf]) -> Iterator[str]:
             yield f"`{shown(text)}` could not be told from `{other}` by np.load; rename one."
 
 
-def npz_encoder(options: SinkOptions) -> NpzEncoder:
-    """The encoder. Raises UsageError for a step, an item, and metadata too long for the archive's comment."""
-    check_no_choice("An .npz file has", options.step, options.item, "dst_")
+LIMITS = Limits(
+    ("an .npz file holds arrays and strings", "NumPy cannot store"),
+    DESCRIPTIONS,
+    (LeafKind.STRING,),
+    (_lost_strings, wrong_keys, _wrong_names, repeated_keys, _ambiguous_names),
+)
+
+
+def encoder(options: SinkOptions) -> LimitedEncoder:
+    """The encoder. Raises UsageError for metadata too long for the archive's comment."""
     comment_of(options.metadata)
-    return NpzEncoder()
+    return LimitedEncoder(LIMITS)

@@ -8,13 +8,13 @@ from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.formats.planned_sink import FilePlan
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.npy import npy_header, npy_string
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
-from ckpt_surgery.formats.shared.planned_sink import FilePlan, planned
-from ckpt_surgery.formats.shared.unsupported import metadata_json
 from ckpt_surgery.formats.shared.zip.layout import MOST_COMMENT_BYTES
 from ckpt_surgery.formats.shared.zip.writing import archived
+from ckpt_surgery.formats.unsupported import metadata_json
 from ckpt_surgery.storage.regions import PlacedArray
 
 DEFAULT_NAME = "checkpoint.npz"
@@ -50,6 +50,3 @@ def _member(leaf: Leaf) -> FilePlan:
     begin, size = npy_header(leaf.spec), leaf.spec.nbytes
     array = PlacedArray(leaf.spec, ((len(begin), size),))
     return FilePlan(name, len(begin) + size, [(0, begin)], {leaf.key.text: array})
-
-
-open_npz_sink = planned(layout)

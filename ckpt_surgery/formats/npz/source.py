@@ -22,7 +22,6 @@ from ckpt_surgery.formats.shared.chunk_reading import read_elements
 from ckpt_surgery.formats.shared.listings import ListedSource, Listing
 from ckpt_surgery.formats.shared.npy import NpyArray, leaf_of, read_npy
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
-from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.zip.inflating import Inflated, InflatedFile, check_crc
 from ckpt_surgery.formats.shared.zip.members import Archive, Member, read_archive
 from ckpt_surgery.storage.failures import about
@@ -147,12 +146,11 @@ def metadata_of(comment: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def open_npz(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> ListedSource:
     """Open an `.npz` file, or the only one in a directory.
 
     Raises SourceError where it is not whole, UsageError for a step or an item.
     """
-    check_no_choice(f"{shown(path)} is an .npz file, which has", selection.step, selection.item)
     name = os.path.join(*NAMES.file_of(path))
     with opened(name) as file:
         archive = read_archive(file)

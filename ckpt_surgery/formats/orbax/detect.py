@@ -18,7 +18,6 @@ from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.orbax_layout import (
     CHECKPOINT_METADATA,
     COMMIT_FILE,
-    STEP_NAME,
     UNFINISHED,
     committed,
     is_checkpoint,
@@ -27,11 +26,11 @@ from ckpt_surgery.formats.shared.orbax_layout import (
     steps_in,
 )
 from ckpt_surgery.formats.shared.steps import (
+    STEP_NAME,
     check_no_item,
-    check_no_step,
     choose_item,
-    choose_step,
     items_beside,
+    locate,
     quoted,
 )
 from ckpt_surgery.storage.json_files import read_json
@@ -96,21 +95,17 @@ def _check_finished(directory: str) -> None:
         )
 
 
-def locate(path: str, selection: Selection) -> OrbaxItem:
+def locate_item(path: str, selection: Selection) -> OrbaxItem:
     """Find the item to read. Raises SourceError or UsageError with the names there are to choose from."""
     root = real_path(path)
     _check_finished(root)
     if UNFINISHED in os.path.basename(os.path.dirname(root)):
         _check_finished(os.path.dirname(root))
-    if not is_checkpoint(root) and (steps := steps_in(root)):
-        finished = (name for name in steps if committed(os.path.join(root, name)))
-        name = choose_step(root, steps, selection.step, finished)
-        directory = os.path.join(root, name)
-        check_link(directory, root)
+    steps = {} if is_checkpoint(root) else steps_in(root)
+    directory, step = locate(path, selection.step, steps, committed)
+    if step is not None:
         _check_finished(directory)
-        return _in_checkpoint(directory, root, steps[name], selection.item)
-    check_no_step(path, selection.step)
-    return _in_checkpoint(root, root, None, selection.item)
+    return _in_checkpoint(directory, root, step, selection.item)
 
 
 def choices(location: OrbaxItem) -> Choices:

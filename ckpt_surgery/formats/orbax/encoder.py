@@ -2,22 +2,24 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.protocols import Encoder
+from ckpt_surgery.core.protocols import Encoder, EncoderDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.detect import check_holds_steps
 from ckpt_surgery.formats.orbax.unsupported import unsupported
+from ckpt_surgery.formats.orbax.versions import restorable_by
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.unsupported import metadata_json
 from ckpt_surgery.formats.shared.zarr.files import check_reachable
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS
 from ckpt_surgery.formats.shared.zarr.writing import adopted_metadata
+from ckpt_surgery.formats.unsupported import metadata_json
 from ckpt_surgery.storage.listing import real_path
 
 DEFAULT_ITEM = "default"
@@ -29,6 +31,7 @@ class OrbaxEncoder(Encoder):
 
     zarr: int
     """Version of the zarr specification: 2 or 3."""
+    details: EncoderDetails = field(default_factory=EncoderDetails)
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         """Why Orbax cannot hold these leaves, one sentence each; empty: it can."""
@@ -39,7 +42,7 @@ class OrbaxEncoder(Encoder):
         return adopted_metadata(manifest, self.zarr) is not None
 
 
-def orbax_encoder(options: SinkOptions) -> OrbaxEncoder:
+def encoder(options: SinkOptions) -> OrbaxEncoder:
     """The encoder. Raises UsageError for options that contradict each other or have invalid values."""
     if options.zarr not in DRIVERS:
         raise UsageError(f"Not a version of zarr: {options.zarr}", hint="Use 2 or 3.")
@@ -51,7 +54,13 @@ def orbax_encoder(options: SinkOptions) -> OrbaxEncoder:
     if item is not None and (not item or item in (".", "..") or "/" in item or "\0" in item):
         raise UsageError(f"`{shown(item)}` cannot be the name of an item", hint="Use a plain name.")
     metadata_json(options.metadata)
-    return OrbaxEncoder(options.zarr)
+    details = EncoderDetails(
+        links=True,
+        holds_shardings=True,
+        shards_in_stores=True,
+        restorable_by=partial(restorable_by, structure_file=options.structure_file),
+    )
+    return OrbaxEncoder(options.zarr, details)
 
 
 def check_destination(path: PathLike, options: SinkOptions) -> None:

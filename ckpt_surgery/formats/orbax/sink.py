@@ -138,7 +138,7 @@ class LocalOrbaxSink(OrbaxSink):
         return Path(self._item_directory)
 
 
-def open_orbax_sink(directory: PathLike, options: SinkOptions, outputs: Sequence[Output]) -> Sink:
+def open_sink(directory: PathLike, options: SinkOptions, outputs: Sequence[Output]) -> Sink:
     """A sink that writes an item, at DIRECTORY/STEP/ITEM where the options name a step."""
     text = os.fspath(directory)
     return (OrbaxSink if urls.is_url(text) else LocalOrbaxSink)(text, options, outputs)

@@ -11,7 +11,7 @@ import numpy as np
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import SourceDetails
-from ckpt_surgery.formats.orbax.detect import OrbaxItem, choices, locate
+from ckpt_surgery.formats.orbax.detect import OrbaxItem, choices, locate_item
 from ckpt_surgery.formats.orbax.store import Store, array_manifest, begin_store
 from ckpt_surgery.formats.orbax.structure import Structure
 from ckpt_surgery.formats.orbax.tree import (
@@ -93,12 +93,12 @@ def _random_key(entry: TreeLeaf, random_keys: Mapping[str, str | None]) -> str |
     return random_keys.get(entry.name)
 
 
-def open_orbax(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> ListedSource:
     """Open a flat checkpoint, a step, an item, or the step and item that `selection` names.
 
     The index of its arrays is decoded while the tree is read; leaves are listed when they are asked for.
     """
-    location = locate(path, selection)
+    location = locate_item(path, selection)
     directory = Directory(location.directory, location.root)
     begun = begin_store(location.directory, directory.walked())
     tree = read_tree(location.directory)

@@ -12,8 +12,8 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.orbax.tree import EMPTY_KINDS, array_name, array_prefix
-from ckpt_surgery.formats.shared.unsupported import NOT_UNICODE, dtype_problem
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
+from ckpt_surgery.formats.unsupported import NOT_UNICODE, dtype_problem
 
 _HELD = frozenset((*NATIVE, *EXTENDED))
 

@@ -4,7 +4,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.history import RECORD
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.formats.planned_sink import FilePlan
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.safetensors.detect import (
     INDEX_NAME,
@@ -14,7 +16,6 @@ from ckpt_surgery.formats.safetensors.detect import (
     SINGLE_NAME,
 )
 from ckpt_surgery.formats.safetensors.header import TensorEntry, header_bytes
-from ckpt_surgery.formats.shared.planned_sink import FilePlan, planned
 from ckpt_surgery.storage.record_files import RECORD_NAME
 from ckpt_surgery.storage.regions import Pieces, PlacedArray
 
@@ -103,13 +104,13 @@ def _placed(leaves: Iterable[Leaf]) -> Tensors:
 
 
 def metadata_texts(options: SinkOptions) -> dict[str, str]:
-    """The custom metadata as text: what is not text already becomes its JSON. Raises UsageError."""
+    """The custom metadata as text: what is not text already becomes its JSON. Raises UsageError.
+
+    Where it has the history of the checkpoint, it has the entry that readers expect, too.
+    """
     try:
         texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.metadata.items()}
         "".join((*texts, *texts.values())).encode()
     except (TypeError, ValueError) as error:
         raise UsageError(f"The custom metadata cannot be stored as text: {error}") from error
-    return texts
-
-
-open_safetensors_sink = planned(layout)
+    return {**READERS_EXPECT, **texts} if RECORD in texts else texts

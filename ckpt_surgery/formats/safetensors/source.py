@@ -12,7 +12,6 @@ from ckpt_surgery.core.manifests import (
     contiguous,
 )
 from ckpt_surgery.core.protocols import SourceDetails
-from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.safetensors.detect import INDEX_SUFFIX, NAMES, PREFIX_BYTES
 from ckpt_surgery.formats.safetensors.header import (
@@ -24,7 +23,6 @@ from ckpt_surgery.formats.safetensors.header import (
 )
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
 from ckpt_surgery.formats.shared.listings import ListedSource, Listing
-from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.storage.failures import about
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened, stat_file
@@ -104,12 +102,11 @@ def _leaf(shard: Shard, tensor: TensorEntry) -> Leaf:
     )
 
 
-def open_safetensors(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> ListedSource:
     """Open a file, an index, or a directory that holds one of them.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
     """
-    check_no_choice(f"{shown(path)} is a safetensors checkpoint, which has", selection.step, selection.item)
     directory, name = NAMES.file_of(path)
     if not name.endswith(INDEX_SUFFIX):
         shard = read_shard(directory, name)

@@ -5,8 +5,8 @@ unfinished save has `.orbax-checkpoint-tmp` in its name.
 """
 
 import os
-import re
 
+from ckpt_surgery.formats.shared.steps import items_of, steps_of
 from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import directory_names, exists, has_entry, is_directory, real_path
 from ckpt_surgery.storage.publications import is_published
@@ -19,8 +19,6 @@ UNFINISHED = ".orbax-checkpoint-tmp"
 PROCESS_PREFIX = "ocdbt.process_"
 MANIFEST = "manifest.ocdbt"
 """The file that every OCDBT database has at its root."""
-
-STEP_NAME = re.compile(r"(?:.*_)?([0-9]{1,18})")
 
 
 def is_orbax(path: str) -> bool:
@@ -45,18 +43,12 @@ def is_checkpoint(directory: str) -> bool:
     """
     if has_any(directory, CHECKPOINT_METADATA, V1_MARKER, COMMIT_FILE) or is_item(directory):
         return True
-    names = (name for name in directory_names(directory).directories if not STEP_NAME.fullmatch(name))
-    return any(is_item(os.path.join(directory, name)) for name in names)
+    return any(items_of(directory, is_item))
 
 
 def steps_in(directory: str) -> dict[str, int]:
     """Step numbers by directory name, finished and damaged ones; temporary names are left out."""
-    matches = {name: STEP_NAME.fullmatch(name) for name in directory_names(directory).directories}
-    return {
-        name: int(match[1])
-        for name, match in matches.items()
-        if match and is_checkpoint(os.path.join(directory, name))
-    }
+    return steps_of(directory, is_checkpoint)
 
 
 def committed(directory: str) -> bool:

@@ -6,18 +6,55 @@ unclear choice.
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.text import did_you_mean, shown
-from ckpt_surgery.storage.listing import directory_names
+from ckpt_surgery.storage.listing import check_link, directory_names, real_path
 
 MOST_NAMES = 10
 """Names that a message lists at most."""
 _NO_MODEL = re.compile(r"(?:.*_)?opt(?:im|imizer)?(?:_(?:states?|params))?|rngs?")
 """Names of items that training programs save beside the item with the model."""
+
+
+STEP_NAME = re.compile(r"(?:.*_)?([0-9]{1,18})")
+"""Name of the directory of a step: `[PREFIX_]DIGITS`."""
+
+
+def steps_of(directory: str, is_checkpoint: Callable[[str], bool]) -> dict[str, int]:
+    """Step numbers by the names of directories that are checkpoints, perhaps damaged ones."""
+    matches = {name: STEP_NAME.fullmatch(name) for name in directory_names(directory).directories}
+    return {
+        name: int(match[1])
+        for name, match in matches.items()
+        if match and is_checkpoint(os.path.join(directory, name))
+    }
+
+
+def items_of(directory: str, is_item: Callable[[str], bool]) -> Iterator[str]:
+    """The names of directories that are items; checkpoints in `3` and `10` are steps of their parent."""
+    names = (name for name in directory_names(directory).directories if not STEP_NAME.fullmatch(name))
+    return (name for name in names if is_item(os.path.join(directory, name)))
+
+
+def locate(
+    path: str, step: int | None, steps: Mapping[str, int], is_finished: Callable[[str], bool] | None = None
+) -> tuple[str, int | None]:
+    """Real path of the directory of the step that is meant, and its number: of `path` itself without `steps`.
+
+    `is_finished`: whether the save of a step's directory was finished; by default all were. Raises UsageError
+    for a step that is not there, and SourceError where it is not clear which, and for a link that leaves.
+    """
+    root = real_path(path)
+    if not steps:
+        check_no_step(path, step)
+        return root, None
+    finished = steps if is_finished is None else (n for n in steps if is_finished(os.path.join(root, n)))
+    name = choose_step(root, steps, step, finished)
+    check_link(os.path.join(root, name), root)
+    return os.path.join(root, name), steps[name]
 
 
 def choose_step(
@@ -102,18 +139,6 @@ def quoted(names: Sequence[str], last: bool = False) -> str:
 
 
 # --- nothing to choose ------------------------------------------------------------------------------------
-
-
-def check_no_choice(what: str, step: int | None, item: str | None, prefix: Literal["", "dst_"] = "") -> None:
-    """Raise UsageError if a step or an item is given for a format that has neither.
-
-    `what`: the beginning of the message, `x.npz is an .npz file, which has`. `prefix`: of the arguments'
-    names.
-    """
-    if step is not None or item is not None:
-        given = [] if step is None else [f"`{prefix}step={step}`"]
-        given += [] if item is None else [f"`{prefix}item={shown(item)}`"]
-        raise UsageError(f"{what} no steps or items", hint=f"Leave out {' and '.join(given)}.")
 
 
 def check_no_step(path: str, step: int | None) -> None:

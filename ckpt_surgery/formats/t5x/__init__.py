@@ -6,7 +6,8 @@ from ckpt_surgery.formats.t5x.detect import detect
 FORMAT = Format(
     name="t5x",
     detect=detect,
-    source="ckpt_surgery.formats.t5x.source:open_t5x",
+    module=__name__,
+    choices=("step", "item"),
     replaces_files=True,
     holds_lists=False,
 )

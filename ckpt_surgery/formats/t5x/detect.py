@@ -14,13 +14,16 @@ from ckpt_surgery.core.protocols import Choices
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.msgpack.t5x_layout import FILE_NAME, has_root
-from ckpt_surgery.formats.shared.orbax_layout import STEP_NAME, is_item
+from ckpt_surgery.formats.shared.orbax_layout import is_item
 from ckpt_surgery.formats.shared.steps import (
+    STEP_NAME,
     check_no_item,
     check_no_step,
     choose_item,
-    choose_step,
     items_beside,
+    items_of,
+    locate,
+    steps_of,
 )
 from ckpt_surgery.storage.listing import (
     check_link,
@@ -83,25 +86,23 @@ def _is_checkpoint(directory: str) -> bool:
 
 
 def _items(directory: str) -> list[str]:
-    """The directories with checkpoints in a step's directory; other steps do not count."""
-    names = (name for name in directory_names(directory).directories if not STEP_NAME.fullmatch(name))
-    return [n for n in names if not _UNFINISHED.search(n) and _is_checkpoint(os.path.join(directory, n))]
+    """The items in a step's directory."""
+    return list(items_of(directory, lambda path: not _is_unfinished(path) and _is_checkpoint(path)))
 
 
 def _steps(directory: str) -> dict[str, int]:
     """Step numbers by directory name."""
-    found = {}
-    for name in directory_names(directory).directories:
-        inside, match = os.path.join(directory, name), STEP_NAME.fullmatch(name)
-        if match and (_is_checkpoint(inside) or _items(inside)):
-            found[name] = int(match[1])
-    return found
+    return steps_of(directory, lambda path: _is_checkpoint(path) or bool(_items(path)))
+
+
+def _is_unfinished(path: str) -> bool:
+    return _UNFINISHED.search(os.path.basename(path)) is not None
 
 
 # --- choosing ---------------------------------------------------------------------------------------------
 
 
-def locate(path: str, selection: Selection) -> T5XFile:
+def locate_file(path: str, selection: Selection) -> T5XFile:
     """Find the file to read. Raises SourceError or UsageError with the names there are to choose from."""
     _check_finished(path)
     if not is_directory(path):
@@ -109,14 +110,8 @@ def locate(path: str, selection: Selection) -> T5XFile:
         check_no_item(path, selection.item)
         directory, name = os.path.split(path)
         return T5XFile(directory, name)
-    root = real_path(path)
-    if not _has_file(path) and (steps := _steps(path)):
-        name = choose_step(path, steps, selection.step)
-        directory = os.path.join(path, name)
-        check_link(directory, root)
-        return _in_step(directory, root, steps[name], selection.item)
-    check_no_step(path, selection.step)
-    return _in_step(path, root, None, selection.item)
+    directory, step = locate(path, selection.step, {} if _has_file(path) else _steps(path))
+    return _in_step(directory, real_path(path), step, selection.item)
 
 
 def choices(path: str, location: T5XFile) -> Choices:
@@ -130,7 +125,7 @@ def _has_file(directory: str) -> bool:
 
 
 def _check_finished(path: str) -> None:
-    if _UNFINISHED.search(os.path.basename(real_path(path))):
+    if _is_unfinished(real_path(path)):
         raise SourceError(f"{shown(path)} is a save that was never finished", hint="Use another step.")
 
 

@@ -37,7 +37,7 @@ from ckpt_surgery.formats.shared.msgpack.source import (
 )
 from ckpt_surgery.formats.shared.msgpack.t5x_layout import ROOT_NAMES
 from ckpt_surgery.formats.shared.msgpack.tree import read_tree
-from ckpt_surgery.formats.t5x.detect import T5XFile, choices, locate
+from ckpt_surgery.formats.t5x.detect import T5XFile, choices, locate_file
 from ckpt_surgery.storage.failures import DAMAGED, about
 from ckpt_surgery.storage.reading import opened
 
@@ -166,13 +166,13 @@ def _check_agrees(recorded: RecordedSpec, spec: ArraySpec) -> None:
         raise SourceError(f"it is {spec}, but {shown(str(recorded.dtype)[:100])} in the tree", hint=DAMAGED)
 
 
-def open_t5x(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> ListedSource:
     """Open a file, the directory with a file `checkpoint`, or one that holds several steps.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item that it does not
     have.
     """
-    location = locate(path, selection)
+    location = locate_file(path, selection)
     with opened(location.path) as file:
         root, stat = read_tree(file), file.stat
     with about(location.path):

@@ -6,7 +6,8 @@ from ckpt_surgery.formats.tensorflow.detect import detect
 FORMAT = Format(
     name="tensorflow",
     detect=detect,
-    source="ckpt_surgery.formats.tensorflow.source:open_tensor_bundle",
+    module=__name__,
+    choices=("step",),
     holds_empty=False,
     holds_lists=False,
 )

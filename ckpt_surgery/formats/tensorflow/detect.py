@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.registry import Selection, claims
-from ckpt_surgery.formats.shared.steps import check_no_item, check_no_step, choose_step
+from ckpt_surgery.formats.shared.steps import check_no_step, choose_step
 from ckpt_surgery.storage.failures import DAMAGED, about
 from ckpt_surgery.storage.listing import (
     check_link,
@@ -137,7 +137,6 @@ def locate(path: str, selection: Selection) -> Bundle:
     Raises SourceError where there is none or it is not clear which, UsageError for a step that is not
     there, and for an item.
     """
-    check_no_item(path, selection.item)
     if is_directory(path):
         return _in_directory(path, selection.step)
     check_no_step(path, selection.step)

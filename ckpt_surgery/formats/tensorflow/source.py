@@ -172,7 +172,7 @@ def decoded_text(stored: bytes, part: VariablePart, big: bool) -> bytes:
 # --- opening ----------------------------------------------------------------------------------------------
 
 
-def open_tensor_bundle(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> ListedSource:
     """Open a prefix, one of a bundle's files, a directory with a `checkpoint` file, or a SavedModel.
 
     Reads the index; data files can be missing, but those that exist must be long enough. Raises

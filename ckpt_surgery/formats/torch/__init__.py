@@ -6,6 +6,6 @@ from ckpt_surgery.formats.torch.detect import NAMES
 FORMAT = Format(
     name="torch",
     detect=NAMES.detect,
-    source="ckpt_surgery.formats.torch.source:open_torch",
+    module=__name__,
     suffixes=(".pt", ".pth", ".bin"),
 )

@@ -13,7 +13,6 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
 from ckpt_surgery.formats.shared.listings import ListedSource, Listing
-from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.torch.archive import read_saved
 from ckpt_surgery.formats.shared.torch.tree import TorchLeaves, list_leaves
 from ckpt_surgery.formats.shared.torch.unpickler import load
@@ -64,12 +63,11 @@ def _no_archive(path: str) -> SourceError:
 # --- opening ----------------------------------------------------------------------------------------------
 
 
-def open_torch(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> ListedSource:
     """Open a file, an index, or a directory that holds one of them.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
     """
-    check_no_choice(f"{shown(path)} is a PyTorch checkpoint, which has", selection.step, selection.item)
     directory, name = NAMES.file_of(path)
     if not name.endswith(INDEX_SUFFIX):
         return ListedSource(path, "torch", _listing({}, [read_file(directory, name)]))

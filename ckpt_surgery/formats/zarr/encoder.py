@@ -2,30 +2,27 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import SEPARATOR
-from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.protocols import Encoder
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import is_unicode, shown
-from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.steps import check_no_choice
-from ckpt_surgery.formats.shared.unsupported import (
-    NOT_UNICODE,
-    metadata_json,
-    quoted,
-    repeated_keys,
-    wrong_dtypes,
-    wrong_kinds,
-)
+from ckpt_surgery.formats.registry import Limits, SinkOptions
 from ckpt_surgery.formats.shared.zarr.files import check_reachable
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, RESERVED
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
 from ckpt_surgery.formats.shared.zarr.writing import adopted_metadata
+from ckpt_surgery.formats.unsupported import (
+    NOT_UNICODE,
+    LimitedEncoder,
+    metadata_json,
+    quoted,
+    repeated_keys,
+)
 from ckpt_surgery.storage.listing import real_path
 
 NAME_BYTES = 255
@@ -35,33 +32,6 @@ PATH_BYTES = 3072
 LOCK_SUFFIX = ".__lock"
 """Ending of the names that TensorStore keeps for itself."""
 _HELD = frozenset(map(dtype_named, (*NATIVE, *EXTENDED)))
-
-
-@dataclass(frozen=True)
-class ZarrEncoder(Encoder):
-    """Plain arrays, each in a directory of its own."""
-
-    zarr: int
-    """Version of the zarr specification: 2 or 3."""
-
-    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
-        """Why a zarr group cannot hold these leaves, one sentence each; empty: it can."""
-        return [
-            *wrong_kinds(leaves, (LeafKind.STRING, LeafKind.PRNG_KEY), "zarr groups hold plain arrays"),
-            *wrong_dtypes(leaves, _HELD, "zarr cannot store"),
-            *self._wrong_paths(leaves),
-            *repeated_keys(leaves),
-        ]
-
-    def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
-        """Whether this version of zarr can describe these stored bytes."""
-        return adopted_metadata(manifest, self.zarr) is not None
-
-    def _wrong_paths(self, leaves: Sequence[Leaf]) -> Iterator[str]:
-        for leaf in leaves:
-            why = _no_path(leaf.key.text, self.zarr)
-            if why is not None:
-                yield f"{quoted(leaf)} {why}; rename it."
 
 
 def _no_path(text: str, zarr: int) -> str | None:
@@ -90,13 +60,29 @@ def _no_name(name: str, zarr: int) -> str | None:
     return None
 
 
-def zarr_encoder(options: SinkOptions) -> ZarrEncoder:
-    """The encoder. Raises UsageError for a step, an item, an unknown zarr version, metadata not in JSON."""
-    if options.zarr not in DRIVERS:
-        raise UsageError(f"Not a version of zarr: {options.zarr}", hint="Use 2 or 3.")
-    check_no_choice("zarr groups have", options.step, options.item, "dst_")
+LIMITS = Limits(("zarr groups hold plain arrays", "zarr cannot store"), _HELD)
+
+
+def encoder(options: SinkOptions) -> LimitedEncoder:
+    """The encoder. Raises UsageError for an unknown zarr version, and metadata that is not JSON."""
+    zarr = options.zarr
+    if zarr not in DRIVERS:
+        raise UsageError(f"Not a version of zarr: {zarr}", hint="Use 2 or 3.")
     metadata_json(options.metadata)
-    return ZarrEncoder(options.zarr)
+    return LimitedEncoder(
+        replace(
+            LIMITS,
+            more=(partial(_wrong_paths, zarr), repeated_keys),
+            adopts=lambda leaf, manifest: adopted_metadata(manifest, zarr) is not None,
+        )
+    )
+
+
+def _wrong_paths(zarr: int, leaves: Sequence[Leaf]) -> Iterator[str]:
+    for leaf in leaves:
+        why = _no_path(leaf.key.text, zarr)
+        if why is not None:
+            yield f"{quoted(leaf)} {why}; rename it."
 
 
 def check_destination(path: Path, options: SinkOptions) -> None:

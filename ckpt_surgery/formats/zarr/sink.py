@@ -178,6 +178,6 @@ def _batches(chunks: Iterable[tuple[Shape, Chunk]]) -> Iterator[list[tuple[Shape
         yield batch
 
 
-def open_zarr_sink(directory: PathLike, options: SinkOptions, outputs: Sequence[Output]) -> ZarrSink:
+def open_sink(directory: PathLike, options: SinkOptions, outputs: Sequence[Output]) -> ZarrSink:
     """A sink that writes a group. The custom metadata becomes the group's attributes."""
     return ZarrSink(os.fspath(directory), options.zarr, dict(options.metadata), outputs)

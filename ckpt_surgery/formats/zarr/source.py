@@ -18,9 +18,14 @@ from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.listings import ListedSource, Listing, directory_of
-from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
-from ckpt_surgery.formats.shared.zarr.files import Files, check_filled, file_array, file_manifest, within
+from ckpt_surgery.formats.shared.zarr.files import (
+    Files,
+    check_filled,
+    file_array,
+    file_manifest,
+    within,
+)
 from ckpt_surgery.formats.shared.zarr.layout import (
     ARRAY_2,
     ATTRIBUTES_2,
@@ -40,12 +45,11 @@ _CHUNK = re.compile(r"c|[0-9]+(\.[0-9]+)*")
 """Names of chunks, or the last part of them."""
 
 
-def open_zarr(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> ListedSource:
     """Open a group, or a single array, whose key is then `array`.
 
     Raises SourceError where it is not whole, UsageError for a step or an item.
     """
-    check_no_choice(f"{shown(path)} is a zarr group, which has", selection.step, selection.item)
     if not is_directory(path):
         raise SourceError(
             f"{shown(path)} is not a directory, as zarr groups are", hint="Name the group's directory."

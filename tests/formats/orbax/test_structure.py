@@ -19,7 +19,7 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import RecipeError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.formats.opening import encoder, open_source, restorable_by
+from ckpt_surgery.formats.opening import encoder, open_source
 from ckpt_surgery.formats.orbax.structure import structure_bytes
 from ckpt_surgery.formats.registry import SinkOptions
 from tests.support import checkpoints
@@ -189,8 +189,9 @@ def array(dtype: str) -> Leaf:
 def test_the_oldest_versions(leaves: list[Leaf], structure_file: bool, versions: tuple[str, ...]) -> None:
     named = zip(("orbax-checkpoint", "tensorstore"), versions, strict=True)
     wanted = {package: version for package, version in named if version}
-    assert restorable_by("orbax", leaves, structure_file) == wanted
-    assert restorable_by("safetensors", leaves, False) == {}
+    options = SinkOptions(zarr=2 if structure_file else 3, structure_file=structure_file)
+    assert encoder("orbax", options).details.restorable_by(leaves) == wanted
+    assert encoder("safetensors", SinkOptions()).details.restorable_by(leaves) == {}
 
 
 def test_plans_tell_who_restores_the_result(tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.formats.shared.orbax_layout import (
-    STEP_NAME,
     has_any,
     is_checkpoint,
     is_item,
     is_orbax,
     steps_in,
 )
+from ckpt_surgery.formats.shared.steps import STEP_NAME
 
 
 def made(path: Path, *files: str) -> str:

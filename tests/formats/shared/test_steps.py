@@ -6,7 +6,6 @@ import pytest
 
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.formats.shared.steps import (
-    check_no_choice,
     check_no_item,
     check_no_step,
     choose_item,
@@ -105,13 +104,8 @@ def test_names_are_safe_to_print_and_few() -> None:
 
 
 def test_nothing_to_choose() -> None:
-    check_no_choice("x has", None, None)
     check_no_step("x", None)
     check_no_item("x", None)
-    with pytest.raises(
-        UsageError, match=r"x has no steps or items\s+Leave out `dst_step=0` and `dst_item=a`\."
-    ):
-        check_no_choice("x has", 0, "a", "dst_")
     with pytest.raises(UsageError, match=r"x has no steps to choose from\s+Leave out `step=0`"):
         check_no_step("x", 0)
     with pytest.raises(UsageError, match=r"x has no items to choose from\s+Leave out `item=`"):

@@ -88,13 +88,6 @@ class PlannedSink:
         return True
 
 
-def planned(layout: Layout) -> Callable[[Path, Any, Sequence[Output]], PlannedSink]:
-    """What opens the sink of a format with this layout: a function of directory, options and outputs."""
-    return lambda directory, options, outputs: PlannedSink(
-        directory, layout([output.leaf for output in outputs], options), outputs
-    )
-
-
 class PlannedWriter:
     """A `Writer` of placed arrays. It buffers nothing. Safe to use from several threads."""
 

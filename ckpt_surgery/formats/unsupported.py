@@ -1,15 +1,19 @@
-"""What several formats cannot hold, in the same words: one sentence for each problem, with the key."""
+"""What formats cannot hold, in the same words: one sentence for each problem, with the key."""
 
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.protocols import Encoder, EncoderDetails
 from ckpt_surgery.core.text import is_unicode, shown
+from ckpt_surgery.formats.registry import Limits
 
 _KINDS = {
     LeafKind.STRING: "a string",
@@ -19,6 +23,29 @@ _KINDS = {
 
 NOT_UNICODE = "is not valid Unicode, so it cannot be stored as UTF-8"
 """The problem of a text with half of a surrogate pair, as a predicate."""
+
+
+@dataclass(frozen=True)
+class LimitedEncoder(Encoder):
+    """The encoder of a format that is described by `Limits`. Writers can write any grid."""
+
+    limits: Limits
+    details: EncoderDetails = field(default_factory=EncoderDetails)
+
+    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
+        """Why the format cannot hold these leaves, one sentence for each problem; empty: it can."""
+        limits, (holds, why) = self.limits, self.limits.words
+        more = (wrong_keys, repeated_keys) if limits.more is None else limits.more
+        return [
+            *wrong_kinds(leaves, _KINDS.keys() - set(limits.kinds), holds),
+            *wrong_dtypes(leaves, limits.dtypes, why),
+            *(wrong_strings(leaves) if LeafKind.STRING in limits.kinds else ()),
+            *(sentence for check in more for sentence in check(leaves)),
+        ]
+
+    def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
+        """Whether these stored bytes can become the leaf without being decoded."""
+        return leaf.spec is not None and self.limits.adopts(leaf, manifest)
 
 
 def quoted(leaf: Leaf) -> str:
