@@ -34,7 +34,7 @@ UNFINISHED = (
 )
 
 
-def read(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> Listing:
     """Open a directory. Reads its metadata, and of the data files what lies around the tensors.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
@@ -52,7 +52,7 @@ def read(path: str, selection: Selection) -> ListedSource:
     paths = {name: os.path.join(path, name) for name in items}
     files = {name: (paths[name], _stat(paths[name], root, items[name])) for name in items}
     listing = _listing(index, read_contents(index, items, files), {metadata: stat, **dict(files.values())})
-    return ListedSource(path, "dcp", listing)
+    return listing
 
 
 def _read_metadata(path: str) -> tuple[FileStat, list[Stored]]:

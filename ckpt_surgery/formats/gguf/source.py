@@ -70,7 +70,7 @@ _codec = cache(quantized_codec)
 # --- opening ----------------------------------------------------------------------------------------------
 
 
-def read(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> Listing:
     """Open a file, the first of a split model's files, or a directory with one model.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
@@ -86,7 +86,7 @@ def read(path: str, selection: Selection) -> ListedSource:
     _check_tensors(files)
     metadata = {k: v for k, v in first.header.metadata.items() if not k.startswith(SPLIT)}
     stats = {file.path: file.stat for file in files}
-    return ListedSource(path, "gguf", Listing(_leaves(files), stats, metadata, decode=read_blocks))
+    return Listing(_leaves(files), stats, metadata, decode=read_blocks)
 
 
 def _others(directory: str, part: SplitFile) -> list[GgufFile]:

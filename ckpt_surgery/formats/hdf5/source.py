@@ -26,7 +26,7 @@ from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened
 
 
-def read(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> Listing:
     """Open an HDF5 file, one of Keras's archives, or the only one of them in a directory.
 
     Raises SourceError where it is not whole, UsageError for a step or an item and where h5py is missing.
@@ -44,7 +44,7 @@ def read(path: str, selection: Selection) -> ListedSource:
     leaves = {text: _leaf(Key.parse(text), dataset) for text, dataset in datasets.items()}
     details = SourceDetails(model_files=partial(_model_files, name, file.stat))
     listing = Listing(leaves, {name: file.stat}, metadata, decode=by_chunk(decode_chunk), details=details)
-    return ListedSource(path, "hdf5", listing)
+    return listing
 
 
 def _leaf(key: Key, dataset: StoredDataset) -> Leaf:

@@ -46,7 +46,7 @@ def _files_of(directory: str) -> dict[str, FileStat]:
     return {name: found[name] for name in names}
 
 
-def read(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> Listing:
     """Open a directory of `.npy` files, or one of them, whose name is then the key.
 
     Other files in a directory are ignored. Raises SourceError where a file is not whole or a link leaves
@@ -55,7 +55,7 @@ def read(path: str, selection: Selection) -> ListedSource:
     if is_directory(path):
         files = _files_of(path)
         arrays = {name: _read_header(os.path.join(path, name), stat)[1] for name, stat in files.items()}
-        return ListedSource(path, "npy", _listing(path, files, arrays))
+        return _listing(path, files, arrays)
     directory, name = os.path.split(path)
     stat, array = _read_header(path, None)
-    return ListedSource(path, "npy", _listing(directory, {name: stat}, {name: array}))
+    return _listing(directory, {name: stat}, {name: array})

@@ -146,7 +146,7 @@ def metadata_of(comment: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def read(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> Listing:
     """Open an `.npz` file, or the only one in a directory.
 
     Raises SourceError where it is not whole, UsageError for a step or an item.
@@ -155,7 +155,7 @@ def read(path: str, selection: Selection) -> ListedSource:
     with opened(name) as file:
         archive = read_archive(file)
         parts = read_parts(file, archive)
-    return ListedSource(path, "npz", _listing(name, file.stat, parts, metadata_of(archive.comment)))
+    return _listing(name, file.stat, parts, metadata_of(archive.comment))
 
 
 def _listing(

@@ -102,7 +102,7 @@ def _leaf(shard: Shard, tensor: TensorEntry) -> Leaf:
     )
 
 
-def read(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> Listing:
     """Open a file, an index, or a directory that holds one of them.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
@@ -112,13 +112,13 @@ def read(path: str, selection: Selection) -> ListedSource:
         shard = read_shard(directory, name)
         header = shard.header
         details = SourceDetails(holds_record=True, record=header.record)
-        return ListedSource(path, "safetensors", _listing({}, [shard], header.metadata, details))
+        return _listing({}, [shard], header.metadata, details)
     index = os.path.join(directory, name)
     files, metadata = read_index(index)
     shards = read_shards(directory, files)
     details = SourceDetails(record_file=os.path.join(directory, RECORD_NAME))
     listing = _listing({index: stat_file(index)}, shards, dict(_merged(metadata, shards)), details)
-    return ListedSource(path, "safetensors", listing)
+    return listing
 
 
 def _merged(index: Mapping[str, Any], shards: Sequence[Shard]) -> Iterator[tuple[str, Any]]:

@@ -172,7 +172,7 @@ def decoded_text(stored: bytes, part: VariablePart, big: bool) -> bytes:
 # --- opening ----------------------------------------------------------------------------------------------
 
 
-def read(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> Listing:
     """Open a prefix, one of a bundle's files, a directory with a `checkpoint` file, or a SavedModel.
 
     Reads the index; data files can be missing, but those that exist must be long enough. Raises
@@ -189,7 +189,7 @@ def read(path: str, selection: Selection) -> ListedSource:
         files[name] = file.stat
         with about(name):
             index = read_index(table_entries(file))
-    return ListedSource(path, "tensorflow", _listing(bundle, index, files | _shards(bundle, index)))
+    return _listing(bundle, index, files | _shards(bundle, index))
 
 
 def _check_version(bundle: Bundle, path: str) -> None:

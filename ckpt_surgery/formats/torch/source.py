@@ -63,19 +63,19 @@ def _no_archive(path: str) -> SourceError:
 # --- opening ----------------------------------------------------------------------------------------------
 
 
-def read(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> Listing:
     """Open a file, an index, or a directory that holds one of them.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
     """
     directory, name = NAMES.file_of(path)
     if not name.endswith(INDEX_SUFFIX):
-        return ListedSource(path, "torch", _listing({}, [read_file(directory, name)]))
+        return _listing({}, [read_file(directory, name)])
     index = os.path.join(directory, name)
     files, _ = read_index(index)
     parts = [read_file(directory, shard) for shard in shard_names(directory, files)]
     check_shards(directory, files, {part.name: part.listing.leaves for part in parts})
-    return ListedSource(path, "torch", _listing({index: stat_file(index)}, parts))
+    return _listing({index: stat_file(index)}, parts)
 
 
 def _listing(index: Mapping[str, FileStat], parts: Sequence[TorchFile]) -> Listing:

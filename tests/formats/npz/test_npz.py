@@ -553,8 +553,8 @@ def test_comments_of_others_are_no_metadata(comment: bytes, tmp_path: Path) -> N
     [
         (SinkOptions(metadata={"a": "x" * 70_000}), "takes 70008 bytes; an .npz file holds 65535"),
         (SinkOptions(metadata={"a": object()}), "cannot be stored as JSON"),
-        (SinkOptions(step=1), "no steps or items"),
-        (SinkOptions(item="default"), "no steps or items"),
+        (SinkOptions(step=0), "have no steps"),
+        (SinkOptions(item="default"), "have no items"),
     ],
 )
 def test_options_that_make_no_sense(options: SinkOptions, says: str) -> None:
