@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.memory import without_collection
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.inputs.opening import open_sources
@@ -14,6 +15,7 @@ from ckpt_surgery.migration.originals import Original, original_of_leaves, origi
 from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
 
 
+@without_collection()
 def traced(request: Request) -> Request:
     """Trace the function of a request: return the request with a recipe in its place, and open sources.
 

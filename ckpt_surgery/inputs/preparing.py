@@ -15,7 +15,7 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.history import RECORD, PastRecipe, extended_history, history_entry, own_metadata
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.memory import memory_errors
+from ckpt_surgery.core.memory import memory_errors, without_collection
 from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Encoder, LinkMode, Source, details_of
@@ -68,6 +68,7 @@ NO_HISTORY = f"the entry `{RECORD}` of the custom metadata is not the record of 
 
 
 @memory_errors("make the plan")
+@without_collection()
 def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
     """Plan a request, and return the plan with its open sources. `watch`: see `decide`.
 

@@ -1,11 +1,10 @@
 """The base class of results that can be as large as a checkpoint, and are shown in a few lines."""
 
-import gc
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from ckpt_surgery.core.memory import without_collection
 
 if TYPE_CHECKING:
     from ckpt_surgery.core.summaries.summary import Summary
@@ -23,26 +22,14 @@ class Represented(ABC):
     def __repr__(self) -> str:
         from ckpt_surgery.core.summaries.plain import summary_text  # few runs show anything
 
-        with _without_collection():
+        with without_collection():
             return summary_text(type(self).__name__, self._summary())
 
     def _repr_html_(self) -> str:
         from ckpt_surgery.core.summaries.notebook import summary_html
 
-        with _without_collection():
+        with without_collection():
             return summary_html(type(self).__name__, self._summary())
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Collect no garbage for a moment: going through all leaves several times takes half of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def from_above(module: str, name: str) -> Any:

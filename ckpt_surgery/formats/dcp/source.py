@@ -21,7 +21,7 @@ from ckpt_surgery.formats.dcp.index import Stored, StoredTensor, read_index
 from ckpt_surgery.formats.dcp.vocabulary import VOCABULARY
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.boxes import Boxes, on_grid
-from ckpt_surgery.formats.shared.listings import ListedSource, Listing, Reader
+from ckpt_surgery.formats.shared.listings import Listing, Reader
 from ckpt_surgery.formats.shared.torch.archive import MOST_PICKLE_BYTES
 from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.storage.failures import DAMAGED, about, named
@@ -51,8 +51,7 @@ def read(path: str, selection: Selection) -> Listing:
     items = items_by_file(index)
     paths = {name: os.path.join(path, name) for name in items}
     files = {name: (paths[name], _stat(paths[name], root, items[name])) for name in items}
-    listing = _listing(index, read_contents(index, items, files), {metadata: stat, **dict(files.values())})
-    return listing
+    return _listing(index, read_contents(index, items, files), {metadata: stat, **dict(files.values())})
 
 
 def _read_metadata(path: str) -> tuple[FileStat, list[Stored]]:

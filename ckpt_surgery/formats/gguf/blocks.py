@@ -43,7 +43,7 @@ def read_blocks(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
     held = dict(zip(chunks, fetch([*chunks.values()]), strict=True)) if together else {}
 
     def read(index: Shape, inner: Region) -> np.ndarray:
-        data = held.pop(index) if together else fetch([chunks[index]])[0]
+        data = held.pop(index) if together else next(fetch([chunks[index]]))
         stored = np.frombuffer(data, np.uint8).reshape(*grid, type.nbytes)
         first, last = inner.starts[-1] // type.length, -(-inner.stops[-1] // type.length)
         elements = dequantized(name, stored[(*inner.slices[:-1], slice(first, last))])

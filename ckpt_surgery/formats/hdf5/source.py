@@ -19,7 +19,7 @@ from ckpt_surgery.formats.hdf5.superblock import base_of
 from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.chunk_reading import by_chunk
-from ckpt_surgery.formats.shared.listings import ListedSource, Listing
+from ckpt_surgery.formats.shared.listings import Listing
 from ckpt_surgery.formats.shared.zip.members import read_archive, wrong
 from ckpt_surgery.storage.failures import about
 from ckpt_surgery.storage.listing import FileStat
@@ -43,8 +43,7 @@ def read(path: str, selection: Selection) -> Listing:
         metadata = root_attributes(h5, texts)
     leaves = {text: _leaf(Key.parse(text), dataset) for text, dataset in datasets.items()}
     details = SourceDetails(model_files=partial(_model_files, name, file.stat))
-    listing = Listing(leaves, {name: file.stat}, metadata, decode=by_chunk(decode_chunk), details=details)
-    return listing
+    return Listing(leaves, {name: file.stat}, metadata, decode=by_chunk(decode_chunk), details=details)
 
 
 def _leaf(key: Key, dataset: StoredDataset) -> Leaf:
@@ -56,7 +55,7 @@ def _leaf(key: Key, dataset: StoredDataset) -> Leaf:
 def _model_files(name: str, stat: FileStat) -> Mapping[str, bytes]:
     """What one of Keras's archives holds beside the weights; nothing for other files."""
     with opened(name, stat) as file:
-        return model_files(file, read_archive(file)) if is_archive(file.path) else {}
+        return model_files(file, read_archive(file)) if is_archive(file) else {}
 
 
 def _room(file: OpenFile) -> Room:

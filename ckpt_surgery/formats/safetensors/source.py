@@ -22,7 +22,7 @@ from ckpt_surgery.formats.safetensors.header import (
     parse_header,
 )
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
-from ckpt_surgery.formats.shared.listings import ListedSource, Listing
+from ckpt_surgery.formats.shared.listings import Listing
 from ckpt_surgery.storage.failures import about
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened, stat_file
@@ -117,8 +117,7 @@ def read(path: str, selection: Selection) -> Listing:
     files, metadata = read_index(index)
     shards = read_shards(directory, files)
     details = SourceDetails(record_file=os.path.join(directory, RECORD_NAME))
-    listing = _listing({index: stat_file(index)}, shards, dict(_merged(metadata, shards)), details)
-    return listing
+    return _listing({index: stat_file(index)}, shards, dict(_merged(metadata, shards)), details)
 
 
 def _merged(index: Mapping[str, Any], shards: Sequence[Shard]) -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
-from ckpt_surgery.formats.shared.listings import ListedSource, Listing
+from ckpt_surgery.formats.shared.listings import Listing
 from ckpt_surgery.formats.shared.torch.archive import read_saved
 from ckpt_surgery.formats.shared.torch.tree import TorchLeaves, list_leaves
 from ckpt_surgery.formats.shared.torch.unpickler import load

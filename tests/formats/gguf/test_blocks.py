@@ -146,7 +146,7 @@ def test_any_array_and_any_region(data: st.DataObject) -> None:
         chunks.BlockChunks("", offset, shape, grid, length, nbytes),
     )
     found = read_blocks(
-        manifest, region, lambda wanted: [stored[c.offset : c.offset + c.length] for c in wanted]
+        manifest, region, lambda wanted: (stored[c.offset : c.offset + c.length] for c in wanted)
     )
     assert same_bits(found, dequantized(type, blocks)[region.slices])
 
