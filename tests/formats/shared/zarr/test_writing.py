@@ -10,7 +10,11 @@ from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.manifests import contiguous
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.shared.zarr.metadata import parse_array
-from ckpt_surgery.formats.shared.zarr.writing import array_definition, chunk_name, definition
+from ckpt_surgery.formats.shared.zarr.writing import (
+    array_definition,
+    chunk_name,
+    definition,
+)
 from tests.support.leaves import array_leaf
 
 
