@@ -114,7 +114,8 @@ class _Run:
         check_chunks(arrays.values(), findings, self.means)
         compared = [] if self.mode is Depth.FAST else [(self.leaves[key], crc) for key, crc in known.items()]
         reads_all = self.mode is Depth.FULL or (self.mode is Depth.VALUES and record is None)
-        unknown = [leaf for key, leaf in arrays.items() if key not in known] if reads_all else []
+        readable = {key: leaf for key, leaf in arrays.items() if leaf.unreadable is None}
+        unknown = [leaf for key, leaf in readable.items() if key not in known] if reads_all else []
         sample = None
         if self.share is not None:
             if record is None and not findings.flaws:

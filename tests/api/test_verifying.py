@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.report.verification import Depth, Verified
+from ckpt_surgery.report.verification import Depth, Verified, verdict
 from ckpt_surgery.verification import record as records
 from tests.support.directories import names
 from tests.verification.test_new_checkpoints import (
@@ -97,6 +97,13 @@ def test_a_checkpoint_of_another_program(tmp_path: Path) -> None:
     fast = ckpt_surgery.verify(tmp_path / "a.safetensors", mode="fast")
     assert fast.notices == ("no digests are recorded: only structure and sizes were checked",)
     assert names(tmp_path) == ["a.safetensors"]
+
+
+def test_arrays_that_cannot_be_read_are_not_called_whole(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", w=np.ones(3), words=np.array(["a", "b"]))
+    found = ckpt_surgery.verify(tmp_path / "x.npz")
+    assert (told(found), found.bytes_read, found.bytes_not_read) == ([], 24, 8)
+    assert verdict(found) == "no damage found"
 
 
 def test_progress_ends_with_everything(written: Callable[..., Path]) -> None:
