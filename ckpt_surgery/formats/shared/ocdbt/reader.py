@@ -73,8 +73,12 @@ class Database:
 
     def value(self, key: bytes) -> bytes | None:
         """The value of a key; None where the database has no such key. SourceError where it is unreadable."""
-        chunk = self.locate(key)  # large metadata lie outside the index; rarely
-        return None if chunk is None else next(read_ranges([chunk], {}))
+        entry = self.entries.get(key)
+        if not isinstance(entry, str):
+            return entry
+        chunk = self.locate(key)  # large metadata
+        assert chunk is not None
+        return next(read_ranges([chunk], {}))
 
 
 @functools.lru_cache(maxsize=1024)

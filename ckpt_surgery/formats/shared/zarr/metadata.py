@@ -116,8 +116,9 @@ class ZarrArray:
 
     def manifest(self, chunks: Mapping[Shape, Chunk], filled: bool) -> Manifest:
         """The manifest of these stored chunks. `filled`: others, also inside shards, have the fill value."""
-        lacking = SHARDS in self.codec.encoding or len(chunks) < self.chunk_count
-        fill = self.fill if filled and lacking else None
+        fill = None
+        if filled and (SHARDS in self.codec.encoding or len(chunks) < self.chunk_count):
+            fill = self.fill
         return Manifest(self.spec, self.chunk_shape, self.codec, chunks, fill)
 
     def chunk_names(self) -> Iterator[tuple[Shape, str]]:
