@@ -32,19 +32,15 @@ def unreadable(name: str) -> Unreadable | None:
 def read_blocks(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
     """A region, not empty, of an array of blocks, float32[…]. Decodes only blocks with elements of it.
 
-    Memory: the region and its stored bytes, and one chunk. Raises SourceError where bytes are missing.
+    Memory: the region, and one chunk, stored and decoded. Raises SourceError where bytes are missing.
     """
     name = manifest.codec.name
     type = BLOCKS[name]
     grid = _grid_of_blocks(manifest, type.length)
-    chunks = {index: manifest.chunks[index] for index, _ in parts_of_chunks(manifest, region)}
-    # Together, as a bucket answers many requests at once; not for a few columns of many rows.
-    together = sum(chunk.length for chunk in chunks.values()) <= region.size
-    held = dict(zip(chunks, fetch([*chunks.values()]), strict=True)) if together else {}
+    fetched = fetch([manifest.chunks[index] for index, _ in parts_of_chunks(manifest, region)])
 
     def read(index: Shape, inner: Region) -> np.ndarray:
-        data = held.pop(index) if together else next(fetch([chunks[index]]))
-        stored = np.frombuffer(data, np.uint8).reshape(*grid, type.nbytes)
+        stored = np.frombuffer(next(fetched), np.uint8).reshape(*grid, type.nbytes)
         first, last = inner.starts[-1] // type.length, -(-inner.stops[-1] // type.length)
         elements = dequantized(name, stored[(*inner.slices[:-1], slice(first, last))])
         begin = inner.starts[-1] - first * type.length

@@ -108,11 +108,11 @@ def assembled(manifest: Manifest, region: Region, read: Callable[[Shape, Region]
     block: np.ndarray | None = None
     for index, part in parts_of_chunks(manifest, region):
         origin = tuple(i * length for i, length in zip(index, manifest.chunk_shape, strict=True))
-        elements = read(index, part.relative_to(origin))
+        inner = part.relative_to(origin)
         if part == region:
-            return np.ascontiguousarray(elements).reshape(region.shape)
+            return np.ascontiguousarray(read(index, inner)).reshape(region.shape)
         block = np.empty(region.shape, manifest.spec.dtype) if block is None else block
-        block[part.within(region)] = elements
+        block[part.within(region)] = read(index, inner)  # no name, which would keep it during the next read
     assert block is not None
     return block
 
