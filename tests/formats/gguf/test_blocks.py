@@ -19,11 +19,13 @@ from ckpt_surgery.core.manifests import Manifest, quantized_codec
 from ckpt_surgery.formats.gguf import chunks
 from ckpt_surgery.formats.gguf.blocks import PIECE, read_blocks
 from ckpt_surgery.formats.gguf.types import BLOCKS, TYPES, UNDECODED
+from ckpt_surgery.formats.registry import open_source
 from tests.formats.bounds import bounded
 from tests.formats.gguf.files import dequantized, made, save_blocks, stored_blocks, tensor
 from tests.support.arrays import array
 from tests.support.comparing import same
 from tests.support.conformance import random_regions
+from tests.support.key_value import key_value, uploaded
 from tests.support.reading import opened, values
 from tests.support.strategies import regions
 
@@ -165,6 +167,22 @@ def test_a_part_takes_its_own_memory_only(tmp_path: Path) -> None:
             assert not source.read(leaf, Region((50, 0), (50 + rows, 4096))).any()
     with bounded(8192 * 256 * 4 + chunk + scratch):
         assert not source.read(leaf, Region((0, 300), (8192, 310))).any()
+
+
+def test_a_bucket_is_read_as_a_disk_is(tmp_path: Path) -> None:
+    """The chunks of a region are asked for together."""
+    blocks = stored_blocks((1400, 3840), Type.IQ3_S)
+    path = save_blocks({"w": (Type.IQ3_S, blocks)}, tmp_path / "x.gguf")
+    wanted = dequantized(Type.IQ3_S, blocks)
+    with key_value(tmp_path / "bucket") as url:
+        source = open_source(uploaded(path, f"{url}/in/x.gguf"))
+        leaf = source.leaves()["w"]
+        for region in (
+            Region.whole((1400, 3840)),
+            Region((540, 3), (1100, 3801)),
+            Region((0, 300), (1400, 310)),
+        ):
+            assert same_bits(source.read(leaf, region), wanted[region.slices]), region
 
 
 def test_one_long_row_is_decoded_in_pieces(tmp_path: Path) -> None:
