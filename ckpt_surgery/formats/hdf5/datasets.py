@@ -18,16 +18,7 @@ from ckpt_surgery.core.leaves import Unreadable
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of
 from ckpt_surgery.formats.hdf5.attributes import dtype_name
 from ckpt_surgery.formats.hdf5.element_types import ElementType, element_type
-from ckpt_surgery.formats.hdf5.filters import (
-    BUILT_IN,
-    DEFLATE,
-    MOST_GAIN,
-    NAMES,
-    SHUFFLE,
-    Filter,
-    filter_codecs,
-    short_name,
-)
+from ckpt_surgery.formats.hdf5.filters import BUILT_IN, GZIP, MOST_GAIN, NAMES, SHUFFLE, Filter
 from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.storage.failures import DAMAGED
@@ -158,17 +149,17 @@ def _undecodable(made: Any) -> Unreadable | None:
         if number not in NAMES:
             called = name.decode("utf-8", "replace")[:100] or f"number {number}"
             return Unreadable(f"has the filter {called}, which is not read", hint)
-    return Unreadable("is compressed twice", hint) if numbers.count(DEFLATE) > 1 else None
+    names = [NAMES[number] for number in numbers]
+    return Unreadable("is compressed twice", hint) if names.count(GZIP) > 1 else None
 
 
-def _filters(made: Any) -> tuple[Filter, ...]:
+def _filters(made: Any) -> list[Filter]:
     """The filters in the order in which they were applied."""
-    filters = []
-    for i in range(made.get_nfilters()):
-        number, _, settings, _ = made.get_filter(i)
-        size = settings[0] if number == SHUFFLE and settings and settings[0] > 0 else 1
-        filters.append(Filter(number, size))
-    return tuple(filters)
+    filters = [made.get_filter(i) for i in range(made.get_nfilters())]
+    return [
+        {"hdf5": GZIP} if NAMES[number] == GZIP else {"hdf5": SHUFFLE, "size": max([1, *settings[:1]])}
+        for number, _, settings, _ in filters
+    ]
 
 
 class _Chunks:
@@ -205,15 +196,16 @@ class _Chunks:
 
     def _check_size(self, stored: int) -> None:
         nbytes = self._nbytes
-        compressed = any(step.number == DEFLATE for step in self._filters)
+        compressed = any(step["hdf5"] == GZIP for step in self._filters)
         if (stored * MOST_GAIN < nbytes) if compressed else (stored != nbytes):
             raise SourceError(f"a chunk of {nbytes} bytes is stored in {stored} bytes", hint=DAMAGED)
 
 
 def _codec(element: ElementType, spec: ArraySpec, filters: Sequence[Filter]) -> Codec:
     """The codec of the chunks."""
-    chain = [bytes_codec("big" if element.big else "little"), *filter_codecs(filters)]
-    return Codec(short_name(filters), tuple(range(spec.ndim)), encoding_of(chain))
+    chain = [bytes_codec("big" if element.big else "little"), *filters]
+    name = min((step["hdf5"] for step in filters), default="raw")  # gzip, or else shuffle
+    return Codec(name, tuple(range(spec.ndim)), encoding_of(chain))
 
 
 def _fill_value(dataset: Any, made: Any, element: ElementType) -> bytes:

@@ -6,8 +6,7 @@ the end. Source: the HDF5 1.14 specification, section IV.A.2.l.
 
 import json
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -17,39 +16,17 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.storage.failures import DAMAGED
 
-DEFLATE, SHUFFLE = 1, 2
-NAMES = {DEFLATE: "gzip", SHUFFLE: "shuffle"}
+GZIP, SHUFFLE = "gzip", "shuffle"
+NAMES = {1: GZIP, 2: SHUFFLE}
 """The filters that are decoded here, by their registered numbers."""
 BUILT_IN = range(1, 7)
 """Numbers of the filters that belong to libhdf5 itself."""
 MOST_GAIN = 1032
 """Largest number of bytes that one compressed byte can become: by deflate, 258 for every two bits."""
 
-
-@dataclass(frozen=True)
-class Filter:
-    """One step of how chunks are encoded."""
-
-    number: int
-    """The filter's registered number."""
-    element_bytes: int = 1
-    """Of shuffle: size of the elements whose bytes are interleaved."""
-
-
-def short_name(filters: Sequence[Filter]) -> str:
-    """What users call an encoding: `gzip`, or else `shuffle`; `raw` without filters."""
-    return min((NAMES[step.number] for step in filters), default="raw")
-
-
-def filter_codecs(filters: Sequence[Filter]) -> list[dict[str, Any]]:
-    """Filters as codecs of an encoding. They have no `name`, because zarr has no such codecs."""
-    return [{"hdf5": step.number, "size": step.element_bytes} for step in filters]
-
-
-@cache
-def _filters_of(encoding: str) -> tuple[Filter, ...]:
-    """The filters of an encoding that begins with the codec `bytes`."""
-    return tuple(Filter(codec["hdf5"], codec["size"]) for codec in json.loads(encoding)[1:])
+Filter = Mapping[str, Any]
+"""A codec of an encoding: `hdf5` is the filter's name; of shuffle, `size` is the number of bytes of an
+element. It has no `name`, because zarr has no such codec."""
 
 
 def decode_chunk(manifest: Manifest, stored: bytes) -> bytes:
@@ -57,13 +34,16 @@ def decode_chunk(manifest: Manifest, stored: bytes) -> bytes:
     return decoded(stored, _filters_of(manifest.codec.encoding), manifest.chunk_nbytes)
 
 
+@cache
+def _filters_of(encoding: str) -> Sequence[Filter]:
+    """The filters of an encoding, which begins with the codec `bytes`."""
+    return tuple(json.loads(encoding)[1:])
+
+
 def decoded(data: bytes, filters: Sequence[Filter], nbytes: int) -> bytes:
     """Decode a chunk's `nbytes` bytes. Raises SourceError where they decode to another number of bytes."""
     for step in reversed(filters):
-        if step.number == DEFLATE:
-            data = _inflated(data, nbytes)
-        else:
-            data = _unshuffled(data, step.element_bytes)
+        data = _inflated(data, nbytes) if step["hdf5"] == GZIP else _unshuffled(data, step["size"])
     if len(data) != nbytes:
         raise SourceError(f"a chunk decodes to {len(data)} bytes instead of {nbytes}", hint=DAMAGED)
     return data
