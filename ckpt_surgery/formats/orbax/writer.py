@@ -19,14 +19,13 @@ from ckpt_surgery.core.protocols import NONE_KNOWN, AdoptedFile, Output, TaskRes
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.notes import NOTES, Entries, notes_bytes, read_notes, worker_directory
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
+from ckpt_surgery.formats.shared.ocdbt.writer import INLINE_BYTES
 from ckpt_surgery.formats.shared.zarr.memory import BytesInFlight, memory_array
 from ckpt_surgery.formats.shared.zarr.writing import chunk_name, chunk_names
 from ckpt_surgery.storage.copy_sources import PIECE, read_chunk
 from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.places import Places
 
-INLINE_BYTES = 1024
-"""Chunks up to this size are in the index itself, as Orbax writes them."""
 FILE_BYTES = 32 << 20
 """Gathered chunks become a data file when they have this size together; a larger one is a file alone."""
 

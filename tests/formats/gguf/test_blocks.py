@@ -19,7 +19,7 @@ from ckpt_surgery.core.manifests import Manifest, quantized_codec
 from ckpt_surgery.formats.gguf import chunks
 from ckpt_surgery.formats.gguf.blocks import PIECE, read_blocks
 from ckpt_surgery.formats.gguf.types import BLOCKS, TYPES, UNDECODED
-from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.opening import open_source
 from tests.formats.bounds import bounded
 from tests.formats.gguf.files import dequantized, made, save_blocks, stored_blocks, tensor
 from tests.support.arrays import array
