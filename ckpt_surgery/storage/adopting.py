@@ -21,12 +21,11 @@ from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.storage import linking
-from ckpt_surgery.storage.copy_sources import read_pieces
 from ckpt_surgery.storage.failures import OF_WRITING, storage_error, storage_errors, unreadable
 from ckpt_surgery.storage.linking import ReplacedFiles
 from ckpt_surgery.storage.listing import data_file
 from ckpt_surgery.storage.paths import path_text
-from ckpt_surgery.storage.reading import OpenFile, opened
+from ckpt_surgery.storage.reading import OpenFile, opened, read_pieces
 from ckpt_surgery.storage.samples import state_of
 
 NONE_REPLACED = ReplacedFiles()

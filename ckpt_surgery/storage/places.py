@@ -11,6 +11,7 @@ import itertools
 import os
 import secrets
 import shutil
+import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -20,22 +21,22 @@ from typing import Protocol
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
-from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
-from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.adopting import NONE_REPLACED, FileLinks, copy_chunk
-from ckpt_surgery.storage.copy_sources import copy_object, upload_chunk
 from ckpt_surgery.storage.draft import documents_follow
-from ckpt_surgery.storage.failures import DAMAGED, storage_errors
+from ckpt_surgery.storage.failures import changed, storage_errors
 from ckpt_surgery.storage.linking import ReplacedFiles
 from ckpt_surgery.storage.listing import paths_below
-from ckpt_surgery.storage.reading import opened
-from ckpt_surgery.storage.store import Range
+from ckpt_surgery.storage.reading import opened, read_pieces, stat_file
+from ckpt_surgery.storage.store import Range, Store
 from ckpt_surgery.storage.stores import store_of
 
 UNFINISHED = "unfinished.__lock"
 """Directory of files that are not complete. No key of a zarr group ends so: TensorStore keeps the ending."""
+PIECE = 16 << 20
+"""Bytes of a large chunk in memory at a time. From a store, each piece is a request."""
 COPIES_AT_ONCE = 32
 """Largest number of objects that a store copies at the same time."""
 
@@ -112,7 +113,6 @@ class LocalPlaces:
         self._numbers = itertools.count()
 
     def create(self) -> None:
-        """Make the directory."""
         with storage_errors(Path(self._root)):
             os.makedirs(self._root, exist_ok=True)
 
@@ -145,17 +145,13 @@ class LocalPlaces:
         return self._links.link(file)
 
     def read(self, chunks: Sequence[Chunk]) -> list[bytes]:
-        """Read ranges of files."""
         found = []
         for chunk in chunks:
             with opened(f"{self._root}/{chunk.file}") as file:
-                if chunk.offset + chunk.length > file.stat.size:
-                    raise SourceError(f"{shown(file.path)} ends at byte {file.stat.size}", hint=DAMAGED)
                 found.append(file.read(chunk.offset, chunk.length))
         return found
 
     def size(self, name: str) -> int | None:
-        """Size of a file."""
         with storage_errors(Path(self._root, name)):
             try:
                 return os.lstat(f"{self._root}/{name}").st_size
@@ -173,7 +169,6 @@ class LocalPlaces:
             return {name: size for name, size in found.items() if size is not None}
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete files, and the directories that become empty."""
         for name in names:
             path = Path(self._root, name)
             with storage_errors(path):
@@ -186,7 +181,6 @@ class LocalPlaces:
         """Return at once: everything is in its file."""
 
     def paths(self, names: Iterable[str]) -> list[str]:
-        """Paths of files or directories."""
         return [f"{self._root}/{name}" for name in names]
 
     def begin_documents(self) -> None:
@@ -238,7 +232,6 @@ class StorePlaces:
         """Do nothing: a store has no directories."""
 
     def put(self, name: str, parts: Sequence[bytes]) -> None:
-        """Put an object."""
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         self._store.put(f"{self._prefix}{name}", data)
 
@@ -266,17 +259,14 @@ class StorePlaces:
         return self._store.read_many(ranges)
 
     def size(self, name: str) -> int | None:
-        """Size of an object."""
         stat = self._store.stat(f"{self._prefix}{name}")
         return None if stat is None else stat.size
 
     def sizes(self, below: str = "") -> Mapping[str, int]:
-        """Sizes of objects."""
         found = self._store.walk(f"{self._prefix}{below}")
         return {name.removeprefix(self._prefix): stat.size for name, stat in found.items()}
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects."""
         self._store.delete([f"{self._prefix}{name}" for name in names])
 
     def flush(self) -> None:
@@ -312,3 +302,35 @@ def open_places(
     """
     text = os.fspath(directory)
     return StorePlaces(text) if urls.is_url(text) else LocalPlaces(Path(text), mode, replaced)
+
+
+def stored_crc(places: Places, chunk: Chunk) -> int:
+    """CRC-32C of a range of a file, which is read piece by piece."""
+    crc = 0
+    for at in range(0, chunk.length, PIECE):
+        piece = Chunk(chunk.file, chunk.offset + at, min(PIECE, chunk.length - at))
+        crc = bytes_crc(places.read([piece])[0], crc)
+    return crc
+
+
+def upload_chunk(chunk: Chunk, store: Store, name: str) -> int:
+    """Copy the stored bytes of a chunk to an object, through a temporary file. Returns their CRC-32C."""
+    crc = 0
+    with tempfile.NamedTemporaryFile(prefix="ckpt-surgery-") as written, storage_errors(Path(written.name)):
+        with opened(chunk.file) as file:
+            for _, part in read_pieces(file, chunk.offset, chunk.length, PIECE):
+                crc = bytes_crc(part, crc)
+                written.write(part)
+        written.flush()
+        store.upload(name, Path(written.name))
+    return crc
+
+
+def copy_object(source: str, store: Store, name: str) -> None:
+    """Have a store copy one of its objects, in the version that was listed."""
+    listed = stat_file(source)
+    store.copy(source, name)
+    origin, key = store_of(source)
+    now = origin.stat(key)
+    if now is None or now.version != listed.version:
+        raise changed(source)

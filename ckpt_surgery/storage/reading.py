@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 from stat import S_ISREG
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -35,6 +36,9 @@ RUN_BYTES = 2**15
 """Runs of at least this many bytes are read one by one, without the gaps."""
 CALL_BYTES = 2**26
 """Largest number of bytes per call: cancellation is checked between calls."""
+
+
+NONE_LISTED: Mapping[str, FileStat] = MappingProxyType({})
 
 
 class Readable(Protocol):
@@ -178,7 +182,17 @@ def read_file(path: str) -> bytes:
         return file.read(0, file.stat.size)
 
 
-def read_ranges(chunks: Sequence[Chunk], expected: Mapping[str, FileStat]) -> Iterator[bytes]:
+def read_pieces(file: OpenFile, offset: int, length: int, piece: int) -> Iterator[tuple[int, memoryview]]:
+    """The bytes of a range, `piece` bytes at a time in one buffer; with the offset of each in the range."""
+    buffer = memoryview(bytearray(min(piece, length)))
+    for at in range(0, length, piece):
+        raise_if_cancelled()
+        part = buffer[: length - at]
+        file.read_into(offset + at, part)
+        yield at, part
+
+
+def read_ranges(chunks: Sequence[Chunk], expected: Mapping[str, FileStat] = NONE_LISTED) -> Iterator[bytes]:
     """The bytes of ranges of files, in their order; those in an object store are read together, at once.
 
     Memory: one range, and all those that are objects'. `expected`: size and time of files when they were
@@ -193,19 +207,12 @@ def read_ranges(chunks: Sequence[Chunk], expected: Mapping[str, FileStat]) -> It
             yield from (next(fetched) for _ in group)
         else:
             with opened(path, expected.get(path)) as file:
-                yield from (_range_of_file(file, chunk) for chunk in group)
+                yield from (file.read(chunk.offset, chunk.length) for chunk in group)
 
 
 def _inline(chunk: Chunk) -> bytes:
     assert chunk.inline is not None
     return chunk.inline[chunk.offset : chunk.offset + chunk.length]
-
-
-def _range_of_file(file: OpenFile, chunk: Chunk) -> bytes:
-    if chunk.offset + chunk.length > file.stat.size:  # before its claimed length is allocated
-        end = max(chunk.offset, file.stat.size)
-        raise _too_short(file.path, end, chunk.offset + chunk.length - end)
-    return file.read(chunk.offset, chunk.length)
 
 
 def _fetched(chunks: Sequence[Chunk], expected: Mapping[str, FileStat]) -> Iterator[bytes]:

@@ -9,11 +9,13 @@ What runs keep for themselves until they have published, in `.ckpt-surgery/` bel
 part of a checkpoint: it is shown only to those who ask for that directory.
 """
 
+import os
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.storage.draft import OWN
 from ckpt_surgery.storage.heads import HEADS
 from ckpt_surgery.storage.store import Stat
@@ -116,13 +118,14 @@ def forget() -> None:
     HEADS.clear()
 
 
-def prefetch(urls: Iterable[str]) -> None:
-    """Read the beginnings of objects, which are about to be opened, at the same time.
+def prefetch(directory: str, names: Iterable[str]) -> None:
+    """Read the beginnings of objects, which are about to be opened, at the same time; nothing on disk.
 
     What is not there is left out: opening it tells.
     """
-    found = ((url, VIEW.stat(url)) for url in urls)
-    HEADS.prefetch((url, stat) for url, stat in found if stat is not None)
+    if is_url(directory):
+        stats = ((url, VIEW.stat(url)) for url in (os.path.join(directory, n) for n in names))
+        HEADS.prefetch((url, stat) for url, stat in stats if stat is not None)
 
 
 def _kept(kept: dict[str, T], url: str, ask: Callable[[str], T]) -> T:

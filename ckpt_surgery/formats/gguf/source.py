@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
@@ -101,8 +100,7 @@ def _others(directory: str, part: SplitFile) -> list[GgufFile]:
             )
         check_link(path, root)
         names.append(name)
-    if urls.is_url(directory):
-        prefetch(os.path.join(directory, name) for name in names)
+    prefetch(directory, names)
     return [_read_part(directory, name) for name in names]
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ckpt_surgery.core import urls
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk, Manifest
@@ -114,9 +113,8 @@ def begin_store(directory: str, files: Mapping[str, FileStat]) -> Callable[[Tree
     def finish(tree: Tree) -> Store:
         if database is None and tree.ocdbt and any(entry.is_array for entry in tree.entries):
             raise _without_index(directory, files)
-        if database is None and urls.is_url(directory):
-            wanted = (FILE_NAMES[tree.zarr],)
-            prefetch(os.path.join(directory, n) for n in files if posixpath.basename(n) in wanted)
+        if database is None:
+            prefetch(directory, (name for name in files if posixpath.basename(name) == FILE_NAMES[tree.zarr]))
         return Store(directory, files, None if database is None else database(), tree)
 
     return finish

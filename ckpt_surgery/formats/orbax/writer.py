@@ -22,9 +22,9 @@ from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.shared.ocdbt.writer import INLINE_BYTES
 from ckpt_surgery.formats.shared.zarr.memory import BytesInFlight, memory_array
 from ckpt_surgery.formats.shared.zarr.writing import chunk_name, chunk_names
-from ckpt_surgery.storage.copy_sources import PIECE, read_chunk
 from ckpt_surgery.storage.failures import DAMAGED
-from ckpt_surgery.storage.places import Places
+from ckpt_surgery.storage.places import Places, stored_crc
+from ckpt_surgery.storage.reading import read_ranges
 
 FILE_BYTES = 32 << 20
 """Gathered chunks become a data file when they have this size together; a larger one is a file alone."""
@@ -109,7 +109,7 @@ class OrbaxWriter:
                 self._set_place(value, Chunk(file, 0, chunk.length))
         else:
             with self._in_flight.holding(chunk.length):
-                data = read_chunk(chunk)
+                [data] = read_ranges([chunk])
                 value.crc = bytes_crc(data)
                 self._add(value, data)
         with self._lock:
@@ -121,11 +121,7 @@ class OrbaxWriter:
         value = self._entries.get(key)
         if value is None or isinstance(value, bytes):
             return value is not None and bytes_crc(value) == crc
-        found = 0
-        for start in range(0, value.length, PIECE):
-            piece = Chunk(value.file, value.offset + start, min(PIECE, value.length - start))
-            found = bytes_crc(self._places.read([piece])[0], found)
-        return found == crc
+        return stored_crc(self._places, value) == crc
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
         """Write one region made of whole chunks. Raises StorageError."""

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ckpt_surgery.core import urls
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import (
@@ -72,8 +71,7 @@ def read_shards(directory: str, files: Mapping[str, str]) -> list[Shard]:
     Raises SourceError where files and index differ, and for links that leave the directory.
     """
     names = shard_names(directory, files)
-    if urls.is_url(directory):
-        prefetch(os.path.join(directory, name) for name in names)
+    prefetch(directory, names)
     shards = [read_shard(directory, name) for name in names]
     check_shards(directory, files, {s.name: [t.name for t in s.header.tensors] for s in shards})
     return shards

@@ -24,9 +24,9 @@ from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zarr.memory import BytesInFlight, memory_array
 from ckpt_surgery.formats.shared.zarr.writing import chunk_name, chunk_names
 from ckpt_surgery.formats.zarr.documents import documents, with_record
-from ckpt_surgery.storage.copy_sources import PIECE, read_chunk
 from ckpt_surgery.storage.failures import DAMAGED
-from ckpt_surgery.storage.places import Places, open_places
+from ckpt_surgery.storage.places import PIECE, Places, open_places, stored_crc
+from ckpt_surgery.storage.reading import read_ranges
 from ckpt_surgery.storage.record_files import put_record
 
 AT_A_TIME = 8
@@ -92,7 +92,7 @@ class ZarrWriter:
     def _copy(self, name: str, chunk: Chunk) -> int:
         if chunk.inline is None and chunk.length > PIECE:
             return self._places.copy(chunk, name)
-        data = read_chunk(chunk)
+        [data] = read_ranges([chunk])
         self._places.put(name, [data])
         return bytes_crc(data)
 
@@ -101,13 +101,7 @@ class ZarrWriter:
         if crc is None:
             return False
         size = self._places.size(name)
-        if size is None:
-            return False
-        pieces = (Chunk(name, at, min(PIECE, size - at)) for at in range(0, size, PIECE))
-        found = 0
-        for piece in pieces:
-            found = bytes_crc(self._places.read([piece])[0], found)
-        return found == crc
+        return size is not None and stored_crc(self._places, Chunk(name, 0, size)) == crc
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
         """Write one region made of whole chunks. Raises StorageError."""

@@ -58,8 +58,7 @@ class Files:
         if directory:
             check_link(path, real)
         stats = {within(directory, name): stat for name, stat in walk(path, real).items()}
-        if urls.is_url(root):
-            prefetch(os.path.join(root, name) for name in stats if posixpath.basename(name) in RESERVED)
+        prefetch(root, (name for name in stats if posixpath.basename(name) in RESERVED))
         return Files(root, stats, sorted(stats))
 
     def path(self, name: str) -> str:
