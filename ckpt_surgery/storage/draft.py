@@ -92,13 +92,13 @@ class Draft:
 
     def walk(self, prefix: str = "") -> Mapping[str, Stat]:
         with self._lock:
-            found = self._data | {name: _stat(data) for name, data in self._documents.items()}
-        return {name: found[name] for name in sorted(found) if name.startswith(prefix)}
+            stats = self._data | {name: _stat(data) for name, data in self._documents.items()}
+        return {name: stats[name] for name in sorted(stats) if name.startswith(prefix)}
 
     def names_in(self, prefix: str = "") -> tuple[Mapping[str, Stat], Sequence[str]]:
-        found = self.walk(prefix)
-        here = {name: stat for name, stat in found.items() if "/" not in name[len(prefix) :]}
-        below = {prefix + name[len(prefix) :].split("/")[0] + "/" for name in found if name not in here}
+        stats = self.walk(prefix)
+        here = {name: stat for name, stat in stats.items() if "/" not in name[len(prefix) :]}
+        below = {prefix + name[len(prefix) :].split("/")[0] + "/" for name in stats if name not in here}
         return here, sorted(below)
 
     def stat(self, name: str) -> Stat | None:
@@ -118,10 +118,10 @@ class Draft:
         """Bytes of each range; those of data are read together."""
         data = [position for position, range_ in enumerate(ranges) if range_.name not in self._documents]
         placed = [ranges[position] for position in data]
-        found = self.store.read_many(
+        contents = self.store.read_many(
             [Range(self._place(r.name), r.start, r.stop, self._version(r.name, r.version)) for r in placed]
         )
-        by_position = dict(zip(data, found, strict=True))
+        by_position = dict(zip(data, contents, strict=True))
         return [
             by_position[position] if position in by_position else self._read(range_)
             for position, range_ in enumerate(ranges)
@@ -166,10 +166,10 @@ class Draft:
         """Copy an object of the store, given by its URL, as data."""
         place = self._new_place(name)
         self.store.copy(source, f"{self._prefix}/{place}")
-        found = self.store.stat(f"{self._prefix}/{place}")
-        if found is None:
+        stat = self.store.stat(f"{self._prefix}/{place}")
+        if stat is None:
             raise SourceError(f"{self.store.url}/{shown(f'{self._prefix}/{place}')} is missing")
-        self._noted(name, place, found)
+        self._noted(name, place, stat)
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects of this draft; others stay as they are."""

@@ -25,28 +25,28 @@ class Heads:
         self._nbytes = 0
         self._lock = threading.Lock()
 
-    def read(self, url: str, found: Stat, offset: int, length: int) -> bytes | None:
+    def read(self, url: str, stat: Stat, offset: int, length: int) -> bytes | None:
         """These bytes of an object where they lie in its head, which is read now if it was not before."""
-        if offset + length > min(HEAD_BYTES, found.size):
+        if offset + length > min(HEAD_BYTES, stat.size):
             return None
-        head = self._get(url, found)
+        head = self._get(url, stat)
         if head is None:
             store, name = store_of(url)
-            head = store.read(name, 0, min(HEAD_BYTES, found.size), found.version)
-            self._keep(url, found, head)
+            head = store.read(name, 0, min(HEAD_BYTES, stat.size), stat.version)
+            self._keep(url, stat, head)
         return head[offset : offset + length]
 
     def prefetch(self, objects: Iterable[tuple[str, Stat]]) -> None:
         """Read the heads of objects of one store that are not kept, all at the same time."""
-        wanted = [(url, found) for url, found in objects if found.size and self._get(url, found) is None]
+        wanted = [(url, stat) for url, stat in objects if stat.size and self._get(url, stat) is None]
         if not wanted:
             return
         store, _ = store_of(wanted[0][0])
         ranges = [
-            Range(store_of(url)[1], 0, min(HEAD_BYTES, found.size), found.version) for url, found in wanted
+            Range(store_of(url)[1], 0, min(HEAD_BYTES, stat.size), stat.version) for url, stat in wanted
         ]
-        for (url, found), head in zip(wanted, store.read_many(ranges), strict=True):
-            self._keep(url, found, head)
+        for (url, stat), head in zip(wanted, store.read_many(ranges), strict=True):
+            self._keep(url, stat, head)
 
     def clear(self) -> None:
         """Forget all of them."""
@@ -54,17 +54,17 @@ class Heads:
             self._kept.clear()
             self._nbytes = 0
 
-    def _get(self, url: str, found: Stat) -> bytes | None:
+    def _get(self, url: str, stat: Stat) -> bytes | None:
         with self._lock:
-            head = self._kept.get((url, found.version))
+            head = self._kept.get((url, stat.version))
             if head is not None:
-                self._kept.move_to_end((url, found.version))
+                self._kept.move_to_end((url, stat.version))
             return head
 
-    def _keep(self, url: str, found: Stat, head: bytes) -> None:
+    def _keep(self, url: str, stat: Stat, head: bytes) -> None:
         with self._lock:
-            old = self._kept.pop((url, found.version), b"")
-            self._kept[url, found.version] = head
+            old = self._kept.pop((url, stat.version), b"")
+            self._kept[url, stat.version] = head
             self._nbytes += len(head) - len(old)
             while self._nbytes > KEPT_BYTES:
                 _, dropped = self._kept.popitem(last=False)

@@ -102,9 +102,9 @@ def real_path(path: str) -> str:
     return path if urls.is_url(path) else os.path.realpath(path)
 
 
-def object_stat(found: Stat) -> FileStat:
+def object_stat(stat: Stat) -> FileStat:
     """What a store tells of an object, as of a file."""
-    return FileStat(found.size, 0, found.version)
+    return FileStat(stat.size, 0, stat.version)
 
 
 def check_link(path: str, root: str) -> None:
@@ -145,10 +145,10 @@ def data_file(path: str) -> DataFile:
 
 
 def _data_object(url: str) -> DataFile:
-    found = VIEW.stat(url)
-    if found is None:
+    stat = VIEW.stat(url)
+    if stat is None:
         raise missing(url)
-    return DataFile(url, found.size, urls.split(url)[0])
+    return DataFile(url, stat.size, urls.split(url)[0])
 
 
 def domain_of(status: os.stat_result) -> str:
@@ -171,9 +171,9 @@ def directory_names(directory: str) -> DirectoryNames:
     """The names in a directory by what they lead to."""
     if urls.is_url(directory):
         return DirectoryNames(*VIEW.level(directory))
-    found = _entries(directory)
-    directories = {entry.name for entry in found if _leads_to_directory(entry)}
-    files = (entry.name for entry in found if entry.name not in directories)
+    entries = _entries(directory)
+    directories = {entry.name for entry in entries if _leads_to_directory(entry)}
+    files = (entry.name for entry in entries if entry.name not in directories)
     return DirectoryNames(sorted(files), sorted(directories))
 
 
@@ -203,7 +203,7 @@ def paths_below(directory: str) -> list[str]:
     """
     if urls.is_url(directory):
         return sorted(VIEW.below(directory))
-    found: list[str] = []
+    paths: list[str] = []
     pending = [""]
     while pending:
         prefix = pending.pop()
@@ -211,8 +211,8 @@ def paths_below(directory: str) -> list[str]:
             if entry.is_dir(follow_symlinks=False):
                 pending.append(f"{prefix}{entry.name}/")
             else:
-                found.append(prefix + entry.name)
-    return sorted(found)
+                paths.append(prefix + entry.name)
+    return sorted(paths)
 
 
 def walk(directory: str, root: str) -> dict[str, FileStat]:
@@ -222,8 +222,8 @@ def walk(directory: str, root: str) -> dict[str, FileStat]:
     for what cannot be listed.
     """
     if urls.is_url(directory):
-        return {name: object_stat(found) for name, found in VIEW.below(directory.rstrip("/")).items()}
-    found: dict[str, FileStat] = {}
+        return {name: object_stat(stat) for name, stat in VIEW.below(directory.rstrip("/")).items()}
+    files: dict[str, FileStat] = {}
     pending = [("", 0)]
     while pending:
         prefix, depth = pending.pop()
@@ -237,15 +237,15 @@ def walk(directory: str, root: str) -> dict[str, FileStat]:
             if _leads_to_directory(entry):
                 pending.append((f"{prefix}{entry.name}/", depth + 1))
             else:
-                found[prefix + entry.name] = _stat(entry)
-    return found
+                files[prefix + entry.name] = _stat(entry)
+    return files
 
 
 def _entries(directory: str) -> list["os.DirEntry[str]"]:
     """What is in a directory, in no order."""
     try:
-        with os.scandir(directory) as found:
-            return list(found)
+        with os.scandir(directory) as entries:
+            return list(entries)
     except OSError as error:
         raise unreadable(directory, error, "listed") from error
 

@@ -145,11 +145,11 @@ class LocalPlaces:
         return self._links.link(file)
 
     def read(self, chunks: Sequence[Chunk]) -> list[bytes]:
-        found = []
+        data = []
         for chunk in chunks:
             with opened(f"{self._root}/{chunk.file}") as file:
-                found.append(file.read(chunk.offset, chunk.length))
-        return found
+                data.append(file.read(chunk.offset, chunk.length))
+        return data
 
     def size(self, name: str) -> int | None:
         with storage_errors(Path(self._root, name)):
@@ -165,8 +165,8 @@ class LocalPlaces:
             if not os.path.isdir(directory):
                 return {}
             names = (below + name for name in paths_below(directory))
-            found = {name: self.size(name) for name in names if not name.startswith(f"{UNFINISHED}/")}
-            return {name: size for name, size in found.items() if size is not None}
+            sizes = {name: self.size(name) for name in names if not name.startswith(f"{UNFINISHED}/")}
+            return {name: size for name, size in sizes.items() if size is not None}
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
@@ -263,8 +263,8 @@ class StorePlaces:
         return None if stat is None else stat.size
 
     def sizes(self, below: str = "") -> Mapping[str, int]:
-        found = self._store.walk(f"{self._prefix}{below}")
-        return {name.removeprefix(self._prefix): stat.size for name, stat in found.items()}
+        stats = self._store.walk(f"{self._prefix}{below}")
+        return {name.removeprefix(self._prefix): stat.size for name, stat in stats.items()}
 
     def delete(self, names: Iterable[str]) -> None:
         self._store.delete([f"{self._prefix}{name}" for name in names])

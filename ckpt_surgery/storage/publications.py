@@ -59,5 +59,5 @@ def _is_complete(directory: str, journal: dict[str, Any]) -> bool:
     if documents:
         return exists(os.path.join(directory, str(list(documents)[-1])))
     name, place = list(waiting.items())[-1] if waiting else ("", "")
-    there, waits = (exists(os.path.join(directory, str(one))) for one in (name, place))
+    there, waits = (exists(os.path.join(directory, str(path))) for path in (name, place))
     return bool(waiting) and there and not waits

@@ -34,21 +34,21 @@ def _joined(ranges: Sequence[Range]) -> Iterator[Joined]:
     )
     current: Joined | None = None
     for position in order:
-        one = ranges[position]
-        if current is not None and _near(current, one):
-            stop = max(current.stop, one.stop)
+        range_ = ranges[position]
+        if current is not None and _near(current, range_):
+            stop = max(current.stop, range_.stop)
             current = Joined(current.name, current.start, stop, current.version, (*current.members, position))
             continue
         if current is not None:
             yield current
-        current = Joined(one.name, one.start, one.stop, one.version, (position,))
+        current = Joined(range_.name, range_.start, range_.stop, range_.version, (position,))
     if current is not None:
         yield current
 
 
-def _near(current: Joined, one: Range) -> bool:
+def _near(current: Joined, range_: Range) -> bool:
     return (
-        (current.name, current.version) == (one.name, one.version)
-        and one.start - current.stop < GAP_BYTES
-        and max(current.stop, one.stop) - current.start <= JOINED_BYTES
+        (current.name, current.version) == (range_.name, range_.version)
+        and range_.start - current.stop < GAP_BYTES
+        and max(current.stop, range_.stop) - current.start <= JOINED_BYTES
     )

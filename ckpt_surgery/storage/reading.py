@@ -97,11 +97,11 @@ def _too_short(path: str, end: int, lacking: int) -> SourceError:
     return SourceError(f"{shown(path)} ends at byte {end}, where {lacking} more belong", hint=DAMAGED)
 
 
-def _fill_from_object(url: str, found: Stat, offset: int, buffer: memoryview) -> None:
-    if offset + len(buffer) > found.size:
-        end = max(offset, found.size)
+def _fill_from_object(url: str, stat: Stat, offset: int, buffer: memoryview) -> None:
+    if offset + len(buffer) > stat.size:
+        end = max(offset, stat.size)
         raise _too_short(url, end, offset + len(buffer) - end)
-    head = HEADS.read(url, found, offset, len(buffer))
+    head = HEADS.read(url, stat, offset, len(buffer))
     if head is not None:
         buffer[:] = head
         return
@@ -109,7 +109,7 @@ def _fill_from_object(url: str, found: Stat, offset: int, buffer: memoryview) ->
     for done in range(0, len(buffer), CALL_BYTES):
         raise_if_cancelled()
         stop = min(done + CALL_BYTES, len(buffer))
-        buffer[done:stop] = store.read(name, offset + done, offset + stop, found.version)
+        buffer[done:stop] = store.read(name, offset + done, offset + stop, stat.version)
 
 
 def _read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
@@ -144,20 +144,20 @@ def opened(path: str, expected: FileStat | None = None) -> Iterator[OpenFile]:
         os.close(descriptor)
 
 
-def _found(url: str, expected: FileStat | None) -> Stat:
+def _listed_object(url: str, expected: FileStat | None) -> Stat:
     """Size and version of an object. Raises SourceError where it is missing or has changed."""
-    found = VIEW.stat(url)
-    if found is None:
+    stat = VIEW.stat(url)
+    if stat is None:
         raise missing(url)
-    if expected is not None and object_stat(found) != expected:
+    if expected is not None and object_stat(stat) != expected:
         raise changed(url)
-    return found
+    return stat
 
 
 def _opened_object(url: str, expected: FileStat | None) -> OpenFile:
     """An object in the version that was listed, or that is there."""
-    found = _found(url, expected)
-    return OpenFile(url, object_stat(found), partial(_fill_from_object, url, found))
+    stat = _listed_object(url, expected)
+    return OpenFile(url, object_stat(stat), partial(_fill_from_object, url, stat))
 
 
 def stat_file(path: str) -> FileStat:
@@ -219,7 +219,7 @@ def _fetched(chunks: Sequence[Chunk], expected: Mapping[str, FileStat]) -> Itera
     """Ranges of objects of one store, in the versions that were listed."""
     ranges = []
     for chunk in chunks:
-        version = _found(chunk.file, expected.get(chunk.file)).version
+        version = _listed_object(chunk.file, expected.get(chunk.file)).version
         name = urls.split(chunk.file)[1]
         ranges.append(Range(name, chunk.offset, chunk.offset + chunk.length, version))
     data = store_of(chunks[0].file)[0].read_many(ranges)

@@ -94,20 +94,20 @@ class ObjectStore:
     def walk(self, prefix: str = "") -> Mapping[str, Stat]:
         import obstore
 
-        found: dict[str, Stat] = {}
+        stats: dict[str, Stat] = {}
         with remote_errors(f"{self.url}/{prefix}", "listed"):
             for page in obstore.list(self._bucket, prefix or None, chunk_size=1000):
                 raise_if_cancelled()
-                found |= {meta["path"]: _stat(meta) for meta in page}
-        return found
+                stats |= {meta["path"]: _stat(meta) for meta in page}
+        return stats
 
     def names_in(self, prefix: str = "") -> tuple[Mapping[str, Stat], Sequence[str]]:
         import obstore
 
         with remote_errors(f"{self.url}/{prefix}", "listed"):
-            found = obstore.list_with_delimiter(self._bucket, prefix or None)
-        objects = {meta["path"]: _stat(meta) for meta in found["objects"]}
-        return objects, [f"{name.rstrip('/')}/" for name in found["common_prefixes"]]
+            page = obstore.list_with_delimiter(self._bucket, prefix or None)
+        objects = {meta["path"]: _stat(meta) for meta in page["objects"]}
+        return objects, [f"{name.rstrip('/')}/" for name in page["common_prefixes"]]
 
     def stat(self, name: str) -> Stat | None:
         meta = self._head(name)
@@ -124,11 +124,11 @@ class ObjectStore:
         """The store's own time: that of a small object, which is written and deleted for this."""
         name = f".ckpt-surgery-clock-{secrets.token_hex(8)}"
         self.put(name, b"")
-        found = self.stat(name)
+        stat = self.stat(name)
         self.delete([name])
-        if found is None:
+        if stat is None:
             raise missing(f"{self.url}/{name}")
-        return found.modified
+        return stat.modified
 
     def read(self, name: str, start: int = 0, stop: int | None = None, version: str | None = None) -> bytes:
         import obstore
@@ -157,15 +157,15 @@ class ObjectStore:
     def read_many(self, ranges: Sequence[Range]) -> list[bytes]:
         parts = joined(ranges)
         if len(parts) < 2:
-            found = list(map(self._read_joined, parts))
+            contents = list(map(self._read_joined, parts))
         else:
             with ThreadPoolExecutor(min(IN_FLIGHT, len(parts)), thread_name_prefix="read") as pool:
-                found = list(pool.map(self._read_joined, parts))
+                contents = list(pool.map(self._read_joined, parts))
         results: list[bytes] = [b""] * len(ranges)
-        for part, data in zip(parts, found, strict=True):
+        for part, data in zip(parts, contents, strict=True):
             for position in part.members:
-                one = ranges[position]
-                results[position] = data[one.start - part.start : one.stop - part.start]
+                range_ = ranges[position]
+                results[position] = data[range_.start - part.start : range_.stop - part.start]
         return results
 
     def _read_joined(self, part: Joined) -> bytes:
@@ -176,14 +176,14 @@ class ObjectStore:
             return self._put(name, data, len(data), only)
         except ConditionFailed:
             # A request is repeated where its answer was lost, and then finds what it wrote itself.
-            found = self.stat(name)
-            if found is not None and found.size == len(data) and self._holds(name, found, data):
-                return found
+            stat = self.stat(name)
+            if stat is not None and stat.size == len(data) and self._holds(name, stat, data):
+                return stat
             raise
 
-    def _holds(self, name: str, found: Stat, data: Buffer) -> bool:
+    def _holds(self, name: str, stat: Stat, data: Buffer) -> bool:
         with suppress(SourceError):
-            return self.read(name, version=found.version) == bytes(data)
+            return self.read(name, version=stat.version) == bytes(data)
         return False
 
     def upload(self, name: str, file: Path, only: Condition = Only.ANY) -> Stat:
@@ -208,7 +208,7 @@ class ObjectStore:
         body: Any = data if not isinstance(data, bytearray | memoryview) else bytes(data)
         with remote_errors(url, "written"):
             try:
-                made = obstore.put(
+                answer = obstore.put(
                     self._bucket,
                     name,
                     body,
@@ -218,11 +218,11 @@ class ObjectStore:
                 )
             except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError) as error:
                 raise already_there(url) from error
-        return Stat(size, str(made["e_tag"]))
+        return Stat(size, str(answer["e_tag"]))
 
     def _check(self, name: str, only: Condition) -> None:
-        found = self.stat(name)
-        version = None if found is None else found.version
+        stat = self.stat(name)
+        version = None if stat is None else stat.version
         if version != (None if only is Only.ABSENT else getattr(only, "version", None)):
             raise already_there(f"{self.url}/{name}")
 

@@ -62,8 +62,8 @@ def _reason(text: str) -> tuple[str, str]:
 
 
 def _code(text: str) -> str:
-    found = _CODE.search(text)
-    return "" if found is None else f", {found[1]}"
+    match = _CODE.search(text)
+    return "" if match is None else f", {match[1]}"
 
 
 def already_there(url: str) -> ConditionFailed:

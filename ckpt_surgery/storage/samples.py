@@ -61,15 +61,15 @@ def states(files: Iterable[str]) -> Mapping[str, FileState]:
         return {path: _state_of_any(path) for path in batch if exists(path)}
 
     with ThreadPoolExecutor(THREADS) as pool:
-        found = pool.map(some, (paths[at : at + TOGETHER] for at in range(0, len(paths), TOGETHER)))
-        return relative({path: state for batch in found for path, state in batch.items()})
+        batches = pool.map(some, (paths[at : at + TOGETHER] for at in range(0, len(paths), TOGETHER)))
+        return relative({path: state for batch in batches for path, state in batch.items()})
 
 
 def states_by_path(files: Iterable[str]) -> dict[str, FileState]:
     """The same by path, with size, and time or version alone: reads nothing of the files."""
     paths = (path for path in files if not path.endswith(f"/{RECORD_NAME}"))
-    found = ((path, stat_file(path)) for path in paths if exists(path))
-    return {path: FileState(stat.size, stat.modified, stat.version) for path, stat in found}
+    stats = ((path, stat_file(path)) for path in paths if exists(path))
+    return {path: FileState(stat.size, stat.modified, stat.version) for path, stat in stats}
 
 
 def _state_of_any(path: str) -> FileState:

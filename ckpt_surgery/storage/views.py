@@ -68,9 +68,9 @@ class View:
         """Names of the objects, and of the directories, right below a URL, sorted."""
         with self._lock:
             if self._root_of(url) is None and self._is_above(url):
-                found = _kept(self._levels, url, _level)
-                files = sorted(name[len(url) + 1 :] for name in found[0])
-                return files, [name[len(url) + 1 :] for name in found[1] if not _is_hidden(f"{name}/", url)]
+                level = _kept(self._levels, url, _level)
+                files = sorted(name[len(url) + 1 :] for name in level[0])
+                return files, [name[len(url) + 1 :] for name in level[1] if not _is_hidden(f"{name}/", url)]
             files, directories = [], set[str]()
             for name in self._below(url):
                 first, slash, _ = name[len(url) + 1 :].partition("/")
@@ -87,10 +87,10 @@ class View:
         """The URLs of all objects below a URL, sorted."""
         root = self._root_of(url) or self._listed(url)
         names, first, after = self._sorted[root], f"{url}/", f"{url}0"  # "0" follows "/"
-        found = names[bisect_left(names, first) : bisect_left(names, after)]
+        below = names[bisect_left(names, first) : bisect_left(names, after)]
         if root not in self._of_runs:
-            return found
-        return [name for name in found if not _is_hidden(name, url)]
+            return below
+        return [name for name in below if not _is_hidden(name, url)]
 
     def _root_of(self, url: str) -> str | None:
         """The URL of a whole listing that a URL lies in."""
@@ -141,13 +141,13 @@ def _stat(url: str) -> Stat | None:
 
 def _whole(url: str) -> Mapping[str, Stat]:
     store, name = store_of(url)
-    return {f"{store.url}/{found}": stat for found, stat in store.walk(_prefix(name)).items()}
+    return {f"{store.url}/{key}": stat for key, stat in store.walk(_prefix(name)).items()}
 
 
 def _level(url: str) -> tuple[Mapping[str, Stat], Sequence[str]]:
     store, name = store_of(url)
     files, prefixes = store.names_in(_prefix(name))
-    here = {f"{store.url}/{found}": stat for found, stat in files.items()}
+    here = {f"{store.url}/{key}": stat for key, stat in files.items()}
     return here, sorted(f"{store.url}/{prefix.rstrip('/')}" for prefix in prefixes)
 
 
