@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ckpt_surgery.core import urls
 from ckpt_surgery.core.arrays import (
     Shape,
     grid_counts,
