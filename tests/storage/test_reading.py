@@ -127,8 +127,8 @@ def test_an_error_of_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def fail(*_: object) -> int:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(os, "pread", fail)
-    monkeypatch.setattr(os, "preadv", fail)
+    for call in ("preadv", "pread"):
+        monkeypatch.setattr(os, call, fail)
     with opened(str(tmp_path / "x")) as file, pytest.raises(StorageError, match="Input/output error"):
         file.read(0, 4)
 

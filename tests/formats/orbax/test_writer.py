@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ckpt_surgery.formats.shared.raw_arrays import contiguous
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.digests import bytes_crc
@@ -18,7 +19,6 @@ from ckpt_surgery.formats.orbax import writer as module
 from ckpt_surgery.formats.orbax.notes import notes_bytes, read_notes
 from ckpt_surgery.formats.orbax.writer import OrbaxWriter
 from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source
-from ckpt_surgery.formats.shared.raw_arrays import contiguous
 from ckpt_surgery.storage.places import Places, open_places
 from tests.support import checkpoints
 from tests.support.comparing import assert_same, same
