@@ -45,6 +45,9 @@ MODULES = (
     "functions.base",
     "functions.streams",
     "formats.registry",
+    "storage.reading",
+    "storage.json_files",
+    "storage.regions",
 )
 """The public modules besides `ckpt_surgery` itself, without its name. The page has them in this order."""
 

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 import ckpt_surgery
+from tests.support.raw_files import save_raw
 from tests.test_docs import blocks, code
 
 ROOT = Path(__file__).parent.parent
@@ -32,6 +33,7 @@ PUBLIC = {
     "ckpt_surgery.functions.base",
     "ckpt_surgery.functions.streams",
     "ckpt_surgery.formats.registry",
+    *(f"ckpt_surgery.storage.{name}" for name in ("reading", "json_files", "regions")),
 }
 
 # --- what is public -------------------------------------------------------------------------------
@@ -122,12 +124,11 @@ def ran(copy: Path, *arguments: str) -> str:
 
 
 def test_nothing_but_the_new_files_is_needed(copy: Path) -> None:
-    (copy / "arrays" / "dense").mkdir(parents=True)
-    for name in ("kernel", "bias"):
-        with open(copy / "arrays" / "dense" / f"{name}.tensor", "wb") as file:
-            np.save(file, np.arange(4, dtype=np.float32))
+    save_raw(
+        {f"dense/{name}": np.arange(4, dtype=np.float32) for name in ("kernel", "bias")}, copy / "arrays"
+    )
     assert ran(copy, "count", "arrays") == "2\n"
-    assert "tensors" in ran(copy, "inspect", "arrays")
+    assert "(raw)" in ran(copy, "inspect", "arrays")
     assert "@zero-biases" in ran(copy, "recipes")
     ran(copy, "lint", "@zero-biases")
     ran(copy, "apply", "@zero-biases", "arrays", "zeroed.npz")

@@ -23,7 +23,6 @@ import ckpt_surgery
 from ckpt_surgery.api import applying
 from ckpt_surgery.cli import commands
 from ckpt_surgery.cli.program import cli
-from ckpt_surgery.formats import known as formats
 from ckpt_surgery.functions import registry as functions
 from ckpt_surgery.system import resources
 from tests.formats.tensorflow.bundles import tensorflow
@@ -278,24 +277,21 @@ def code(first_line: str) -> str:
 
 @pytest.fixture
 def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Install the function and the format of the page as another package would: by entry points."""
+    """Install the function of the page as another package would: by an entry point."""
     (tmp_path / "plugins").mkdir()
-    entries = []
-    for kind in ("functions", "formats"):
-        (tmp_path / "plugins" / f"docs_{kind}.py").write_text(code(kind))
-        entries.append(importlib.metadata.EntryPoint("docs", f"docs_{kind}", f"ckpt_surgery.{kind}"))
+    (tmp_path / "plugins" / "docs_functions.py").write_text(code("functions"))
+    entries = [importlib.metadata.EntryPoint("docs", "docs_functions", "ckpt_surgery.functions")]
     monkeypatch.syspath_prepend(tmp_path / "plugins")
     monkeypatch.setattr(
         importlib.metadata, "entry_points", lambda *, group: [e for e in entries if e.group == group]
     )
-    caches = (functions.registry, functions.kinds, formats.formats)
+    caches = (functions.registry, functions.kinds)
     for cache in caches:
         cache.cache_clear()
     yield
     for cache in caches:
         cache.cache_clear()
-    for kind in ("functions", "formats"):
-        sys.modules.pop(f"docs_{kind}", None)
+    sys.modules.pop("docs_functions", None)
 
 
 @pytest.mark.usefixtures("plugins")
@@ -309,21 +305,6 @@ def test_the_function_of_the_page(tmp_path: Path) -> None:
     applying.plan(tmp_path / "recipe.yaml", tmp_path / "numbers", out=tmp_path / "plan.json")
     applying.apply(tmp_path / "plan.json", dst=tmp_path / "again")
     np.testing.assert_array_equal(ocp.PyTreeCheckpointer().restore(tmp_path / "again")["kernel"], rolled)
-
-
-@pytest.mark.usefixtures("plugins")
-def test_the_format_of_the_page(tmp_path: Path) -> None:
-    (tmp_path / "arrays" / "dense").mkdir(parents=True)
-    kernel = np.arange(6, dtype=np.float32).reshape(2, 3)
-    with open(tmp_path / "arrays" / "dense" / "kernel.tensor", "wb") as file:
-        np.save(file, kernel)
-    assert ckpt_surgery.inspect(tmp_path / "arrays").format == "tensors"
-    (tmp_path / "recipe.yaml").write_text("{version: 1, rules: [{match: '(.*)/kernel', to: '\\1/w'}]}")
-    applying.apply(tmp_path / "recipe.yaml", tmp_path / "arrays", dst=tmp_path / "result")
-    restored = ocp.PyTreeCheckpointer().restore(tmp_path / "result")
-    np.testing.assert_array_equal(restored["dense"]["w"], kernel)
-    applying.convert(tmp_path / "result", tmp_path / "again", format="tensors")
-    np.testing.assert_array_equal(np.load(tmp_path / "again" / "dense" / "w.tensor"), kernel)
 
 
 def test_the_command_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,7 +160,7 @@ def test_looking_at_checkpoints_needs_no_recipes(name: str) -> None:
     )
 
 
-SHARED = {"registry", "known", "opening", "shared", "shared.steps", "shared.single_file"}
+SHARED = {"registry", "known", "opening", "chunk_reading", "shared", "shared.steps"}
 SHARED |= {f"shared.{encoding}" for encoding in ("msgpack", "zarr", "zip")}
 """What any format may take to find out what a path holds."""
 OFFERED = sorted(formats())

@@ -17,6 +17,12 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.formats.registry import Format
 
+NO_FORMATS = {
+    *("chunk_reading", "destination_names", "known", "listed_source", "opening", "planned_sink"),
+    *("recognition", "registry", "shared", "unsupported"),
+}
+"""What lies beside the formats and is not one: it is not imported to look for them."""
+
 
 @functools.cache
 def formats() -> Mapping[str, Format]:
@@ -39,7 +45,8 @@ def formats() -> Mapping[str, Format]:
 
 def _offers() -> Iterator[tuple[str, Format]]:
     """Every format, with the module or entry point that it comes from."""
-    for name in sorted(found.name for found in pkgutil.iter_modules(formats_package.__path__) if found.ispkg):
+    beside = (found.name for found in pkgutil.iter_modules(formats_package.__path__))
+    for name in sorted(set(beside) - NO_FORMATS):
         module = importlib.import_module(f"{formats_package.__name__}.{name}")
         if hasattr(module, "FORMAT"):
             yield module.__name__, module.FORMAT

@@ -13,7 +13,7 @@ from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.core.protocols import Encoder, Output, Sink, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.known import formats, formats_to_write, named, part
-from ckpt_surgery.formats.registry import Format, Selection, SinkOptions
+from ckpt_surgery.formats.registry import Format, Listing, Selection, SinkOptions
 from ckpt_surgery.storage.listing import exists, is_directory, names_in, real_path
 from ckpt_surgery.storage.publications import check_published
 
@@ -105,6 +105,8 @@ def open_source(
     SourceError where it is damaged or of no known format, StorageError where the system does not let it be
     read.
     """
+    from ckpt_surgery.formats.listed_source import ListedSource
+
     # A TensorFlow checkpoint is named by the prefix of its files' names.
     if not exists(path) and not _claims(path):
         guess = "" if urls.is_url(path) else name_beside(path)
@@ -114,10 +116,10 @@ def open_source(
     selection = Selection(step, item)
     _check_choices(path, chosen, selection)
     try:
-        source: Source = part(chosen, "read")(path, selection)
-        return source
+        found: Listing | Source = part(chosen, "read")(path, selection)
     except SourceError as error:
         raise _explained(path, chosen, error) from error
+    return ListedSource(path, chosen.name, found) if isinstance(found, Listing) else found
 
 
 def _check_choices(path: str, chosen: Format, selection: Selection) -> None:

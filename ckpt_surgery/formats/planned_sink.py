@@ -1,50 +1,18 @@
-"""Files whose bytes all have their places before any is written, and the one sink of formats of such files.
-
-def layout(leaves, options):                                     # all that a format has to say
-    return [FilePlan("w.bin", 108, [(0, b"8 bytes!")], {"w": PlacedArray(spec, ((8, 100),))})]
-"""
+"""The one sink of formats whose files are planned: all bytes have their places before any is written."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape
-from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
+from ckpt_surgery.formats.registry import FilePlan
 from ckpt_surgery.storage.adopting import preallocate
-from ckpt_surgery.storage.reading import OpenFile, opened
+from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
-from ckpt_surgery.storage.regions import Pieces, PlacedArray, put_pieces
-
-
-@frozen()
-class FilePlan:
-    """A file that is to be written: everything but the elements of its arrays, and where those go."""
-
-    name: str
-    """Path relative to the checkpoint's directory."""
-    size: int
-    """Size of the whole file in bytes."""
-    pieces: Pieces
-    """All bytes that are not elements and not zero."""
-    arrays: Mapping[str, PlacedArray] = field(default_factory=dict)
-    """Where the elements go, by the text of the leaf's key."""
-    seal: Callable[[OpenFile], Pieces] | None = None
-    """Reads the file with all elements in it, and returns the bytes that depend on them: checksums.
-
-    Raises SourceError.
-    """
-    record: Callable[[str], Pieces | None] | None = None
-    """Returns the bytes that put the text of a record into the file; None where no room was reserved."""
-
-
-Layout: TypeAlias = Callable[[Sequence[Leaf], Any], Sequence[FilePlan]]
-"""Plans the files of a checkpoint of these leaves from its `SinkOptions`. Called in every process."""
+from ckpt_surgery.storage.regions import PlacedArray, put_pieces
 
 
 class PlannedSink:

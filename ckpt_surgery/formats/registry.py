@@ -8,19 +8,32 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
 
 from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.protocols import LinkMode
+from ckpt_surgery.core.manifests import Chunk, Manifest
+from ckpt_surgery.core.protocols import NO_DETAILS, LinkMode, SourceDetails
 from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.formats.chunk_reading import NO_CHECKS, Check, Decoder
 from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.linking import ReplacedFiles
-from ckpt_surgery.storage.listing import check_link, is_directory, is_file, names_in, real_path
+from ckpt_surgery.storage.listing import (
+    FileStat,
+    check_link,
+    is_directory,
+    is_file,
+    names_in,
+    real_path,
+    walk,
+)
 from ckpt_surgery.storage.reading import OpenFile, opened
-from ckpt_surgery.storage.regions import are_contiguous
+from ckpt_surgery.storage.regions import Pieces, PlacedArray, are_contiguous
 
 T = TypeVar("T")
 
@@ -190,6 +203,82 @@ class Limits:
     adopts: Callable[[Leaf, Manifest], bool] = lambda leaf, manifest: are_contiguous(manifest)
     """Whether stored bytes can become an array without being decoded: by default, where they are its
     elements, one chunk after another."""
+
+
+class Reader(Protocol):
+    """Reads an array that no manifest describes: boxes of any sizes, strided views, deflated members."""
+
+    def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
+        """The elements of a region, in the dtype that the array is listed with.
+
+        `files`: size and time of files when they were listed, by path. Raises SourceError without the key.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Directory:
+    """A directory that belongs to a checkpoint with all files below it, those added after opening too."""
+
+    path: str
+    root: str
+    """Directory, real path, that symbolic links must not leave."""
+
+    def walked(self) -> Mapping[str, FileStat]:
+        """Size and time of every file, by its path relative to the directory. Raises SourceError."""
+        return walk(self.path, self.root)
+
+
+def directory_of(path: str) -> Directory:
+    """A directory whose links stay inside it."""
+    return Directory(path, real_path(path))
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All that a format says of an opened checkpoint, as plain data; nothing but leaves is required."""
+
+    leaves: Mapping[str, Leaf]
+    """Every leaf by the text of its key, in the checkpoint's own order."""
+    files: Mapping[str, FileStat] = field(default_factory=dict)
+    """Size and time of every file when it was listed, by path; of URLs, their versions."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """The user's custom metadata."""
+    step: int | None = None
+    item: str | None = None
+    readers: Mapping[str, Reader] = field(default_factory=dict)
+    """What reads arrays without a manifest, by the text of their keys."""
+    decode: Decoder | None = None
+    """Reads regions of arrays whose chunks are not plain bytes."""
+    checks: Mapping[Chunk, Check] = field(default_factory=lambda: NO_CHECKS)
+    """Checksums of chunks, compared where all bytes of a chunk of plain bytes were read."""
+    expected_files: Sequence[str] = ()
+    """Paths of further files of the checkpoint, there or not: data that listing does not need."""
+    directory: Directory | None = None
+    """The directory of a format whose files are all that lie in it. None: the files are those listed."""
+    details: SourceDetails = NO_DETAILS
+    """What only some formats know: steps and items, the record, a model, bfloat16 in disguise."""
+
+
+@frozen()
+class FilePlan:
+    """A file that is to be written: everything but the elements of its arrays, and where those go."""
+
+    name: str
+    """Path relative to the checkpoint's directory."""
+    size: int
+    """Size of the whole file in bytes."""
+    pieces: Pieces
+    """All bytes that are not elements and not zero."""
+    arrays: Mapping[str, PlacedArray] = field(default_factory=dict)
+    """Where the elements go, by the text of the leaf's key."""
+    seal: Callable[[OpenFile], Pieces] | None = None
+    """Reads the file with all elements in it, and returns the bytes that depend on them: checksums.
+
+    Raises SourceError.
+    """
+    record: Callable[[str], Pieces | None] | None = None
+    """Returns the bytes that put the text of a record into the file; None where no room was reserved."""
 
 
 @dataclass(frozen=True)

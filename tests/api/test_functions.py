@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import DataError, PlanError, SourceError, UsageError
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.formats.shared.listings import ListedSource
+from ckpt_surgery.formats.listed_source import ListedSource
 from ckpt_surgery.planner.plan import Plan
 
 BFLOAT16 = jnp.bfloat16

@@ -20,7 +20,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats import opening
-from ckpt_surgery.formats.shared.listings import ListedSource
+from ckpt_surgery.formats.listed_source import ListedSource
 from ckpt_surgery.planner.plan import Plan
 
 RNG = np.random.default_rng(0)

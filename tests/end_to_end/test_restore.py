@@ -18,7 +18,7 @@ from flax.training.train_state import TrainState
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError, SurgeryError
-from ckpt_surgery.formats.shared.listings import ListedSource
+from ckpt_surgery.formats.listed_source import ListedSource
 from tests.support.checkpoints import quiet
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -156,7 +156,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import ckpt_surgery
-from ckpt_surgery.formats.shared.listings import ListedSource
+from ckpt_surgery.formats.listed_source import ListedSource
 
 real, reads = ListedSource.read, []
 ListedSource.read = lambda *arguments: reads.append(1) or real(*arguments)

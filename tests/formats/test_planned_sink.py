@@ -7,7 +7,8 @@ import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import StorageError
-from ckpt_surgery.formats.planned_sink import FilePlan, PlannedSink
+from ckpt_surgery.formats.planned_sink import PlannedSink
+from ckpt_surgery.formats.registry import FilePlan
 from ckpt_surgery.storage.reading import OpenFile
 from ckpt_surgery.storage.regions import Pieces, PlacedArray
 from tests.support.writing import output_of, write_all

@@ -18,7 +18,7 @@ from ckpt_surgery import LazyArray
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import DataError, PlanError, SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.formats.shared.listings import ListedSource
+from ckpt_surgery.formats.listed_source import ListedSource
 from tests.support import checkpoints
 
 W = np.arange(24, dtype=np.float32).reshape(6, 4)

@@ -131,7 +131,7 @@ def _values(state: Any) -> dict[str, Any]:
 @contextmanager
 def _watched(broken: bool) -> Iterator[Counter[str]]:
     """Bytes of values that are read from the checkpoint meanwhile, by key; `broken`: no read succeeds."""
-    from ckpt_surgery.formats.shared.listings import ListedSource
+    from ckpt_surgery.formats.listed_source import ListedSource
 
     read: Counter[str] = Counter()
     original = ListedSource.read

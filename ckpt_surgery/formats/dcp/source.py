@@ -19,9 +19,8 @@ from ckpt_surgery.formats.dcp.contents import Contents, Item, items_by_file, rea
 from ckpt_surgery.formats.dcp.detect import METADATA
 from ckpt_surgery.formats.dcp.index import Stored, StoredTensor, read_index
 from ckpt_surgery.formats.dcp.vocabulary import VOCABULARY
-from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.formats.registry import Listing, Reader, Selection
 from ckpt_surgery.formats.shared.boxes import Boxes, on_grid
-from ckpt_surgery.formats.shared.listings import Listing, Reader
 from ckpt_surgery.formats.shared.torch.archive import MOST_PICKLE_BYTES
 from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.storage.failures import DAMAGED, about, named

@@ -17,8 +17,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.flax.detect import SINGLE_NAME
-from ckpt_surgery.formats.planned_sink import FilePlan
-from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.formats.registry import FilePlan, SinkOptions
 from ckpt_surgery.formats.shared.msgpack.nodes import ARRAY, CHUNKED, COMPLEX, SCALAR
 from ckpt_surgery.storage.regions import PlacedArray
 

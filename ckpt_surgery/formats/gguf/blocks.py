@@ -11,8 +11,8 @@ from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.leaves import Unreadable
 from ckpt_surgery.core.libraries import how_to_install, report_missing
 from ckpt_surgery.core.manifests import Manifest, parts_of_chunks
+from ckpt_surgery.formats.chunk_reading import Fetch, assembled
 from ckpt_surgery.formats.gguf.types import BLOCKS, UNDECODED
-from ckpt_surgery.formats.shared.chunk_reading import Fetch, assembled
 
 LIBRARY = "gguf"
 PIECE = 2**16

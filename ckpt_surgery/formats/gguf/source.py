@@ -14,8 +14,7 @@ from ckpt_surgery.formats.gguf.blocks import read_blocks, unreadable
 from ckpt_surgery.formats.gguf.chunks import BlockChunks, grid_of
 from ckpt_surgery.formats.gguf.detect import NAMES, SplitFile, split_file
 from ckpt_surgery.formats.gguf.header import Header, Tensor, read_header
-from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.listings import Listing
+from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.storage.failures import DAMAGED, about
 from ckpt_surgery.storage.listing import FileStat, check_link, names_in, real_path
 from ckpt_surgery.storage.reading import opened

@@ -17,7 +17,7 @@ from ckpt_surgery.core.dtypes import NUMPY_NAMES
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.formats.hdf5.attributes import stored_values
 from ckpt_surgery.formats.hdf5.element_types import DTYPE_ATTRIBUTE, DType
-from ckpt_surgery.formats.planned_sink import FilePlan
+from ckpt_surgery.formats.registry import FilePlan
 from ckpt_surgery.storage.regions import PlacedArray
 
 PAGE = 4 << 10

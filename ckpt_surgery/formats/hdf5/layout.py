@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.formats.hdf5.detect import ARCHIVE_MEMBERS, WEIGHTS, is_archive_name
 from ckpt_surgery.formats.hdf5.image import image_of
-from ckpt_surgery.formats.planned_sink import FilePlan
-from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.formats.registry import FilePlan, SinkOptions
 from ckpt_surgery.formats.shared.zip.writing import archived
 
 DEFAULT_NAME = "checkpoint.h5"

@@ -7,6 +7,7 @@ from functools import partial
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import SourceDetails
+from ckpt_surgery.formats.chunk_reading import by_chunk
 from ckpt_surgery.formats.hdf5.archives import model_files
 from ckpt_surgery.formats.hdf5.attributes import root_attributes
 from ckpt_surgery.formats.hdf5.datasets import Room, StoredDataset
@@ -17,9 +18,7 @@ from ckpt_surgery.formats.hdf5.library import import_h5py, opened_hdf5
 from ckpt_surgery.formats.hdf5.listing import listed
 from ckpt_surgery.formats.hdf5.superblock import base_of
 from ckpt_surgery.formats.hdf5.texts import Texts
-from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.chunk_reading import by_chunk
-from ckpt_surgery.formats.shared.listings import Listing
+from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.zip.members import read_archive, wrong
 from ckpt_surgery.storage.failures import about
 from ckpt_surgery.storage.listing import FileStat

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.listings import Listing
+from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.npy import NpyArray, leaf_of, read_npy
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
 from ckpt_surgery.storage.failures import about

@@ -16,10 +16,9 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.chunk_reading import read_elements
 from ckpt_surgery.formats.npz.detect import NAMES
-from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.chunk_reading import read_elements
-from ckpt_surgery.formats.shared.listings import Listing
+from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.npy import NpyArray, leaf_of, read_npy
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
 from ckpt_surgery.formats.shared.zip.inflating import Inflated, InflatedFile, check_crc

@@ -11,6 +11,7 @@ import numpy as np
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import SourceDetails
+from ckpt_surgery.formats.listed_source import ListedSource
 from ckpt_surgery.formats.orbax.detect import OrbaxItem, choices, locate_item
 from ckpt_surgery.formats.orbax.store import Store, array_manifest, begin_store
 from ckpt_surgery.formats.orbax.structure import Structure
@@ -22,8 +23,7 @@ from ckpt_surgery.formats.orbax.tree import (
     read_strings,
     read_tree,
 )
-from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.listings import Directory, ListedSource, Listing
+from ckpt_surgery.formats.registry import Directory, Listing, Selection
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.storage.failures import DAMAGED, named
 from ckpt_surgery.storage.listing import exists

@@ -18,7 +18,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.listings import Reader
+from ckpt_surgery.formats.registry import Reader
 from ckpt_surgery.formats.shared.msgpack.nodes import Node
 from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, flattened, leaf_of, readers_of
 from ckpt_surgery.formats.shared.msgpack.tree import read_tree

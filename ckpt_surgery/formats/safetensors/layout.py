@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.history import RECORD
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.formats.planned_sink import FilePlan
-from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.formats.registry import FilePlan, SinkOptions
 from ckpt_surgery.formats.safetensors.detect import (
     INDEX_NAME,
     MOST_HEADER_BYTES,

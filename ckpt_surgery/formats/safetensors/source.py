@@ -11,7 +11,7 @@ from ckpt_surgery.core.manifests import (
     contiguous,
 )
 from ckpt_surgery.core.protocols import SourceDetails
-from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.safetensors.detect import INDEX_SUFFIX, NAMES, PREFIX_BYTES
 from ckpt_surgery.formats.safetensors.header import (
     PACKED,
@@ -21,7 +21,6 @@ from ckpt_surgery.formats.safetensors.header import (
     parse_header,
 )
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
-from ckpt_surgery.formats.shared.listings import Listing
 from ckpt_surgery.storage.failures import about
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened, stat_file

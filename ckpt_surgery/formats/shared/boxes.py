@@ -8,8 +8,8 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.manifests import Chunk, Manifest
-from ckpt_surgery.formats.shared.chunk_reading import NO_CHECKS, Check, read_stored
-from ckpt_surgery.formats.shared.listings import Reader
+from ckpt_surgery.formats.chunk_reading import NO_CHECKS, Check, read_stored
+from ckpt_surgery.formats.registry import Reader
 from ckpt_surgery.storage.listing import FileStat
 
 

@@ -19,10 +19,10 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.chunk_reading import read_stored
+from ckpt_surgery.formats.listed_source import ListedSource
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.chunk_reading import read_stored
 from ckpt_surgery.formats.shared.limits import MOST_AXES
-from ckpt_surgery.formats.shared.listings import ListedSource
 from ckpt_surgery.formats.shared.msgpack.arrays import manifest_of
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, Node
 from ckpt_surgery.formats.shared.msgpack.source import (

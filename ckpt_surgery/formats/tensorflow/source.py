@@ -14,10 +14,9 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import BIG, Chunk, Codec, Manifest, contiguous, raw_codec
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.formats.chunk_reading import Check
+from ckpt_surgery.formats.registry import Listing, Reader, Selection
 from ckpt_surgery.formats.shared.boxes import Box, Boxes, on_grid
-from ckpt_surgery.formats.shared.chunk_reading import Check
-from ckpt_surgery.formats.shared.listings import Listing, Reader
 from ckpt_surgery.formats.tensorflow.detect import GRAPH_SUFFIX, SUFFIX, Bundle, is_table, locate
 from ckpt_surgery.formats.tensorflow.dtypes import NUMBERS, STRING, type_name
 from ckpt_surgery.formats.tensorflow.index import (

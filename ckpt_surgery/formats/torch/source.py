@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
-from ckpt_surgery.formats.shared.listings import Listing
 from ckpt_surgery.formats.shared.torch.archive import read_saved
 from ckpt_surgery.formats.shared.torch.tree import TorchLeaves, list_leaves
 from ckpt_surgery.formats.shared.torch.unpickler import load

@@ -16,8 +16,8 @@ from ckpt_surgery.core.keys import Key, natural_order
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.listings import ListedSource, Listing, directory_of
+from ckpt_surgery.formats.listed_source import ListedSource
+from ckpt_surgery.formats.registry import Listing, Selection, directory_of
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.formats.shared.zarr.files import (
     Files,

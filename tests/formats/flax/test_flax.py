@@ -39,9 +39,9 @@ from ckpt_surgery.core.protocols import (
     Sink,
 )
 from ckpt_surgery.formats.flax import FORMAT
+from ckpt_surgery.formats.listed_source import ListedSource
 from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open_source
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.listings import ListedSource
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt
 from ckpt_surgery.formats.shared.msgpack.tree import read_tree
 from ckpt_surgery.storage import reading as byte_ranges

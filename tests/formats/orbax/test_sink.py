@@ -357,7 +357,6 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.opening import open_sink
-from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.core.keys import Key
 rows = {mebibytes} << 8
 block = np.random.default_rng(0).integers(0, 2**32, (rows, 1024), np.uint32)

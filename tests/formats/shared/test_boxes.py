@@ -10,8 +10,8 @@ import pytest
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Manifest, contiguous
+from ckpt_surgery.formats.chunk_reading import NO_FILES
 from ckpt_surgery.formats.shared.boxes import Box, Boxes, on_grid
-from ckpt_surgery.formats.shared.chunk_reading import NO_FILES
 from ckpt_surgery.storage.listing import FileStat
 from tests.support.arrays import array
 from tests.support.conformance import random_regions

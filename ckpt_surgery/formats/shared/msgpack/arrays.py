@@ -8,7 +8,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape, grid_counts
 from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous, raw_codec
-from ckpt_surgery.formats.shared.chunk_reading import read_stored
+from ckpt_surgery.formats.chunk_reading import read_stored
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.regions import overlaps

@@ -17,7 +17,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
 from ckpt_surgery.core.protocols import NO_DETAILS, SourceDetails
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.listings import Listing, Reader
+from ckpt_surgery.formats.registry import Listing, Reader
 from ckpt_surgery.formats.shared.msgpack.arrays import Pieces, manifest_of
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, BytesAt, Node, Plain
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region

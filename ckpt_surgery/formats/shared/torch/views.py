@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape
-from ckpt_surgery.formats.shared.chunk_reading import checked, stored_dtype
+from ckpt_surgery.formats.chunk_reading import checked, stored_dtype
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import SPAN_BYTES, Readable, opened
 

@@ -18,7 +18,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, covering_chunks, 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, encoding_of, parts_of_chunks
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.chunk_reading import Fetch, Held, assembled, filled, read_elements
+from ckpt_surgery.formats.chunk_reading import Fetch, Held, assembled, filled, read_elements
 from ckpt_surgery.formats.shared.ocdbt.reader import STORE_ERRORS, store_message
 from ckpt_surgery.formats.shared.zarr.described import described_in_v2, described_in_v3
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS

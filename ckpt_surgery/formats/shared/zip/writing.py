@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.formats.planned_sink import FilePlan
+from ckpt_surgery.formats.registry import FilePlan
 from ckpt_surgery.formats.shared.zip.layout import (
     CENTRAL,
     CENTRAL_FIELDS,

@@ -12,8 +12,8 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import LeafKind
-from ckpt_surgery.formats.shared.chunk_reading import read_stored
-from ckpt_surgery.formats.shared.listings import ListedSource
+from ckpt_surgery.formats.chunk_reading import read_stored
+from ckpt_surgery.formats.listed_source import ListedSource
 from ckpt_surgery.formats.shared.msgpack.nodes import BytesAt, Node
 from ckpt_surgery.formats.shared.msgpack.source import (
     FoundNode,

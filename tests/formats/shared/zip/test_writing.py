@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.formats.planned_sink import FilePlan, PlannedSink
+from ckpt_surgery.formats.planned_sink import PlannedSink
+from ckpt_surgery.formats.registry import FilePlan
 from ckpt_surgery.formats.shared.zip.writing import PlacedMember, archived
 from ckpt_surgery.storage.regions import PlacedArray
 from tests.support.writing import output_of, write_all

@@ -13,7 +13,8 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf, Unreadable
 from ckpt_surgery.core.manifests import contiguous
 from ckpt_surgery.core.protocols import Choices, SourceDetails, details_of
-from ckpt_surgery.formats.shared.listings import ListedSource, Listing, directory_of
+from ckpt_surgery.formats.listed_source import ListedSource
+from ckpt_surgery.formats.registry import Listing, directory_of
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import stat_file
 from tests.support.leaves import array_leaf, by_key

@@ -12,7 +12,7 @@ import pytest
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import BIG, RAW, Chunk, Codec, Manifest, contiguous, encoding_of, raw_codec
-from ckpt_surgery.formats.shared.chunk_reading import by_chunk, checked, read_stored, stored_dtype
+from ckpt_surgery.formats.chunk_reading import by_chunk, checked, read_stored, stored_dtype
 from tests.support.arrays import ALL_DTYPES, array
 from tests.support.conformance import random_regions
 
