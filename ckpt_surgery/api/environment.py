@@ -5,11 +5,10 @@ import platform
 import re
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
-from ckpt_surgery.core.documents import JSON_SCHEMA
+from ckpt_surgery.core.documents import Versioned
 from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.system.resources import available_memory, total_memory, usable_cores
 
@@ -39,38 +38,38 @@ _QUERY = re.compile(r"\?\S*")
 """The query of a URL, which can hold a signature."""
 
 
-@dataclass(frozen=True)
-class Environment:
-    """The installation, the machine and the variables of a run."""
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentDocument(Versioned):
+    """`env`."""
 
     ckpt_surgery: str
     """Version of ckpt-surgery."""
     location: str
     """Directory of the package."""
     python: str
-    """Version and implementation of Python."""
+    """Version, implementation and path of Python."""
     platform: str
     """System, release, architecture and C library."""
     cores: int
     """Cores of the machine."""
     usable_cores: int
-    """Cores that this process may use."""
+    """Cores that the process may use."""
     memory: int
-    """Bytes of memory of the machine."""
+    """Memory of the machine."""
     available_memory: int
-    """Bytes of memory available without swapping."""
+    """Memory available without swapping."""
     packages: Mapping[str, str | None]
-    """Versions of libraries by their names; None where one is not installed."""
+    """Versions of libraries by name; null where one is not installed."""
     variables: Mapping[str, str]
-    """Environment variables that change what is done, without secrets."""
+    """Environment variables that change what is done, without passwords."""
 
 
-def describe_environment(options: Collection[str] = ()) -> Environment:
+def describe_environment(options: Collection[str] = ()) -> EnvironmentDocument:
     """Collect the versions, variables, cores and memory of this process. Imports none of the libraries.
 
     `options`: the names of the variables that stand in for options.
     """
-    return Environment(
+    return EnvironmentDocument(
         ckpt_surgery=VERSION,
         location=os.path.dirname(os.path.abspath(__file__)),
         python=f"{platform.python_version()} ({platform.python_implementation()}, {sys.executable})",
@@ -101,11 +100,6 @@ def reported_variables(environ: Mapping[str, str], options: Collection[str]) -> 
 def without_secrets(value: str) -> str:
     """The value of a variable without the user, the password and the query of a URL."""
     return _QUERY.sub("?…", _USER.sub("…@", value))
-
-
-def environment_document(environment: Environment) -> dict[str, Any]:
-    """The JSON document of `env`."""
-    return {"schema": JSON_SCHEMA, **asdict(environment)}
 
 
 def _version(package: str) -> str | None:

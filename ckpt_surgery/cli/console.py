@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from ckpt_surgery.core.documents import Document
+
 STDOUT = "-"
 PUBLISHED = "published"
 """Name of the destination in the context's `meta`, from the moment when it is published."""
@@ -247,7 +249,7 @@ def _shown_place(place: Place | None) -> Place | None:
     )
 
 
-def write_document(document: Mapping[str, Any], target: str) -> None:
+def write_document(document: "Mapping[str, Any] | Document", target: str) -> None:
     """One JSON document, to stdout (`-`) or to a file, which is replaced in one step. Raises StorageError."""
     from ckpt_surgery.core.documents import json_text
 

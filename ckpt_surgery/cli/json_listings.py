@@ -263,31 +263,6 @@ class DiffDocument(Versioned):
     """What may be wrong with A or B, such as bfloat16 that is kept as uint16."""
 
 
-class EnvironmentDocument(Versioned):
-    """`env`."""
-
-    ckpt_surgery: str
-    """Version of ckpt-surgery."""
-    location: str
-    """Directory of the package."""
-    python: str
-    """Version, implementation and path of Python."""
-    platform: str
-    """System, release, architecture and C library."""
-    cores: int
-    """Cores of the machine."""
-    usable_cores: int
-    """Cores that the process may use."""
-    memory: int
-    """Memory of the machine."""
-    available_memory: int
-    """Memory available without swapping."""
-    packages: dict[str, str | None]
-    """Versions of libraries by name; null where one is not installed."""
-    variables: dict[str, str]
-    """Environment variables that change what is done, without passwords."""
-
-
 class RemainderEntry(Document):
     """Something that a run left."""
 

@@ -1,19 +1,28 @@
 """The page about JSON documents: `python -m ckpt_surgery.cli.json_page` prints it."""
 
+import ast
+import inspect
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
-from ckpt_surgery.cli import json_documents, json_explanation, json_inference, json_listings
-from ckpt_surgery.cli.json_documents import Versioned
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
-DOCUMENTS: Mapping[str, type[Versioned]] = {
+from ckpt_surgery.api.environment import EnvironmentDocument
+from ckpt_surgery.cli import json_documents, json_explanation, json_inference, json_listings
+
+DOCUMENTS: Mapping[str, type] = {
     "plan": json_documents.PlanDocument,
     "explain": json_explanation.ExplainDocument,
     "infer": json_inference.InferDocument,
     "inspect": json_listings.InspectDocument,
     "diff": json_listings.DiffDocument,
-    "env": json_listings.EnvironmentDocument,
+    "env": EnvironmentDocument,
     "clean": json_listings.CleanDocument,
     "verify": json_documents.VerifyDocument,
     "lint": json_documents.LintDocument,
@@ -36,9 +45,38 @@ or gives it another meaning, it has another number as `schema`."""
 
 def document_schema(name: str) -> dict[str, Any]:
     """The JSON Schema of a document."""
-    schema = _open(DOCUMENTS[name].model_json_schema(by_alias=True))
+    schema = _open(TypeAdapter(DOCUMENTS[name]).json_schema(schema_generator=_Generator))
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {**dialect, **schema, "title": f"ckpt-surgery {name}"}
+
+
+class _Generator(GenerateJsonSchema):
+    """Adds to dataclasses what pydantic says of its own models: inherited docstrings, required members."""
+
+    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+        """The schema of a document; a member with a default is one that it always has."""
+        found = super().dataclass_schema(schema)
+        texts = {n: text for base in reversed(schema["cls"].__mro__) for n, text in _docstrings(base).items()}
+        members = {
+            name: {"description": texts[name]} | {n: v for n, v in member.items() if n != "default"}
+            for name, member in found["properties"].items()
+        }
+        return {**found, "properties": members, "required": list(members)}
+
+
+@cache
+def _docstrings(document: type) -> Mapping[str, str]:
+    """The docstrings of the members that a class defines itself."""
+    if not is_dataclass(document):
+        return {}
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(document))).body
+    assert isinstance(definition, ast.ClassDef)
+    members = ((m, text.value) for m, text in pairwise(definition.body) if isinstance(text, ast.Expr))
+    return {
+        ast.unparse(member.target): inspect.cleandoc(ast.literal_eval(text))
+        for member, text in members
+        if isinstance(member, ast.AnnAssign)
+    }
 
 
 def _open(value: Any) -> Any:

@@ -1,15 +1,34 @@
-"""JSON documents of this package: the version of their schema, and how specs and numbers are written."""
+"""JSON documents of this package: their classes, and how specs and numbers are written.
+
+A document is a frozen dataclass of `Versioned`, and each mapping in it one of `Document`, with a docstring
+for each member. Their JSON Schemas are made from these classes, which do not import pydantic.
+"""
 
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Final, Literal
 
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf
 
-JSON_SCHEMA = 1
+JSON_SCHEMA: Final = 1
 """Version of the schema of all documents, in their field `schema`."""
+
+
+class Document:
+    """A mapping with these members and no others."""
+
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid", "strict": True}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Versioned(Document):
+    """What every document starts with."""
+
+    schema: Literal[1] = JSON_SCHEMA
+    """Version of the documents; a change that programs could notice raises it."""
 
 
 def key_json(key: Key) -> dict[str, Any]:
@@ -24,7 +43,7 @@ def spec_json(leaf: Leaf) -> dict[str, Any]:
     return {"shape": list(leaf.spec.shape), "dtype": leaf.spec.dtype.name}
 
 
-def json_text(document: Mapping[str, Any], *, indent: int | None = 1) -> str:
+def json_text(document: Mapping[str, Any] | Document, *, indent: int | None = 1) -> str:
     """A JSON document in ASCII, with a line break at its end. NaN and infinities are written as strings."""
     return json.dumps(_plain(document), indent=indent, allow_nan=False) + "\n"
 
@@ -39,6 +58,8 @@ def _plain(value: object) -> object:
             if math.isfinite(value)
             else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
         )
+    if isinstance(value, Document):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}  # type: ignore[arg-type]
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

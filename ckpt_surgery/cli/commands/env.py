@@ -27,7 +27,7 @@ def command(ctx: click.Context, json_to: str | None) -> int:
     """
     from rich.text import Text
 
-    from ckpt_surgery.api.environment import describe_environment, environment_document
+    from ckpt_surgery.api.environment import describe_environment
     from ckpt_surgery.cli.variables import VARIABLES
     from ckpt_surgery.core.text import bytes_text, shown
 
@@ -46,5 +46,5 @@ def command(ctx: click.Context, json_to: str | None) -> int:
     }
     terminal.show(Text(f"{name:<{width}}  {shown(value)}") for name, value in rows.items())
     if json_to is not None:
-        write_document(environment_document(found), json_to)
+        write_document(found, json_to)
     return 0
