@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from ckpt_surgery.core.arguments import PathLike
-from ckpt_surgery.core.documents import JSON_SCHEMA
+from ckpt_surgery.core.documents import Document, Versioned
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.core.urls import is_url
@@ -62,19 +62,36 @@ def clean(path: PathLike, *, remove: bool = False) -> Cleaned:
     return Cleaned(given, tuple(remainders))
 
 
-def cleaned_document(cleaned: Cleaned) -> dict[str, Any]:
+@dataclass(frozen=True)
+class RemainderEntry(Document):
+    """Something that a run left."""
+
+    path: str
+    """Where it is."""
+    state: Literal["dead", "live", "kept"]
+    """Whether its run has ended; `kept`: it is of use, or not known to be a run's."""
+    bytes: int
+    """Size that removing it frees."""
+    note: str
+    """Whose it is, or why it stays."""
+    removed: bool
+    """Whether it was removed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanDocument(Versioned):
+    """`clean`."""
+
+    path: str
+    """As it was given."""
+    remainders: tuple[RemainderEntry, ...]
+    """What runs left beside it or in it."""
+
+
+def clean_document(cleaned: Cleaned) -> CleanDocument:
     """The JSON document of `clean`."""
-    return {
-        "schema": JSON_SCHEMA,
-        "path": cleaned.path,
-        "remainders": [
-            {
-                "path": path_text(remainder.path),
-                "state": remainder.state.value,
-                "bytes": remainder.nbytes,
-                "note": remainder.note,
-                "removed": remainder.removed,
-            }
-            for remainder in cleaned.remainders
-        ],
-    }
+    entries = (
+        RemainderEntry(path_text(one.path), one.state.value, one.nbytes, one.note, one.removed)
+        for one in cleaned.remainders
+    )
+    return CleanDocument(path=cleaned.path, remainders=tuple(entries))

@@ -8,6 +8,7 @@ import numpy as np
 
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike, Size
 from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.documents import Versioned
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
@@ -18,7 +19,7 @@ from ckpt_surgery.core.summaries.represented import Represented
 from ckpt_surgery.core.summaries.summary import LINES, Summary, text_rows
 from ckpt_surgery.core.text import number_of
 from ckpt_surgery.inference.drafting import drafted
-from ckpt_surgery.inference.inverting import Inversion, Irreversible, inverted
+from ckpt_surgery.inference.inverting import Inversion, IrreversibleLeaf, inverted
 from ckpt_surgery.inference.trials import Trial, comes_back, structure_problems, tried
 from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.preparing import prepare
@@ -42,7 +43,7 @@ class Inverse(Represented):
 
     recipe: str
     """The recipe, as YAML. Its source is the result of the inverted recipe."""
-    irreversible: tuple[Irreversible, ...]
+    irreversible: tuple[IrreversibleLeaf, ...]
     """Leaves of the source that do not come back: the `key` of each, and `why`."""
     problems: tuple[str, ...]
     """Deviations of the recipe from the checkpoint, one sentence each: mistakes of `invert`."""
@@ -55,6 +56,23 @@ class Inverse(Represented):
         verb = "does" if lost == 1 else "do"
         about = f"{number_of(lost, 'leaf')} {verb} not come back" if lost else "every leaf comes back"
         return Summary(about, (), text_rows(self.recipe), self.problems, noun=LINES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InvertDocument(Versioned):
+    """`invert`."""
+
+    recipe: str
+    """The recipe that goes back, as YAML."""
+    irreversible: tuple[IrreversibleLeaf, ...]
+    """Every leaf of SRC that does not come back."""
+    problems: tuple[str, ...]
+    """What the recipe does otherwise than it should: mistakes of the program."""
+
+
+def invert_document(found: Inverse) -> InvertDocument:
+    """The JSON document of `invert`."""
+    return InvertDocument(recipe=found.recipe, irreversible=found.irreversible, problems=found.problems)
 
 
 def invert(
@@ -152,7 +170,7 @@ def _with_unproved(
             reasons[key] = NOT_PROVED
         elif not comes_back(leaves[key], source, prepared.plan, back, read):
             reasons[key] = OUT_OF_RANGE
-    lost = tuple(Irreversible(key, reasons[key]) for key in leaves if key in reasons)
+    lost = tuple(IrreversibleLeaf(key, reasons[key]) for key in leaves if key in reasons)
     return replace(inversion, irreversible=lost)
 
 

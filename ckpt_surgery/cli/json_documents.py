@@ -244,36 +244,6 @@ class PlanDocument(Versioned):
     """Leaves with NaN or infinity that the recipe permitted."""
 
 
-class ShardDocument(Versioned):
-    """`apply --shard I/N`."""
-
-    shard: int
-    """Number of the shard, from 0 on."""
-    shards: int
-    """Number of shards."""
-    destination: str
-    """What is written."""
-    tasks: int
-    """Number of regions and stored outputs of the shard."""
-    bytes: int
-    """Their size, decoded."""
-    already_done: bool
-    """Whether another run had done the shard before."""
-    missing_shards: list[int]
-    """Shards that are not done yet."""
-    seconds: float
-    """Wall time."""
-
-
-class CommittedDocument(Versioned):
-    """`commit` where everything was published before."""
-
-    destination: str
-    """What was written."""
-    committed: Literal[True]
-    """Always true."""
-
-
 class Flaw(Document):
     """One thing that is wrong with a checkpoint."""
 

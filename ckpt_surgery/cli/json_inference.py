@@ -121,23 +121,3 @@ class InferDocument(Versioned):
     """Why the draft does not do what was found: a mistake of this program, please report it."""
     warnings: list[str]
     """What may be wrong with SRC or TARGET, such as bfloat16 that is kept as uint16."""
-
-
-class IrreversibleLeaf(Document):
-    """A leaf of SRC that does not come back."""
-
-    key: str
-    """Its key."""
-    why: str
-    """The reason, such as `dropped by rules[3]`."""
-
-
-class InvertDocument(Versioned):
-    """`invert`."""
-
-    recipe: str
-    """The recipe that goes back, as YAML."""
-    irreversible: list[IrreversibleLeaf]
-    """Every leaf of SRC that does not come back."""
-    problems: list[str]
-    """What the recipe does otherwise than it should: mistakes of the program."""

@@ -261,27 +261,3 @@ class DiffDocument(Versioned):
     """With `--values`: leaves that could not be compared."""
     warnings: list[str]
     """What may be wrong with A or B, such as bfloat16 that is kept as uint16."""
-
-
-class RemainderEntry(Document):
-    """Something that a run left."""
-
-    path: str
-    """Where it is."""
-    state: Literal["dead", "live", "kept"]
-    """Whether its run has ended; `kept`: it is of use, or not known to be a run's."""
-    bytes: int
-    """Size that removing it frees."""
-    note: str
-    """Whose it is, or why it stays."""
-    removed: bool
-    """Whether it was removed."""
-
-
-class CleanDocument(Versioned):
-    """`clean`."""
-
-    path: str
-    """As it was given."""
-    remainders: list[RemainderEntry]
-    """What runs left beside it or in it."""

@@ -13,8 +13,11 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
+from ckpt_surgery.api.cleaning import CleanDocument
 from ckpt_surgery.api.environment import EnvironmentDocument
+from ckpt_surgery.api.inverting import InvertDocument
 from ckpt_surgery.cli import json_documents, json_explanation, json_inference, json_listings
+from ckpt_surgery.report.shards import CommittedDocument, ShardDocument
 
 DOCUMENTS: Mapping[str, type] = {
     "plan": json_documents.PlanDocument,
@@ -23,13 +26,13 @@ DOCUMENTS: Mapping[str, type] = {
     "inspect": json_listings.InspectDocument,
     "diff": json_listings.DiffDocument,
     "env": EnvironmentDocument,
-    "clean": json_listings.CleanDocument,
+    "clean": CleanDocument,
     "verify": json_documents.VerifyDocument,
     "lint": json_documents.LintDocument,
-    "invert": json_inference.InvertDocument,
+    "invert": InvertDocument,
     "error": json_documents.ErrorDocument,
-    "shard": json_documents.ShardDocument,
-    "committed": json_documents.CommittedDocument,
+    "shard": ShardDocument,
+    "committed": CommittedDocument,
 }
 """The documents by the name that `schema` prints their JSON Schema under."""
 

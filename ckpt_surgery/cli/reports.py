@@ -66,7 +66,7 @@ class Report:
         """
         from ckpt_surgery.api.applying import interruptible
         from ckpt_surgery.cli.progress import reporting
-        from ckpt_surgery.report.shards import committed_document
+        from ckpt_surgery.report.shards import CommittedDocument
 
         reuse_memory()
         with interruptible():
@@ -80,7 +80,7 @@ class Report:
 
         self.terminal.show([Text(f"{shown(dst)} is committed already")])
         if self.json_to is not None:
-            write_document(committed_document(dst), self.json_to)
+            write_document(CommittedDocument(destination=dst), self.json_to)
         return 0
 
     def _start(self, plan: "Plan") -> None:

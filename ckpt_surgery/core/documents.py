@@ -20,6 +20,7 @@ JSON_SCHEMA: Final = 1
 class Document:
     """A mapping with these members and no others."""
 
+    __slots__ = ()
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid", "strict": True}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.graph.nodes import Apply, Node, Read, reads
@@ -27,13 +28,13 @@ IN_RANGE = "exact unless a number leaves the range of its dtype"
 
 
 @frozen()
-class Irreversible:
-    """A leaf of the source that the result of a recipe does not hold."""
+class IrreversibleLeaf(Document):
+    """A leaf of SRC that does not come back."""
 
     key: str
-    """The text of its key."""
+    """Its key."""
     why: str
-    """A clause without a full stop."""
+    """The reason, such as `dropped by rules[3]`."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Inversion:
     findings: Findings
     """Its source is the plan's result, its target the plan's first source. What does not come back has no
     formation."""
-    irreversible: tuple[Irreversible, ...]
+    irreversible: tuple[IrreversibleLeaf, ...]
     """Leaves of the first source that do not come back, in its order."""
 
     @property
@@ -65,7 +66,7 @@ def inverted(plan: Plan, source: str, leaves: Mapping[str, Leaf]) -> Inversion:
         if isinstance(found, Formation):
             formations.append(found)
         else:
-            irreversible.append(Irreversible(key, dropped.get(key, found)))
+            irreversible.append(IrreversibleLeaf(key, dropped.get(key, found)))
     outputs = tuple(step.leaf.key.text for step in plan.steps)
     used = {key for formation in formations for key in formation.sources}
     findings = Findings(

@@ -1,9 +1,9 @@
 """What one shard of a plan has done, and its JSON document."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
-from ckpt_surgery.core.documents import JSON_SCHEMA
+from ckpt_surgery.core.documents import Versioned
 from ckpt_surgery.core.text import brief
 
 
@@ -31,21 +31,47 @@ class ShardResult:
     __repr__ = brief
 
 
-def shard_document(result: ShardResult) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class ShardDocument(Versioned):
+    """`apply --shard I/N`."""
+
+    shard: int
+    """Number of the shard, from 0 on."""
+    shards: int
+    """Number of shards."""
+    destination: str
+    """What is written."""
+    tasks: int
+    """Number of regions and stored outputs of the shard."""
+    bytes: int
+    """Their size, decoded."""
+    already_done: bool
+    """Whether another run had done the shard before."""
+    missing_shards: tuple[int, ...]
+    """Shards that are not done yet."""
+    seconds: float
+    """Wall time."""
+
+
+def shard_document(result: ShardResult) -> ShardDocument:
     """What `apply --shard --json` writes."""
-    return {
-        "schema": JSON_SCHEMA,
-        "shard": result.index,
-        "shards": result.count,
-        "destination": result.destination,
-        "tasks": result.tasks,
-        "bytes": result.nbytes,
-        "already_done": result.already,
-        "missing_shards": list(result.missing),
-        "seconds": result.seconds,
-    }
+    return ShardDocument(
+        shard=result.index,
+        shards=result.count,
+        destination=result.destination,
+        tasks=result.tasks,
+        bytes=result.nbytes,
+        already_done=result.already,
+        missing_shards=result.missing,
+        seconds=result.seconds,
+    )
 
 
-def committed_document(destination: str) -> dict[str, Any]:
-    """What `commit --json` writes where there was nothing left to do."""
-    return {"schema": JSON_SCHEMA, "destination": destination, "committed": True}
+@dataclass(frozen=True, kw_only=True)
+class CommittedDocument(Versioned):
+    """`commit` where everything was published before."""
+
+    destination: str
+    """What was written."""
+    committed: Literal[True] = True
+    """Always true."""

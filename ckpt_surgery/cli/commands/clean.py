@@ -41,13 +41,13 @@ def command(ctx: click.Context, path: str, yes: bool, json_to: str | None) -> in
     shards and what no run made. Without --yes nothing is removed. A run to the same destination does the same
     by itself, or goes on with what is there: `apply … --resume`.
     """
-    from ckpt_surgery.api.cleaning import clean, cleaned_document
+    from ckpt_surgery.api.cleaning import clean, clean_document
 
     terminal = open_terminal(ctx.find_root().obj, json_to)
     found = clean(path, remove=yes)
     terminal.show(_lines(found, yes))
     if json_to is not None:
-        write_document(cleaned_document(found), json_to)
+        write_document(clean_document(found), json_to)
     return 0
 
 

@@ -75,6 +75,7 @@ def command(
     exit code is 3. The draft is planned, and run on random values, before it is shown.
     """
     import ckpt_surgery
+    from ckpt_surgery.api.inverting import invert_document
     from ckpt_surgery.cli.given_recipes import given_recipe
 
     if not (sources or rules):
@@ -101,23 +102,11 @@ def command(
         overwrite=overwrite,
     )
     if json_to is not None:
-        write_document(_document(found), json_to)
+        write_document(invert_document(found), json_to)
     if out is None and json_to != STDOUT:
         sys.stdout.write(found.recipe)
     _show(found, terminal)
     return VerificationError.exit_code if found.irreversible or found.problems else 0
-
-
-def _document(found: "Inverse") -> dict[str, object]:
-    from ckpt_surgery.core.documents import JSON_SCHEMA
-
-    lost = [{"key": one.key, "why": one.why} for one in found.irreversible]
-    return {
-        "schema": JSON_SCHEMA,
-        "recipe": found.recipe,
-        "irreversible": lost,
-        "problems": list(found.problems),
-    }
 
 
 def _show(found: "Inverse", terminal: Terminal) -> None:

@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ckpt_surgery.formats.shared.raw_arrays import contiguous
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.manifests import Chunk, contiguous
 from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.formats.opening import open_sink, open_source
 from ckpt_surgery.formats.orbax import writer as module
 from ckpt_surgery.formats.orbax.notes import notes_bytes, read_notes
 from ckpt_surgery.formats.orbax.writer import OrbaxWriter
-from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source
+from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.storage.places import Places, open_places
+from ckpt_surgery.storage.reading import read_ranges
 from tests.support import checkpoints
 from tests.support.comparing import assert_same, same
 from tests.support.key_value import key_value
@@ -130,7 +131,7 @@ def test_notes_are_read_as_they_were_written(tmp_path: Path) -> None:
     entries |= {"x/c": b"\0\xff", "y/c": b"", "linked/c": Chunk("d/1", 2**40, 2**33)}
     places = open_places(tmp_path)
     places.put(f"{OWN}part-000000-0", [notes_bytes(entries)])
-    sizes = places.sizes() | {f"{OWN}d/{n}": 20_000 for n in range(3)}
+    sizes = {**places.sizes(), **{f"{OWN}d/{n}": 20_000 for n in range(3)}}
     assert read_notes(places, "w", sizes) == entries
 
 
@@ -159,8 +160,8 @@ def test_stored_bytes_are_copied_once_and_known_ones_not_again(
     (data,) = [name for name in places.sizes() if "/d/" in name]
     assert places.sizes()[data] == 3 * size
     read_again: list[Chunk] = []
-    real = module.read_chunk
-    monkeypatch.setattr(module, "read_chunk", lambda chunk: read_again.append(chunk) or real(chunk))
+    real = read_ranges
+    monkeypatch.setattr(module, "read_ranges", lambda chunks: read_again.extend(chunks) or real(chunks))
     content = bytearray(places.read([Chunk(data, 0, 3 * size)])[0])
     content[size + 5] ^= 1
     places.put(data, [bytes(content)])
@@ -188,7 +189,7 @@ def test_a_large_chunk_is_copied_to_a_file_of_its_own(
     sink.finish(["w"])
     assert_same(read_all(root), {"x": value, "y": value})
     again: Any = sink.attach("w")
-    monkeypatch.setattr(module, "read_chunk", None)
+    monkeypatch.setattr(module, "read_ranges", None)
     assert [again.adopt(o, known).chunks for o, known in zip(sink.outputs, crcs, strict=True)] == crcs
 
 
