@@ -220,9 +220,9 @@ class ComparedLeaf(Keyed):
 
     equal: bool
     """Whether all elements are equal, within the tolerances."""
-    max_abs: Number | None
+    max_abs: Number
     """max |a - b|."""
-    max_rel: Number | None
+    max_rel: Number
     """max |a - b| / |b|."""
     cosine: Number | None
     """Cosine of the angle between the two, without NaN and infinity that are the same in both; null where a

@@ -49,9 +49,7 @@ def same_text(difference: Difference) -> str:
 
 
 def distance_texts(value: ValueDifference) -> list[str]:
-    """The largest distances and the cosine; for what is no number, that the bytes differ."""
-    if value.max_abs is None or value.max_rel is None:
-        return ["other bytes"]
+    """The largest distances and the cosine."""
     cosine = "-" if value.cosine is None else f"{value.cosine:.8f}"
     return [f"max abs {value.max_abs:.4g}", f"max rel {value.max_rel:.4g}", f"cosine {cosine}"]
 

@@ -19,18 +19,15 @@ from ckpt_surgery.report.renames import Proof, Renamed
 
 @dataclass(frozen=True)
 class ValueDifference:
-    """How far the values of one leaf are apart. NaN in the same place counts as equal.
-
-    Elements that are no numbers (texts, dates, records) are compared by their bytes and have no distances.
-    """
+    """How far the values of one leaf are apart. NaN in the same place counts as equal."""
 
     key: str
     """Text of the leaf's key."""
     equal: bool
     """Whether all elements are the same, within the tolerances that were given."""
-    max_abs: float | None
+    max_abs: float
     """max |a - b|; infinite where only one of the two is NaN, or they are different infinities."""
-    max_rel: float | None
+    max_rel: float
     """max |a - b| / |b|; infinite where only b is zero."""
     cosine: float | None
     """Cosine of the angle between the two as vectors, without NaN and infinity that are the same in both.
@@ -258,8 +255,8 @@ def _difference_rows(entries: Sequence[ShownKey], full: bool) -> list[Difference
 
 
 def largest_first(values: Iterable[ValueDifference]) -> list[ValueDifference]:
-    """The differences by decreasing distance, those that have no distance before all others."""
-    return sorted(values, key=lambda v: (v.max_abs is not None, -(v.max_abs or 0), -(v.max_rel or 0)))
+    """The differences by decreasing distance."""
+    return sorted(values, key=lambda value: (-value.max_abs, -value.max_rel))
 
 
 @dataclass(frozen=True)
@@ -281,8 +278,7 @@ def folded_values(values: Iterable[ValueDifference], *, full: bool = False) -> l
     unequal = largest_first(value for value in values if not value.equal)
     alike: dict[Any, list[ValueDifference]] = {}
     for n, value in enumerate(unequal):
-        measured = value.max_abs is None
-        alike.setdefault(n if full else (_INDEX.sub("0", value.key), measured), []).append(value)
+        alike.setdefault(n if full else _INDEX.sub("0", value.key), []).append(value)
     rows: list[ValueRow] = []
     for group in alike.values():
         patterns = folded([ShownKey(value.key) for value in group], full)
@@ -294,14 +290,11 @@ def folded_values(values: Iterable[ValueDifference], *, full: bool = False) -> l
 
 
 def _worst(group: Sequence[ValueDifference]) -> ValueDifference:
-    first = group[0]
-    if first.max_abs is None:
-        return first
     cosines = [value.cosine for value in group if value.cosine is not None]
     return replace(
-        first,
-        max_abs=max(value.max_abs or 0 for value in group),
-        max_rel=max(value.max_rel or 0 for value in group),
+        group[0],
+        max_abs=max(value.max_abs for value in group),
+        max_rel=max(value.max_rel for value in group),
         cosine=min(cosines) if len(cosines) == len(group) else None,
     )
 

@@ -51,16 +51,16 @@ def test_values_that_differ(leaves):
     )
 
 
-def test_values_that_cannot_be_measured_or_compared(leaves):
+def test_values_that_cannot_be_compared(leaves):
     values = (
         ValueDifference("a", False, 1e-3, float("inf"), None),
-        ValueDifference("words", False, None, None, None),
+        ValueDifference("b", False, float("inf"), float("inf"), None),
     )
     uncompared = tuple(Uncompared(f"k{i}", "it is a pickle") for i in range(22))
     lines = compared(leaves, leaves, values=values, uncompared=uncompared).split("\n")
     assert lines[:3] == [
-        "values       words  other bytes",
-        "values       a      max abs 0.001  max rel inf  cosine -",
+        "values       b  max abs inf    max rel inf  cosine -",
+        "values       a  max abs 0.001  max rel inf  cosine -",
         "not compared k0   it is a pickle",
     ]
     assert lines[-2:] == [

@@ -140,15 +140,6 @@ def test_what_could_not_be_compared_is_not_the_same() -> None:
     assert document["not_compared"] == [{"key": "w", "components": ["w"], "why": "it is a pickle"}]
 
 
-def test_what_was_compared_by_bytes_has_no_distances() -> None:
-    same = diff_trees(by_key(array_leaf("w")), by_key(array_leaf("w")))
-    found = replace(same, values=(ValueDifference("w", False, None, None, None, ("w",)),))
-    assert found.known
-    assert difference_json(found)["values"] == [
-        {"key": "w", "components": ["w"], "equal": False, "max_abs": None, "max_rel": None, "cosine": None}
-    ]
-
-
 # --- containers -------------------------------------------------------------------------------------------
 
 NO_LISTS = Holds("safetensors", lists=False)
