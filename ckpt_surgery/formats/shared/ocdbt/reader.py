@@ -51,8 +51,6 @@ class Database:
     """One version of an OCDBT database: its directory and all its entries."""
 
     directory: str
-    generation: int
-    """Number of the version; reading uses this version even where newer ones exist."""
     entries: Mapping[bytes, bytes | str]
     """Values by key: the value itself where it is inline, else its location as `ts.ocdbt.dump` spells it."""
 
@@ -165,7 +163,7 @@ def begin_reading(directory: str) -> Callable[[], Database]:
                 for entry in node["entries"]:
                     value = entry["inline_value"] if "inline_value" in entry else entry["indirect_value"]
                     entries[prefix + entry["key"]] = value
-        return Database(directory, newest["generation_number"], entries)
+        return Database(directory, entries)
 
     return finish
 

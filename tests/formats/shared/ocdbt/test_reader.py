@@ -10,7 +10,7 @@ import tensorstore as ts
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.orbax.store import Store
 from ckpt_surgery.formats.orbax.tree import Tree
-from ckpt_surgery.formats.shared.ocdbt.reader import read_database, store_message
+from ckpt_surgery.formats.shared.ocdbt.reader import Database, read_database, store_message
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.reading import read
@@ -98,6 +98,22 @@ def test_a_value_outside_its_file(tmp_path: Path) -> None:
     store = Store(str(tmp_path), {}, index, Tree("_METADATA", (), True, 2, False, {}))
     with pytest.raises(SourceError, match=rf"data file {tmp_path}/d/.* is missing"):
         store.chunk("x/0")
+
+
+@pytest.mark.parametrize("path", ["..%2Fx", "d%2F..%2F..%2Fx", "%2Fetc%2Fpasswd", "", "a%00b"])
+def test_a_value_outside_the_database_is_refused(path: str, tmp_path: Path) -> None:
+    index = Database(str(tmp_path), {b"k": f"value:{path}::0:1"})
+    for read_value in (index.locate, index.value):
+        with pytest.raises(SourceError, match="which is not below it"):
+            read_value(b"k")
+
+
+def test_a_value_that_claims_more_than_its_file_holds(tmp_path: Path) -> None:
+    (tmp_path / "d").write_bytes(b"xyz")
+    index = Database(str(tmp_path), {b"k": "value::d:1:2", b"l": f"value::d:1:{2**60}"})
+    assert index.value(b"k") == b"yz"
+    with pytest.raises(SourceError, match="d ends at byte 3"):
+        index.value(b"l")
 
 
 def test_metadata_too_large_to_be_inline(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import google_crc32c
@@ -209,6 +210,22 @@ def test_an_encoding_without_a_codec_is_an_error() -> None:
     manifest = Manifest(ArraySpec((1,), np.dtype(np.int8)), (1,), codec, {(0,): Chunk("", 0, 1, b"x")})
     with pytest.raises(SourceError, match="`lzma` cannot be read"):
         decoded(manifest, Region((0,), (1,)))
+
+
+@pytest.mark.parametrize(("file", "reads"), [("/x", 2), ("s3://bucket/x", 1)])
+def test_a_small_shard_in_an_object_store_takes_one_request(file: str, reads: int) -> None:
+    manifest = placed(VALUE, SHARDED)
+    [shard] = manifest.chunks.values()
+    assert shard.inline is not None
+    data, asked = shard.inline, []
+
+    def fetch(chunks: Sequence[Chunk]) -> Any:
+        asked.append(len(chunks))
+        return (data[chunk.offset : chunk.offset + chunk.length] for chunk in chunks)
+
+    located = replace(manifest, chunks={(0, 0): Chunk(file, 0, len(data))})
+    np.testing.assert_array_equal(decode_region(located, ROWS, fetch), VALUE[2:4])
+    assert len(asked) == reads
 
 
 @pytest.mark.parametrize("location", ["start", "end"])
