@@ -206,7 +206,7 @@ class Limits:
 
 
 class Reader(Protocol):
-    """Reads an array that no manifest describes: boxes of any sizes, strided views, deflated members."""
+    """Reads an array that no manifest describes: boxes of any sizes, views with gaps, deflated members."""
 
     def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
         """The elements of a region, in the dtype that the array is listed with.

@@ -8,8 +8,7 @@ from typing import Any
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.flax.detect import INDEX_SUFFIX, FlaxFile, locate
-from ckpt_surgery.formats.listed_source import ListedSource
-from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
 from ckpt_surgery.formats.shared.msgpack.nodes import BytesAt, Node
 from ckpt_surgery.formats.shared.msgpack.source import (
@@ -112,7 +111,7 @@ def _listed(directory: str, found: FoundNode) -> ListedLeaf:
     return ListedLeaf(leaf_of(found), found)
 
 
-def read(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> Listing:
     """Open a file, an index, or a directory that holds one of them, or several steps.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step that it does not have, or an
@@ -121,8 +120,7 @@ def read(path: str, selection: Selection) -> ListedSource:
     location = locate(path, selection)
     contents = _contents(location)
     listed = list_leaves(contents.found, lambda found: _listed(location.directory, found))
-    listing = listing_of(listed, contents.files, contents.metadata, location.step)
-    return ListedSource(path, "flax", listing)
+    return listing_of(listed, contents.files, contents.metadata, location.step)
 
 
 def _contents(location: FlaxFile) -> FlaxContents:

@@ -20,8 +20,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import read_stored
-from ckpt_surgery.formats.listed_source import ListedSource
-from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.limits import MOST_AXES
 from ckpt_surgery.formats.shared.msgpack.arrays import manifest_of
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, Node
@@ -166,7 +165,7 @@ def _check_agrees(recorded: RecordedSpec, spec: ArraySpec) -> None:
         raise SourceError(f"it is {spec}, but {shown(str(recorded.dtype)[:100])} in the tree", hint=DAMAGED)
 
 
-def read(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> Listing:
     """Open a file, the directory with a file `checkpoint`, or one that holds several steps.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item that it does not
@@ -181,8 +180,7 @@ def read(path: str, selection: Selection) -> ListedSource:
         found = [FoundNode(key, node, location.path) for key, node in nodes]
     listed = list_leaves(found, lambda one: _listed(location, one))
     details = SourceDetails(partial(choices, path, location), disguised_bfloat16=_disguised(listed))
-    listing = listing_of(listed, {location.path: stat}, {}, location.step, location.item, details)
-    return ListedSource(path, "t5x", listing)
+    return listing_of(listed, {location.path: stat}, {}, location.step, location.item, details)
 
 
 def _disguised(listed: Mapping[str, ListedLeaf]) -> frozenset[str]:

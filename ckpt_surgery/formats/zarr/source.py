@@ -16,7 +16,6 @@ from ckpt_surgery.core.keys import Key, natural_order
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.listed_source import ListedSource
 from ckpt_surgery.formats.registry import Listing, Selection, directory_of
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.formats.shared.zarr.files import (
@@ -45,7 +44,7 @@ _CHUNK = re.compile(r"c|[0-9]+(\.[0-9]+)*")
 """Names of chunks, or the last part of them."""
 
 
-def read(path: str, selection: Selection) -> ListedSource:
+def read(path: str, selection: Selection) -> Listing:
     """Open a group, or a single array, whose key is then `array`.
 
     Raises SourceError where it is not whole, UsageError for a step or an item.
@@ -60,7 +59,7 @@ def read(path: str, selection: Selection) -> ListedSource:
     directories = array_directories(files)
     _check_nothing_lost(files, directories)
     keys = {directory: Key.parse(directory or LONE) for directory in sorted(directories, key=natural_order)}
-    listing = Listing(
+    return Listing(
         leaves={key.text: _leaf(files, directory, key) for directory, key in keys.items()},
         files=files.by_path,
         metadata=attributes,
@@ -68,7 +67,6 @@ def read(path: str, selection: Selection) -> ListedSource:
         directory=directory_of(path),
         details=SourceDetails(holds_record=True, record=None if record is None else json.dumps(record)),
     )
-    return ListedSource(path, "zarr", listing)
 
 
 def _leaf(files: Files, directory: str, key: Key) -> Leaf:
