@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Unpack, get_args
 
 from ckpt_surgery.core.arguments import CheckpointLike, PathLike, Size, bytes_of
-from ckpt_surgery.core.documents import JSON_SCHEMA
+from ckpt_surgery.core.documents import Versioned
 from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, ProgressLike, Report
@@ -14,10 +14,18 @@ from ckpt_surgery.core.protocols import RetypedSource
 from ckpt_surgery.core.summaries.represented import Represented
 from ckpt_surgery.core.summaries.summary import LINES, Summary, text_rows
 from ckpt_surgery.core.text import did_you_mean, number_of
-from ckpt_surgery.inference.documents import findings_json, rules_json
+from ckpt_surgery.inference.documents import (
+    Given,
+    InferredLeaf,
+    InferredRule,
+    OpenLeaves,
+    inferred_leaves,
+    inferred_rules,
+    open_leaves,
+)
 from ckpt_surgery.inference.drafting import Draft, drafted
 from ckpt_surgery.inference.finding import Found, found
-from ckpt_surgery.inference.formations import COMPARED, Findings, Undecided
+from ckpt_surgery.inference.formations import COMPARED, ConflictEntry, Findings, Undecided
 from ckpt_surgery.inference.headers import header
 from ckpt_surgery.inference.proving import structure_problems, value_problems
 from ckpt_surgery.inference.reading import fingerprints_of
@@ -50,6 +58,40 @@ MOST_ROUNDS = 3
 """Maximum number of drafts, each without what the proof of the one before refuted."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class InferDocument(Versioned):
+    """`infer`."""
+
+    source: Given
+    """SRC."""
+    target: Given
+    """TARGET."""
+    values: Literal["shared", "partly", "unrelated", "none"]
+    """How many of the target's elements are in the source, in any order: at least half (`shared`), less
+    (`partly`), none (`unrelated`); `none` where values were not compared. Leaves of one repeated value count
+    for nothing."""
+    needs_target: bool
+    """Whether the recipe needs `--target`."""
+    recipe: str
+    """The draft."""
+    rules: tuple[InferredRule, ...]
+    """Its rules."""
+    leaves: tuple[InferredLeaf, ...]
+    """What is decided."""
+    undecided: tuple[OpenLeaves, ...]
+    """What is not."""
+    conflicts: tuple[ConflictEntry, ...]
+    """Where values and names disagree."""
+    dropped: tuple[str, ...]
+    """Leaves of the source that feed nothing."""
+    from_target: tuple[str, ...]
+    """Leaves that keep the target's values."""
+    problems: tuple[str, ...]
+    """Why the draft does not do what was found: a mistake of this program, please report it."""
+    warnings: tuple[str, ...]
+    """What may be wrong with SRC or TARGET, such as bfloat16 that is kept as uint16."""
+
+
 @dataclass(frozen=True, repr=False)
 class Inferred(Represented):
     """Result of `infer`."""
@@ -62,7 +104,7 @@ class Inferred(Represented):
     """Number of leaves of the source."""
     target_leaves: int
     """Number of leaves of the target."""
-    values: str
+    values: Literal["shared", "partly", "unrelated", "none"]
     """How many of the target's numbers are in the source: `shared` (at least half of the elements), `partly`,
     `unrelated`, or `none`, where values were not compared."""
     draft: Draft
@@ -100,20 +142,23 @@ class Inferred(Represented):
         about = f"{rules}, {word}: {self.source} → {self.target}"
         return Summary(about, (), text_rows(self.recipe), self.problems, noun=LINES)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> InferDocument:
         """The JSON document of `infer --json`."""
-        return {
-            "schema": JSON_SCHEMA,
-            "source": {"path": self.source, "leaves": self.source_leaves},
-            "target": {"path": self.target, "leaves": self.target_leaves},
-            "values": self.values,
-            "needs_target": self.needs_target,
-            "recipe": self.recipe,
-            "rules": rules_json(self.draft),
-            **findings_json(self.findings),
-            "problems": list(self.problems),
-            "warnings": list(self.warnings),
-        }
+        return InferDocument(
+            source=Given(self.source, self.source_leaves),
+            target=Given(self.target, self.target_leaves),
+            values=self.values,
+            needs_target=self.needs_target,
+            recipe=self.recipe,
+            rules=tuple(inferred_rules(self.draft)),
+            leaves=tuple(inferred_leaves(self.findings)),
+            undecided=tuple(open_leaves(self.findings)),
+            conflicts=self.findings.conflicts,
+            dropped=self.findings.dropped,
+            from_target=self.findings.from_target,
+            problems=self.problems,
+            warnings=self.warnings,
+        )
 
 
 def infer(
@@ -246,7 +291,14 @@ def _infer_sides(
     leaves = len(source_side.leaves), len(target_side.leaves)
     warnings = (*source.warnings, *target.warnings)
     return Inferred(
-        source.path, target.path, *leaves, str(known.shared), draft, known.findings, tuple(problems), warnings
+        source.path,
+        target.path,
+        *leaves,
+        known.shared.value,
+        draft,
+        known.findings,
+        tuple(problems),
+        warnings,
     )
 
 

@@ -15,14 +15,15 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from ckpt_surgery.api.cleaning import CleanDocument
 from ckpt_surgery.api.environment import EnvironmentDocument
+from ckpt_surgery.api.inferring import InferDocument
 from ckpt_surgery.api.inverting import InvertDocument
-from ckpt_surgery.cli import json_documents, json_explanation, json_inference, json_listings
+from ckpt_surgery.cli import json_documents, json_explanation, json_listings
 from ckpt_surgery.report.shards import CommittedDocument, ShardDocument
 
 DOCUMENTS: Mapping[str, type] = {
     "plan": json_documents.PlanDocument,
     "explain": json_explanation.ExplainDocument,
-    "infer": json_inference.InferDocument,
+    "infer": InferDocument,
     "inspect": json_listings.InspectDocument,
     "diff": json_listings.DiffDocument,
     "env": EnvironmentDocument,

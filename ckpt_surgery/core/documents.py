@@ -6,7 +6,7 @@ for each member. Their JSON Schemas are made from these classes, which do not im
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final, Literal
 
@@ -22,6 +22,17 @@ class Document:
 
     __slots__ = ()
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid", "strict": True}
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Marks texts of a document that match a regular expression, for their JSON Schema."""
+
+    regex: str
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Callable[[Any], dict[str, Any]]) -> Any:
+        """The JSON Schema of the texts."""
+        return {**handler(schema), "pattern": self.regex}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,64 +1,116 @@
 """What `infer` found as a JSON document."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated, Literal, cast
 
+from ckpt_surgery.core.documents import Document, Pattern
+from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.drafting import Draft
-from ckpt_surgery.inference.formations import Candidate, Findings
+from ckpt_surgery.inference.formations import Candidate, Evidence, Findings
+
+EvidenceName = Literal[
+    "values",
+    "values after arithmetic",
+    "names, the only layout that fits",
+    "names, layout as of the others",
+]
 
 
-def rules_json(draft: Draft) -> list[dict[str, Any]]:
-    """The rules of a draft with their evidence; null for those that drop leaves or take the target's."""
-    return [
-        {
-            "rule": one.rule,
-            "line": one.line,
-            "claims": one.claims,
-            "outputs": one.outputs,
-            "evidence": None if one.evidence is None else str(one.evidence),
-            "why": one.why,
-        }
-        for one in draft.rules
-    ]
+How = Literal["same", "stack", "unstack", "split", "concat", ""]
 
 
-def findings_json(findings: Findings) -> Mapping[str, Any]:
-    """What is known of each leaf."""
-    leaves = [
-        {
-            "key": one.target,
-            "sources": list(one.sources),
-            "value": str(one.value),
-            "evidence": str(one.evidence),
-            "why": one.why,
-        }
-        for one in findings.formations
-    ]
-    undecided = [
-        {
-            "targets": list(one.targets),
-            "why": one.why,
-            "candidates": [_candidate_json(candidate) for candidate in one.candidates],
-        }
-        for one in findings.undecided
-    ]
-    conflicts = [
-        {"target": one.target, "by_values": list(one.by_values), "by_names": list(one.by_names)}
-        for one in findings.conflicts
-    ]
-    return {
-        "leaves": leaves,
-        "undecided": undecided,
-        "conflicts": conflicts,
-        "dropped": list(findings.dropped),
-        "from_target": list(findings.from_target),
-    }
+@frozen()
+class Given(Document):
+    """What was given."""
+
+    path: str
+    """As it was given."""
+    leaves: int
+    """Number of its leaves."""
 
 
-def _candidate_json(candidate: Candidate) -> dict[str, Any]:
-    return {
-        "sources": list(candidate.sources),
-        "value": candidate.value,
-        "score": round(candidate.score, 3),
-        "how": candidate.how,
-    }
+@frozen()
+class InferredRule(Document):
+    """A rule of the draft."""
+
+    rule: Annotated[str, Pattern(r"^rules\[\d+\]$")]
+    """Which one."""
+    line: int
+    """Line of the recipe, from 1."""
+    claims: int
+    """Number of leaves that it claims."""
+    outputs: int
+    """Number of leaves that it makes."""
+    evidence: EvidenceName | None
+    """What decided; null for rules that drop leaves, or take the target's values."""
+    why: str
+    """More about it; empty where there is no more."""
+
+
+@frozen()
+class InferredLeaf(Document):
+    """A leaf of the target that is decided."""
+
+    key: str
+    """Its key."""
+    sources: tuple[str, ...]
+    """Leaves of the source, in the order of `xs`."""
+    value: str
+    """The expression that makes it: of `x`, or of `xs`."""
+    evidence: EvidenceName
+    """What decided."""
+    why: str
+    """More about it; empty where there is no more."""
+
+
+@frozen()
+class InferredCandidate(Document):
+    """A way that a leaf could be made."""
+
+    sources: tuple[str, ...]
+    """Leaves of the source."""
+    value: str
+    """The expression; empty where none is known."""
+    score: float
+    """How much the names resemble each other, from 0 to 1."""
+    how: How
+    """How leaves belong together; empty where sizes do not fit."""
+
+
+@frozen()
+class OpenLeaves(Document):
+    """Leaves of the target that are not decided."""
+
+    targets: tuple[str, ...]
+    """Their keys."""
+    why: str
+    """Why not."""
+    candidates: tuple[InferredCandidate, ...]
+    """What they could be made of."""
+
+
+def inferred_rules(draft: Draft) -> Iterator[InferredRule]:
+    """The rules of a draft with their evidence."""
+    for one in draft.rules:
+        evidence = None if one.evidence is None else _name(one.evidence)
+        yield InferredRule(one.rule, one.line, one.claims, one.outputs, evidence, one.why)
+
+
+def inferred_leaves(findings: Findings) -> Iterator[InferredLeaf]:
+    """The leaves that are decided."""
+    for one in findings.formations:
+        yield InferredLeaf(one.target, one.sources, str(one.value), _name(one.evidence), one.why)
+
+
+def open_leaves(findings: Findings) -> Iterator[OpenLeaves]:
+    """The leaves that are not decided."""
+    for one in findings.undecided:
+        yield OpenLeaves(one.targets, one.why, tuple(map(_candidate, one.candidates)))
+
+
+def _candidate(one: Candidate) -> InferredCandidate:
+    return InferredCandidate(one.sources, one.value, round(one.score, 3), cast(How, one.how))
+
+
+def _name(evidence: Evidence) -> EvidenceName:
+    return cast(EvidenceName, evidence.value)

@@ -21,7 +21,7 @@ from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.formations import (
     COMPARED,
     Candidate,
-    Conflict,
+    ConflictEntry,
     Evidence,
     Findings,
     Formation,
@@ -267,7 +267,7 @@ class _Search:
             used.update(key for candidate in one.candidates for key in candidate.sources)
         return [key for key in self.source.leaves if key not in used]
 
-    def _conflicts(self) -> Iterable[Conflict]:
+    def _conflicts(self) -> Iterable[ConflictEntry]:
         """Leaves that names alone would make of other leaves than values do."""
         compared = {key: one for key, one in self.formations.items() if one.evidence in COMPARED}
         if not self.values or not compared:
@@ -277,7 +277,7 @@ class _Search:
         for key, one in compared.items():
             names = by_names.get(key, one.sources)
             if names != one.sources and not self._alike(names, one.sources):
-                yield Conflict(key, one.sources, names)
+                yield ConflictEntry(key, one.sources, names)
 
     def _alike(self, some: Sequence[str], others: Sequence[str]) -> bool:
         """Whether leaves of the source hold the same elements, so that values cannot contradict names."""

@@ -2,6 +2,7 @@
 
 import enum
 
+from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.frozen import frozen
 
 
@@ -64,7 +65,7 @@ class Candidate:
     score: float
     """How much the names resemble each other, from 0 to 1."""
     how: str
-    """`same`, `stack`, `unstack`, `split`, `concat`."""
+    """`same`, `stack`, `unstack`, `split`, `concat`; empty where sizes do not fit."""
 
 
 @frozen()
@@ -80,15 +81,15 @@ class Undecided:
 
 
 @frozen()
-class Conflict:
-    """A leaf of the target whose values are those of another source leaf than its name says."""
+class ConflictEntry(Document):
+    """A leaf whose values are not those of the leaf that its name says."""
 
     target: str
     """Its key."""
     by_values: tuple[str, ...]
-    """Keys of the leaves of the source that hold its values."""
+    """The leaves that hold its values, which it is made of."""
     by_names: tuple[str, ...]
-    """Keys of the leaves that its name says."""
+    """The leaves that its name says."""
 
 
 @frozen()
@@ -107,5 +108,5 @@ class Findings:
     """Keys of the target that keep the target's own value."""
     undecided: tuple[Undecided, ...] = ()
     """What evidence does not decide."""
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[ConflictEntry, ...] = ()
     """Where values and names disagree: values were followed."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ckpt_surgery.inference.formations import Conflict, Evidence, Undecided
+from ckpt_surgery.inference.formations import ConflictEntry, Evidence, Undecided
 from ckpt_surgery.inference.parts import Kind
 from ckpt_surgery.inference.rule_drafts import Inserted, RuleDraft, TemplatePiece
 from ckpt_surgery.inference.sizes import named_sizes
@@ -87,7 +87,7 @@ def text_of(
     rules: Sequence[RuleDraft],
     header: Sequence[str],
     undecided: Sequence[Undecided],
-    conflicts: Sequence[Conflict],
+    conflicts: Sequence[ConflictEntry],
 ) -> tuple[str, list[int]]:
     """The draft as YAML, and the line of each rule, counted from 1."""
     lines = [comment(line) for line in header]
@@ -140,7 +140,7 @@ def _evidence(rule: RuleDraft) -> str:
     return ": ".join(filter(None, (name, "; ".join(rule.whys[:_FEW]) + more)))
 
 
-def _conflict(conflict: Conflict) -> Iterator[str]:
+def _conflict(conflict: ConflictEntry) -> Iterator[str]:
     values, names = listed(conflict.by_values), listed(conflict.by_names)
     yield f"values over names: {conflict.target} is {values} by its values, {names} by its name"
 

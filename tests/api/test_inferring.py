@@ -14,11 +14,13 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 from ckpt_surgery import SurgeryError
 from ckpt_surgery.api import inferring
+from ckpt_surgery.core.documents import json_text
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.inference import by_values, drafting
 from ckpt_surgery.inference.formations import Evidence, Findings, Value
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
+from tests.support.documents import check_document
 from tests.support.reading import read
 
 Arrays = Mapping[str, np.ndarray]
@@ -177,9 +179,9 @@ def test_a_conflict_of_names_and_values_is_told(tmp_path: Path) -> None:
     assert found.decided
     assert "# values over names: " in found.recipe
     document = found.document()
-    assert {row["target"]: (row["by_values"], row["by_names"]) for row in document["conflicts"]} == {
-        "q": (["k"], ["q"]),
-        "k": (["q"], ["k"]),
+    assert {row.target: (row.by_values, row.by_names) for row in document.conflicts} == {
+        "q": (("k",), ("q",)),
+        "k": (("q",), ("k",)),
     }
 
 
@@ -239,10 +241,10 @@ def test_what_its_proof_refutes_is_undecided() -> None:
 def test_a_draft_that_does_something_else_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     right = drafting.drafted
 
-    def wrong(findings: Findings, header: Any) -> Any:
+    def wrong(findings: Findings, *others: Any) -> Any:
         moved = [replace(one, target=one.target + "2") for one in findings.formations]
         keys = tuple(one.target for one in moved)
-        return right(replace(findings, formations=tuple(moved), target_keys=keys), header)
+        return right(replace(findings, formations=tuple(moved), target_keys=keys), *others)
 
     monkeypatch.setattr(inferring, "drafted", wrong)
     found = ckpt_surgery.infer({"w": normal(3, 4)}, {"v": normal(3, 4)})
@@ -265,14 +267,15 @@ def test_a_small_budget_gives_the_same(source: Path, target: Path) -> None:
 
 
 def test_the_document(source: Path, target: Path) -> None:
-    document = ckpt_surgery.infer(source, target).document()
+    found = ckpt_surgery.infer(source, target)
+    document = json.loads(json_text(found.document()))
     assert document["source"] == {"path": str(source), "leaves": 5}
     assert document["target"] == {"path": str(target), "leaves": 3}
     assert sum(rule["outputs"] for rule in document["rules"]) == 3
     assert sum(rule["claims"] for rule in document["rules"]) == 5
     lines = document["recipe"].splitlines()
     assert all(lines[rule["line"] - 1].lstrip().startswith("- ") for rule in document["rules"])
-    assert json.loads(json.dumps(document)) == document
+    check_document("infer", document)
 
 
 def test_a_missing_path(source: Path, tmp_path: Path) -> None:

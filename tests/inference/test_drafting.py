@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.graph.nodes import Node, Read, reads
 from ckpt_surgery.inference.drafting import Draft, drafted
-from ckpt_surgery.inference.formations import Candidate, Conflict, Evidence, Findings, Formation, Undecided
+from ckpt_surgery.inference.formations import (
+    Candidate,
+    ConflictEntry,
+    Evidence,
+    Findings,
+    Formation,
+    Undecided,
+)
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.yaml_parsing import parse_document
 from tests.support.evaluation import evaluate
@@ -176,7 +183,7 @@ def test_a_whole_text() -> None:
             formation("c", "b", "x.T", evidence=Evidence.VALUES),
         ),
         undecided=(Undecided(("d",), "several fit", (candidate,)), Undecided(tuple("efghi"), "none fits")),
-        conflicts=(Conflict("c", ("b",), ("h.0.w",)),),
+        conflicts=(ConflictEntry("c", ("b",), ("h.0.w",)),),
     )
     assert drafted(findings, ["Drafted.", "", "  apply it\nnow"]).text == (
         "# Drafted.\n#\n#   apply it\\nnow\n"

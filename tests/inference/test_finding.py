@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.inference.finding import Found, Shared, found, resemblance
-from ckpt_surgery.inference.formations import Conflict, Evidence
+from ckpt_surgery.inference.formations import ConflictEntry, Evidence
 from ckpt_surgery.inference.sides import Side
 from tests.inference.two_sides import Arrays, normal, side, sides
 from tests.support.leaves import listing
@@ -46,7 +46,10 @@ def test_a_listing_has_no_values() -> None:
 def test_values_are_stronger_than_names() -> None:
     result = known({"a": A, "b": B}, {"a": B, "b": A})
     assert evidence(result) == {"a": ("b", Evidence.VALUES), "b": ("a", Evidence.VALUES)}
-    assert result.findings.conflicts == (Conflict("a", ("b",), ("a",)), Conflict("b", ("a",), ("b",)))
+    assert result.findings.conflicts == (
+        ConflictEntry("a", ("b",), ("a",)),
+        ConflictEntry("b", ("a",), ("b",)),
+    )
 
 
 def test_a_leaf_of_its_own_key_is_no_conflict() -> None:
