@@ -27,7 +27,7 @@ from ckpt_surgery.storage.places import Places, stored_crc
 from ckpt_surgery.storage.reading import read_ranges
 
 FILE_BYTES = 32 << 20
-"""Gathered chunks become a data file when they have this size together; a larger one is a file alone."""
+"""Gathered chunks become a data file when they have this size together; one of half of it is a file alone."""
 
 
 @dataclass(eq=False)
@@ -177,11 +177,15 @@ class OrbaxWriter:
             if len(data) <= INLINE_BYTES:
                 self._set_place(value, data)
                 return
-            self._waiting.append((value, data))
-            self._nbytes += len(data)
-            if self._nbytes < FILE_BYTES:
-                return
-            full = self._take_waiting()
+            if len(data) >= FILE_BYTES // 2:  # held no longer than it takes to write it
+                full = [(value, data)]
+                self._writing += 1
+            else:
+                self._waiting.append((value, data))
+                self._nbytes += len(data)
+                if self._nbytes < FILE_BYTES:
+                    return
+                full = self._take_waiting()
         self._put(full)
 
     def _take_waiting(self) -> list[tuple[_Value, bytes]]:
