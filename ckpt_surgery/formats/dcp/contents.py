@@ -62,12 +62,12 @@ class Contents:
 
 def items_by_file(index: Sequence[Stored]) -> dict[str, list[Item]]:
     """The items of every data file, by its name."""
-    found: dict[str, list[Item]] = {}
+    by_file: dict[str, list[Item]] = {}
     for number, entry in enumerate(index):
         places = [entry.place] if isinstance(entry, StoredObject) else [chunk.place for chunk in entry.chunks]
         for chunk, place in enumerate(places):
-            found.setdefault(place.file, []).append(Item(number, chunk, place))
-    return found
+            by_file.setdefault(place.file, []).append(Item(number, chunk, place))
+    return by_file
 
 
 def read_contents(
@@ -102,9 +102,9 @@ def _add(contents: Contents, entry: Stored, item: Item, saved: Saved, path: str)
     if isinstance(entry, StoredTensor):
         contents.boxes[item.entry, item.chunk] = _box(contents, entry, item, saved, path)
         return
-    found = _leaves(entry, saved, path)
-    contents.objects[item.entry] = found
-    leaves = found.leaves if isinstance(found, TorchLeaves) else ()
+    value = _leaves(entry, saved, path)
+    contents.objects[item.entry] = value
+    leaves = value.leaves if isinstance(value, TorchLeaves) else ()
     contents.leaf_room += len(saved.pickle) - len(leaves)
     contents.text_room += TEXT_GAIN * len(saved.pickle) - sum(map(len, leaves))
 

@@ -87,21 +87,21 @@ def read_index(root: object, metadata_bytes: int) -> list[Stored]:
         raise _damaged("`state_dict_metadata` is not a dictionary by names")
     places = _places(fields.get("storage_data"))
     paths = fields.get("planner_data")
-    found: list[Stored] = []
+    stored_entries: list[Stored] = []
     problems: list[Problem] = []
     room = TEXT_SLACK + TEXT_GAIN * metadata_bytes
     for name, entry in entries.items():
         try:
             key = _key(name, paths if type(paths) is dict else {}, room)
             room -= len(key.text)
-            found.append(_stored(name, key, entry, places))
+            stored_entries.append(_stored(name, key, entry, places))
         except SourceError as error:
             problems += named(Key.of([name[:200]]), error).problems
             if len(problems) >= MOST_PROBLEMS:
                 break
     if problems:
         raise SourceError(*problems)
-    return found
+    return stored_entries
 
 
 def _damaged(what: str) -> SourceError:
@@ -141,17 +141,17 @@ def _places(storage: object) -> Places:
     """The place of every chunk and object."""
     if type(storage) is not dict:
         raise _damaged("`storage_data` is not a dictionary")
-    found = {}
+    by_name = {}
     for index, place in storage.items():
         fields = _fields(index, (INDEX,), "a key of `storage_data`")
         name, offset = fields.get("fqn"), fields.get("offset")
         if type(name) is not str or not (offset is None or is_numbers(offset)):
             raise _damaged("a key of `storage_data` does not have a name and offsets")
         try:
-            found[name, offset] = _place(place)
+            by_name[name, offset] = _place(place)
         except SourceError as error:
             raise named(Key.of([name[:200]]), error) from error
-    return found
+    return by_name
 
 
 def _place(value: object) -> Place:

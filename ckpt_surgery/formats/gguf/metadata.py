@@ -95,10 +95,10 @@ def _array(cursor: Cursor, name: str, depth: int) -> Any:
         return _texts(cursor, count)
     if count <= MOST_ITEMS:
         return _numbers(cursor, name, type, count)
-    letter, told = _number_type(name, type)
+    letter, type_name = _number_type(name, type)
     cursor.check(count, "numbers", struct.calcsize(letter))
     cursor.skip(count * struct.calcsize(letter), "bytes of numbers")
-    return _long(told, count)
+    return _long(type_name, count)
 
 
 def _texts(cursor: Cursor, count: int) -> Any:
@@ -121,18 +121,18 @@ def _number_type(name: str, type: int) -> tuple[str, str]:
 
 
 def _numbers(cursor: Cursor, name: str, type: int, count: int) -> list[Any]:
-    letter, told = _number_type(name, type)
+    letter, type_name = _number_type(name, type)
     stored = cursor.take(count * struct.calcsize(letter), "bytes of numbers")
-    found = struct.unpack(f"<{count}{letter}", stored)
+    values = struct.unpack(f"<{count}{letter}", stored)
     if type == _BOOL:
-        if max(found, default=0) > 1:
-            raise SourceError(f"`{shown(name[:200])}` is a boolean with the byte {max(found)}", hint=DAMAGED)
-        return list(map(bool, found))
-    return [_finite(value, told) for value in found] if told.startswith("float") else list(found)
+        if max(values, default=0) > 1:
+            raise SourceError(f"`{shown(name[:200])}` is a boolean with the byte {max(values)}", hint=DAMAGED)
+        return list(map(bool, values))
+    return [_finite(value, type_name) for value in values] if type_name.startswith("float") else list(values)
 
 
-def _finite(value: float, told: str) -> float | str:
+def _finite(value: float, type_name: str) -> float | str:
     """A float as JSON has it: `1e-05` and not what float32 has in its place; NaN and infinities as text."""
     if not math.isfinite(value):
         return str(value)
-    return float(str(np.float32(value))) if told == "float32" else value
+    return float(str(np.float32(value))) if type_name == "float32" else value

@@ -48,8 +48,8 @@ def base_of(view: FileView) -> int:
     else:
         raise _flaw(view, f"it is in version {version} of the format, which is not known")
     if widths != [WIDTH, WIDTH]:
-        found = f"{widths[0]} and {widths[1]} bytes instead of {WIDTH}"
-        raise _flaw(view, f"its addresses and lengths have {found}", "Write it again with h5py.")
+        widths_text = f"{widths[0]} and {widths[1]} bytes instead of {WIDTH}"
+        raise _flaw(view, f"its addresses and lengths have {widths_text}", "Write it again with h5py.")
     if version in OLD_ADDRESSES_AT and settings != NOWHERE:
         raise _flaw(view, "it is a part of a file that was written in several", "Write it again with h5py.")
     for address in (first, root, *(() if settings == NOWHERE else (settings,))):

@@ -59,12 +59,12 @@ class Texts:
         if not length:
             return b""
         start = self._base + address
-        found = heap_object(
+        stored = heap_object(
             lambda at, count: self._view.bytes_at(start + at, count), self._view.size - start, index
         )
-        if found is None or len(found) < length:
+        if stored is None or len(stored) < length:
             raise _flaw(f"the text of an attribute has {length} bytes, which are missing")
-        return found[:length].split(b"\0")[0]
+        return stored[:length].split(b"\0")[0]
 
     def _messages(self, at: int) -> Iterator[bytes]:
         """The attributes in the header at an offset, as their messages."""

@@ -147,36 +147,36 @@ def locate(path: str, selection: Selection) -> Bundle:
 def _in_directory(directory: str, step: int | None) -> Bundle:
     names = names_in(directory)
     state = _read_state(directory) if STATE in names else _State(None, ())
-    found = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
+    prefixes = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
     state_file = STATE if STATE in names else None
     if step is not None:
-        prefix = _of_step(directory, state, found, step)
+        prefix = _of_step(directory, state, prefixes, step)
     elif state.latest is not None:
         prefix = state.latest
-    elif found or not is_directory(os.path.join(directory, os.path.dirname(VARIABLES))):
-        prefix = _only(directory, found)
+    elif prefixes or not is_directory(os.path.join(directory, os.path.dirname(VARIABLES))):
+        prefix = _only(directory, prefixes)
     else:
         prefix = VARIABLES
     match = _STEP.search(prefix)
     return Bundle(directory, prefix, int(match[1]) if match else None, state_file, True)
 
 
-def _of_step(directory: str, state: "_State", found: Sequence[str], step: int) -> str:
+def _of_step(directory: str, state: "_State", prefixes: Sequence[str], step: int) -> str:
     """The prefix that ends in the step: one that the state names where it names one, else any that exists."""
     known = [prefix for prefix in state.all if has_entry(os.path.join(directory, prefix + SUFFIX))]
-    steps = {p: int(match[1]) for p in dict.fromkeys([*known, *found]) if (match := _STEP.search(p))}
+    steps = {p: int(match[1]) for p in dict.fromkeys([*known, *prefixes]) if (match := _STEP.search(p))}
     preferred = {prefix: steps[prefix] for prefix in known if steps.get(prefix) == step}
     return choose_step(directory, preferred or steps, step)
 
 
-def _only(directory: str, found: Sequence[str]) -> str:
-    if len(found) == 1:
-        return found[0]
-    if not found:
+def _only(directory: str, prefixes: Sequence[str]) -> str:
+    if len(prefixes) == 1:
+        return prefixes[0]
+    if not prefixes:
         raise SourceError(f"{shown(directory)} holds no TensorFlow checkpoint", hint=DAMAGED)
     raise SourceError(
-        f"{shown(directory)} holds {len(found)} TensorFlow checkpoints, and no file `{STATE}` says "
-        f"which is the latest: {few(found, 5)}",
+        f"{shown(directory)} holds {len(prefixes)} TensorFlow checkpoints, and no file `{STATE}` says "
+        f"which is the latest: {few(prefixes, 5)}",
         hint="Name the one that is meant, or its step: `step=N`.",
     )
 

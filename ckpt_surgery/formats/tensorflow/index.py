@@ -128,11 +128,11 @@ def _name(key: bytes) -> str:
 def _header(key: bytes, value: bytes) -> _BundleHeader:
     if key:
         raise SourceError("its table has no header", hint="It is damaged, or the table of another program.")
-    found = fields(value)
-    if any(field.number == 1 and isinstance(field.value, bytes) for field in found):
+    header = fields(value)
+    if any(field.number == 1 and isinstance(field.value, bytes) for field in header):
         raise v1_checkpoint("it")
-    shards, endianness = integer(found, 1), integer(found, 2)
-    needed = integer(message(found, 3), 2)
+    shards, endianness = integer(header, 1), integer(header, 2)
+    needed = integer(message(header, 3), 2)
     if needed > NEWEST:
         raise SourceError(
             f"it needs a reader of version {needed} of the format, and this one is of version {NEWEST}",
@@ -158,15 +158,15 @@ def v1_checkpoint(what: str) -> SourceError:
 def _entry(name: str, value: bytes, header: _BundleHeader) -> _IndexEntry:
     """One entry, valid in itself. Raises SourceError with its name."""
     try:
-        found = fields(value)
+        message_fields = fields(value)
         entry = _IndexEntry(
-            integer(found, 1),
-            _shape(message(found, 2)),
-            integer(found, 3),
-            signed(integer(found, 4)),
-            signed(integer(found, 5)),
-            integer(found, 6),
-            tuple(_extents(part) for part in messages(found, 7)),
+            integer(message_fields, 1),
+            _shape(message(message_fields, 2)),
+            integer(message_fields, 3),
+            signed(integer(message_fields, 4)),
+            signed(integer(message_fields, 5)),
+            integer(message_fields, 6),
+            tuple(_extents(part) for part in messages(message_fields, 7)),
         )
         _check_place(entry, header)
         if entry.type in NUMBERS:
@@ -181,28 +181,28 @@ def _with_name(name: str, error: SourceError) -> SourceError:
     return SourceError(f"`{shown(name[:200])}`: {problem.message}", hint=problem.hint)
 
 
-def _shape(found: list[Field]) -> Shape:
+def _shape(shape: list[Field]) -> Shape:
     """The shape in a TensorShapeProto."""
-    _check_rank(found)
-    axes = tuple(signed(integer(axis, 1)) for axis in messages(found, 2))
-    if integer(found, 3) or any(n < 0 for n in axes):
+    _check_rank(shape)
+    axes = tuple(signed(integer(axis, 1)) for axis in messages(shape, 2))
+    if integer(shape, 3) or any(n < 0 for n in axes):
         raise SourceError("its shape is not known", hint=DAMAGED)
     return axes
 
 
-def _check_rank(found: list[Field]) -> None:
-    if len(found) > MOST_AXES:
-        raise SourceError(f"it has {len(found)} axes; {MOST_AXES} is the limit", hint=DAMAGED)
+def _check_rank(axes: list[Field]) -> None:
+    if len(axes) > MOST_AXES:
+        raise SourceError(f"it has {len(axes)} axes; {MOST_AXES} is the limit", hint=DAMAGED)
 
 
-def _extents(found: list[Field]) -> tuple[_Extent, ...]:
+def _extents(extents: list[Field]) -> tuple[_Extent, ...]:
     """The extents in a TensorSliceProto."""
-    _check_rank(found)
-    return tuple(_extent(axis) for axis in messages(found, 1))
+    _check_rank(extents)
+    return tuple(_extent(axis) for axis in messages(extents, 1))
 
 
-def _extent(found: list[Field]) -> _Extent:
-    start, length = signed(integer(found, 1)), optional_integer(found, 2)
+def _extent(extent: list[Field]) -> _Extent:
+    start, length = signed(integer(extent, 1)), optional_integer(extent, 2)
     if start < 0 or (length is None and start) or (length is not None and signed(length) < 0):
         raise SourceError(f"a part of it begins at {start} and has the length {length}", hint=DAMAGED)
     return _Extent(start, _FULL if length is None else length)
@@ -236,15 +236,15 @@ def _variable(name: str, entry: _IndexEntry, parts: dict[bytes, _IndexEntry]) ->
             raise SourceError(
                 f"it has the unknown DataType {entry.type}", hint="It is damaged, or newer than this program."
             )
-        found = sorted(
+        pieces = sorted(
             (_part(name, entry, extents, parts) for extents in entry.slices), key=lambda p: p.region.starts
         )
-        if found:
-            check_grid([part.region for part in found], whole)
+        if pieces:
+            check_grid([part.region for part in pieces], whole)
     except SourceError as error:
         raise _with_name(name, error) from error
     alone = VariablePart(whole, entry.shard, entry.offset, entry.size, entry.checksum)
-    return Variable(name, entry.type, entry.shape, tuple(found) or (alone,))
+    return Variable(name, entry.type, entry.shape, tuple(pieces) or (alone,))
 
 
 def _part(
@@ -301,8 +301,8 @@ def _joined(cut: Sequence[tuple[int, int]], length: int) -> bool:
 
 def _check_apart(variables: Sequence[Variable]) -> None:
     """Raise SourceError where variables share bytes: a small file could then claim any amount of data."""
-    found = sorted((p.shard, p.offset, p.size, v.name) for v in variables for p in v.parts if p.size)
-    for (shard, offset, size, name), (next_shard, start, _, other) in pairwise(found):
+    places = sorted((p.shard, p.offset, p.size, v.name) for v in variables for p in v.parts if p.size)
+    for (shard, offset, size, name), (next_shard, start, _, other) in pairwise(places):
         if shard == next_shard and start < offset + size:
             raise SourceError(
                 f"`{shown(name[:200])}` and `{shown(other[:200])}` share bytes of data file {shard}",

@@ -41,14 +41,14 @@ def signed(value: int) -> int:
 
 def fields(message: bytes) -> list[Field]:
     """The fields of a message in their order."""
-    found = []
+    message_fields = []
     at = 0
     while at < len(message):
         tag, at = varint(message, at)
         kind = tag & 7
         if kind == VARINT:
             number, at = varint(message, at)
-            found.append(Field(tag >> 3, number))
+            message_fields.append(Field(tag >> 3, number))
             continue
         if kind not in (BYTES, *_FIXED):
             raise SourceError(f"a message has a field of the unknown kind {kind}", hint=DAMAGED)
@@ -58,18 +58,18 @@ def fields(message: bytes) -> list[Field]:
                 f"a field of {size} bytes begins where {len(message) - at} are left", hint=DAMAGED
             )
         value, at = message[at : at + size], at + size
-        found.append(Field(tag >> 3, value if kind == BYTES else int.from_bytes(value, "little")))
-    return found
+        message_fields.append(Field(tag >> 3, value if kind == BYTES else int.from_bytes(value, "little")))
+    return message_fields
 
 
-def integer(found: list[Field], number: int) -> int:
+def integer(parts: list[Field], number: int) -> int:
     """The value of a field that is a number, 0 where it is left out."""
-    return optional_integer(found, number) or 0
+    return optional_integer(parts, number) or 0
 
 
-def optional_integer(found: list[Field], number: int) -> int | None:
+def optional_integer(parts: list[Field], number: int) -> int | None:
     """The value of a field that is a number, None where it is left out."""
-    values = [field.value for field in found if field.number == number]
+    values = [field.value for field in parts if field.number == number]
     if not values:
         return None
     if not isinstance(values[-1], int):
@@ -77,14 +77,14 @@ def optional_integer(found: list[Field], number: int) -> int | None:
     return values[-1]
 
 
-def messages(found: list[Field], number: int) -> list[list[Field]]:
+def messages(parts: list[Field], number: int) -> list[list[Field]]:
     """Every message in a field that may be repeated."""
-    values = [field.value for field in found if field.number == number]
+    values = [field.value for field in parts if field.number == number]
     if not all(isinstance(value, bytes) for value in values):
         raise SourceError(f"field {number} of a message is not a message", hint=DAMAGED)
     return [fields(value) for value in values if isinstance(value, bytes)]
 
 
-def message(found: list[Field], number: int) -> list[Field]:
+def message(parts: list[Field], number: int) -> list[Field]:
     """The fields of a message in a field that is not repeated: empty where it is left out."""
-    return [field for part in messages(found, number) for field in part]
+    return [field for part in messages(parts, number) for field in part]

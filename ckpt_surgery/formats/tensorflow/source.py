@@ -55,11 +55,11 @@ class MissingFile:
 def _check(wanted: int, chunk: Chunk, stored: np.ndarray) -> None:
     """Compare the bytes of a part with its masked CRC-32C."""
     pieces = (stored[i : i + _PIECE] for i in range(0, stored.size, _PIECE))
-    found = mask(functools.reduce(google_crc32c.extend, pieces, 0))
-    if found != wanted:
+    crc = mask(functools.reduce(google_crc32c.extend, pieces, 0))
+    if crc != wanted:
         raise SourceError(
             f"its {chunk.length} bytes from byte {chunk.offset} of {shown(chunk.file)} on have the checksum "
-            f"{found:08x} where {wanted:08x} is recorded",
+            f"{crc:08x} where {wanted:08x} is recorded",
             hint=DAMAGED,
         )
 
@@ -209,7 +209,7 @@ def _check_version(bundle: Bundle, path: str) -> None:
 def _shards(bundle: Bundle, index: BundleIndex) -> dict[str, FileStat]:
     """The data files that exist. Raises SourceError for one that is too short, or a link that leaves."""
     root = real_path(bundle.directory)
-    found, paths = {}, _data_files(bundle, index)
+    stats, paths = {}, _data_files(bundle, index)
     for number, end in sorted(_ends(index).items()):
         path = paths[number]
         if not has_entry(path):
@@ -220,8 +220,8 @@ def _shards(bundle: Bundle, index: BundleIndex) -> dict[str, FileStat]:
             raise SourceError(
                 f"{shown(path)} has {stat.size} bytes, and its variables end at byte {end}", hint=DAMAGED
             )
-        found[path] = stat
-    return found
+        stats[path] = stat
+    return stats
 
 
 def _data_files(bundle: Bundle, index: BundleIndex) -> dict[int, str]:

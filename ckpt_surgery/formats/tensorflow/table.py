@@ -115,10 +115,10 @@ def _block(file: OpenFile, handle: Handle) -> bytes:
         raise SourceError(f"a block of its table ends at byte {handle.end} of {room}", hint=DAMAGED)
     stored = file.read(handle.offset, handle.size + TRAILER_BYTES)
     data, compression = stored[: handle.size], stored[handle.size]
-    wanted, found = struct.unpack("<I", stored[-4:])[0], masked_crc(stored[:-4])
-    if found != wanted:
+    wanted, crc = struct.unpack("<I", stored[-4:])[0], masked_crc(stored[:-4])
+    if crc != wanted:
         raise SourceError(
-            f"the block at byte {handle.offset} has the checksum {found:08x} where {wanted:08x} is recorded",
+            f"the block at byte {handle.offset} has the checksum {crc:08x} where {wanted:08x} is recorded",
             hint=DAMAGED,
         )
     if compression not in (RAW, SNAPPY):

@@ -149,9 +149,9 @@ class _Walk(Reader):
 
     def _skipped(self, length: int) -> BytesAt:
         """Skip bytes, which a header has checked to exist."""
-        found = BytesAt(self.at, length)
+        place = BytesAt(self.at, length)
         self.at += length
-        return found
+        return place
 
     def _list(self, count: int, depth: int) -> list[Node]:
         members: list[Node] = []
@@ -179,8 +179,8 @@ class _Walk(Reader):
             return self._text(size)
         if kind is Kind.PLAIN and type(size) is int:
             return size
-        found = repr(size) if kind is Kind.PLAIN else kind.value
-        raise self.wrong(f"a key is {found} where a string or an integer belongs")
+        kind_text = repr(size) if kind is Kind.PLAIN else kind.value
+        raise self.wrong(f"a key is {kind_text} where a string or an integer belongs")
 
     def descend(self, head: Head) -> list[str]:
         """Read into the first member of a map, into the first member of that, and so on; returns the keys."""
@@ -210,10 +210,10 @@ class _Walk(Reader):
             raise self.wrong(f"an extension says that it has {length} bytes, one more than are left")
         if code not in (ARRAY, COMPLEX, SCALAR):
             raise self.wrong(f"it has the extension type {code}, which Flax does not use")
-        found = self._complex() if code == COMPLEX else self._array(end, code == SCALAR)
+        node = self._complex() if code == COMPLEX else self._array(end, code == SCALAR)
         if self.at != end:
             raise self.wrong(f"its extension ends at byte {end}, but its contents do not")
-        return found
+        return node
 
     def _complex(self) -> complex:
         parts = self._numbers(2, "a complex number's parts")
@@ -224,12 +224,12 @@ class _Walk(Reader):
     def _numbers(self, most: int, what: str) -> list[int | float]:
         kind, count = self.head()
         if kind is not Kind.LIST or count > most:
-            found = f"a list of {count}" if kind is Kind.LIST else kind.value
-            raise self.wrong(f"{what} are {found}; a list of at most {most} belongs here")
-        found = [self.head() for _ in range(count)]
-        if any(head.kind is not Kind.PLAIN or type(head.value) not in (int, float) for head in found):
+            kind_text = f"a list of {count}" if kind is Kind.LIST else kind.value
+            raise self.wrong(f"{what} are {kind_text}; a list of at most {most} belongs here")
+        heads = [self.head() for _ in range(count)]
+        if any(head.kind is not Kind.PLAIN or type(head.value) not in (int, float) for head in heads):
             raise self.wrong(f"{what} are not all numbers")
-        return [head.value for head in found]
+        return [head.value for head in heads]
 
     def _array(self, end: int, scalar: bool) -> ArrayAt:
         """The contents of an array's extension, which ends at `end`."""

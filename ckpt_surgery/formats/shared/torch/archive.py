@@ -56,10 +56,10 @@ def _prefix(archive: Archive) -> str:
 def _check_byte_order(file: OpenFile, archive: Archive, prefix: str) -> None:
     """Raise SourceError unless a file is little endian, as it is where it does not record its byte order."""
     name = f"{prefix}byteorder"
-    found = _read(file, archive[name], 16) if name in archive else b"little"
-    if found != b"little":
+    order = _read(file, archive[name], 16) if name in archive else b"little"
+    if order != b"little":
         raise SourceError(
-            f"its byte order is {shown(found.decode('latin-1'))}; only little endian is read",
+            f"its byte order is {shown(order.decode('latin-1'))}; only little endian is read",
             hint="Load and save it with torch on a little-endian machine.",
         )
 

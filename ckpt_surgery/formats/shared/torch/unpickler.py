@@ -100,16 +100,16 @@ class _Machine:
 
     def top(self, kind: type[T]) -> T:
         """The last value, which stays on the stack and must be of exactly this type."""
-        found = self.last()
-        if type(found) is not kind:
-            raise wrong(f"an instruction wants a {kind.__name__} and finds {what_is(found)}")
-        return found
+        value = self.last()
+        if type(value) is not kind:
+            raise wrong(f"an instruction wants a {kind.__name__} and finds {what_is(value)}")
+        return value
 
     def popped(self, kind: type[T]) -> T:
         """Remove the last value, which must be of exactly this type, and return it."""
-        found = self.top(kind)
+        value = self.top(kind)
         self.stack.pop()
-        return found
+        return value
 
     def since_mark(self) -> list[Any]:
         """Remove everything since the last mark, and the mark, and return the values."""
@@ -253,8 +253,8 @@ def _stack_global(machine: _Machine, argument: Any) -> None:
 
 def _instance(machine: _Machine, argument: Any) -> None:
     """INST: calls a global, which no pickle does that torch writes."""
-    found = machine.vocabulary.find(".".join(argument))
-    raise wrong(f"it makes an instance of {what_is(found)}", RESAVE)
+    value = machine.vocabulary.find(".".join(argument))
+    raise wrong(f"it makes an instance of {what_is(value)}", RESAVE)
 
 
 def _object(machine: _Machine, argument: Any) -> None:
@@ -266,10 +266,10 @@ def _object(machine: _Machine, argument: Any) -> None:
 def _new(machine: _Machine, argument: Any) -> None:
     """NEWOBJ: makes an instance of the class that lies beneath a tuple of arguments."""
     arguments = machine.pop()
-    made = machine.pop()
-    if not isinstance(made, Global) or made.name not in machine.vocabulary.records or arguments != ():
-        raise wrong(f"it makes an instance of {what_is(made)}", RESAVE)
-    machine.stack.append(Record(made.name, {}))
+    factory = machine.pop()
+    if not isinstance(factory, Global) or factory.name not in machine.vocabulary.records or arguments != ():
+        raise wrong(f"it makes an instance of {what_is(factory)}", RESAVE)
+    machine.stack.append(Record(factory.name, {}))
 
 
 def _new_with_names(machine: _Machine, argument: Any) -> None:

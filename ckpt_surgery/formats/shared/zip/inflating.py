@@ -27,10 +27,10 @@ def read_member(file: OpenFile, member: Member, most: int) -> bytes:
     return data
 
 
-def check_crc(path: str, member: Member, found: int) -> None:
+def check_crc(path: str, member: Member, crc: int) -> None:
     """Raises SourceError unless the CRC-32 of a member's bytes is what the archive says."""
-    if found != member.crc:
-        flaw = f"has the CRC-32 {found:08x}, where {member.crc:08x} was recorded"
+    if crc != member.crc:
+        flaw = f"has the CRC-32 {crc:08x}, where {member.crc:08x} was recorded"
         raise SourceError(f"{shown(path)}: `{shown(member.name[:200])}` {flaw}", hint=DAMAGED)
 
 
@@ -85,14 +85,14 @@ class Inflated:
             held = file.read(self.member.offset + self._taken, min(PIECE, self.member.stored - self._taken))
             self._taken += len(held)
         try:
-            made = self._stream.decompress(held, min(PIECE, most))
+            data = self._stream.decompress(held, min(PIECE, most))
         except zlib.error as error:
             raise self._wrong(file, f"it cannot be inflated: {error}") from error
-        if not made and not held and not self._stream.eof:
+        if not data and not held and not self._stream.eof:
             raise self._wrong(file, "its deflated data breaks off")
-        self.position += len(made)
-        self._crc = zlib.crc32(made, self._crc)
-        return made
+        self.position += len(data)
+        self._crc = zlib.crc32(data, self._crc)
+        return data
 
     def _wrong(self, file: OpenFile, what: str) -> SourceError:
         flaw = f"`{shown(self.member.name[:200])}` should have {self.member.size} bytes, but {what}"
