@@ -40,7 +40,7 @@ class ListedSource:
         return self._listing.leaves
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
+        """The elements of `region`, in the leaf's dtype."""
         try:
             return self._read(leaf, region)
         except SourceError as error:

@@ -54,7 +54,7 @@ def read(path: str, selection: Selection) -> Listing:
 
 
 def _read_metadata(path: str) -> tuple[FileStat, list[Stored]]:
-    """Size and time of the metadata, and what it says. Raises SourceError."""
+    """Size and time of the metadata, and what it says."""
     with opened(path) as file:
         if file.stat.size > MOST_PICKLE_BYTES:
             raise SourceError(

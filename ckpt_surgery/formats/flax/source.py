@@ -46,7 +46,7 @@ class FlaxContents:
 
 
 def read_document(file: OpenFile) -> list[FoundNode]:
-    """The leaves of a file that is one document. Raises SourceError where it is damaged, or holds no tree."""
+    """The leaves of a file that is one document."""
     tree = read_tree(file)
     if not isinstance(tree, dict | list):
         raise SourceError(
@@ -96,7 +96,7 @@ def _record(record: Node, start: int) -> tuple[tuple[str, ...], BytesAt]:
 
 
 def _multihost_array(directory: str, found: FoundNode, path: str) -> ListedLeaf:
-    """The zarr array that a placeholder stands for. Raises SourceError where it is not whole."""
+    """The zarr array that a placeholder stands for."""
     if not set(path.split("/")).isdisjoint(("", ".", "..")) or "\0" in path:
         raise SourceError(
             f"its array should be in `{shown(path[:200])}`, which is not a path below the checkpoint",

@@ -32,7 +32,7 @@ def unreadable(name: str) -> Unreadable | None:
 def read_blocks(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
     """A region, not empty, of an array of blocks, float32[…]. Decodes only blocks with elements of it.
 
-    Memory: the region, and one chunk, stored and decoded. Raises SourceError where bytes are missing.
+    Memory: the region, and one chunk, stored and decoded.
     """
     name = manifest.codec.name
     type = BLOCKS[name]

@@ -43,18 +43,18 @@ class Cursor:
         )
 
     def skip(self, count: int, what: str) -> None:
-        """Move on by so many bytes, without reading them. Raises SourceError where they are not there."""
+        """Move on by so many bytes, without reading them."""
         self.check(count, what)
         self.at += count
 
     def take(self, count: int, what: str) -> bytes:
-        """The next bytes. Raises SourceError where they are not there."""
+        """The next bytes."""
         self.check(count, what)
         self.at += count
         return self._pages.read(self.at - count, count)
 
     def skip_texts(self, count: int) -> None:
-        """Move on by texts: a length of 8 bytes, then so many bytes. Raises SourceError."""
+        """Move on by texts: a length of 8 bytes, then so many bytes."""
         self.check(count, "texts", _LENGTH.size)
         while count:
             self.check(_LENGTH.size, "bytes")

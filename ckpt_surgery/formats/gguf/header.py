@@ -57,7 +57,7 @@ class Header:
 
 
 def read_header(file: OpenFile) -> Header:
-    """The header of a file, checked against its size. Raises SourceError."""
+    """The header of a file, checked against its size."""
     cursor = Cursor(file)
     if file.stat.size < len(MAGIC) or cursor.take(len(MAGIC), "bytes") != MAGIC:
         raise SourceError(

@@ -42,12 +42,12 @@ _BOOL, _TEXT, _ARRAY = 7, 8, 9
 
 
 def number(cursor: Cursor, letter: str) -> Any:
-    """The number that comes next, by its letter of `struct`. Raises SourceError."""
+    """The number that comes next, by its letter of `struct`."""
     return struct.unpack(f"<{letter}", cursor.take(struct.calcsize(f"<{letter}"), "bytes"))[0]
 
 
 def name_text(cursor: Cursor, most: int) -> str:
-    """The name that comes next, of `most` bytes at most. Raises SourceError."""
+    """The name that comes next, of `most` bytes at most."""
     length = number(cursor, "Q")
     cursor.check(length, "bytes of text")
     if length > most:
@@ -63,7 +63,7 @@ def _decoded(text: bytes) -> str:
 
 
 def value(cursor: Cursor, name: str, type: int) -> Any:
-    """The value that comes next, as JSON has it: for what is long, its type and length. Raises SourceError.
+    """The value that comes next, as JSON has it: for what is long, its type and length.
 
     `name` is that of the entry, for messages; `type` the number of its type.
     """

@@ -35,7 +35,7 @@ class GgufFile:
 
 
 def read_file(directory: str, name: str) -> GgufFile:
-    """A file and its header. Raises SourceError with the file's path."""
+    """A file and its header."""
     path = os.path.join(directory, name)
     with opened(path) as file, about(path):
         return GgufFile(path, file.stat, read_header(file))
@@ -104,7 +104,7 @@ def _others(directory: str, part: SplitFile) -> list[GgufFile]:
 
 
 def _read_part(directory: str, name: str) -> GgufFile:
-    """A file, which is the part of a set that its name tells. Raises SourceError."""
+    """A file, which is the part of a set that its name tells."""
     file, part = read_file(directory, name), split_file(name)
     with about(file.path):
         number, count = _counted(file, NUMBER, 0) + 1, _counted(file, COUNT, 1)
@@ -118,7 +118,7 @@ def _read_part(directory: str, name: str) -> GgufFile:
 
 
 def _counted(file: GgufFile, name: str, default: int) -> int:
-    """A number in the metadata. Raises SourceError where it is none."""
+    """A number in the metadata."""
     value = file.header.metadata.get(name, default)
     if type(value) is not int:
         raise SourceError(f"its {name} is {shown(repr(value)[:100])}, no number", hint=DAMAGED)

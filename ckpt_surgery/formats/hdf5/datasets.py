@@ -175,7 +175,7 @@ class _Chunks:
         self._total = 0
 
     def add(self, found: Any) -> None:
-        """Take in what h5py's `StoreInfo` says. Raises SourceError where it cannot be."""
+        """Take in what h5py's `StoreInfo` says."""
         index = tuple(at // n for at, n in zip(found.chunk_offset, self._grid, strict=True))
         begins = all(at % n == 0 for at, n in zip(found.chunk_offset, self._grid, strict=True))
         if not begins or any(i >= n for i, n in zip(index, self._counts, strict=True)):

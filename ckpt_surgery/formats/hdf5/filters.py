@@ -30,7 +30,7 @@ element. It has no `name`, because zarr has no such codec."""
 
 
 def decode_chunk(manifest: Manifest, stored: bytes) -> bytes:
-    """The plain bytes of a chunk. Raises SourceError where they are too many or too few."""
+    """The plain bytes of a chunk."""
     return decoded(stored, _filters_of(manifest.codec.encoding), manifest.chunk_nbytes)
 
 

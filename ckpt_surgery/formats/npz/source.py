@@ -42,7 +42,7 @@ class MemberArray(NamedTuple):
 
 
 def read_parts(file: OpenFile, archive: Archive) -> dict[str, MemberArray]:
-    """The arrays of an archive by their names, without `.npy`. Raises SourceError with the member's name."""
+    """The arrays of an archive by their names, without `.npy`."""
     parts = {}
     for member in archive.members:
         if not member.name.endswith(NPY_SUFFIX):
@@ -111,7 +111,7 @@ class Deflated:
     streams: Streams
 
     def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
-        """The elements of a region. Raises SourceError."""
+        """The elements of a region."""
         member, array = self.part.member, self.part.array
         if not region.size:
             return np.empty(region.shape, array.spec.dtype)

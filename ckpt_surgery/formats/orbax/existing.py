@@ -28,7 +28,7 @@ def documents_of_step(step: str, item: str, started: int) -> dict[str, bytes]:
     """The files of a step that change with an item: its document, and the record with that one's checksum.
 
     All that the document says of other things stays. `step`: path or URL of the step that exists. `started`:
-    when the run began, in nanoseconds since the epoch. Raises SourceError where the document cannot be read.
+    when the run began, in nanoseconds since the epoch.
     """
     about = json.dumps(_about_step(step, item, started)).encode()
     record = {"documents": {CHECKPOINT_METADATA: [len(about), bytes_crc(about)]}}

@@ -68,7 +68,7 @@ def read_notes(places: Places, worker: str, sizes: Mapping[str, int]) -> Entries
     """The chunks that a worker has written: those in data files that are there, and long enough.
 
     `sizes`: files of the worker's directory, as `places.sizes` gives them. Linked files lie elsewhere and are
-    linked again by whoever goes on. Later notes win. Raises SourceError, StorageError.
+    linked again by whoever goes on. Later notes win.
     """
     directory = worker_directory(worker)
     names = sorted(name for name in sizes if name.startswith(directory + NOTES))

@@ -34,10 +34,7 @@ _DIRECTORIES_OF_ITEM = {"d", os.path.dirname(ARRAY_METADATA)}
 
 
 def other_files(directory: str, names: Sequence[str]) -> Iterator[str]:
-    """Those of `names`, relative paths of all files in the directory, that Orbax did not put there.
-
-    Raises SourceError where the file that lists the items cannot be read.
-    """
+    """Those of `names`, relative paths of all files in the directory, that Orbax did not put there."""
     if is_item(directory):
         yield from _beside_item(names)
         return

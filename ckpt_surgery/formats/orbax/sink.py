@@ -53,7 +53,7 @@ class OrbaxSink:
         self._item = open_places(self._item_directory, options.link_mode, options.replaced)
 
     def create(self) -> None:
-        """Make the item's directory. Raises StorageError."""
+        """Make the item's directory."""
         self._item.create()
 
     def attach(self, worker: str) -> OrbaxWriter:
@@ -61,10 +61,7 @@ class OrbaxSink:
         return OrbaxWriter(self._item, self._options.zarr, worker)
 
     def finish(self, workers: Sequence[str]) -> None:
-        """Write the index, then the metadata, and the commit files last. What is not of use is deleted.
-
-        Raises StorageError, SourceError.
-        """
+        """Write the index, then the metadata, and the commit files last. What is not of use is deleted."""
         computed = self._collect(workers)
         options, zarr = self._options, self._options.zarr
         arrays = [output for output in self.outputs if output.leaf.spec is not None]
@@ -125,7 +122,7 @@ class OrbaxSink:
             places.put(COMMIT_FILE, [COMMITTED])
 
     def record(self, text: str) -> bool:
-        """Put the record into the item's directory. Raises StorageError."""
+        """Put the record into the item's directory."""
         put_record(f"{self._item_directory}/{RECORD_NAME}", text)
         return True
 

@@ -36,10 +36,7 @@ _KEY_DTYPE = np.dtype(np.uint32)
 
 
 def list_leaves(store: Store, tree: Tree) -> dict[str, Leaf]:
-    """Every leaf of an item by its key's text, in the order of its `_METADATA`.
-
-    Raises SourceError where anything is missing, too short or malformed.
-    """
+    """Every leaf of an item by its key's text, in the order of its `_METADATA`."""
     shardings = read_shardings(store.directory)
     random_keys = cache(lambda: read_random_keys(store.directory, store.files))
     strings = read_strings(store.directory, tree.entries)
@@ -68,7 +65,7 @@ def list_leaves(store: Store, tree: Tree) -> dict[str, Leaf]:
 
 
 def _plain_leaf(entry: TreeLeaf, strings: Mapping[str, str], structure: Structure | None) -> Leaf:
-    """A leaf that is not an array in the store. Raises SourceError where its value is missing."""
+    """A leaf that is not an array in the store."""
     if entry.is_string:
         return Leaf(entry.key, LeafKind.STRING, string=strings[entry.name])
     if not entry.is_aggregated:

@@ -64,7 +64,7 @@ class Store:
         return "" if folder == "." else f"{folder}/"
 
     def definition(self, place: str) -> ZarrArray:
-        """The metadata of an array. Raises SourceError where it is missing or cannot be parsed."""
+        """The metadata of an array."""
         path = place + FILE_NAMES[self.tree.zarr]
         if self.database is not None:
             text = self.database.value(_key(path))
@@ -79,7 +79,7 @@ class Store:
         return parse_array(text, self.tree.zarr)
 
     def chunk(self, path: str) -> Chunk | None:
-        """Where one chunk lies; None where it is missing. Raises SourceError where its file is too short."""
+        """Where one chunk lies; None where it is missing."""
         if self.database is None:
             stat = self.files.get(path)
             return None if stat is None else Chunk(os.path.join(self.directory, path), 0, stat.size)

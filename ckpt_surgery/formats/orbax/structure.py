@@ -45,7 +45,7 @@ class Structure:
         return flattened(self.root)
 
     def leaf(self, key: Key) -> Leaf:
-        """The leaf whose value is in the file. Raises SourceError where its value is not there."""
+        """The leaf whose value is in the file."""
         node = self._node(key)
         if array_of(node) is not None:
             raise SourceError(
@@ -81,7 +81,7 @@ def array_of(node: Node) -> str | None:
 
 
 def read_structure(directory: str) -> Structure | None:
-    """The structure file of an item; None where it has none. Raises SourceError where it is damaged."""
+    """The structure file of an item; None where it has none."""
     path = os.path.join(directory, STRUCTURE)
     if not exists(path):
         return None

@@ -226,7 +226,7 @@ def array_prefix(name: str) -> str:
 
 
 def read_shardings(directory: str) -> dict[str, str]:
-    """Sharding texts by array name; empty where the checkpoint has none. Raises SourceError."""
+    """Sharding texts by array name; empty where the checkpoint has none."""
     path = os.path.join(directory, SHARDINGS)
     if not exists(path):
         return {}
@@ -261,14 +261,14 @@ def read_random_keys(directory: str, files: Iterable[str]) -> dict[str, str | No
 
 
 def read_strings(directory: str, entries: Iterable[TreeLeaf]) -> dict[str, str]:
-    """String leaves by array name. Raises SourceError where one is missing."""
+    """String leaves by array name."""
     names = [entry.name for entry in entries if not entry.is_array and entry.is_string]
     document = read_json(os.path.join(directory, STRINGS)) if names else {}
     return {name: _pointed(document, name) for name in names}
 
 
 def _pointed(document: Any, name: str) -> str:
-    """A string by its array name, which Orbax uses as a JSON pointer (RFC 6901). Raises SourceError."""
+    """A string by its array name, which Orbax uses as a JSON pointer (RFC 6901)."""
     value = document
     for token in name.split("/"):
         token = token.replace("~1", "/").replace("~0", "~")

@@ -68,7 +68,7 @@ class OrbaxWriter:
         self._lock = threading.Condition()
 
     def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
-        """Copy stored bytes, or link the files that hold them. Raises StorageError, SourceError."""
+        """Copy stored bytes, or link the files that hold them."""
         assert output.stored is not None
         prefix = array_prefix(array_name(output.leaf.key))
         chunks = {
@@ -124,7 +124,7 @@ class OrbaxWriter:
         return stored_crc(self._places, value) == crc
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
-        """Write one region made of whole chunks. Raises StorageError."""
+        """Write one region made of whole chunks."""
         spec = output.leaf.spec
         assert spec is not None
         assert (block.dtype, block.shape) == (spec.dtype, region.shape)
@@ -134,7 +134,7 @@ class OrbaxWriter:
                 self._add(_Value([prefix + name]), value)
 
     def read(self, output: Output, region: Region) -> np.ndarray:
-        """The elements of a region, as they were written. Raises SourceError where they were not."""
+        """The elements of a region, as they were written."""
         prefix = array_prefix(array_name(output.leaf.key))
         key = shown(output.leaf.key.printed)
         names = chunk_names(region, output.chunks, self._zarr)
@@ -151,7 +151,7 @@ class OrbaxWriter:
             raise SourceError(f"`{key}` is damaged: {shown(str(error))}", hint=DAMAGED) from error
 
     def flush(self) -> None:
-        """Write what waits, and note what lies where. Raises StorageError."""
+        """Write what waits, and note what lies where."""
         self._put(self._take_waiting())
         with self._lock:  # files that other threads write can hold chunks that waited before
             self._lock.wait_for(lambda: not self._writing)

@@ -98,7 +98,7 @@ def stored_bytes(spec: ArraySpec) -> int:
 
 
 def header_length(prefix: bytes, file_size: int) -> int:
-    """The length in a file's first 8 bytes. Raises SourceError where no header can be that long."""
+    """The length in a file's first 8 bytes."""
     if prefix.startswith(b"version "):
         raise SourceError(
             "it is a Git LFS pointer, not the file itself", hint="Fetch the real file: `git lfs pull`."
@@ -154,7 +154,7 @@ def _metadata(value: Any) -> Mapping[str, str]:
 
 
 def _tensor(name: str, entry: Any) -> TensorEntry:
-    """One entry of the header, valid in itself. Raises SourceError."""
+    """One entry of the header, valid in itself."""
     try:
         code, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
         axes = len(shape)

@@ -51,7 +51,7 @@ class Shard:
 
 
 def read_shard(directory: str, name: str) -> Shard:
-    """A file and its header, checked against the file's size. Raises SourceError with the file's path."""
+    """A file and its header, checked against the file's size."""
     path = os.path.join(directory, name)
     with opened(path) as file:
         size = file.stat.size

@@ -39,7 +39,7 @@ class Boxes:
         return starts, np.array([box.region.stops for box in self.boxes], np.int64).reshape(shape)
 
     def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
-        """The elements of a region, in C order. Raises SourceError where they cannot be read."""
+        """The elements of a region, in C order."""
         block: np.ndarray = np.empty(region.shape, self.spec.dtype)
         starts, stops = self._bounds
         touched = ((starts < region.stops) & (stops > region.starts)).all(axis=1)

@@ -23,7 +23,7 @@ COUNTED = ("total_size", "total_parameters")
 
 
 def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:
-    """Tensor name → file name, and the user's metadata. Raises SourceError."""
+    """Tensor name → file name, and the user's metadata."""
     with opened(path) as file:
         if file.stat.size > MOST_INDEX_BYTES:
             raise SourceError(

@@ -94,7 +94,7 @@ def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
     """The header of a file of `size` bytes, and the text if it is a single string.
 
     `read`: (offset, length) → the file's bytes; it is called for one piece after another, which do not
-    overlap. Raises SourceError.
+    overlap.
     """
     begin = read(0, min(size, USUAL_BYTES))
     length = _header_length(begin, size)
@@ -150,7 +150,7 @@ def _header(description: str, shape: Shape) -> bytes:
 
 
 def _header_length(head: bytes, size: int) -> int:
-    """The number of bytes before the first element. Raises SourceError where it cannot be right."""
+    """The number of bytes before the first element."""
     if not head.startswith(MAGIC) or len(head) < 12:
         raise SourceError("it does not begin as a .npy file does", hint=DAMAGED)
     major, minor = head[6], head[7]

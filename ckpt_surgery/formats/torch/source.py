@@ -37,7 +37,7 @@ class TorchFile:
 
 
 def read_file(directory: str, name: str) -> TorchFile:
-    """The leaves of a file, from the archive's directory and the pickle; runs nothing. Raises SourceError."""
+    """The leaves of a file, from the archive's directory and the pickle; runs nothing."""
     path = os.path.join(directory, name)
     with opened(path) as file:
         if file.read(0, min(len(LOCAL), file.stat.size)) != LOCAL:

@@ -14,7 +14,7 @@ from ckpt_surgery.storage.record_files import RECORD_NAME
 def documents(zarr: int, attributes: Mapping[str, Any], outputs: Sequence[Output]) -> dict[str, bytes]:
     """The content of each file with metadata, by its relative name; those of the root are the first.
 
-    `attributes` are the root's. Raises StorageError.
+    `attributes` are the root's.
     """
     found = _group("", zarr, attributes)
     for group in {group: None for output in outputs for group in _groups(output.leaf.key.text)}:

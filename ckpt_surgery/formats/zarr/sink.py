@@ -53,7 +53,7 @@ class ZarrSink:
         return ZarrWriter(self._places, self._zarr)
 
     def finish(self, workers: Sequence[str]) -> None:
-        """Put the metadata, that of the root last. Raises StorageError."""
+        """Put the metadata, that of the root last."""
         self._places.begin_documents()
         found = documents(self._zarr, self._attributes, self.outputs)
         for name, data in reversed(found.items()):
@@ -61,7 +61,7 @@ class ZarrSink:
         self._places.close()
 
     def record(self, text: str) -> bool:
-        """Put the record among the group's attributes. Raises StorageError."""
+        """Put the record among the group's attributes."""
         name, content = with_record(self._zarr, self._attributes, text)
         put_record(f"{self._directory}/{name}", content)
         return True
@@ -76,7 +76,7 @@ class ZarrWriter:
         self._in_flight = BytesInFlight()
 
     def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
-        """Copy stored bytes. Raises StorageError, SourceError."""
+        """Copy stored bytes."""
         assert output.stored is not None
         crcs = {}
 
@@ -104,7 +104,7 @@ class ZarrWriter:
         return size is not None and stored_crc(self._places, Chunk(name, 0, size)) == crc
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
-        """Write one region made of whole chunks. Raises StorageError."""
+        """Write one region made of whole chunks."""
         spec = output.leaf.spec
         assert spec is not None
         assert (block.dtype, block.shape) == (spec.dtype, region.shape)
@@ -116,7 +116,7 @@ class ZarrWriter:
             self._each(lambda one: self._places.put(prefix + one[0], [one[1]]), chunks)
 
     def read(self, output: Output, region: Region) -> np.ndarray:
-        """The elements of a region. Raises SourceError where chunks are missing or damaged."""
+        """The elements of a region."""
         text = output.leaf.key.text
         sizes = {
             name: self._places.size(f"{text}/{name}")

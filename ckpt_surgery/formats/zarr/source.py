@@ -84,7 +84,7 @@ def _leaf(files: Files, directory: str, key: Key) -> Leaf:
 
 
 def _node(files: Files, directory: str) -> dict[str, Any]:
-    """The contents of a `zarr.json`. Raises SourceError where it is not one."""
+    """The contents of a `zarr.json`."""
     path = os.path.join(files.root, within(directory, NODE_3))
     node = read_json(path)
     if node.get("zarr_format") != 3 or node.get("node_type") not in ("group", "array"):
@@ -110,10 +110,7 @@ def _root_attributes(files: Files) -> Mapping[str, Any]:
 
 
 def array_directories(files: Files) -> set[str]:
-    """The directories of all arrays; "" is the root. Everything below an array belongs to it.
-
-    Raises SourceError where a group's metadata is malformed.
-    """
+    """The directories of all arrays; "" is the root. Everything below an array belongs to it."""
     found: set[str] = set()
     by_depth = sorted({posixpath.dirname(n) for n in files.names if posixpath.basename(n) in RESERVED})
     for directory in by_depth:  # a directory comes before those in it
@@ -130,7 +127,7 @@ def _above(directory: str) -> Iterator[str]:
 
 
 def _is_array(files: Files, directory: str) -> bool:
-    """Whether a directory is an array. Raises SourceError where its metadata of a group is malformed."""
+    """Whether a directory is an array."""
     group = within(directory, GROUP_2)
     if group in files.stats and read_json(os.path.join(files.root, group)).get("zarr_format") != 2:
         raise SourceError(f"{shown(os.path.join(files.root, group))} is not a group of zarr v2", hint=DAMAGED)

@@ -100,10 +100,7 @@ def leaf_of(found: FoundNode) -> Leaf:
 
 
 def zarr_leaf(found: FoundNode, root: str, directory: str) -> ListedLeaf:
-    """The leaf of a node that stands for the zarr array in `directory`, a path below `root`.
-
-    Raises SourceError where the array is missing or not whole.
-    """
+    """The leaf of a node that stands for the zarr array in `directory`, a path below `root`."""
     files = Files.of(root, directory)
     array = file_array(files, directory)
     manifest = file_manifest(files, directory, array)

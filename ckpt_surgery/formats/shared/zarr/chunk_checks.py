@@ -66,8 +66,7 @@ def _chain(codecs: Sequence[Mapping[str, Any]]) -> Encoding:
 def chunk_flaw(manifest: Manifest, chunk: Chunk, file: OpenFile | None) -> str | None:
     """What is wrong with the stored bytes of a chunk, as far as a few of them tell; None: nothing.
 
-    `file` is the open file of the chunk; None where its bytes are inline. Raises SourceError where the file
-    cannot be read.
+    `file` is the open file of the chunk; None where its bytes are inline.
     """
     how = encoding(manifest.codec.encoding)
     if not how.wrappers and how.inner is None:

@@ -94,7 +94,7 @@ def _is_unspelled(manifest: Manifest) -> bool:
 def inner_chunks(manifest: Manifest, layout: ShardLayout, region: Region, fetch: Fetch) -> Manifest:
     """The manifest of the chunks inside shards, of which it has only those that a region touches.
 
-    Reads the indexes of the shards. Raises SourceError where one is damaged.
+    Reads the indexes of the shards.
     """
     axes, [shards] = manifest.codec.permutation, json.loads(manifest.codec.encoding)
     grid = tuple(layout.inner[axes.index(axis)] for axis in range(len(axes)))
@@ -188,10 +188,7 @@ _KEPT = threading.local()
 def _decoded(
     manifest: Manifest, region: Region, stored: Sequence[Shape], data: Iterator[bytes]
 ) -> np.ndarray:
-    """The elements of a region. `data`: the stored bytes of the chunks that it touches, by `stored`.
-
-    Raises SourceError where they cannot be decoded.
-    """
+    """The elements of a region. `data`: the stored bytes of the chunks that it touches, by `stored`."""
     array = None
     try:
         array = _opened(manifest)

@@ -102,7 +102,7 @@ def within(directory: str, name: str) -> str:
 
 
 def file_array(files: Files, directory: str) -> ZarrArray:
-    """The array in a directory. Raises SourceError where its metadata is missing or cannot be read."""
+    """The array in a directory."""
     version = files.version(directory)
     if version is None:
         raise SourceError(

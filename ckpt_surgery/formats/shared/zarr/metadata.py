@@ -139,7 +139,7 @@ _DTYPE_MEMBERS = {2: "dtype", 3: "data_type"}
 
 @functools.lru_cache(maxsize=1024)
 def _fill_bytes(version: int, dtype: str, value: str) -> bytes:
-    """The bytes of a fill value as TensorStore reads it. Raises SourceError where it cannot."""
+    """The bytes of a fill value as TensorStore reads it."""
     import tensorstore as ts
 
     about = {"shape": [1], _DTYPE_MEMBERS[version]: json.loads(dtype), "fill_value": json.loads(value)}

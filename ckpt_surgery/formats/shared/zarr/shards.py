@@ -82,7 +82,7 @@ def wholly_stored(manifest: Manifest) -> bool:
     """Whether every element has stored bytes: no shard lacks a chunk with elements of the array.
 
     Reads the index of each shard, and nothing where there are none. False where that is unknown, because an
-    index is damaged or of an unknown kind. Raises SourceError where a file is gone.
+    index is damaged or of an unknown kind.
     """
     if SHARDS not in manifest.codec.encoding:
         return manifest.complete

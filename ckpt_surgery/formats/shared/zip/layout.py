@@ -40,7 +40,7 @@ ZIP64_EXTRA = 1
 
 
 def first_name(file: OpenFile) -> str | None:
-    """The name of the member at the beginning of a file; None where there is none. Raises SourceError."""
+    """The name of the member at the beginning of a file; None where there is none."""
     head = file.read(0, min(file.stat.size, LOCAL_FIELDS.size + MOST_NAME_BYTES))
     if len(head) < LOCAL_FIELDS.size or not head.startswith(LOCAL):
         return None
