@@ -116,7 +116,7 @@ def test_a_directory_of_several_models_is_not_one(tmp_path: Path) -> None:
 def test_there_are_no_steps(tmp_path: Path) -> None:
     path = os.fspath(save({"a": np.ones(4, np.float32)}, tmp_path / "x.gguf"))
     for option in ({"step": 3}, {"item": "params"}):
-        with pytest.raises(UsageError, match="is a GGUF checkpoint, which has no"):
+        with pytest.raises(UsageError, match="is a gguf checkpoint, which has no"):
             open_source(path, **option)  # type: ignore[arg-type]
 
 
