@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -33,7 +33,9 @@ from ckpt_surgery.storage.listing import (
     walk,
 )
 from ckpt_surgery.storage.reading import OpenFile, opened
-from ckpt_surgery.storage.regions import Pieces, PlacedArray, are_contiguous
+
+if TYPE_CHECKING:
+    from ckpt_surgery.storage.regions import Pieces, PlacedArray
 
 T = TypeVar("T")
 
@@ -200,9 +202,9 @@ class Limits:
     more: Sequence[Callable[[Sequence[Leaf]], Iterable[str]]] | None = None
     """What else is checked: functions that return a sentence for each problem. None: that keys are Unicode,
     and each is there once."""
-    adopts: Callable[[Leaf, Manifest], bool] = lambda leaf, manifest: are_contiguous(manifest)
-    """Whether stored bytes can become an array without being decoded: by default, where they are its
-    elements, one chunk after another."""
+    adopts: Callable[[Leaf, Manifest], bool] | None = None
+    """Whether stored bytes can become an array without being decoded. None: where they are its elements, one
+    chunk after another."""
 
 
 class Reader(Protocol):
@@ -268,16 +270,16 @@ class FilePlan:
     """Path relative to the checkpoint's directory."""
     size: int
     """Size of the whole file in bytes."""
-    pieces: Pieces
+    pieces: "Pieces"
     """All bytes that are not elements and not zero."""
-    arrays: Mapping[str, PlacedArray] = field(default_factory=dict)
+    arrays: Mapping[str, "PlacedArray"] = field(default_factory=dict)
     """Where the elements go, by the text of the leaf's key."""
-    seal: Callable[[OpenFile], Pieces] | None = None
+    seal: Callable[[OpenFile], "Pieces"] | None = None
     """Reads the file with all elements in it, and returns the bytes that depend on them: checksums.
 
     Raises SourceError.
     """
-    record: Callable[[str], Pieces | None] | None = None
+    record: Callable[[str], "Pieces | None"] | None = None
     """Returns the bytes that put the text of a record into the file; None where no room was reserved."""
 
 

@@ -14,6 +14,7 @@ from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import Encoder, EncoderDetails
 from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.registry import Limits
+from ckpt_surgery.storage.regions import are_contiguous
 
 _KINDS = {
     LeafKind.STRING: "a string",
@@ -45,7 +46,10 @@ class LimitedEncoder(Encoder):
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
         """Whether these stored bytes can become the leaf without being decoded."""
-        return leaf.spec is not None and self.limits.adopts(leaf, manifest)
+        adopts = self.limits.adopts
+        return leaf.spec is not None and (
+            are_contiguous(manifest) if adopts is None else adopts(leaf, manifest)
+        )
 
 
 def quoted(leaf: Leaf) -> str:
