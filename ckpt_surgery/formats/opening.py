@@ -174,18 +174,23 @@ def encoder(format: str, options: SinkOptions) -> Encoder:
     chosen = named(format)
     if not chosen.writable:
         raise UsageError(f"The format `{format}` can be read but not written", hint=formats_to_write())
-    for name, (noun, spelled) in OPTIONS.items():
-        value = getattr(options, name)
-        if value is not None and value is not False and name not in chosen.options:
-            able = [known.name for known in formats().values() if known.writable and name in known.options]
-            raise UsageError(
-                f"{format} checkpoints have no {noun}",
-                hint=f"Leave out {spelled.format(shown(str(value)))}; formats with it: {', '.join(able)}.",
-            )
+    _check_options(chosen, options)
     from ckpt_surgery.formats.unsupported import LimitedEncoder
 
     made: Callable[[SinkOptions], Encoder] | None = part(chosen, "encoder")
     return LimitedEncoder(part(chosen, "LIMITS")) if made is None else made(options)
+
+
+def _check_options(chosen: Format, options: SinkOptions) -> None:
+    """Raise UsageError for options that a format does not follow."""
+    values = {name: getattr(options, name) for name in OPTIONS if name not in chosen.options}
+    refused = {name: value for name, value in values.items() if value is not None and value is not False}
+    if refused:
+        nouns = " or ".join(OPTIONS[name][0] for name in refused)
+        spelled = " and ".join(OPTIONS[name][1].format(shown(str(value))) for name, value in refused.items())
+        able = [known.name for known in formats().values() if set(refused) <= set(known.options)]
+        other = f", or write {' or '.join(able)}" if able else ""
+        raise UsageError(f"{chosen.name} checkpoints have no {nouns}", hint=f"Leave out {spelled}{other}.")
 
 
 def check_destination(format: str, path: PathLike, options: SinkOptions) -> None:

@@ -692,7 +692,7 @@ def test_hints_name_arguments(model: Path, tmp_path: Path) -> None:
         (lambda: ckpt_surgery.convert(model, tmp_path / "x.pt"), "`format=NAME`."),
         (
             lambda: ckpt_surgery.convert(model, tmp_path / "x.npz", dst_step=1, dst_item="y"),
-            "Leave out `dst_step=1` and `dst_item=y`.",
+            "Leave out `dst_step=1` and `dst_item=y`, or write orbax.",
         ),
     ):
         with pytest.raises(SurgeryError) as caught:

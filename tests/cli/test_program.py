@@ -265,7 +265,10 @@ def test_hints_name_options(source, tmp_path):
     for arguments, hint in (
         (["convert", source, tmp_path / "out"], "or replace it: `--overwrite`."),
         (["inspect", source, "--step", "10"], "Leave out `--step 10`, or name its parent."),
-        (["convert", source, tmp_path / "x.npz", "--dst-step", "1"], "Leave out `--dst-step 1`."),
+        (
+            ["convert", source, tmp_path / "x.npz", "--dst-step", "1"],
+            "Leave out `--dst-step 1`, or write orbax.",
+        ),
     ):
         assert run(*arguments).stderr.endswith(f"{hint}\n")
 
