@@ -237,7 +237,7 @@ def test_keys_without_paths_are_names(tmp_path: Path) -> None:
 
 def test_a_step_is_refused(tmp_path: Path) -> None:
     path = usual().write(tmp_path / "saved")
-    with pytest.raises(UsageError, match="is a distributed checkpoint, which has no steps or items"):
+    with pytest.raises(UsageError, match="is a dcp checkpoint, which has no steps or items"):
         open_source(os.fspath(path), step=3)
 
 
