@@ -9,7 +9,6 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.formats.registry import FilePlan
-from ckpt_surgery.storage.adopting import preallocate
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
 from ckpt_surgery.storage.regions import PlacedArray, put_pieces
@@ -26,8 +25,7 @@ class PlannedSink:
     def create(self) -> None:
         """Make every file in its full size, with everything but the elements. Raises StorageError."""
         for path, plan in self._plans.items():
-            preallocate(path, plan.size)
-            put_pieces(path, plan.pieces)
+            put_pieces(path, plan.pieces, plan.size)
 
     def attach(self, worker: str) -> "PlannedWriter":
         """A writer of arrays. All workers write to the same files."""

@@ -24,15 +24,12 @@ from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.storage.companion_names import KEPT, is_companion
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import check_link, directory_names, has_entry, is_directory, real_path
-from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.storage.reading import opened, range_crc, read_pieces
 from ckpt_surgery.storage.record_files import record_path
-from ckpt_surgery.verification.reading_back import range_crc
 from ckpt_surgery.verification.record import CopiedSidecar
 
 MOST_KEPT = 64 << 20
 """Limit on the bytes of kept files; beyond it none are kept."""
-PIECE = 1 << 20
-"""Bytes copied at once."""
 
 
 @dataclass(frozen=True)
@@ -205,8 +202,7 @@ def _copy(companion: Companion, place: Path) -> CopiedSidecar:
         return CopiedSidecar(companion.name, companion.size, bytes_crc(companion.content))
     with opened(companion.source) as file, storage_errors(place), open(place, "wb") as new:
         crc = 0
-        for at in range(0, file.stat.size, PIECE):
-            part = file.read(at, min(PIECE, file.stat.size - at))
+        for _, part in read_pieces(file, 0, file.stat.size):
             crc = bytes_crc(part, crc)
             new.write(part)
         return CopiedSidecar(companion.name, file.stat.size, crc)

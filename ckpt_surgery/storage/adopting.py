@@ -13,27 +13,21 @@ from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
-from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.core.text import bytes_text, shown
-from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.storage import linking
-from ckpt_surgery.storage.failures import OF_WRITING, storage_error, storage_errors, unreadable
+from ckpt_surgery.storage.failures import OF_WRITING, storage_error, unreadable
 from ckpt_surgery.storage.linking import ReplacedFiles
 from ckpt_surgery.storage.listing import data_file
 from ckpt_surgery.storage.paths import path_text
-from ckpt_surgery.storage.reading import OpenFile, opened, read_pieces
+from ckpt_surgery.storage.reading import OpenFile, opened, range_crc, read_pieces, write_at
 from ckpt_surgery.storage.samples import state_of
 
 NONE_REPLACED = ReplacedFiles()
 """No format is known to replace its files."""
-PIECE = 4 << 20
-"""Bytes that are copied at a time. Between two pieces, the copy ends if the run was cancelled."""
-OBJECT_PIECE = 16 << 20
-"""Bytes per request when copying from a store."""
 
 
 class FileLinks:
@@ -124,14 +118,6 @@ def _name_for(real: str) -> str:
     return f"d/{hashlib.blake2b(os.fsencode(real), digest_size=16).hexdigest()}"
 
 
-def preallocate(path: Path, size: int) -> None:
-    """Make a file of `size` bytes; what is in it stays."""
-    with storage_errors(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        with open(descriptor, "r+b") as file:
-            file.truncate(size)
-
-
 def copy_chunk(
     chunk: Chunk, destination: Path, places: Sequence[tuple[int, int]], known: int | None = None
 ) -> int:
@@ -141,12 +127,12 @@ def copy_chunk(
     bytes that are there have the checksum `known`, they are not copied.
     """
     with _errors(chunk.file, destination), destination.open("r+b", buffering=0) as writer:
-        if known is not None and _crc_of(writer, places) == known:
+        if known is not None and _crc_of(destination, places) == known:
             return known
         crc, at = 0, 0
         if chunk.inline is not None:
             for offset, length in places:
-                _write_all(writer.fileno(), memoryview(chunk.inline)[at : at + length], offset)
+                write_at(writer.fileno(), offset, memoryview(chunk.inline)[at : at + length])
                 at += length
             return bytes_crc(chunk.inline)
         with opened(chunk.file) as reader:
@@ -156,17 +142,12 @@ def copy_chunk(
         return crc
 
 
-def _crc_of(file: FileIO, places: Sequence[tuple[int, int]]) -> int:
+def _crc_of(path: Path, places: Sequence[tuple[int, int]]) -> int:
     """CRC-32C of what is at these places of a file, one after another."""
-    crc, buffer = 0, bytearray(PIECE)
-    for offset, length in places:
-        for at in range(0, length, PIECE):
-            raise_if_cancelled()
-            part = memoryview(buffer)[: min(PIECE, length - at)]
-            file.seek(offset + at)
-            if file.readinto(part) != len(part):
-                return -1
-            crc = bytes_crc(part, crc)
+    crc = 0
+    with opened(os.fspath(path)) as file:
+        for offset, length in places:
+            crc = range_crc(file, offset, length, crc)
     return crc
 
 
@@ -175,20 +156,13 @@ def _copy_bytes(reader: OpenFile, offset: int, length: int, writer: FileIO, at: 
 
     Raises OSError of the file that is written.
     """
-    piece = OBJECT_PIECE if is_url(reader.path) else PIECE
-    for done, part in read_pieces(reader, offset, length, piece):
+    for done, part in read_pieces(reader, offset, length):
         crc = bytes_crc(part, crc)
-        _write_all(writer.fileno(), part, at + done)
+        write_at(writer.fileno(), at + done, part)
         if hasattr(os, "posix_fadvise"):
             # Starts writing to the disk now rather than when everything is synchronized at the end.
             os.posix_fadvise(writer.fileno(), at + done, len(part), os.POSIX_FADV_DONTNEED)
     return crc
-
-
-def _write_all(descriptor: int, data: memoryview, at: int) -> None:
-    while data:
-        count = os.pwrite(descriptor, data, at)
-        data, at = data[count:], at + count
 
 
 def _copy_file(source: Path, destination: Path) -> int:

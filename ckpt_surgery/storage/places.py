@@ -318,7 +318,7 @@ def upload_chunk(chunk: Chunk, store: Store, name: str) -> int:
     crc = 0
     with tempfile.NamedTemporaryFile(prefix="ckpt-surgery-") as written, storage_errors(Path(written.name)):
         with opened(chunk.file) as file:
-            for _, part in read_pieces(file, chunk.offset, chunk.length, PIECE):
+            for _, part in read_pieces(file, chunk.offset, chunk.length):
                 crc = bytes_crc(part, crc)
                 written.write(part)
         written.flush()

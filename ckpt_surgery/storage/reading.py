@@ -20,6 +20,7 @@ import numpy as np
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.cancellation import raise_if_cancelled
+from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
@@ -34,6 +35,10 @@ SPAN_BYTES = 2**20
 """Short runs that lie within this many bytes are read in one call, with the gaps between them."""
 RUN_BYTES = 2**15
 """Runs of at least this many bytes are read one by one, without the gaps."""
+PIECE = 512 << 10
+"""Bytes of a file that are in memory at a time, and in a processor's cache when their CRC is computed."""
+OBJECT_PIECE = 16 << 20
+"""The same of an object, where each piece is a request."""
 CALL_BYTES = 2**26
 """Largest number of bytes per call: cancellation is checked between calls."""
 
@@ -192,14 +197,26 @@ def read_file(path: str) -> bytes:
         return file.read(0, file.stat.size)
 
 
-def read_pieces(file: OpenFile, offset: int, length: int, piece: int) -> Iterator[tuple[int, memoryview]]:
-    """The bytes of a range, `piece` bytes at a time in one buffer; with the offset of each in the range."""
-    buffer = memoryview(bytearray(min(piece, length)))
-    for at in range(0, length, piece):
+def read_pieces(
+    file: OpenFile, offset: int, length: int, buffer: memoryview | None = None
+) -> Iterator[tuple[int, memoryview]]:
+    """The bytes of a range, a buffer full at a time; with the offset of each piece in the range."""
+    if buffer is None:
+        buffer = memoryview(bytearray(min(length, OBJECT_PIECE if urls.is_url(file.path) else PIECE)))
+    for at in range(0, length, max(1, len(buffer))):
         raise_if_cancelled()
         part = buffer[: length - at]
         file.read_into(offset + at, part)
         yield at, part
+
+
+def range_crc(
+    file: OpenFile, offset: int, length: int, crc: int = 0, buffer: memoryview | None = None
+) -> int:
+    """CRC-32C of a range of a file, continued from that of bytes before."""
+    for _, part in read_pieces(file, offset, length, buffer):
+        crc = bytes_crc(part, crc)
+    return crc
 
 
 def read_ranges(chunks: Sequence[Chunk], expected: Mapping[str, FileStat] = NONE_LISTED) -> Iterator[bytes]:
@@ -255,7 +272,7 @@ def write_region(descriptor: int, offset: int, spec: ArraySpec, region: Region, 
     data = np.ascontiguousarray(block).reshape(-1).view(np.uint8).reshape(*region.shape, spec.dtype.itemsize)
     if data.size:
         start, strides = _box(offset, spec, region)
-        _each_run(start, strides, data, lambda at, run: _write(descriptor, at, run.data.cast("B")))
+        _each_run(start, strides, data, lambda at, run: write_at(descriptor, at, run.data.cast("B")))
 
 
 def _box(offset: int, spec: ArraySpec, region: Region) -> tuple[int, Sequence[int]]:
@@ -308,7 +325,8 @@ def _each_run(
         _each_run(start + i * strides[0], strides[1:], data[i], use)
 
 
-def _write(descriptor: int, offset: int, data: memoryview) -> None:
+def write_at(descriptor: int, offset: int, data: memoryview) -> None:
+    """Write all bytes at an offset. Raises OSError."""
     done = 0
     while done < len(data):
         raise_if_cancelled()

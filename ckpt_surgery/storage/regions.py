@@ -107,9 +107,15 @@ def _dealt(lengths: Iterable[int], ranges: Sequence[tuple[int, int]]) -> Iterato
         yield places
 
 
-def put_pieces(path: Path, pieces: Pieces) -> None:
-    """Write bytes at their places in a file that exists."""
-    with storage_errors(path), open(path, "r+b") as file:
+def put_pieces(path: Path, pieces: Pieces, size: int | None = None) -> None:
+    """Write bytes at their places in a file; what else is in it stays.
+
+    `size`: make a file of so many bytes first. None: the file exists.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC | (0 if size is None else os.O_CREAT)
+    with storage_errors(path), open(os.open(path, flags, 0o666), "r+b") as file:
+        if size is not None:
+            file.truncate(size)
         for offset, data in pieces:
             file.seek(offset)
             file.write(data)

@@ -15,9 +15,9 @@ from ckpt_surgery.core.protocols import Source, details_of
 from ckpt_surgery.storage.companion_names import is_companion
 from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory, paths_below, real_path
-from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.storage.reading import opened, range_crc
 from ckpt_surgery.storage.record_files import RECORD_NAME, record_path
-from ckpt_surgery.verification.reading_back import Findings, compare_file, range_crc
+from ckpt_surgery.verification.reading_back import Findings, compare_file
 
 ABOVE = "../"
 """Prefix of the names of files in a step's directory, beside the item with the record."""

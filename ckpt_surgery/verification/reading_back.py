@@ -27,7 +27,7 @@ from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.report.values import is_numeric
 from ckpt_surgery.report.verification import Flaw
 from ckpt_surgery.storage.failures import told
-from ckpt_surgery.storage.reading import OpenFile, opened
+from ckpt_surgery.storage.reading import OpenFile, opened, range_crc
 from ckpt_surgery.system import threads
 from ckpt_surgery.system.threads import batches
 
@@ -255,7 +255,7 @@ def _compare_near(file: OpenFile, group: list[Range], buffer: memoryview, findin
             findings.add(span.key, span.index, ends_early(file, span.stop))
             return
     if len(group) == 1:
-        _compare(first, range_crc(file, first.offset, first.length, buffer), findings)
+        _compare(first, range_crc(file, first.offset, first.length, buffer=buffer), findings)
         return
     length = max(span.stop for span in group) - first.offset
     file.read_into(first.offset, buffer[:length])
@@ -279,17 +279,6 @@ def compare_file(path: str, name: str, length: int | None, crc: int, findings: F
         return
     if now != crc:
         findings.add(None, None, f"the file {shown(name)}: {differs(now, crc)}")
-
-
-def range_crc(file: OpenFile, offset: int, length: int, buffer: memoryview | None = None) -> int:
-    """CRC-32C of a range of a file, read in pieces of the buffer's length."""
-    buffer, crc = memoryview(bytearray(PIECE)) if buffer is None else buffer, 0
-    for at in range(0, length, len(buffer)):
-        raise_if_cancelled()
-        part = buffer[: min(len(buffer), length - at)]
-        file.read_into(offset + at, part)
-        crc = bytes_crc(part, crc)
-    return crc
 
 
 def _compare(span: Range, crc: int, findings: Findings) -> None:

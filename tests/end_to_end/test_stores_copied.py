@@ -13,7 +13,7 @@ from ckpt_surgery.api import sharding
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.orbax import writer
 from ckpt_surgery.planner.plan import Plan, Transfer
-from ckpt_surgery.storage import places
+from ckpt_surgery.storage import reading
 from ckpt_surgery.storage.stores import store_of
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import save_pytree
@@ -139,7 +139,7 @@ def test_large_chunks_are_copied_in_pieces(
 ) -> None:
     piece = 10_000
     monkeypatch.setattr(writer, "FILE_BYTES", piece)
-    monkeypatch.setattr(places, "PIECE", piece)
+    monkeypatch.setattr(reading, "OBJECT_PIECE", piece)
     read: list[int] = []
     one = KeyValueStore._read
 

@@ -16,7 +16,7 @@ from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
-from ckpt_surgery.storage import adopting, linking
+from ckpt_surgery.storage import adopting, linking, reading
 from ckpt_surgery.storage.adopting import FileLinks, copy_chunk
 from ckpt_surgery.storage.linking import ReplacedFiles
 from ckpt_surgery.storage.listing import data_file
@@ -313,15 +313,15 @@ def test_each_file_is_resolved_once(source: Path, tmp_path: Path, monkeypatch: p
 def test_a_long_copy_ends_between_pieces(
     way: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop, pieces, real = threading.Event(), [], adopting._write_all
+    stop, pieces, real = threading.Event(), [], reading.write_at
 
-    def write(descriptor: int, data: memoryview, at: int) -> None:
+    def write(descriptor: int, at: int, data: memoryview) -> None:
         pieces.append(len(data))
         stop.set()
-        real(descriptor, data, at)
+        real(descriptor, at, data)
 
-    monkeypatch.setattr(adopting, "PIECE", 100)
-    monkeypatch.setattr(adopting, "_write_all", write)
+    monkeypatch.setattr(reading, "PIECE", 100)
+    monkeypatch.setattr(adopting, "write_at", write)
     (tmp_path / "to").touch()
     with pytest.raises(Cancelled), cancelled_by(stop):
         if way == "linked":
@@ -335,7 +335,7 @@ def test_copies_in_pieces_without_what_only_linux_has(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "posix_fadvise", raising=False)
-    monkeypatch.setattr(adopting, "PIECE", 1000)
+    monkeypatch.setattr(reading, "PIECE", 1000)
     part = Chunk(str(source), 77, 3001)
     (tmp_path / "to").touch()
     copy_chunk(part, tmp_path / "to", [(0, 3001)])

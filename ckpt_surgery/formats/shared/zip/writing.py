@@ -26,7 +26,7 @@ from ckpt_surgery.formats.shared.zip.layout import (
     WIDE,
     ZIP64_EXTRA,
 )
-from ckpt_surgery.storage.reading import OpenFile
+from ckpt_surgery.storage.reading import OpenFile, read_pieces
 from ckpt_surgery.storage.regions import Pieces, PlacedArray
 
 VERSION, VERSION64 = 20, 45
@@ -41,8 +41,6 @@ WIDE_FROM = WIDE
 """Numbers from this one on are in zip64 fields."""
 CRC_AT = 14
 """Offset of the CRC-32 in a local header."""
-PIECE = 1 << 18
-"""Bytes that are read back in one go."""
 
 
 @frozen()
@@ -156,9 +154,7 @@ def archive_end(members: Sequence[PlacedMember], crcs: Sequence[int], comment: b
 
 def written_crc(file: OpenFile, member: PlacedMember) -> int:
     """CRC-32 of a member that was written, read back in pieces."""
-    crc, buffer = 0, memoryview(bytearray(min(PIECE, member.size)))
-    for at in range(member.start, member.stop, PIECE):
-        part = buffer[: member.stop - at]
-        file.read_into(at, part)
+    crc = 0
+    for _, part in read_pieces(file, member.start, member.size):
         crc = zlib.crc32(part, crc)
     return crc
