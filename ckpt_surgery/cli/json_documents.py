@@ -4,8 +4,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Number = float | Literal["NaN", "Infinity", "-Infinity"]
-
 
 class Document(BaseModel):
     """A mapping with these members and no others."""
@@ -242,61 +240,6 @@ class PlanDocument(Versioned):
     """Config and tokenizer files copied beside the weights."""
     overflowed: list[OverflowedLeaf] | None = None
     """Leaves with NaN or infinity that the recipe permitted."""
-
-
-class Flaw(Document):
-    """One thing that is wrong with a checkpoint."""
-
-    key: str | None
-    """The leaf; null where it is none's."""
-    chunk: list[int] | None
-    """Index of the chunk; null where all of the leaf is meant."""
-    what: str
-    """What is wrong."""
-
-
-class VerifiedSample(Document):
-    """The part of what has digests that `verify --sample` compared."""
-
-    share: Number
-    """Share of the bytes that was asked for."""
-    seed: int
-    """Number that chose the part."""
-    regions_read: int
-    """Number of chunks that were compared."""
-    regions: int
-    """Number of chunks that have digests."""
-    bytes_read: int
-    """Decoded bytes that were compared."""
-    bytes: int
-    """Decoded bytes that have digests."""
-    share_read: Number
-    """Share of those bytes that was compared."""
-
-
-class VerifyDocument(Versioned):
-    """`verify`."""
-
-    path: str
-    """As it was given."""
-    format: str
-    """Name of its format."""
-    mode: Literal["values", "fast", "full"]
-    """How much was read."""
-    bytes_read: int
-    """Decoded bytes that were read."""
-    bytes_not_read: int
-    """Decoded bytes of which at most a few of each chunk were read."""
-    leaves: int
-    """Number of leaves."""
-    flaw_count: int
-    """Number of flaws."""
-    flaws: list[Flaw]
-    """The first 100 of them."""
-    notices: list[str]
-    """What could not be compared, or was recorded."""
-    sample: VerifiedSample | None = None
-    """With `--sample`: the part that was compared."""
 
 
 class ProblemEntry(Document):

@@ -2,7 +2,8 @@
 
 from typing import Any, Literal
 
-from ckpt_surgery.cli.json_documents import Document, Keyed, Number, Versioned
+from ckpt_surgery.cli.json_documents import Document, Keyed, Versioned
+from ckpt_surgery.core.documents import Number
 
 Kind = Literal["array", "scalar", "string", "prng_key", "empty", "object"]
 

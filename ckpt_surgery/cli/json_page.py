@@ -5,7 +5,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -18,7 +18,9 @@ from ckpt_surgery.api.environment import EnvironmentDocument
 from ckpt_surgery.api.inferring import InferDocument
 from ckpt_surgery.api.inverting import InvertDocument
 from ckpt_surgery.cli import json_documents, json_explanation, json_listings
+from ckpt_surgery.core.documents import UNSET
 from ckpt_surgery.report.shards import CommittedDocument, ShardDocument
+from ckpt_surgery.report.verification import VerifyDocument
 
 DOCUMENTS: Mapping[str, type] = {
     "plan": json_documents.PlanDocument,
@@ -28,7 +30,7 @@ DOCUMENTS: Mapping[str, type] = {
     "diff": json_listings.DiffDocument,
     "env": EnvironmentDocument,
     "clean": CleanDocument,
-    "verify": json_documents.VerifyDocument,
+    "verify": VerifyDocument,
     "lint": json_documents.LintDocument,
     "invert": InvertDocument,
     "error": json_documents.ErrorDocument,
@@ -57,15 +59,24 @@ def document_schema(name: str) -> dict[str, Any]:
 class _Generator(GenerateJsonSchema):
     """Adds to dataclasses what pydantic says of its own models: inherited docstrings, required members."""
 
+    def default_schema(self, schema: Any) -> dict[str, Any]:
+        """The schema of a member with a default."""
+        if schema.get("default") is UNSET:
+            return {**self.generate_inner(schema["schema"]), "default": None}
+        return super().default_schema(schema)
+
     def dataclass_schema(self, schema: Any) -> dict[str, Any]:
-        """The schema of a document; a member with a default is one that it always has."""
+        """The schema of a document; a member is required unless its default is `UNSET`."""
         found = super().dataclass_schema(schema)
         texts = {n: text for base in reversed(schema["cls"].__mro__) for n, text in _docstrings(base).items()}
+        optional = {field.name for field in fields(schema["cls"]) if field.default is UNSET}
         members = {
-            name: {"description": texts[name]} | {n: v for n, v in member.items() if n != "default"}
-            for name, member in found["properties"].items()
+            name: {**member, "description": texts[name]} for name, member in found["properties"].items()
         }
-        return {**found, "properties": members, "required": list(members)}
+        required = [name for name in members if name not in optional]
+        for name in required:
+            members[name].pop("default", None)
+        return {**found, "properties": members, "required": required}
 
 
 @cache

@@ -17,6 +17,21 @@ JSON_SCHEMA: Final = 1
 """Version of the schema of all documents, in their field `schema`."""
 
 
+Number = float | Literal["NaN", "Infinity", "-Infinity"]
+"""A number of a document; JSON has no others than finite ones."""
+
+
+class _Unset:
+    """Type of `UNSET`."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Any = _Unset()
+"""Default of a member that is left out where it has no value; None is written as null."""
+
+
 class Document:
     """A mapping with these members and no others."""
 
@@ -71,7 +86,8 @@ def _plain(value: object) -> object:
             else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
         )
     if isinstance(value, Document):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}  # type: ignore[arg-type]
+        members = {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
+        return {name: _plain(member) for name, member in members.items() if member is not UNSET}
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

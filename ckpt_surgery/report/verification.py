@@ -2,10 +2,10 @@
 
 import enum
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ckpt_surgery.core.arrays import Shape
-from ckpt_surgery.core.documents import JSON_SCHEMA
+from ckpt_surgery.core.documents import UNSET, Document, Number, Versioned
 from ckpt_surgery.core.summaries.represented import Represented
 from ckpt_surgery.core.summaries.summary import Summary, SummaryRow
 from ckpt_surgery.core.text import brief, bytes_text, number_of, shown
@@ -15,15 +15,15 @@ MOST_FLAWS = 100
 
 
 @dataclass(frozen=True)
-class Flaw:
+class Flaw(Document):
     """One thing that is wrong with a checkpoint."""
 
     key: str | None
-    """Text of the leaf's key; None where it is no leaf's."""
+    """The leaf; null where it is none's."""
     chunk: Shape | None
-    """Index of the chunk, or of the region of the checksums' grid; None where all of the leaf is meant."""
+    """Index of the chunk; null where all of the leaf is meant."""
     what: str
-    """What is wrong, as a clause."""
+    """What is wrong."""
 
     __repr__ = brief
 
@@ -144,25 +144,64 @@ def run_document(run: VerifiedRun) -> dict[str, Any]:
     return {"mode": run.mode.value, "bytes_read": run.bytes_read, "bytes_not_read": run.bytes_not_read}
 
 
-def verified_document(found: Verified) -> dict[str, Any]:
+@dataclass(frozen=True)
+class VerifiedSample(Document):
+    """The part of what has digests that `verify --sample` compared."""
+
+    share: Number
+    """Share of the bytes that was asked for."""
+    seed: int
+    """Number that chose the part."""
+    regions_read: int
+    """Number of chunks that were compared."""
+    regions: int
+    """Number of chunks that have digests."""
+    bytes_read: int
+    """Decoded bytes that were compared."""
+    bytes: int
+    """Decoded bytes that have digests."""
+    share_read: Number
+    """Share of those bytes that was compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyDocument(Versioned):
+    """`verify`."""
+
+    path: str
+    """As it was given."""
+    format: str
+    """Name of its format."""
+    mode: Literal["values", "fast", "full"]
+    """How much was read."""
+    bytes_read: int
+    """Decoded bytes that were read."""
+    bytes_not_read: int
+    """Decoded bytes of which at most a few of each chunk were read."""
+    leaves: int
+    """Number of leaves."""
+    flaw_count: int
+    """Number of flaws."""
+    flaws: tuple[Flaw, ...]
+    """The first 100 of them."""
+    notices: tuple[str, ...]
+    """What could not be compared, or was recorded."""
+    sample: VerifiedSample | None = UNSET
+    """With `--sample`: the part that was compared."""
+
+
+def verified_document(found: Verified) -> VerifyDocument:
     """The JSON document of `verify`, with the first MOST_FLAWS flaws."""
-    return {
-        "schema": JSON_SCHEMA,
-        "path": found.path,
-        "format": found.format,
-        "mode": found.mode.value,
-        "bytes_read": found.bytes_read,
-        "bytes_not_read": found.bytes_not_read,
-        "leaves": found.leaves,
-        "flaw_count": len(found.flaws),
-        "flaws": [
-            {"key": flaw.key, "chunk": None if flaw.chunk is None else list(flaw.chunk), "what": flaw.what}
-            for flaw in found.flaws[:MOST_FLAWS]
-        ],
-        "notices": list(found.notices),
-        **({} if found.sample is None else {"sample": _sample_json(found.sample)}),
-    }
-
-
-def _sample_json(sample: Sample) -> dict[str, Any]:
-    return {**asdict(sample), "share_read": sample.share_read}
+    sample = found.sample
+    return VerifyDocument(
+        path=found.path,
+        format=found.format,
+        mode=found.mode.value,
+        bytes_read=found.bytes_read,
+        bytes_not_read=found.bytes_not_read,
+        leaves=found.leaves,
+        flaw_count=len(found.flaws),
+        flaws=found.flaws[:MOST_FLAWS],
+        notices=found.notices,
+        sample=UNSET if sample is None else VerifiedSample(**asdict(sample), share_read=sample.share_read),
+    )
