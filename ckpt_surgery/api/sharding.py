@@ -89,14 +89,14 @@ def apply_shard(
                 already = not write_shard(job, index, parse_verify_mode(verify), report)
         left = tuple(missing(job.parts, job.head))
     return ShardResult(
-        index,
-        count,
-        str(saved.dst),
-        len(mine),
-        sum(task.nbytes for task in mine),
-        already,
-        left,
-        time.monotonic() - started,
+        shard=index,
+        shards=count,
+        destination=str(saved.dst),
+        tasks=len(mine),
+        bytes=sum(task.nbytes for task in mine),
+        already_done=already,
+        missing_shards=left,
+        seconds=time.monotonic() - started,
     )
 
 

@@ -19,7 +19,7 @@ from ckpt_surgery.api.inferring import InferDocument
 from ckpt_surgery.api.inverting import InvertDocument
 from ckpt_surgery.cli import json_documents, json_explanation, json_listings
 from ckpt_surgery.core.documents import UNSET
-from ckpt_surgery.report.shards import CommittedDocument, ShardDocument
+from ckpt_surgery.report.shards import CommittedDocument, ShardResult
 from ckpt_surgery.report.verification import VerifyDocument
 
 DOCUMENTS: Mapping[str, type] = {
@@ -34,7 +34,7 @@ DOCUMENTS: Mapping[str, type] = {
     "lint": json_documents.LintDocument,
     "invert": InvertDocument,
     "error": json_documents.ErrorDocument,
-    "shard": ShardDocument,
+    "shard": ShardResult,
     "committed": CommittedDocument,
 }
 """The documents by the name that `schema` prints their JSON Schema under."""

@@ -1,4 +1,4 @@
-"""What one shard of a plan has done, and its JSON document."""
+"""What one shard of a plan has done, and what `commit` says where there is nothing left to do."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,32 +7,8 @@ from ckpt_surgery.core.documents import Versioned
 from ckpt_surgery.core.text import brief
 
 
-@dataclass(frozen=True)
-class ShardResult:
-    """What one shard has done."""
-
-    index: int
-    """Number of the shard, from 0 on."""
-    count: int
-    """Number of shards."""
-    destination: str
-    """Path or URL of the destination."""
-    tasks: int
-    """Number of regions and stored outputs that belong to the shard."""
-    nbytes: int
-    """Their size in bytes, decoded."""
-    already: bool
-    """Whether another attempt had finished the shard before, so that this one counts for nothing."""
-    missing: tuple[int, ...]
-    """Shards that are not done yet."""
-    seconds: float
-    """Wall time."""
-
-    __repr__ = brief
-
-
 @dataclass(frozen=True, kw_only=True)
-class ShardDocument(Versioned):
+class ShardResult(Versioned):
     """`apply --shard I/N`."""
 
     shard: int
@@ -52,19 +28,7 @@ class ShardDocument(Versioned):
     seconds: float
     """Wall time."""
 
-
-def shard_document(result: ShardResult) -> ShardDocument:
-    """What `apply --shard --json` writes."""
-    return ShardDocument(
-        shard=result.index,
-        shards=result.count,
-        destination=result.destination,
-        tasks=result.tasks,
-        bytes=result.nbytes,
-        already_done=result.already,
-        missing_shards=result.missing,
-        seconds=result.seconds,
-    )
+    __repr__ = brief
 
 
 @dataclass(frozen=True, kw_only=True)

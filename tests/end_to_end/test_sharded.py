@@ -82,8 +82,8 @@ def test_every_format_is_what_one_machine_writes(format: str, tmp_path: Path, pl
     alone = job.alone()
     numbers = random.Random(format).sample(range(5), 5)
     found = job.shards([*numbers, 3], 5)
-    assert [len(one.missing) for one in found] == [4, 3, 2, 1, 0, 0]
-    assert [one.already for one in found] == [False] * 5 + [True]
+    assert [len(one.missing_shards) for one in found] == [4, 3, 2, 1, 0, 0]
+    assert [one.already_done for one in found] == [False] * 5 + [True]
     assert not job.path.exists()
     result = job.commit()
     assert (result.destination, result.notices) == (job.dst, ())
@@ -189,7 +189,7 @@ def test_the_first_of_two_attempts_at_once_wins(job: SavedRun, monkeypatch: pyte
     monkeypatch.setattr(shard_jobs, "read_back", waiting)
     with ThreadPoolExecutor() as threads:
         found = list(threads.map(lambda _: job.shards([0], 2), range(2)))
-    assert sorted(one.already for (one,) in found) == [False, True]
+    assert sorted(one.already_done for (one,) in found) == [False, True]
     job.commit()
     assert job.wrote_the_same_as(job.alone())
     assert len([name for name in os.listdir(job.dst) if name.startswith("ocdbt.process_0_")]) == 1
@@ -576,7 +576,7 @@ def test_the_commands(tmp_path: Path, job: SavedRun) -> None:
 def test_shards_into_a_store(stored: SavedRun) -> None:
     alone = stored.alone()
     found = stored.shards([2, 0, 1, 0], 3)
-    assert [one.already for one in found] == [False, False, False, True]
+    assert [one.already_done for one in found] == [False, False, False, True]
     with pytest.raises(DestinationError, match="exists already"):
         ckpt_surgery.apply(stored.plan, dst=stored.dst)
     assert stored.commit() is not None

@@ -228,7 +228,7 @@ def test_shards_are_refused_where_one_machine_has_to_write(
     plan, options = tmp_path / "plan.json", {**form.options, "dst": f"{bucket}/{form.name}"}
     ckpt_surgery.plan(None, saved(tmp_path, 1), out=plan, **options)
     if form.name == "out" and "format" not in form.options:
-        assert ckpt_surgery.apply_shard(plan, shard="0/1").missing == ()
+        assert ckpt_surgery.apply_shard(plan, shard="0/1").missing_shards == ()
         return
     with pytest.raises(UsageError, match="not written to a bucket in shards"):
         ckpt_surgery.apply_shard(plan, shard="0/1")

@@ -114,7 +114,7 @@ def runs(on_plan: Callable[[Plan], None]) -> None:
     assert_type(done.seconds, float)
     assert_type(convert(OLD, NEW, to="maxtext", format="safetensors", shard_size="5GB", workers=4), Result)
     assert_type(merge("merge.yaml", NEW, seed=1, link_mode="copy"), Result)
-    assert_type(apply_shard("plan.json", shard="0/4").missing, tuple[int, ...])
+    assert_type(apply_shard("plan.json", shard="0/4").missing_shards, tuple[int, ...])
     assert_type(commit(NEW), Result | None)
 
 

@@ -141,7 +141,6 @@ def _shard(
     from ckpt_surgery.api import sharding
     from ckpt_surgery.cli.progress import reporting
     from ckpt_surgery.cli.render_shards import shard_lines
-    from ckpt_surgery.report.shards import shard_document
 
     terminal = open_terminal(ctx.find_root().obj, json_to)
     reuse_memory()
@@ -151,6 +150,6 @@ def _shard(
             plan, dst=dst, shard=shard, overwrite=overwrite, verify=verify, progress=progress, **options
         )
     if json_to is not None:
-        write_document(shard_document(done), json_to)
+        write_document(done, json_to)
     terminal.show(shard_lines(done))
     return 0
