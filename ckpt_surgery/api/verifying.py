@@ -19,7 +19,7 @@ from ckpt_surgery.inputs.opening import choice_at, uint16_at
 from ckpt_surgery.inputs.request import path_of_source
 from ckpt_surgery.report.verification import Depth, Flaw, Sample, Verified
 from ckpt_surgery.runs.sidecars import edited_sidecars
-from ckpt_surgery.storage.failures import told
+from ckpt_surgery.storage.failures import one_line
 from ckpt_surgery.storage.listing import exists, is_directory
 from ckpt_surgery.storage.record_files import put_record, record_path
 from ckpt_surgery.storage.views import forget
@@ -89,7 +89,7 @@ def verify(
                 source = opening.open_source(place, chosen, step, item)
                 leaves = source.leaves()
             except SourceError as error:
-                return Verified(place, depth, chosen or "", 0, 0, 0, (Flaw(None, None, told(error)),))
+                return Verified(place, depth, chosen or "", 0, 0, 0, (Flaw(None, None, one_line(error)),))
             return _Run(source, leaves, depth, means, sample, seed).done()
 
 
@@ -148,7 +148,7 @@ class _Run:
         except Malformed as error:
             findings.add(None, None, f"the record cannot be used: {shown(str(error))}")
         except SourceError as error:
-            findings.add(None, None, f"the record cannot be read: {told(error)}")
+            findings.add(None, None, f"the record cannot be read: {one_line(error)}")
         return None
 
     def _check_against(self, record: Record, findings: Findings) -> list[AdoptedFile]:

@@ -62,7 +62,7 @@ PARTS = {
     "check_destination": "encoder",
     "layout": "layout",
     "open_sink": "sink",
-    "other_files": "other_files",
+    "foreign_files": "foreign_files",
 }
 """The module, in a package that is a format's, which has a function of that name: see `Format`."""
 
@@ -78,7 +78,7 @@ def part(format: Format, name: str) -> Any:
     return getattr(module, name, None)
 
 
-def named(name: str) -> Format:
+def format_named(name: str) -> Format:
     """The format of that name. Raises UsageError."""
     known = formats()
     if name not in known:

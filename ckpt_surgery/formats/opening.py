@@ -12,7 +12,7 @@ from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.core.protocols import Encoder, Output, Sink, Source
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.known import formats, formats_to_write, named, part
+from ckpt_surgery.formats.known import format_named, formats, formats_to_write, part
 from ckpt_surgery.formats.registry import Format, Listing, Selection, SinkOptions
 from ckpt_surgery.storage.listing import exists, is_directory, names_in, real_path
 from ckpt_surgery.storage.publications import check_published
@@ -111,7 +111,7 @@ def open_source(
     if not exists(path) and not _claims(path):
         guess = "" if urls.is_url(path) else name_beside(path)
         raise UsageError(f"{shown(path)} does not exist{guess}", hint="Check the path.")
-    chosen = named(format) if format else detect_format(path)
+    chosen = format_named(format) if format else detect_format(path)
     check_published(path)
     selection = Selection(step, item)
     _check_choices(path, chosen, selection)
@@ -171,7 +171,7 @@ def encoder(format: str, options: SinkOptions) -> Encoder:
 
     Raises UsageError for a format that is only read, and for options that it cannot follow.
     """
-    chosen = named(format)
+    chosen = format_named(format)
     if not chosen.writable:
         raise UsageError(f"The format `{format}` can be read but not written", hint=formats_to_write())
     _check_options(chosen, options)
@@ -195,7 +195,7 @@ def _check_options(chosen: Format, options: SinkOptions) -> None:
 
 def check_destination(format: str, path: PathLike, options: SinkOptions) -> None:
     """Raises UsageError where a format cannot be written at a path, which need not exist."""
-    check = part(named(format), "check_destination")
+    check = part(format_named(format), "check_destination")
     if check is not None:
         check(path, options)
 
@@ -207,7 +207,7 @@ def open_sink(format: str, directory: PathLike, options: SinkOptions, outputs: S
     """
     encoder(format, options)
     check_destination(format, directory, options)
-    chosen = named(format)
+    chosen = format_named(format)
     if not urls.is_url(os.fspath(directory)):
         directory = Path(directory)
     layout = part(chosen, "layout")
@@ -222,12 +222,12 @@ def open_sink(format: str, directory: PathLike, options: SinkOptions, outputs: S
 # --- files ------------------------------------------------------------------------------------------------
 
 
-def other_files(source: Source, directory: str, names: Sequence[str]) -> list[str]:
+def foreign_files(source: Source, directory: str, names: Sequence[str]) -> list[str]:
     """Those of `names` that do not belong to a checkpoint: relative paths of all files in its directory.
 
     `directory`: real path of what the source was opened at. Raises SourceError.
     """
-    find = part(named(source.format), "other_files")
+    find = part(format_named(source.format), "foreign_files")
     if find is not None:
         return list(find(directory, names))
     own = set(own_files(source))

@@ -22,7 +22,7 @@ from ckpt_surgery.core.protocols import NO_DETAILS, LinkMode, SourceDetails
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.chunk_reading import NO_CHECKS, Check, Decoder
 from ckpt_surgery.storage.failures import DAMAGED
-from ckpt_surgery.storage.linking import ReplacedFiles
+from ckpt_surgery.storage.linking import SafeToHardlink
 from ckpt_surgery.storage.listing import (
     FileStat,
     check_link,
@@ -62,7 +62,7 @@ class SinkOptions:
     """Name of the item; with a step, None means `default`. Without one, DIRECTORY is the step's directory."""
     link_mode: LinkMode = LinkMode.AUTO
     """How files with stored bytes get into the checkpoint."""
-    replaced: ReplacedFiles = field(default_factory=ReplacedFiles)
+    replaced: SafeToHardlink = field(default_factory=SafeToHardlink)
     """The files that may be hard-linked where `link_mode` is `auto`."""
     zarr: int = 3
     """Version of the zarr specification: 2 or 3. Only version 3 stores checksums."""
@@ -295,7 +295,7 @@ class Format:
       outputs)` opens a `Sink`; the directory is a `Path`, or with `stores` perhaps the text of a URL.
     - `check_destination(path, options)`, if it is there, raises UsageError where a checkpoint cannot be
       written. The path need not exist.
-    - `other_files(directory, names)`, if it is there, returns those of all files in the directory that are
+    - `foreign_files(directory, names)`, if it is there, returns those of all files in the directory that are
       none of the checkpoint's. By default, they are those that its source does not name.
     """
 

@@ -60,7 +60,7 @@ from ckpt_surgery.planner.resharding import without_shardings
 from ckpt_surgery.planner.shares import check_keys, check_sources_used, target_share
 from ckpt_surgery.planner.target import TARGET, Target, as_bfloat16, listed_target
 from ckpt_surgery.planner.transfers import Destination
-from ckpt_surgery.storage.linking import ReplacedFiles, linking_rule
+from ckpt_surgery.storage.linking import SafeToHardlink, linking_rule
 from ckpt_surgery.storage.listing import data_file, is_file, real_path
 from ckpt_surgery.system.resources import default_memory, default_workers
 
@@ -222,12 +222,12 @@ def _check_target_is_named(request: Request, loaded: LoadedRecipe) -> None:
 def _respelled_listings(format: str, inputs: Inputs) -> Mapping[str, Mapping[str, Leaf]]:
     """Spell the states of optimizers in the listings as readers of the destination's format expect."""
     spelled: dict[str, Mapping[str, Leaf]] = {}
-    if not formats.named(format).holds_empty:
+    if not formats.format_named(format).holds_empty:
         return inputs.listings
     for name, leaves in inputs.listings.items():
         source = inputs.sources[name]
-        if not in_memory(source) and formats.named(source.format).holds_empty:
-            lists = formats.named(source.format).holds_lists, formats.named(format).holds_lists
+        if not in_memory(source) and formats.format_named(source.format).holds_empty:
+            lists = formats.format_named(source.format).holds_lists, formats.format_named(format).holds_lists
             leaves = {(True, False): as_state_dict, (False, True): as_containers}.get(lists, dict)(leaves)
         spelled[name] = leaves
     return spelled
@@ -303,7 +303,7 @@ def _metadata_and_history(
     `loaded` is None where there is no recipe and every leaf is kept; `format` is the destination's.
     """
     name, source = next(iter(configs.sources.items()))
-    if not formats.named(format).holds_metadata:
+    if not formats.format_named(format).holds_metadata:
         return source.metadata, {}, ()
     before, users = history_entry(source.metadata), own_metadata(source.metadata)
     config, warnings = configs.recorded(name)
@@ -337,7 +337,7 @@ def describe_destination(
     Without a path, it is assumed to be on the file system of the first of `sources`. Raises UsageError where
     the format cannot follow the options, or cannot be written at the path.
     """
-    chosen, given = formats.named(options.format), sink_options(options, metadata, sources)
+    chosen, given = formats.format_named(options.format), sink_options(options, metadata, sources)
     encoder = opening.encoder(options.format, given)
     if options.path is not None:
         place = options.path if urls.is_url(options.path) else Path(options.path)
@@ -372,7 +372,7 @@ def sink_options(
         zarr=options.zarr,
         structure_file=options.structure_file,
         shard_size=options.shard_size,
-        file_name=options.name if formats.named(options.format).is_file(options.name) else None,
+        file_name=options.name if formats.format_named(options.format).is_file(options.name) else None,
         model_files=partial(_model_files, sources),
     )
 
@@ -385,16 +385,16 @@ def _model_files(sources: Sequence[Source]) -> Mapping[str, bytes]:
 
 def result_form(options: DestinationOptions, encoder: Encoder) -> ResultForm:
     """Form of the result in this format: one file or a directory, stored in a bucket or uploaded."""
-    form, special = formats.named(options.format), encoder.details
+    form, special = formats.format_named(options.format), encoder.details
     one_file, record = form.is_file(options.name), special.reserves_record
     return ResultForm(one_file, form.stores, form.sparse, special.holds_config, record)
 
 
-def _replaced_files(sources: Sequence[Source]) -> ReplacedFiles:
+def _replaced_files(sources: Sequence[Source]) -> SafeToHardlink:
     """Files of the sources that their writers replace and never rewrite."""
     replaced = {}
     for source in on_disk(sources):
-        replaces, path = formats.named(source.format).replaces_files, real_path(source.path)
+        replaces, path = formats.format_named(source.format).replaces_files, real_path(source.path)
         # The arrays of a T5X checkpoint that is given as its file lie beside it.
         replaced[os.path.dirname(path) if replaces and is_file(path) else path] = replaces
-    return ReplacedFiles(replaced)
+    return SafeToHardlink(replaced)

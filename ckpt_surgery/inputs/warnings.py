@@ -63,7 +63,7 @@ def filled_chunks(plan: "Plan", leaves: Mapping[tuple[str, str], Leaf]) -> tuple
     At most one sentence. Formats that leave out chunks of the fill value as a rule (`Format.sparse`) do not
     count.
     """
-    dense = {i.name for i in plan.inputs if i.format != TREE and not formats.named(i.format).sparse}
+    dense = {i.name for i in plan.inputs if i.format != TREE and not formats.format_named(i.format).sparse}
     lacking = {
         (source, leaf.key.printed): count
         for (source, _), leaf in leaves.items()
@@ -233,7 +233,7 @@ def _files_of(source: Source) -> frozenset[str]:
 def destination_warnings(options: "DestinationOptions", first: Source) -> Iterator[str]:
     """Warn of custom metadata that the format cannot hold, and of a name that promises another format."""
     format = options.format
-    if first.metadata and not formats.named(format).holds_metadata:
+    if first.metadata and not formats.format_named(format).holds_metadata:
         names = ", ".join(f"`{name}`" for name in sorted(map(str, first.metadata))[:MOST_NAMES])
         more = ", …" if len(first.metadata) > MOST_NAMES else ""
         yield f"the custom metadata ({names}{more}) is left out: {format} checkpoints have no place for it"

@@ -101,7 +101,7 @@ def _opened(path: str) -> Iterator[Source]:
 def _check_nothing_else(directory: str, sources: Sequence[Source], ignored: Collection[str]) -> None:
     """Refuse a directory with files besides those of its checkpoint. Raises DestinationError."""
     names = [name for name in paths_below(directory) if name not in ignored]
-    files = opening.other_files(sources[0], directory, names)
+    files = opening.foreign_files(sources[0], directory, names)
     others = [name for name in files if not _is_record(name, names)]
     try:
         record = load_record(sources[0]) if others else None

@@ -20,13 +20,13 @@ from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.storage import linking
 from ckpt_surgery.storage.failures import OF_WRITING, storage_error, unreadable
-from ckpt_surgery.storage.linking import ReplacedFiles
+from ckpt_surgery.storage.linking import SafeToHardlink
 from ckpt_surgery.storage.listing import data_file
 from ckpt_surgery.storage.paths import path_text
 from ckpt_surgery.storage.reading import OpenFile, opened, range_crc, read_pieces, write_at
 from ckpt_surgery.storage.samples import state_of
 
-NONE_REPLACED = ReplacedFiles()
+NONE_REPLACED = SafeToHardlink()
 """No format is known to replace its files."""
 
 
@@ -36,7 +36,7 @@ class FileLinks:
     Safe to use from several threads. Processes that link the same file give it the same name.
     """
 
-    def __init__(self, directory: Path, mode: LinkMode, replaced: ReplacedFiles = NONE_REPLACED):
+    def __init__(self, directory: Path, mode: LinkMode, replaced: SafeToHardlink = NONE_REPLACED):
         self._directory = directory
         """Directory that the names of the new files are relative to."""
         self._mode = mode
@@ -99,7 +99,7 @@ class FileLinks:
         """The links that are tried, best first, before a file is copied."""
         match self._mode:
             case LinkMode.AUTO:
-                safe = (LinkMode.HARDLINK,) if self._replaced.holds(real) else ()
+                safe = (LinkMode.HARDLINK,) if self._replaced.allows(real) else ()
                 return (LinkMode.REFLINK, *safe)
             case LinkMode.COPY:
                 return ()

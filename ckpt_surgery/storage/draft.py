@@ -25,8 +25,8 @@ def scheme_of_draft(run: str) -> str:
     return f"draft+{run}"
 
 
-class Draft:
-    """The objects that one run writes below a prefix of a store. Safe to use from several threads.
+class UnpublishedStore:
+    """What one run has written and nobody else sees yet. Safe to use from several threads.
 
     Names are relative to the destination. Data whose name is taken by an object of an older checkpoint waits
     under the run's own prefix until the older one is replaced.
@@ -208,7 +208,7 @@ class Draft:
 
 def documents_follow(store: Store) -> None:
     """Tell a draft that everything that is put from now on is a document; other stores make no difference."""
-    if isinstance(store, Draft):
+    if isinstance(store, UnpublishedStore):
         store.finishing()
 
 

@@ -48,18 +48,18 @@ def changed(path: str) -> SourceError:
     )
 
 
-def named(key: Key, error: SourceError) -> SourceError:
+def with_key(key: Key, error: SourceError) -> SourceError:
     """The same problems, each with the leaf's key in front."""
     return SourceError(*(replace(p, message=f"`{shown(key.printed)}`: {p.message}") for p in error.problems))
 
 
-def told(error: SourceError) -> str:
+def one_line(error: SourceError) -> str:
     """The problems of an error in one line, without their hints."""
     return "; ".join(problem.message for problem in error.problems)
 
 
 @contextlib.contextmanager
-def about(path: str) -> Iterator[None]:
+def with_path(path: str) -> Iterator[None]:
     """Put a path in front of the problems of every SourceError that is raised inside."""
     try:
         yield

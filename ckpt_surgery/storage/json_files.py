@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import DAMAGED, about
+from ckpt_surgery.storage.failures import DAMAGED, with_path
 from ckpt_surgery.storage.reading import read_file
 
 T = TypeVar("T")
@@ -16,7 +16,7 @@ T = TypeVar("T")
 def read_json(path: str) -> dict[str, Any]:
     """The JSON object in a file."""
     text = read_file(path)
-    with about(path):
+    with with_path(path):
         return parse_object(text)
 
 
@@ -33,7 +33,7 @@ def read_form(path: str, form: type[T]) -> T:
         return msgspec.json.decode(text, type=form)
     except (ValueError, RecursionError):
         # Python accepts more as JSON (NaN, lone surrogates), and its messages are clearer.
-        with about(path):
+        with with_path(path):
             document = parse_object(text)
     try:
         return msgspec.convert(document, form)

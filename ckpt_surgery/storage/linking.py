@@ -38,17 +38,16 @@ UNSUPPORTED = (
 
 
 @dataclass(frozen=True)
-class ReplacedFiles:
-    """Tells which files are replaced when they change, and never rewritten in place."""
+class SafeToHardlink:
+    """Decides which files may be hard-linked, because nothing rewrites them in place."""
 
     checkpoints: Mapping[str, bool] = field(default_factory=dict)
     """Whether the writers of a checkpoint replace its files, by the real path of its directory or file."""
 
-    def holds(self, real: str) -> bool:
-        """Whether nothing rewrites a file, so that it can be hard-linked; `real` is its path without links.
+    def allows(self, real: str) -> bool:
+        """Whether a file may be hard-linked: replaced by its writer, in a Hugging Face cache, or read-only.
 
-        So it is where its checkpoint's format says it, in a Hugging Face cache, and where nobody may write
-        to it. Raises OSError where the file is gone.
+        `real`: its path without links. Raises OSError where the file is gone.
         """
         return self._is_replaced(real) or _is_cached(real) or os.stat(real).st_mode & 0o222 == 0
 
@@ -147,7 +146,7 @@ def _link_entry(old: Path, new: Path) -> None:
 
 
 def linking_rule(
-    destination: str | None, mode: LinkMode, sources: Iterable[str], replaced: ReplacedFiles
+    destination: str | None, mode: LinkMode, sources: Iterable[str], replaced: SafeToHardlink
 ) -> Callable[[DataFile], Linkable] | None:
     """Rule by which whole files can be linked into a destination; None: none can.
 
@@ -166,7 +165,7 @@ def linking_rule(
 
 
 def _linkable_into(
-    directory: Path, mode: LinkMode, replaced: ReplacedFiles
+    directory: Path, mode: LinkMode, replaced: SafeToHardlink
 ) -> Callable[[DataFile], Linkable]:
     """Rule by which files can be linked into a directory.
 
@@ -193,7 +192,7 @@ def _linkable_into(
             return Linkable.YES
         if apart:
             return Linkable.NO
-        always = mode is LinkMode.HARDLINK or replaced.holds(file.path) or can_be_reflinked(file)
+        always = mode is LinkMode.HARDLINK or replaced.allows(file.path) or can_be_reflinked(file)
         return Linkable.YES if always else Linkable.IF_NEVER_REWRITTEN
 
     return linkable

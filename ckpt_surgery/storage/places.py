@@ -27,7 +27,7 @@ from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.storage.adopting import NONE_REPLACED, FileLinks, copy_chunk
 from ckpt_surgery.storage.draft import documents_follow
 from ckpt_surgery.storage.failures import changed, storage_errors
-from ckpt_surgery.storage.linking import ReplacedFiles
+from ckpt_surgery.storage.linking import SafeToHardlink
 from ckpt_surgery.storage.listing import paths_below
 from ckpt_surgery.storage.reading import opened, read_pieces, stat_file
 from ckpt_surgery.storage.store import Range, Store
@@ -105,7 +105,7 @@ class LocalPlaces:
     """Files of a directory."""
 
     def __init__(
-        self, directory: Path, mode: LinkMode = LinkMode.AUTO, replaced: ReplacedFiles = NONE_REPLACED
+        self, directory: Path, mode: LinkMode = LinkMode.AUTO, replaced: SafeToHardlink = NONE_REPLACED
     ):
         self._root = os.fspath(directory)
         self._links = FileLinks(directory, mode, replaced)
@@ -294,7 +294,7 @@ class StorePlaces:
 
 
 def open_places(
-    directory: PathLike, mode: LinkMode = LinkMode.AUTO, replaced: ReplacedFiles = NONE_REPLACED
+    directory: PathLike, mode: LinkMode = LinkMode.AUTO, replaced: SafeToHardlink = NONE_REPLACED
 ) -> Places:
     """The places of a new checkpoint, given by its path or URL.
 

@@ -15,7 +15,7 @@ from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw
-from ckpt_surgery.storage.failures import told
+from ckpt_surgery.storage.failures import one_line
 from ckpt_surgery.storage.reading import OpenFile, opened
 from ckpt_surgery.storage.samples import state_of
 from ckpt_surgery.system import threads
@@ -49,7 +49,7 @@ def _check_batch(batch: list[Place], findings: Findings) -> None:
                 if flaw is not None:
                     findings.add(leaf.key.text, index, flaw)
     except SourceError as error:
-        findings.add(leaf.key.text, index, told(error))
+        findings.add(leaf.key.text, index, one_line(error))
 
 
 def _flaw(leaf: Leaf, chunk: Chunk, file: OpenFile | None) -> str | None:
@@ -94,7 +94,7 @@ def check_shared(
             try:
                 now = state_of(os.path.join(directory, file.name), of_objects=True)
             except SourceError as error:
-                findings.add(None, None, told(error))
+                findings.add(None, None, one_line(error))
                 continue
             before = FileState(file.size, file.modified, now.version, file.sample)
             shared, what = file.how is LinkMode.HARDLINK, change(before, now, times=False)

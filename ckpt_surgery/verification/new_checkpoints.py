@@ -23,7 +23,7 @@ from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw
 from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
 from ckpt_surgery.planner.plan import Plan, Step
 from ckpt_surgery.report.verification import Flaw, VerifiedRun, Verify, flaw_text
-from ckpt_surgery.storage.failures import DAMAGED, told
+from ckpt_surgery.storage.failures import DAMAGED, one_line
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.record_files import record_path
 from ckpt_surgery.storage.views import forget
@@ -92,7 +92,7 @@ def verify_written(
     _raise(findings.flaws, plan)
     arrays, known = arrays_of(leaves), recorded_digests(recorded, leaves, findings)
     computed = {step.leaf.key.text for step in plan.steps if step.cut is not None}
-    separate = formats.named(prepared.destination.format).separate_files
+    separate = formats.format_named(prepared.destination.format).separate_files
     trusted = computed if reread and separate and mode is Verify.FAST else frozenset()
     for leaf in arrays.values():
         check_grid(leaf, findings)
@@ -240,7 +240,7 @@ def _check_source(step: Step, flaw: Flaw) -> None:
         with opened(chunk.file) as file:
             what = chunk_flaw(step.stored, chunk, file)
     except SourceError as error:
-        what = told(error)
+        what = one_line(error)
     if what is not None:
         raise SourceError(
             f"{flaw_text(replace(flaw, what=what))} (in {shown(chunk.file)}, at byte {chunk.offset})",

@@ -26,7 +26,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.report.values import is_numeric
 from ckpt_surgery.report.verification import Flaw
-from ckpt_surgery.storage.failures import told
+from ckpt_surgery.storage.failures import one_line
 from ckpt_surgery.storage.reading import OpenFile, opened, range_crc
 from ckpt_surgery.system import threads
 from ckpt_surgery.system.threads import batches
@@ -233,7 +233,7 @@ def _compare_ranges(batch: list[Range], findings: Findings) -> None:
             for group in _near(batch):
                 _compare_near(file, group, buffer, findings)
     except SourceError as error:
-        findings.add(batch[0].key, batch[0].index, told(error))
+        findings.add(batch[0].key, batch[0].index, one_line(error))
 
 
 def _near(batch: list[Range]) -> Iterator[list[Range]]:
@@ -275,7 +275,7 @@ def compare_file(path: str, name: str, length: int | None, crc: int, findings: F
         with opened(path) as file:
             now = range_crc(file, 0, file.stat.size if length is None else length)
     except SourceError as error:
-        findings.add(None, None, told(error))
+        findings.add(None, None, one_line(error))
         return
     if now != crc:
         findings.add(None, None, f"the file {shown(name)}: {differs(now, crc)}")
@@ -311,7 +311,7 @@ def compare_values(
                 crc = values_crc(read(cell))
             except SourceError as error:
                 if is_numeric(cell.leaf):  # the others may be objects that only their writer reads
-                    findings.add(cell.leaf.key.text, cell.index, told(error))
+                    findings.add(cell.leaf.key.text, cell.index, one_line(error))
                 continue
             if cell.crc is None:
                 findings.note(cell.leaf.key.text, cell.index, crc)

@@ -102,11 +102,11 @@ def test_what_one_library_wrote_another_reads_after_conversion(
     assert (difference.only_b, difference.changed) == ((), ())
     assert all(value.equal for value in difference.values or ())
     assert difference.common == len(arrays)
-    assert out.is_file() == formats.named(format).is_file(called)
+    assert out.is_file() == formats.format_named(format).is_file(called)
     records = [f"{called}.ckpt_surgery.json"] if format in ("flax", "npz", "hdf5") else []
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([called, *records])
     # Every GGUF file has metadata: the architecture.
-    left_out = name == "gguf" and not formats.named(format).holds_metadata
+    left_out = name == "gguf" and not formats.format_named(format).holds_metadata
     assert len(result.plan.warnings) == left_out
     assert all(told.startswith("the custom metadata (`general.arch") for told in result.plan.warnings)
 
@@ -216,7 +216,7 @@ def test_what_a_format_cannot_hold_is_refused_by_key(
     changed = {change.key: change.b.kind for change in difference.changed}
     assert (set(difference.scalars), changed) == CHANGED[format]
     assert all(value.equal for value in difference.values or ())
-    forgetful = not formats.named(format).holds_metadata
+    forgetful = not formats.format_named(format).holds_metadata
     told = ["the custom metadata (`run`, `tokens`) is left out: flax checkpoints have no place for it"]
     told = told if forgetful else []
     if LEFT_OUT[format]:

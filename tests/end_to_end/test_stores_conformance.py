@@ -164,7 +164,7 @@ def test_what_is_there_is_replaced_with_overwrite_only(form: Written, tmp_path: 
 @pytest.mark.parametrize("old", FORMS)
 def test_another_format_is_replaced(old: str, form: Written, tmp_path: Path, bucket: str) -> None:
     """Directories by directories, files by files: nothing is left of the older one."""
-    url, one_file = f"{bucket}/out", [formats.named("npz"), formats.named("flax")]
+    url, one_file = f"{bucket}/out", [formats.format_named("npz"), formats.format_named("flax")]
     given = form.options.get("format") or form.name.partition(".")[2] or "orbax"
     options = {"format": {"msgpack": "flax"}.get(given, given)}
     options |= {key: value for key, value in form.options.items() if key != "format"}
@@ -174,7 +174,7 @@ def test_another_format_is_replaced(old: str, form: Written, tmp_path: Path, buc
         if not name.endswith("ckpt_surgery.json") or "/" in name:
             store.put(name.replace(FORMS[old].name, "out", 1), store.read(name))
     store.delete([name for name in names(bucket) if FORMS[old].name != "out" and name.startswith("out.")])
-    was_file, is_file = store.stat("out") is not None, formats.named(options["format"]) in one_file
+    was_file, is_file = store.stat("out") is not None, formats.format_named(options["format"]) in one_file
     plain = Written("out", form.load, options, form.zarr)
     if was_file != is_file:
         with pytest.raises(DestinationError):

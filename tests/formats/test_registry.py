@@ -272,11 +272,14 @@ def test_endings_of_other_programs_are_no_formats_own() -> None:
 
 @pytest.mark.usefixtures("named")
 def test_what_is_asked_of_a_format() -> None:
-    assert formats.named("car").is_file("x.car")
-    assert not formats.named("car").is_file("x")
-    assert (formats.named("car").holds_metadata, formats.named("lorry").holds_metadata) == (True, False)
+    assert formats.format_named("car").is_file("x.car")
+    assert not formats.format_named("car").is_file("x")
+    assert (formats.format_named("car").holds_metadata, formats.format_named("lorry").holds_metadata) == (
+        True,
+        False,
+    )
     with pytest.raises(UsageError, match="Not a format: `plane`"):
-        formats.named("plane")
+        formats.format_named("plane")
 
 
 @pytest.mark.usefixtures("named")

@@ -177,8 +177,8 @@ def test_what_is_uploaded_takes_over_no_objects(
     stores: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A format that is written to a local directory first cannot have the store copy an object there."""
-    orbax = replace(formats.named("orbax"), stores=stores)
-    monkeypatch.setattr(formats, "named", lambda name: orbax)
+    orbax = replace(formats.format_named("orbax"), stores=stores)
+    monkeypatch.setattr(formats, "format_named", lambda name: orbax)
     with key_value(tmp_path / "bucket") as bucket:
         linkable = describe_destination(options(f"{bucket}/out"), {}, []).linkable
     assert (linkable is not None) == stores

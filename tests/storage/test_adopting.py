@@ -18,7 +18,7 @@ from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.storage import adopting, linking, reading
 from ckpt_surgery.storage.adopting import FileLinks, copy_chunk
-from ckpt_surgery.storage.linking import ReplacedFiles
+from ckpt_surgery.storage.linking import SafeToHardlink
 from ckpt_surgery.storage.listing import data_file
 from tests.support.failing import refusing
 
@@ -36,7 +36,7 @@ class Files:
     """The files of one new checkpoint."""
 
     def __init__(self, directory: Path, mode: LinkMode, replaced: Sequence[Path] = ()):
-        roots = ReplacedFiles({str(path.resolve()): True for path in replaced})
+        roots = SafeToHardlink({str(path.resolve()): True for path in replaced})
         self.links = FileLinks(directory, mode, roots)
 
     def linked(self, chunk: Chunk) -> Chunk:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from ckpt_surgery.storage import system_calls
-from ckpt_surgery.storage.linking import FICLONE, ReplacedFiles, can_reflink, reflink
+from ckpt_surgery.storage.linking import FICLONE, SafeToHardlink, can_reflink, reflink
 from tests.support.directories import state_of
 
 CONTENT = bytes(range(256)) * 40
@@ -39,7 +39,7 @@ def test_a_checkpoint_s_format_says_whether_its_files_are_replaced(source: Path)
         ({str(directory): True, str(source): False}, False),
         ({f"{directory}x": True, str(directory)[:-1]: True}, False),
     ):
-        assert ReplacedFiles(checkpoints).holds(str(source)) == held
+        assert SafeToHardlink(checkpoints).allows(str(source)) == held
 
 
 @pytest.mark.parametrize(
@@ -58,18 +58,18 @@ def test_blobs_of_a_hugging_face_cache_are_replaced(
     (tmp_path / beside).mkdir(parents=True)
     (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / path).touch()
-    assert ReplacedFiles().holds(str(tmp_path / path)) == held
+    assert SafeToHardlink().allows(str(tmp_path / path)) == held
 
 
 @pytest.mark.parametrize(("mode", "held"), [(0o444, True), (0o400, True), (0o644, False), (0o464, False)])
 def test_files_that_nobody_may_write_are_not_rewritten(mode: int, held: bool, source: Path) -> None:
     source.chmod(mode)
-    assert ReplacedFiles().holds(str(source)) == held
+    assert SafeToHardlink().allows(str(source)) == held
 
 
 def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        ReplacedFiles().holds(str(tmp_path / "gone"))
+        SafeToHardlink().allows(str(tmp_path / "gone"))
 
 
 # --- reflinks ---------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from ckpt_surgery.engine.staging.object_journal import (
 from ckpt_surgery.engine.staging.object_lock import ObjectLock, lock_name
 from ckpt_surgery.engine.staging.object_switch import Switch, in_order
 from ckpt_surgery.planner.plan import Replacement
-from ckpt_surgery.storage.draft import OWN, Draft, scheme_of_draft
+from ckpt_surgery.storage.draft import OWN, UnpublishedStore, scheme_of_draft
 from ckpt_surgery.storage.publications import SWITCHING
 from ckpt_surgery.storage.stores import registered, store_of
 from ckpt_surgery.storage.views import forget
@@ -47,7 +47,7 @@ class StoreStage(Stage):
     lock: ObjectLock
     run: str
     """Token of the run; a run that resumes it keeps the token."""
-    draft: Draft
+    draft: UnpublishedStore
     """Objects written so far, by name below the destination."""
 
     def __init__(
@@ -142,7 +142,7 @@ class StoreStage(Stage):
         if to_resume is not None:
             written |= to_resume.data
         self.run = self.lock.owner.run if to_resume is None else to_resume.run
-        self.draft = Draft(
+        self.draft = UnpublishedStore(
             self.store, self.prefix, self.run, frozenset(others), written, self.lock.check_held
         )
         if others and self._sparse:

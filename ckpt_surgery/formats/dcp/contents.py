@@ -22,7 +22,7 @@ from ckpt_surgery.formats.shared.torch.tree import (
     stored_tensor,
 )
 from ckpt_surgery.formats.shared.torch.unpickler import load
-from ckpt_surgery.storage.failures import DAMAGED, named, told
+from ckpt_surgery.storage.failures import DAMAGED, one_line, with_key
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened
 
@@ -88,7 +88,7 @@ def read_contents(
                 try:
                     _add(contents, index[item.entry], item, saved, path)
                 except SourceError as error:
-                    problems += named(index[item.entry].key, error).problems
+                    problems += with_key(index[item.entry].key, error).problems
                 if contents.leaf_room < 0 or contents.text_room < 0:
                     raise SourceError(f"{shown(path)}: {TOO_MANY}", hint=RESAVE)
                 if len(problems) >= MOST_PROBLEMS:
@@ -115,7 +115,7 @@ def _leaves(entry: StoredObject, saved: Saved, path: str) -> TorchLeaves | Unrea
         value = load(saved.pickle)
         return list_leaves(value, path, saved.offset_of, "", len(saved.pickle), entry.key)
     except SourceError as error:
-        return Unreadable(f"is a Python object that is not read: {told(error)[:MOST_REASON]}", RESAVE)
+        return Unreadable(f"is a Python object that is not read: {one_line(error)[:MOST_REASON]}", RESAVE)
 
 
 def _box(contents: Contents, entry: StoredTensor, item: Item, saved: Saved, path: str) -> Box:

@@ -25,7 +25,7 @@ from ckpt_surgery.formats.shared.torch.tree import (
     TEXT_SLACK,
     check_unicode,
 )
-from ckpt_surgery.storage.failures import DAMAGED, named
+from ckpt_surgery.storage.failures import DAMAGED, with_key
 
 MOST_SPLIT_AXES = 6
 """Limit on the axes along which an array is split: each doubles the number of corners."""
@@ -96,7 +96,7 @@ def read_index(root: object, metadata_bytes: int) -> list[Stored]:
             room -= len(key.text)
             stored_entries.append(_stored(name, key, entry, places))
         except SourceError as error:
-            problems += named(Key.of([name[:200]]), error).problems
+            problems += with_key(Key.of([name[:200]]), error).problems
             if len(problems) >= MOST_PROBLEMS:
                 break
     if problems:
@@ -150,7 +150,7 @@ def _places(storage: object) -> Places:
         try:
             by_name[name, offset] = _place(place)
         except SourceError as error:
-            raise named(Key.of([name[:200]]), error) from error
+            raise with_key(Key.of([name[:200]]), error) from error
     return by_name
 
 

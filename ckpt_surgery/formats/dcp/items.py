@@ -11,7 +11,7 @@ from ckpt_surgery.formats.dcp.index import Place
 from ckpt_surgery.formats.shared.torch.archive import Saved, read_saved
 from ckpt_surgery.formats.shared.zip.layout import LOCAL
 from ckpt_surgery.formats.shared.zip.members import read_archive
-from ckpt_surgery.storage.failures import DAMAGED, about
+from ckpt_surgery.storage.failures import DAMAGED, with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.paged import PagedFile
 from ckpt_surgery.storage.reading import OpenFile
@@ -38,7 +38,7 @@ def read_items(file: OpenFile, places: Sequence[Place]) -> Iterator[tuple[int, S
         batch = order[begin : begin + TOGETHER]
         pages.prefetch(end for number in batch for end in _ends(places[number]))
         for number in batch:
-            with about(f"{file.path} from byte {places[number].offset} on"):
+            with with_path(f"{file.path} from byte {places[number].offset} on"):
                 yield number, _read_item(file, pages, places[number])
 
 

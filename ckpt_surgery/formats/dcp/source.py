@@ -23,7 +23,7 @@ from ckpt_surgery.formats.registry import Listing, Reader, Selection
 from ckpt_surgery.formats.shared.boxes import Boxes, on_grid
 from ckpt_surgery.formats.shared.torch.archive import MOST_PICKLE_BYTES
 from ckpt_surgery.formats.shared.torch.unpickler import load
-from ckpt_surgery.storage.failures import DAMAGED, about, named
+from ckpt_surgery.storage.failures import DAMAGED, with_key, with_path
 from ckpt_surgery.storage.listing import FileStat, check_link, has_entry, is_directory, real_path
 from ckpt_surgery.storage.reading import opened, stat_file
 
@@ -61,9 +61,9 @@ def _read_metadata(path: str) -> tuple[FileStat, list[Stored]]:
                 f"{shown(path)} has {file.stat.size} bytes; {MOST_PICKLE_BYTES} is the limit", hint=DAMAGED
             )
         data = file.read(0, file.stat.size)
-    with about(os.path.dirname(path)):
+    with with_path(os.path.dirname(path)):
         root = load(data, VOCABULARY, METADATA)
-    with about(path):
+    with with_path(path):
         return file.stat, read_index(root, len(data))
 
 
@@ -92,7 +92,7 @@ def _listing(index: Sequence[Stored], contents: Contents, files: Mapping[str, Fi
         for leaf, reader in _leaves(entry, contents, number):
             text = leaf.key.text
             if text in leaves:
-                raise named(
+                raise with_key(
                     leaf.key, SourceError("two leaves have this key", hint="Rename one of them with torch.")
                 )
             leaves[text] = leaf

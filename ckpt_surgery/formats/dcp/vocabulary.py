@@ -10,7 +10,7 @@ from typing import Any
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.torch.globals import (
     DTYPES,
-    Other,
+    Unsupported,
     Vocabulary,
     ordered_dict,
     size,
@@ -49,7 +49,7 @@ _ENUMS = (
 _PATHS = tuple(
     f"{module}.{kind}Path" for module in ("pathlib", "pathlib._local") for kind in ("Posix", "Windows")
 )
-_LAYOUT = Other("a layout of tensors")
+_LAYOUT = Unsupported("a layout of tensors")
 
 
 def _layout(arguments: tuple[Any, ...]) -> object:
@@ -66,14 +66,14 @@ def _enum(arguments: tuple[Any, ...]) -> object:
     """A member of an enumeration that no value depends on."""
     match arguments:
         case (int(),):
-            return Other("a member of an enumeration")
+            return Unsupported("a member of an enumeration")
     raise wrong("a member of an enumeration is not made of its number")
 
 
 def _path(arguments: tuple[Any, ...]) -> object:
     """The directory that a checkpoint was written to, which it need not lie in any more."""
     if all(type(part) is str for part in arguments):
-        return Other("a path")
+        return Unsupported("a path")
     raise wrong("a path is not made of texts")
 
 

@@ -22,7 +22,7 @@ from ckpt_surgery.formats.shared.msgpack.source import (
     zarr_leaf,
 )
 from ckpt_surgery.formats.shared.msgpack.tree import MOST_VALUES, read_tree, read_value, starts_stream
-from ckpt_surgery.storage.failures import DAMAGED, about
+from ckpt_surgery.storage.failures import DAMAGED, with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened, stat_file
 
@@ -68,10 +68,10 @@ def read_stream(file: OpenFile) -> list[FoundNode]:
     while at < end:
         start = at
         record, at = read_value(file, start, end)
-        with about(file.path):
+        with with_path(file.path):
             names, inside = _record(record, start)
         node, last = read_value(file, inside.offset, inside.offset + inside.length)
-        with about(file.path):
+        with with_path(file.path):
             if last != inside.offset + inside.length:
                 raise SourceError(f"byte {last}: more follows in a record than its document", hint=DAMAGED)
             leaves = flattened(node, names, (False,) * len(names))

@@ -15,7 +15,7 @@ from ckpt_surgery.formats.gguf.chunks import BlockChunks, grid_of
 from ckpt_surgery.formats.gguf.detect import NAMES, SplitFile, split_file
 from ckpt_surgery.formats.gguf.header import Header, Tensor, read_header
 from ckpt_surgery.formats.registry import Listing, Selection
-from ckpt_surgery.storage.failures import DAMAGED, about
+from ckpt_surgery.storage.failures import DAMAGED, with_path
 from ckpt_surgery.storage.listing import FileStat, check_link, names_in, real_path
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.views import prefetch
@@ -37,7 +37,7 @@ class GgufFile:
 def read_file(directory: str, name: str) -> GgufFile:
     """A file and its header."""
     path = os.path.join(directory, name)
-    with opened(path) as file, about(path):
+    with opened(path) as file, with_path(path):
         return GgufFile(path, file.stat, read_header(file))
 
 
@@ -106,7 +106,7 @@ def _others(directory: str, part: SplitFile) -> list[GgufFile]:
 def _read_part(directory: str, name: str) -> GgufFile:
     """A file, which is the part of a set that its name tells."""
     file, part = read_file(directory, name), split_file(name)
-    with about(file.path):
+    with with_path(file.path):
         number, count = _counted(file, NUMBER, 0) + 1, _counted(file, COUNT, 1)
         if (number, count) != ((1, 1) if part is None else (part.number, part.count)):
             raise SourceError(
@@ -134,7 +134,7 @@ def _check_tensors(files: Sequence[GgufFile]) -> None:
                 both = f"{shown(paths[tensor.name])} and in {shown(file.path)}"
                 raise SourceError(f"`{shown(tensor.name[:200])}` is in {both}", hint=DAMAGED)
             paths[tensor.name] = file.path
-    with about(files[0].path):
+    with with_path(files[0].path):
         told = _counted(files[0], TENSORS, len(paths))
     if told != len(paths):
         raise SourceError(

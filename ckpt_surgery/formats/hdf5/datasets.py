@@ -36,7 +36,7 @@ REWRITE = (
 
 
 @dataclass(frozen=True)
-class Room:
+class FileSpan:
     """The range of a file that an HDF5 file takes up."""
 
     path: str
@@ -56,7 +56,7 @@ class StoredDataset:
     """Why there is no manifest of an array."""
 
 
-def describe_dataset(dataset: Any, room: Room, texts: Texts) -> StoredDataset:
+def describe_dataset(dataset: Any, room: FileSpan, texts: Texts) -> StoredDataset:
     """Read shape, dtype and chunk locations of h5py's `DatasetID`; check them against the file's size.
 
     Raises SourceError, and what h5py raises.
@@ -91,7 +91,9 @@ def describe_dataset(dataset: Any, room: Room, texts: Texts) -> StoredDataset:
 # --- one range --------------------------------------------------------------------------------------------
 
 
-def _contiguous(dataset: Any, made: Any, spec: ArraySpec, element: ElementType, room: Room) -> StoredDataset:
+def _contiguous(
+    dataset: Any, made: Any, spec: ArraySpec, element: ElementType, room: FileSpan
+) -> StoredDataset:
     offset = dataset.get_offset() if spec.size else None
     if offset is None:
         fill = _fill_value(dataset, made, element) if spec.size else None
@@ -126,7 +128,7 @@ def _whole(
 # --- chunks -----------------------------------------------------------------------------------------------
 
 
-def _chunked(dataset: Any, made: Any, spec: ArraySpec, element: ElementType, room: Room) -> StoredDataset:
+def _chunked(dataset: Any, made: Any, spec: ArraySpec, element: ElementType, room: FileSpan) -> StoredDataset:
     unreadable = _undecodable(made)
     if unreadable is not None:
         return StoredDataset(spec, unreadable=unreadable)
@@ -165,7 +167,7 @@ def _filters(made: Any) -> list[Filter]:
 class _Chunks:
     """The chunks of a dataset, each checked as the library tells of it."""
 
-    def __init__(self, spec: ArraySpec, grid: Shape, filters: Sequence[Filter], room: Room):
+    def __init__(self, spec: ArraySpec, grid: Shape, filters: Sequence[Filter], room: FileSpan):
         self.chunks: dict[Shape, Chunk] = {}
         self._grid = grid
         self._counts = grid_counts(spec.shape, grid)

@@ -13,7 +13,7 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.hdf5.global_heaps import SIGNATURE, check_heap
-from ckpt_surgery.storage.failures import DAMAGED, about
+from ckpt_surgery.storage.failures import DAMAGED, with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.paged import PagedFile
 from ckpt_surgery.storage.reading import OpenFile, opened
@@ -74,7 +74,7 @@ class FileView:
             self._fill(self._position, view)
             if view[: len(SIGNATURE)] == SIGNATURE:
                 start = self._position
-                with about(self.path):
+                with with_path(self.path):
                     check_heap(lambda at, count: self.bytes_at(start + at, count), self.size - start)
         except Exception as error:
             self.failure = self.failure or error

@@ -8,7 +8,7 @@ from typing import Any
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import SEPARATOR, natural_order
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.hdf5.datasets import MERGE, Room, StoredDataset, describe_dataset
+from ckpt_surgery.formats.hdf5.datasets import MERGE, FileSpan, StoredDataset, describe_dataset
 from ckpt_surgery.formats.hdf5.library import LIBRARY_ERRORS, library_text
 from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.storage.failures import DAMAGED
@@ -32,7 +32,7 @@ class _Found:
     """The groups by their addresses in the file."""
 
 
-def listed(file: Any, room: Room, texts: Texts) -> dict[str, StoredDataset]:
+def listed(file: Any, room: FileSpan, texts: Texts) -> dict[str, StoredDataset]:
     """Every dataset of h5py's `FileID` by the text of its key, numbers in names by value.
 
     Raises SourceError with the key where something cannot be, and what h5py raises.
@@ -50,7 +50,9 @@ def listed(file: Any, room: Room, texts: Texts) -> dict[str, StoredDataset]:
     return {text: by_text[text] for text in sorted(by_text, key=natural_order)}
 
 
-def _walk(group: Any, names: Names, found: _Found, room: Room, texts: Texts) -> Iterator[tuple[Any, Names]]:
+def _walk(
+    group: Any, names: Names, found: _Found, room: FileSpan, texts: Texts
+) -> Iterator[tuple[Any, Names]]:
     """Take in the links of one group; what is yielded are the groups in it."""
     from h5py import h5d, h5g, h5l, h5o
 

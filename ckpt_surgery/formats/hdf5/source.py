@@ -10,7 +10,7 @@ from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.formats.chunk_reading import by_chunk
 from ckpt_surgery.formats.hdf5.archives import model_files
 from ckpt_surgery.formats.hdf5.attributes import root_attributes
-from ckpt_surgery.formats.hdf5.datasets import Room, StoredDataset
+from ckpt_surgery.formats.hdf5.datasets import FileSpan, StoredDataset
 from ckpt_surgery.formats.hdf5.detect import NAMES, WEIGHTS, is_archive
 from ckpt_surgery.formats.hdf5.file_view import FileView
 from ckpt_surgery.formats.hdf5.filters import decode_chunk
@@ -20,7 +20,7 @@ from ckpt_surgery.formats.hdf5.superblock import base_of
 from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.zip.members import read_archive, wrong
-from ckpt_surgery.storage.failures import about
+from ckpt_surgery.storage.failures import with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened
 
@@ -36,7 +36,7 @@ def read(path: str, selection: Selection) -> Listing:
         room = _room(file)
     view = FileView(name, file.stat, room.start, room.size)
     base = base_of(view)
-    with opened_hdf5(view) as h5, about(name):
+    with opened_hdf5(view) as h5, with_path(name):
         texts = Texts(view, base)
         datasets = listed(h5, room, texts)
         metadata = root_attributes(h5, texts)
@@ -57,14 +57,14 @@ def _model_files(name: str, stat: FileStat) -> Mapping[str, bytes]:
         return model_files(file, read_archive(file)) if is_archive(file) else {}
 
 
-def _room(file: OpenFile) -> Room:
+def _room(file: OpenFile) -> FileSpan:
     """Where the HDF5 file lies: it is the whole file, or a member of an archive that is stored as it is."""
     if not is_archive(file):
-        return Room(file.path, 0, file.stat.size)
+        return FileSpan(file.path, 0, file.stat.size)
     archive = read_archive(file)
     if WEIGHTS not in archive:
         raise wrong(file, f"it has no member `{WEIGHTS}`", "Save the model with Keras 3 in one file.")
     member = archive[WEIGHTS]
     if member.deflated:
         raise wrong(file, f"`{WEIGHTS}` is compressed in the archive", "Unpack it and name that file.")
-    return Room(file.path, member.offset, member.size)
+    return FileSpan(file.path, member.offset, member.size)

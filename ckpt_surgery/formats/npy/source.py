@@ -9,7 +9,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.npy import NpyArray, leaf_of, read_npy
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
-from ckpt_surgery.storage.failures import about
+from ckpt_surgery.storage.failures import with_path
 from ckpt_surgery.storage.listing import FileStat, is_directory, real_path, walk
 from ckpt_surgery.storage.reading import opened
 
@@ -26,7 +26,7 @@ def _key(name: str) -> str:
 
 
 def _read_header(path: str, expected: FileStat | None) -> tuple[FileStat, NpyArray]:
-    with opened(path, expected) as file, about(path):
+    with opened(path, expected) as file, with_path(path):
         return file.stat, read_npy(file.read, file.stat.size)
 
 

@@ -23,7 +23,7 @@ from ckpt_surgery.formats.shared.npy import NpyArray, leaf_of, read_npy
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
 from ckpt_surgery.formats.shared.zip.inflating import Inflated, InflatedFile, check_crc
 from ckpt_surgery.formats.shared.zip.members import Archive, Member, read_archive
-from ckpt_surgery.storage.failures import about
+from ckpt_surgery.storage.failures import with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened
 
@@ -50,7 +50,7 @@ def read_parts(file: OpenFile, archive: Archive) -> dict[str, MemberArray]:
                 f"{shown(file.path)}: `{shown(member.name[:200])}` is not a .npy file",
                 hint="An .npz file holds nothing else; remove it from the archive.",
             )
-        with about(f"{file.path}: {member.name[:200]}"):
+        with with_path(f"{file.path}: {member.name[:200]}"):
             parts[member.name.removesuffix(NPY_SUFFIX)] = MemberArray(member, _array_in(file, member))
     return parts
 

@@ -13,7 +13,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.formats.listed_source import ListedSource
 from ckpt_surgery.formats.orbax.detect import OrbaxItem, choices, locate_item
-from ckpt_surgery.formats.orbax.store import Store, array_manifest, begin_store
+from ckpt_surgery.formats.orbax.store import ItemArrays, array_manifest, begin_store
 from ckpt_surgery.formats.orbax.structure import Structure
 from ckpt_surgery.formats.orbax.tree import (
     Tree,
@@ -25,7 +25,7 @@ from ckpt_surgery.formats.orbax.tree import (
 )
 from ckpt_surgery.formats.registry import Directory, Listing, Selection
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
-from ckpt_surgery.storage.failures import DAMAGED, named
+from ckpt_surgery.storage.failures import DAMAGED, with_key
 from ckpt_surgery.storage.listing import exists
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
@@ -35,7 +35,7 @@ _KEY_DTYPE = np.dtype(np.uint32)
 """Element type of PRNG keys, whatever their implementation."""
 
 
-def list_leaves(store: Store, tree: Tree) -> dict[str, Leaf]:
+def list_leaves(store: ItemArrays, tree: Tree) -> dict[str, Leaf]:
     """Every leaf of an item by its key's text, in the order of its `_METADATA`."""
     shardings = read_shardings(store.directory)
     random_keys = cache(lambda: read_random_keys(store.directory, store.files))
@@ -52,7 +52,7 @@ def list_leaves(store: Store, tree: Tree) -> dict[str, Leaf]:
             kind = LeafKind.SCALAR if entry.value_type == "scalar" else LeafKind.ARRAY
             manifest = array_manifest(store, place, array)
         except SourceError as error:
-            raise named(entry.key, error) from error
+            raise with_key(entry.key, error) from error
         leaves[entry.key.text] = Leaf(
             entry.key,
             LeafKind.PRNG_KEY if impl else kind,
@@ -74,7 +74,7 @@ def _plain_leaf(entry: TreeLeaf, strings: Mapping[str, str], structure: Structur
     try:
         return structure.leaf(entry.key)
     except SourceError as error:
-        raise named(entry.key, error) from error
+        raise with_key(entry.key, error) from error
 
 
 def _random_key(entry: TreeLeaf, random_keys: Mapping[str, str | None]) -> str | None:

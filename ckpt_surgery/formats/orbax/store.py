@@ -24,8 +24,8 @@ from ckpt_surgery.storage.views import prefetch
 
 
 @dataclass(frozen=True)
-class Store:
-    """The arrays of an item, in a database or in files."""
+class ItemArrays:
+    """Where the metadata and chunks of an item's arrays lie: OCDBT or files."""
 
     directory: str
     files: Mapping[str, FileStat]
@@ -102,7 +102,7 @@ def _key(path: str) -> bytes:
     return path.encode("utf-8", "surrogatepass")
 
 
-def begin_store(directory: str, files: Mapping[str, FileStat]) -> Callable[[Tree], Store]:
+def begin_store(directory: str, files: Mapping[str, FileStat]) -> Callable[[Tree], ItemArrays]:
     """Start to read the index of an item's arrays, where it has one; calling the result completes the store.
 
     The result takes the tree, which says whether an index must exist. Both raise SourceError where the store
@@ -110,12 +110,12 @@ def begin_store(directory: str, files: Mapping[str, FileStat]) -> Callable[[Tree
     """
     database = begin_reading(directory) if MANIFEST in files else None
 
-    def finish(tree: Tree) -> Store:
+    def finish(tree: Tree) -> ItemArrays:
         if database is None and tree.ocdbt and any(entry.is_array for entry in tree.entries):
             raise _without_index(directory, files)
         if database is None:
             prefetch(directory, (name for name in files if posixpath.basename(name) == FILE_NAMES[tree.zarr]))
-        return Store(directory, files, None if database is None else database(), tree)
+        return ItemArrays(directory, files, None if database is None else database(), tree)
 
     return finish
 
@@ -130,7 +130,7 @@ def _without_index(directory: str, files: Iterable[str]) -> SourceError:
     return SourceError(f"{shown(directory)} has no {MANIFEST}: {why}", hint=DAMAGED)
 
 
-def array_manifest(store: Store, place: str, array: ZarrArray) -> Manifest:
+def array_manifest(store: ItemArrays, place: str, array: ZarrArray) -> Manifest:
     """The array's manifest. Raises SourceError for a chunk that is too short to be one.
 
     Every chunk of the grid must be there, unless chunks of nothing but the fill value were left out.
@@ -152,7 +152,7 @@ def array_manifest(store: Store, place: str, array: ZarrArray) -> Manifest:
     return array.manifest(chunks, filled=False)
 
 
-def _sparse_manifest(store: Store, place: str, array: ZarrArray) -> Manifest:
+def _sparse_manifest(store: ItemArrays, place: str, array: ZarrArray) -> Manifest:
     """The manifest of the chunks that exist. The grid is not iterated: the metadata may claim a huge one."""
     chunks: dict[Shape, Chunk] = {}
     for name in store.names(place):

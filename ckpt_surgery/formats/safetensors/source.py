@@ -21,7 +21,7 @@ from ckpt_surgery.formats.safetensors.header import (
     parse_header,
 )
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
-from ckpt_surgery.storage.failures import about
+from ckpt_surgery.storage.failures import with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened, stat_file
 from ckpt_surgery.storage.record_files import RECORD_NAME
@@ -56,11 +56,11 @@ def read_shard(directory: str, name: str) -> Shard:
     with opened(path) as file:
         size = file.stat.size
         prefix = file.read(0, min(PREFIX_BYTES, size))
-        with about(path):
+        with with_path(path):
             length = header_length(prefix, size)
         text = file.read(PREFIX_BYTES, length)
     data = PREFIX_BYTES + length
-    with about(path):
+    with with_path(path):
         return Shard(name, path, file.stat, data, parse_header(text, size - data))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import about
+from ckpt_surgery.storage.failures import with_path
 from ckpt_surgery.storage.json_files import parse_object
 from ckpt_surgery.storage.listing import check_link, has_entry, is_directory, names_in, real_path
 from ckpt_surgery.storage.reading import opened
@@ -88,7 +88,7 @@ def read_object(place: str) -> dict[str, Any]:
     """The JSON object in a file. Raises SourceError: see `read_config`."""
     check_link(place, real_path(os.path.dirname(place)))
     text = _read_bytes(place)
-    with about(place):
+    with with_path(place):
         value = parse_object(text, strict=True, hint=_HINT)
     if _depth(value) > MAX_DEPTH:
         raise SourceError(f"{shown(place)} is nested deeper than {MAX_DEPTH} levels", hint=_HINT)

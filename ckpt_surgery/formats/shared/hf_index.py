@@ -11,7 +11,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.storage.failures import DAMAGED, about
+from ckpt_surgery.storage.failures import DAMAGED, with_path
 from ckpt_surgery.storage.json_files import parse_object
 from ckpt_surgery.storage.listing import check_link, names_in, real_path
 from ckpt_surgery.storage.reading import opened
@@ -30,7 +30,7 @@ def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:
                 f"{shown(path)} has {file.stat.size} bytes, too many for an index", hint=DAMAGED
             )
         text = file.read(0, file.stat.size)
-    with about(path):
+    with with_path(path):
         document = parse_object(text, strict=True)
         files, metadata = document.get("weight_map"), document.get("metadata") or {}
         if not isinstance(files, dict) or not isinstance(metadata, dict):

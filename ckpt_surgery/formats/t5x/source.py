@@ -37,7 +37,7 @@ from ckpt_surgery.formats.shared.msgpack.source import (
 from ckpt_surgery.formats.shared.msgpack.t5x_layout import ROOT_NAMES
 from ckpt_surgery.formats.shared.msgpack.tree import read_tree
 from ckpt_surgery.formats.t5x.detect import T5XFile, choices, locate_file
-from ckpt_surgery.storage.failures import DAMAGED, about
+from ckpt_surgery.storage.failures import DAMAGED, with_path
 from ckpt_surgery.storage.reading import opened
 
 NEWEST = 3
@@ -174,7 +174,7 @@ def read(path: str, selection: Selection) -> Listing:
     location = locate_file(path, selection)
     with opened(location.path) as file:
         root, stat = read_tree(file), file.stat
-    with about(location.path):
+    with with_path(location.path):
         tree = _below_root(root)
         nodes = flattened(tree, is_leaf=_is_spec) if tree else ()
         found = [FoundNode(key, node, location.path) for key, node in nodes]

@@ -13,7 +13,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.registry import Selection, claims
 from ckpt_surgery.formats.shared.steps import check_no_step, choose_step
-from ckpt_surgery.storage.failures import DAMAGED, about
+from ckpt_surgery.storage.failures import DAMAGED, with_path
 from ckpt_surgery.storage.listing import (
     check_link,
     exists,
@@ -201,7 +201,7 @@ def _read_state(directory: str) -> _State:
                 f"{shown(path)} has {file.stat.size} bytes, too many for such a file", hint=DAMAGED
             )
         text = file.read(0, file.stat.size)
-    with about(path):
+    with with_path(path):
         pairs = [_field(line) for line in text.split(b"\n") if line.strip()]
         named = {
             wanted: [_within(directory, value) for name, value in pairs if name == wanted]

@@ -28,7 +28,7 @@ from ckpt_surgery.formats.tensorflow.index import (
 )
 from ckpt_surgery.formats.tensorflow.proto import varint
 from ckpt_surgery.formats.tensorflow.table import mask, table_entries
-from ckpt_surgery.storage.failures import DAMAGED, about, named
+from ckpt_surgery.storage.failures import DAMAGED, with_key, with_path
 from ckpt_surgery.storage.listing import FileStat, check_link, has_entry, is_file, real_path
 from ckpt_surgery.storage.reading import opened, stat_file
 
@@ -145,12 +145,12 @@ def _text(
     with opened(path, files[path]) as file:
         stored = file.read(part.offset, part.size)
     try:
-        with about(path):
+        with with_path(path):
             return decoded_text(stored, part, index.big).decode()
     except UnicodeDecodeError:
         return None
     except SourceError as error:
-        raise named(Key.parse(variable.name), error) from error
+        raise with_key(Key.parse(variable.name), error) from error
 
 
 def decoded_text(stored: bytes, part: VariablePart, big: bool) -> bytes:
@@ -186,7 +186,7 @@ def read(path: str, selection: Selection) -> Listing:
     files = {} if state is None else {state: stat_file(state)}
     with opened(name) as file:
         files[name] = file.stat
-        with about(name):
+        with with_path(name):
             index = read_index(table_entries(file))
     return _listing(bundle, index, files | _shards(bundle, index))
 

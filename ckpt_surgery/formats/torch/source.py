@@ -18,7 +18,7 @@ from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.formats.shared.zip.layout import LOCAL
 from ckpt_surgery.formats.shared.zip.members import read_archive
 from ckpt_surgery.formats.torch.detect import INDEX_SUFFIX, NAMES
-from ckpt_surgery.storage.failures import DAMAGED, about
+from ckpt_surgery.storage.failures import DAMAGED, with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened, stat_file
 
@@ -43,7 +43,7 @@ def read_file(directory: str, name: str) -> TorchFile:
         if file.read(0, min(len(LOCAL), file.stat.size)) != LOCAL:
             raise _no_archive(path)
         archive = read_archive(file)
-        with about(path):
+        with with_path(path):
             saved, stem = read_saved(file, archive), os.path.splitext(name)[0]
             listing = list_leaves(load(saved.pickle), path, saved.offset_of, stem, len(saved.pickle))
             return TorchFile(name, path, file.stat, listing)

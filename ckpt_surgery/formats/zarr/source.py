@@ -33,7 +33,7 @@ from ckpt_surgery.formats.shared.zarr.layout import (
     NODE_3,
     RESERVED,
 )
-from ckpt_surgery.storage.failures import DAMAGED, named
+from ckpt_surgery.storage.failures import DAMAGED, with_key
 from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import is_directory
 from ckpt_surgery.storage.record_files import RECORD_NAME
@@ -76,7 +76,7 @@ def _leaf(files: Files, directory: str, key: Key) -> Leaf:
         manifest = file_manifest(files, directory, array, filled=True)
         check_filled(array, manifest)
     except SourceError as error:
-        raise named(key, error) from error
+        raise with_key(key, error) from error
     return Leaf(key, LeafKind.ARRAY, array.spec, manifest)
 
 

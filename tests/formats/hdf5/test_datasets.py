@@ -8,13 +8,13 @@ import pytest
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.formats.hdf5.datasets import Room, _Chunks
+from ckpt_surgery.formats.hdf5.datasets import FileSpan, _Chunks
 
 SPEC = ArraySpec((10, 6), np.dtype(np.float32))
 
 
 def chunks() -> _Chunks:
-    return _Chunks(SPEC, (4, 3), (), Room("x.h5", 1000, 200))
+    return _Chunks(SPEC, (4, 3), (), FileSpan("x.h5", 1000, 200))
 
 
 def told(offset: tuple[int, ...], at: int, size: int = 48, mask: int = 0) -> SimpleNamespace:

@@ -22,7 +22,7 @@ from ckpt_surgery.formats.shared.msgpack.arrays import Pieces, manifest_of
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, BytesAt, Node, Plain
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.formats.shared.zarr.files import Files, check_complete, file_array, file_manifest
-from ckpt_surgery.storage.failures import named
+from ckpt_surgery.storage.failures import with_key
 from ckpt_surgery.storage.listing import FileStat
 
 BYTES = np.dtype("S1")
@@ -127,7 +127,7 @@ def list_leaves(
         try:
             listed[text] = listed_leaf(found)
         except SourceError as error:
-            raise named(found.key, error) from error
+            raise with_key(found.key, error) from error
     return listed
 
 

@@ -38,7 +38,7 @@ from ckpt_surgery.formats.shared.msgpack.nodes import (
     BytesAt,
     Node,
 )
-from ckpt_surgery.storage.failures import DAMAGED, about
+from ckpt_surgery.storage.failures import DAMAGED, with_path
 from ckpt_surgery.storage.reading import OpenFile
 
 MOST_DEPTH = 100
@@ -56,7 +56,7 @@ def read_tree(file: OpenFile) -> Node:
     """
     node, end = read_value(file, 0, file.stat.size)
     if end != file.stat.size:
-        with about(file.path):
+        with with_path(file.path):
             raise SourceError(
                 f"the document ends at byte {end}, and {file.stat.size - end} more bytes follow", hint=DAMAGED
             )
@@ -68,7 +68,7 @@ def read_value(file: OpenFile, start: int, end: int) -> tuple[Node, int]:
 
     Raises SourceError, with the path, where it is damaged or too deep.
     """
-    with about(file.path):
+    with with_path(file.path):
         walk = _Walk(file, start, end)
         return walk.value(0), walk.at
 
@@ -79,7 +79,7 @@ def root_names(file: OpenFile) -> Iterator[str | int]:
     A value is read only when the key after it is asked for. Raises SourceError, with the path, where it is
     damaged.
     """
-    with about(file.path):
+    with with_path(file.path):
         walk = _Walk(file, 0, file.stat.size)
         kind, count = walk.head()
         for _ in range(count if kind is Kind.MAP else 0):
@@ -92,7 +92,7 @@ def first_path(file: OpenFile) -> list[str] | None:
 
     Raises SourceError, with the path, where those few bytes are damaged.
     """
-    with about(file.path):
+    with with_path(file.path):
         walk = _Walk(file, 0, file.stat.size)
         head = walk.head()
         if head.kind is not Kind.MAP or (not head.value and file.stat.size > walk.at):

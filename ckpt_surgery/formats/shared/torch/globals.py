@@ -64,8 +64,8 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
-    """A value that cannot be a leaf of a checkpoint."""
+class Unsupported:
+    """Placeholder for a pickled value that is not read, with its description."""
 
     what: str
     """Description with an article: `a set`."""
@@ -129,7 +129,7 @@ def wrong(what: str, hint: str = DAMAGED) -> SourceError:
 def what_is(value: object) -> str:
     """The kind of a value, for messages."""
     match value:
-        case Other(what):
+        case Unsupported(what):
             return what
         case Global(name):
             return f"`{name}`"

@@ -14,7 +14,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.formats.shared.torch.globals import RESAVE, Storage, Tensor, what_is
 from ckpt_surgery.formats.shared.torch.views import View, dense_order
-from ckpt_surgery.storage.failures import DAMAGED, named
+from ckpt_surgery.storage.failures import DAMAGED, with_key
 
 MOST_NODES = 2**18
 """Limit on leaves and containers of one file: a leaf can take a thousand times the memory of its pickle."""
@@ -71,7 +71,7 @@ def list_leaves(
             if key.text in leaves:
                 raise SourceError("two leaves have this key", hint="Rename one of them with torch.")
         except SourceError as error:
-            problems += named(key, error).problems
+            problems += with_key(key, error).problems
             if len(problems) >= MOST_PROBLEMS:
                 break
             continue

@@ -20,13 +20,13 @@ from ckpt_surgery.formats.shared.torch.globals import (
     RESAVE,
     TENSORS,
     Global,
-    Other,
     Record,
+    Unsupported,
     Vocabulary,
     what_is,
     wrong,
 )
-from ckpt_surgery.storage.failures import about
+from ckpt_surgery.storage.failures import with_path
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ def load(data: bytes, vocabulary: Vocabulary = TENSORS, name: str = "data.pkl") 
     errors call the pickle. Raises SourceError for everything that it does not need, with the name of the
     global that it asks for.
     """
-    with about(name):
+    with with_path(name):
         machine = _Machine(vocabulary)
         for count, (opcode, argument) in enumerate(_decoded(data, vocabulary.of)):
             if count >= vocabulary.most_instructions:
@@ -199,7 +199,7 @@ def _dict(machine: _Machine, argument: Any) -> None:
 
 def _frozen_set(machine: _Machine, argument: Any) -> None:
     machine.since_mark()
-    machine.stack.append(Other("a set"))
+    machine.stack.append(Unsupported("a set"))
 
 
 def _append(machine: _Machine, argument: Any) -> None:
@@ -214,7 +214,7 @@ def _append_all(machine: _Machine, argument: Any) -> None:
 
 def _add_all(machine: _Machine, argument: Any) -> None:
     machine.since_mark()
-    machine.top(Other)
+    machine.top(Unsupported)
 
 
 def _set_item(machine: _Machine, argument: Any) -> None:
@@ -312,12 +312,14 @@ _INSTRUCTIONS: Mapping[str, Instruction] = {
     **dict.fromkeys(("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"), _push),
     **dict.fromkeys(("FLOAT", "BINFLOAT"), _push),
     **dict.fromkeys(("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"), _push),
-    **dict.fromkeys(("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"), _constant(Other("bytes"))),
+    **dict.fromkeys(
+        ("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"), _constant(Unsupported("bytes"))
+    ),
     "NONE": _constant(None),
     "NEWTRUE": _constant(True),
     "NEWFALSE": _constant(False),
     "EMPTY_TUPLE": _constant(()),
-    "EMPTY_SET": _constant(Other("a set")),
+    "EMPTY_SET": _constant(Unsupported("a set")),
     "EMPTY_LIST": _empty(list),
     "EMPTY_DICT": _empty(dict),
     "MARK": _mark,

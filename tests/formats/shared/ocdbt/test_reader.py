@@ -8,7 +8,7 @@ import pytest
 import tensorstore as ts
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.orbax.store import Store
+from ckpt_surgery.formats.orbax.store import ItemArrays
 from ckpt_surgery.formats.orbax.tree import Tree
 from ckpt_surgery.formats.shared.ocdbt.reader import Database, read_database, store_message
 from tests.support import checkpoints
@@ -95,7 +95,7 @@ def test_a_value_outside_its_file(tmp_path: Path) -> None:
     index = read_database(str(tmp_path))
     chunk = index.locate(b"x/0")
     assert chunk is not None
-    store = Store(str(tmp_path), {}, index, Tree("_METADATA", (), True, 2, False, {}))
+    store = ItemArrays(str(tmp_path), {}, index, Tree("_METADATA", (), True, 2, False, {}))
     with pytest.raises(SourceError, match=rf"data file {tmp_path}/d/.* is missing"):
         store.chunk("x/0")
 

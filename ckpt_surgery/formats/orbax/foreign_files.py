@@ -1,4 +1,4 @@
-"""Which files in the directory of an Orbax checkpoint, flat or of named items, are none of the checkpoint's.
+"""Files that Orbax did not write; `--overwrite` refuses to delete them.
 
 Source of the names: what orbax-checkpoint 0.2.7 to 0.12.8 writes. Items that are no trees of arrays (JSON,
 the state of a data loader, metrics) have files with names of their handlers' own, so all that is in an item
@@ -33,7 +33,7 @@ _FILES_OF_ITEM = {TREE_METADATA, SHARDINGS, STRINGS, STRUCTURE, MANIFEST}
 _DIRECTORIES_OF_ITEM = {"d", os.path.dirname(ARRAY_METADATA)}
 
 
-def other_files(directory: str, names: Sequence[str]) -> Iterator[str]:
+def foreign_files(directory: str, names: Sequence[str]) -> Iterator[str]:
     """Those of `names`, relative paths of all files in the directory, that Orbax did not put there."""
     if is_item(directory):
         yield from _beside_item(names)

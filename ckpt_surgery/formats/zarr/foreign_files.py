@@ -1,11 +1,11 @@
-"""Which files in the directory of a zarr group are none of the group's."""
+"""Files that zarr did not write; `--overwrite` refuses to delete them."""
 
 from collections.abc import Sequence
 
 from ckpt_surgery.formats.shared.zarr.layout import zarr_names
 
 
-def other_files(directory: str, names: Sequence[str]) -> list[str]:
+def foreign_files(directory: str, names: Sequence[str]) -> list[str]:
     """Those of `names`, relative paths of all files in the directory, that are no metadata and no chunks."""
     own = zarr_names(names)
     return [name for name in names if name not in own]

@@ -1,11 +1,11 @@
-"""Which files in the directory of a distributed checkpoint are none of the checkpoint's."""
+"""Files that torch.distributed did not write; `--overwrite` refuses to delete them."""
 
 from collections.abc import Sequence
 
 from ckpt_surgery.formats.dcp.detect import DATA_SUFFIX, METADATA
 
 
-def other_files(directory: str, names: Sequence[str]) -> list[str]:
+def foreign_files(directory: str, names: Sequence[str]) -> list[str]:
     """Those of `names`, relative paths of all files in the directory, that no rank writes.
 
     A rank writes a data file even if nothing is in it.

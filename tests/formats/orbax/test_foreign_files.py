@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from ckpt_surgery.formats.orbax.other_files import other_files
+from ckpt_surgery.formats.orbax.foreign_files import foreign_files
 
 
 def touched(directory: Path, names: Iterable[str]) -> list[str]:
@@ -21,7 +21,7 @@ def test_beside_an_item(tmp_path: Path) -> None:
         *("params.w/.zarray", "params.w/0.1", "params.v/zarr.json", "params.v/c/0/1", "commit_success.txt"),
     ]
     others = ["_METADATA~", "c/0/1", "config.json", "e/0a", "params.w/notes"]
-    assert list(other_files(str(tmp_path), touched(tmp_path, own + others))) == others
+    assert list(foreign_files(str(tmp_path), touched(tmp_path, own + others))) == others
 
 
 def test_beside_named_items(tmp_path: Path) -> None:
@@ -29,5 +29,5 @@ def test_beside_named_items(tmp_path: Path) -> None:
     others = ["mine/a", "mine/b", "notes.txt", "state/notes.txt", "twice/metadata", "twice/other"]
     names = touched(tmp_path, own + others)
     (tmp_path / "_CHECKPOINT_METADATA").write_text(json.dumps({"item_handlers": {"state": "", "data": ""}}))
-    found = other_files(str(tmp_path), [*names, "_CHECKPOINT_METADATA", "commit_success.txt"])
+    found = foreign_files(str(tmp_path), [*names, "_CHECKPOINT_METADATA", "commit_success.txt"])
     assert sorted(found) == others
