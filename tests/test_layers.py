@@ -85,6 +85,7 @@ HOME = {
     "rich": {"cli"},
     "orbax": {"formats", "face"},
     "tensorstore": {"formats"},
+    "zstandard": {"formats"},
     "jax": {"functions", "formats", "live", "migration", "api", "face"},
     "h5py": {"formats"},
     "flax": set(),

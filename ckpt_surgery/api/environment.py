@@ -14,8 +14,8 @@ from ckpt_surgery.system.resources import available_memory, total_memory, usable
 
 PACKAGES = (
     *("click", "google-crc32c", "ml_dtypes", "msgpack", "msgspec", "numpy", "pydantic", "PyYAML", "regex"),
-    *("rich", "tensorstore", "jax", "jaxlib", "orbax-checkpoint", "flax", "obstore", "h5py"),
-    *("dask", "distributed", "torch", "safetensors", "transformers"),
+    *("rich", "tensorstore", "zstandard", "jax", "jaxlib", "orbax-checkpoint", "flax", "obstore", "h5py"),
+    *("gguf", "dask", "distributed", "torch", "safetensors", "transformers"),
 )
 """Libraries that this package imports, and others that write or read users' checkpoints."""
 OWN = "CKPT_SURGERY_"

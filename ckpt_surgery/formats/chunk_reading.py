@@ -165,6 +165,16 @@ def read_elements(
     return _in_memory(stored, spec.dtype, codec)
 
 
+def elements_in(data: bytes | memoryview, spec: ArraySpec, codec: Codec, region: Region) -> np.ndarray:
+    """A region of an array that is plain bytes in memory, which it may share.
+
+    Raises SourceError for bytes that are not booleans.
+    """
+    laid, box = _as_stored(spec, codec, region)
+    stored: np.ndarray = np.frombuffer(data, laid.dtype, laid.size).reshape(laid.shape)
+    return _in_memory(stored[box.slices], spec.dtype, codec)
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """Bytes in memory that are read as a file is."""

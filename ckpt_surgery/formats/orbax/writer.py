@@ -20,9 +20,9 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.notes import NOTES, Entries, notes_bytes, read_notes, worker_directory
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.shared.ocdbt.writer import INLINE_BYTES
-from ckpt_surgery.formats.shared.zarr.memory import BytesInFlight, memory_array
+from ckpt_surgery.formats.shared.zarr.encoding import BytesInFlight, decoded, encoded
 from ckpt_surgery.formats.shared.zarr.writing import chunk_name, chunk_names
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import DAMAGED, with_key
 from ckpt_surgery.storage.places import Places, stored_crc
 from ckpt_surgery.storage.reading import read_ranges
 
@@ -130,7 +130,7 @@ class OrbaxWriter:
         assert (block.dtype, block.shape) == (spec.dtype, region.shape)
         prefix = array_prefix(array_name(output.leaf.key))
         with self._in_flight.holding(block.nbytes):
-            for name, value in memory_array(output, self._zarr).encoded(region, block):
+            for name, value in encoded(output, self._zarr, region, block):
                 self._add(_Value([prefix + name]), value)
 
     def read(self, output: Output, region: Region) -> np.ndarray:
@@ -146,9 +146,9 @@ class OrbaxWriter:
         found = {name: value for name, value in values.items() if isinstance(value, bytes)}
         found |= zip(stored, self._places.read(list(stored.values())), strict=True)
         try:
-            return memory_array(output, self._zarr).decoded(region, found)
-        except ValueError as error:
-            raise SourceError(f"`{key}` is damaged: {shown(str(error))}", hint=DAMAGED) from error
+            return decoded(output, self._zarr, region, found)
+        except SourceError as error:
+            raise with_key(output.leaf.key, error) from error
 
     def flush(self) -> None:
         """Write what waits, and note what lies where."""

@@ -21,10 +21,10 @@ from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.zarr.memory import BytesInFlight, memory_array
+from ckpt_surgery.formats.shared.zarr.encoding import BytesInFlight, decoded, encoded
 from ckpt_surgery.formats.shared.zarr.writing import chunk_name, chunk_names
 from ckpt_surgery.formats.zarr.documents import documents, with_record
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import DAMAGED, with_key
 from ckpt_surgery.storage.places import PIECE, Places, open_places, stored_crc
 from ckpt_surgery.storage.reading import read_ranges
 from ckpt_surgery.storage.record_files import put_record
@@ -112,7 +112,7 @@ class ZarrWriter:
             return
         prefix = f"{output.leaf.key.text}/"
         with self._in_flight.holding(block.nbytes):
-            chunks = memory_array(output, self._zarr).encoded(region, block)
+            chunks = encoded(output, self._zarr, region, block)
             self._each(lambda one: self._places.put(prefix + one[0], [one[1]]), chunks)
 
     def read(self, output: Output, region: Region) -> np.ndarray:
@@ -128,9 +128,9 @@ class ZarrWriter:
         places = [Chunk(f"{text}/{name}", 0, size or 0) for name, size in sizes.items()]
         chunks = dict(zip(sizes, self._places.read(places), strict=True))
         try:
-            return memory_array(output, self._zarr).decoded(region, chunks)
-        except ValueError as error:
-            raise SourceError(f"`{shown(text)}` is damaged: {shown(str(error))}", hint=DAMAGED) from error
+            return decoded(output, self._zarr, region, chunks)
+        except SourceError as error:
+            raise with_key(output.leaf.key, error) from error
 
     def flush(self) -> None:
         """Return at once: `write` returns when its chunks are where they belong."""

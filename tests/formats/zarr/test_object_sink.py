@@ -78,7 +78,7 @@ def test_what_is_missing_or_damaged_is_not_read(bucket: str) -> None:
     write_all(sink, {"x": value})
     store, writer, whole = store_of(bucket)[0], sink.attach("0"), Region.whole(SHAPE)
     store.put("out/x/c/1/1", store.read("out/x/c/1/1")[:-1])
-    with pytest.raises(SourceError, match="`x` is damaged"):
+    with pytest.raises(SourceError, match="`x`: its chunk c/1/1 cannot be decoded"):
         writer.read(sink.outputs[0], whole)
     store.delete(["out/x/c/1/1"])
     with pytest.raises(SourceError, match="`x` lacks 1 of its chunks"):

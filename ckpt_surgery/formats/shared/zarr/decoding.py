@@ -12,13 +12,14 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
+import zstandard
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, covering_chunks, grid_counts
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, encoding_of, parts_of_chunks
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.chunk_reading import Fetch, Held, assembled, filled, read_elements
+from ckpt_surgery.formats.chunk_reading import Fetch, assembled, elements_in, filled
 from ckpt_surgery.formats.shared.ocdbt.reader import STORE_ERRORS, store_message
 from ckpt_surgery.formats.shared.zarr.described import described_in_v2, described_in_v3
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS
@@ -59,9 +60,9 @@ def decode_region(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarra
         absent = next(index for index in touched if index not in manifest.chunks)
         raise SourceError(f"its chunk {chunk_name(absent, 3)} is missing", hint=DAMAGED)
     data = fetch([manifest.chunks[index] for index in stored])
-    wrappers = json.loads(manifest.codec.encoding)[1:]
-    if manifest.codec.bytewise and all(codec == CRC32C for codec in wrappers):
-        return _plain_region(manifest, region, data, len(wrappers))
+    wrappers = [codec.get("name") for codec in json.loads(manifest.codec.encoding)[1:]]
+    if manifest.codec.bytewise and all(name in _UNWRAP for name in wrappers):
+        return _unwrapped_region(manifest, region, data, wrappers[::-1])
     if not stored:
         return assembled(manifest, region, lambda index, part: filled(manifest, index, part.shape))
     block = _decoded(manifest, region, stored, data)
@@ -133,13 +134,15 @@ def _shard_entries(
     return found
 
 
-# --- plain bytes ------------------------------------------------------------------------------------------
+# --- zstd and plain bytes ---------------------------------------------------------------------------------
 
 
-def _plain_region(manifest: Manifest, region: Region, chunks: Iterator[bytes], checksums: int) -> np.ndarray:
-    """A region of chunks of plain bytes that so many CRC-32Cs follow. Raises SourceError where one differs.
+def _unwrapped_region(
+    manifest: Manifest, region: Region, chunks: Iterator[bytes], wrappers: Sequence[str]
+) -> np.ndarray:
+    """A region of chunks that are plain bytes once these codecs, the outermost first, are taken off.
 
-    `chunks`: the stored bytes of those that the region touches, in C order.
+    `chunks`: the stored bytes of those that the region touches, in C order. Raises SourceError for damage.
     """
     codec = replace(manifest.codec, encoding=encoding_of(json.loads(manifest.codec.encoding)[:1]))
     spec = ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
@@ -147,18 +150,43 @@ def _plain_region(manifest: Manifest, region: Region, chunks: Iterator[bytes], c
     def read(index: Shape, inner: Region) -> np.ndarray:
         if index not in manifest.chunks:
             return filled(manifest, index, inner.shape)
-        chunk = next(chunks)
-        if len(chunk) != manifest.chunk_nbytes + checksums * CRC_BYTES:
-            raise _damaged(
-                manifest, index, f"it has {len(chunk)} bytes, and should decode to {manifest.chunk_nbytes}"
-            )
-        for end in range(len(chunk), manifest.chunk_nbytes, -CRC_BYTES):
-            body, checksum = chunk[: end - CRC_BYTES], chunk[end - CRC_BYTES : end]
-            if google_crc32c.value(body) != int.from_bytes(checksum, "little"):
-                raise _damaged(manifest, index, "its checksum differs")
-        return read_elements(Held(memoryview(chunk)), 0, spec, codec, inner)
+        data = next(chunks)
+        plain: bytes | None = data
+        for name in wrappers:
+            plain = _UNWRAP[name](plain, manifest.chunk_nbytes) if plain is not None else None
+        if plain is None or len(plain) != manifest.chunk_nbytes:
+            whole = _in_array(manifest, index)
+            return _decoded(manifest, whole, [index], iter([data]))[inner.slices]
+        return elements_in(plain, spec, codec, inner)
 
     return assembled(manifest, region, read)
+
+
+def _checked(data: bytes, nbytes: int) -> bytes | None:
+    """What stands before a CRC-32C; None where it differs."""
+    body = data[:-CRC_BYTES]
+    return body if google_crc32c.value(body) == int.from_bytes(data[-CRC_BYTES:], "little") else None
+
+
+def _inflated(data: bytes, nbytes: int) -> bytes | None:
+    """The content of one zstd frame that says how long it is; None where it is anything else."""
+    try:
+        if zstandard.frame_content_size(data) != nbytes:
+            return None
+        return _OF_THREAD.decompressor.decompress(data, allow_extra_data=False)
+    except zstandard.ZstdError:
+        return None
+
+
+_UNWRAP = {"crc32c": _checked, "zstd": _inflated}
+"""Take a codec off; None where TensorStore has to say what is wrong, or knows how to read it all the same."""
+
+
+def _in_array(manifest: Manifest, index: Shape) -> Region:
+    """The part of a chunk that lies in the array."""
+    starts = tuple(i * length for i, length in zip(index, manifest.chunk_shape, strict=True))
+    stops = (start + length for start, length in zip(starts, manifest.chunk_shape, strict=True))
+    return Region(starts, tuple(map(min, stops, manifest.spec.shape)))
 
 
 def _damaged(manifest: Manifest, index: Shape, why: str) -> SourceError:
@@ -181,8 +209,16 @@ class _OpenArray:
     """The range of all keys."""
 
 
-_KEPT = threading.local()
-"""Open arrays of this thread, by their descriptions."""
+class _OfThread(threading.local):
+    """What a thread keeps, because making it takes longer than decoding a small chunk."""
+
+    def __init__(self) -> None:
+        self.decompressor = zstandard.ZstdDecompressor()
+        self.arrays: OrderedDict[Any, _OpenArray] = OrderedDict()
+        """Open arrays by their descriptions, the last used ones."""
+
+
+_OF_THREAD = _OfThread()
 
 
 def _decoded(
@@ -216,7 +252,7 @@ def _undecodable(manifest: Manifest, stored: Sequence[Shape], why: str) -> Sourc
 
 def _opened(manifest: Manifest) -> _OpenArray:
     """The open array that decodes chunks of a manifest, which only this thread uses."""
-    kept: OrderedDict[Any, _OpenArray] = _KEPT.__dict__.setdefault("arrays", OrderedDict())
+    kept = _OF_THREAD.arrays
     description = (manifest.spec, manifest.chunk_shape, manifest.codec, manifest.fill)
     found = kept.get(description)
     if found is None:

@@ -23,6 +23,10 @@ def definition(output: Output, zarr: int) -> bytes:
     return array_definition(zarr, spec.dtype, spec.shape, output.chunks)
 
 
+ZSTD_LEVEL = 1
+"""Level of compression, as Orbax's default."""
+
+
 @lru_cache(maxsize=1 << 14)
 def array_definition(zarr: int, dtype: np.dtype[Any], shape: Shape, chunks: Shape) -> bytes:
     """The array's metadata as TensorStore writes it: zstd, and in version 3 a CRC-32C over each chunk."""
@@ -30,9 +34,9 @@ def array_definition(zarr: int, dtype: np.dtype[Any], shape: Shape, chunks: Shap
 
     metadata: dict[str, Any] = {"shape": shape}
     if zarr == 2:
-        metadata |= {"chunks": chunks, "compressor": {"id": "zstd", "level": 1}}
+        metadata |= {"chunks": chunks, "compressor": {"id": "zstd", "level": ZSTD_LEVEL}}
     else:
-        zstd = {"name": "zstd", "configuration": {"level": 1}}
+        zstd = {"name": "zstd", "configuration": {"level": ZSTD_LEVEL}}
         metadata["codecs"] = [{"name": "bytes"}, zstd, {"name": "crc32c"}]
         metadata["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": chunks}}
     spec = {"driver": DRIVERS[zarr], "kvstore": "memory://", "metadata": metadata}

@@ -1,0 +1,99 @@
+"""Chunks of written zarr arrays as TensorStore stores them: zstd, and in version 3 a CRC-32C after it."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import google_crc32c
+import numpy as np
+import zstandard
+
+from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of, parts_of_chunks
+from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.formats.shared.zarr.decoding import CRC32C, decode_region
+from ckpt_surgery.formats.shared.zarr.shards import CRC_BYTES
+from ckpt_surgery.formats.shared.zarr.writing import ZSTD_LEVEL, chunk_name
+
+IN_FLIGHT_BYTES = 64 << 20
+"""Total size of the blocks that are encoded and written at the same time. A larger block is written alone."""
+SMALL_BYTES = 1 << 20
+"""Blocks below this size are not counted."""
+_ENCODINGS = {
+    2: encoding_of([bytes_codec("little"), {"name": "zstd"}]),
+    3: encoding_of([bytes_codec("little"), {"name": "zstd"}, CRC32C]),
+}
+
+
+class _OfThread(threading.local):
+    """A thread's compressor: making one takes longer than encoding a small chunk."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
+
+
+_OF_THREAD = _OfThread()
+
+
+def encoded(output: Output, zarr: int, region: Region, block: np.ndarray) -> Iterator[tuple[str, bytes]]:
+    """Names and stored bytes of the chunks of a region, which consists of whole chunks.
+
+    `zarr`: the specification's version. What chunks at the edges have beyond the array is zero.
+    """
+    for index, part in parts_of_chunks(_manifest(output, zarr, {}), region):
+        chunk = block[part.within(region)]
+        if chunk.shape != output.chunks:
+            padded = np.zeros(output.chunks, block.dtype)
+            padded[tuple(map(slice, chunk.shape))] = chunk
+            chunk = padded
+        stored = _OF_THREAD.compressor.compress(np.ascontiguousarray(chunk).reshape(-1).view(np.uint8).data)
+        if zarr == 3:
+            stored += google_crc32c.value(stored).to_bytes(CRC_BYTES, "little")
+        yield chunk_name(index, zarr), stored
+
+
+def decoded(output: Output, zarr: int, region: Region, chunks: Mapping[str, bytes]) -> np.ndarray:
+    """The elements of a region, from the stored bytes of its chunks by their names.
+
+    Raises SourceError where chunks are missing or damaged.
+    """
+    indices = (index for index, _ in parts_of_chunks(_manifest(output, zarr, {}), region))
+    named = {index: chunks[name] for index in indices if (name := chunk_name(index, zarr)) in chunks}
+    stored = {index: Chunk("", 0, len(data), data) for index, data in named.items()}
+    if not region.size:
+        return np.empty(region.shape, output.leaf.spec.dtype if output.leaf.spec else None)
+    return decode_region(
+        _manifest(output, zarr, stored), region, lambda wanted: (chunk.inline or b"" for chunk in wanted)
+    )
+
+
+def _manifest(output: Output, zarr: int, chunks: Mapping[Shape, Chunk]) -> Manifest:
+    spec = output.leaf.spec
+    assert spec is not None
+    codec = Codec("zstd", tuple(range(spec.ndim)), _ENCODINGS[zarr])
+    return Manifest(spec, output.chunks, codec, chunks)
+
+
+class BytesInFlight:
+    """Limit on the bytes of the blocks that are encoded and written at the same time."""
+
+    def __init__(self, limit: int = IN_FLIGHT_BYTES):
+        self._limit = limit
+        self._held = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def holding(self, nbytes: int) -> Iterator[None]:
+        """Wait until a block fits. One that is larger than the limit waits for all others."""
+        if nbytes < SMALL_BYTES:
+            yield
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: self._held == 0 or self._held + nbytes <= self._limit)
+            self._held += nbytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held -= nbytes
+                self._changed.notify_all()
