@@ -4,6 +4,7 @@ Chunks of plain bytes are read in ranges. For every other encoding, a format bri
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -28,6 +29,10 @@ Raises SourceError where bytes are missing, and where a file has changed since i
 Check = Callable[[Chunk, np.ndarray], None]
 """Compares all bytes of a chunk, uint8[length], with a checksum. Raises SourceError where they differ."""
 
+PARALLEL_BYTES = 8 << 20
+"""Regions from this size on are decoded in several threads."""
+AT_A_TIME = 8
+"""Largest number of chunks that are decoded at a time for one region."""
 NO_FILES: Mapping[str, FileStat] = MappingProxyType({})
 NO_CHECKS: Mapping[Chunk, Check] = MappingProxyType({})
 
@@ -114,6 +119,31 @@ def assembled(manifest: Manifest, region: Region, read: Callable[[Shape, Region]
         block = np.empty(region.shape, manifest.spec.dtype) if block is None else block
         block[part.within(region)] = read(index, inner)  # no name, which would keep it during the next read
     assert block is not None
+    return block
+
+
+def together(
+    manifest: Manifest, region: Region, part_of: Callable[[Shape, Region], Callable[[], np.ndarray]]
+) -> np.ndarray:
+    """A region, which is not empty, put together from parts, decoded at the same time if it is large.
+
+    `part_of`: (index of a chunk, the part of the region in it) → what decodes the part; called in C order.
+    """
+    parts = list(parts_of_chunks(manifest, region))
+    if len(parts) == 1:
+        return np.ascontiguousarray(part_of(*parts[0])()).reshape(region.shape)
+    block = np.empty(region.shape, manifest.spec.dtype)
+
+    def place(part: Region, decode: Callable[[], np.ndarray]) -> None:
+        block[part.within(region)] = decode()
+
+    if block.nbytes < PARALLEL_BYTES:
+        for index, part in parts:
+            place(part, part_of(index, part))
+        return block
+    with ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="decode") as pool:
+        for placed in [pool.submit(place, part, part_of(index, part)) for index, part in parts]:
+            placed.result()
     return block
 
 

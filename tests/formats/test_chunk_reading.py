@@ -1,6 +1,7 @@
 """Regions of stored arrays: orders of bytes and axes, chunks, missing ones, decoders, checksums."""
 
 import zlib
+from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import BIG, RAW, Chunk, Codec, Manifest, contiguous, encoding_of, raw_codec
-from ckpt_surgery.formats.chunk_reading import by_chunk, checked, read_stored, stored_dtype
+from ckpt_surgery.formats import chunk_reading
+from ckpt_surgery.formats.chunk_reading import by_chunk, checked, read_stored, stored_dtype, together
 from tests.support.arrays import ALL_DTYPES, array
 from tests.support.conformance import random_regions
 
@@ -179,3 +181,26 @@ def test_whole_chunks_are_checked_as_they_are_stored(tmp_path: Path) -> None:
     assert seen == []
     assert (read_stored(manifest, Region.whole((2, 3)), checks=checks) == value).all()
     assert seen == [value.transpose().astype(">i2").tobytes()]
+
+
+@pytest.mark.parametrize("least", [0, 1 << 60])
+def test_parts_are_decoded_in_order_or_together(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk_reading, "PARALLEL_BYTES", least)
+    value = np.arange(35, dtype=np.float32).reshape(7, 5)
+    manifest = Manifest(ArraySpec((7, 5), value.dtype), (3, 2), raw_codec(2), {})
+    asked: list[tuple[int, ...]] = []
+
+    def part_of(index: tuple[int, ...], part: Region) -> Callable[[], np.ndarray]:
+        asked.append(index)
+        return lambda: value[part.slices]
+
+    region = Region((1, 1), (7, 5))
+    assert np.array_equal(together(manifest, region, part_of), value[1:, 1:])
+    assert asked == sorted(asked)
+    assert len(asked) == 9
+
+    def damaged() -> np.ndarray:
+        raise SourceError("damaged")
+
+    with pytest.raises(SourceError, match="damaged"):
+        together(manifest, region, lambda index, part: damaged if index == (1, 1) else part_of(index, part))

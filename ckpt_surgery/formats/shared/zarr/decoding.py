@@ -6,8 +6,9 @@ TensorStore decodes, as a codec: it is given the bytes, and opens no file and no
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import google_crc32c
@@ -19,7 +20,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, covering_chunks, 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, encoding_of, parts_of_chunks
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.chunk_reading import Fetch, assembled, elements_in, filled
+from ckpt_surgery.formats.chunk_reading import Fetch, assembled, elements_in, filled, together
 from ckpt_surgery.formats.shared.ocdbt.reader import STORE_ERRORS, store_message
 from ckpt_surgery.formats.shared.zarr.described import described_in_v2, described_in_v3
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS
@@ -147,19 +148,21 @@ def _unwrapped_region(
     codec = replace(manifest.codec, encoding=encoding_of(json.loads(manifest.codec.encoding)[:1]))
     spec = ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
 
-    def read(index: Shape, inner: Region) -> np.ndarray:
+    def elements(index: Shape, part: Region) -> Callable[[], np.ndarray]:
         if index not in manifest.chunks:
-            return filled(manifest, index, inner.shape)
-        data = next(chunks)
+            return lambda: filled(manifest, index, part.shape)
+        origin = tuple(i * length for i, length in zip(index, manifest.chunk_shape, strict=True))
+        return partial(decoded, index, part.relative_to(origin), next(chunks))
+
+    def decoded(index: Shape, inner: Region, data: bytes) -> np.ndarray:
         plain: bytes | None = data
         for name in wrappers:
             plain = _UNWRAP[name](plain, manifest.chunk_nbytes) if plain is not None else None
         if plain is None or len(plain) != manifest.chunk_nbytes:
-            whole = _in_array(manifest, index)
-            return _decoded(manifest, whole, [index], iter([data]))[inner.slices]
+            return _decoded(manifest, _in_array(manifest, index), [index], iter([data]))[inner.slices]
         return elements_in(plain, spec, codec, inner)
 
-    return assembled(manifest, region, read)
+    return together(manifest, region, elements)
 
 
 def _checked(data: bytes, nbytes: int) -> bytes | None:
