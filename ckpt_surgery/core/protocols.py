@@ -110,6 +110,7 @@ class SourceDetails:
 
 
 NO_DETAILS = SourceDetails()
+"""The details of a source that has none."""
 
 
 def details_of(source: Source) -> SourceDetails:

@@ -37,7 +37,7 @@ from ckpt_surgery.storage.reading import OpenFile, opened
 if TYPE_CHECKING:
     from ckpt_surgery.storage.regions import Pieces, PlacedArray
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Names:
         return match is not None and int(match[2]) != 1
 
 
-def claims(detect: Callable[[T], bool], place: T) -> bool:
+def claims(detect: Callable[[_T], bool], place: _T) -> bool:
     """Whether something is recognized; what cannot be read is not. Raises StorageError."""
     try:
         return detect(place)
@@ -223,6 +223,7 @@ class Directory:
     """A directory that belongs to a checkpoint with all files below it, those added after opening too."""
 
     path: str
+    """Path as the user gave it."""
     root: str
     """Directory, real path, that symbolic links must not leave."""
 
@@ -247,7 +248,9 @@ class Listing:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """The user's custom metadata."""
     step: int | None = None
+    """Step that was chosen in a directory of steps; None elsewhere."""
     item: str | None = None
+    """Item that was chosen in a composite checkpoint; None elsewhere."""
     readers: Mapping[str, Reader] = field(default_factory=dict)
     """What reads arrays without a manifest, by the text of their keys."""
     decode: Decoder | None = None

@@ -44,6 +44,7 @@ CALL_BYTES = 2**26
 
 
 NONE_LISTED: Mapping[str, FileStat] = MappingProxyType({})
+"""No files were listed: any version of a file is read."""
 
 
 class Readable(Protocol):

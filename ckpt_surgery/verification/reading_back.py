@@ -24,7 +24,7 @@ from ckpt_surgery.core.progress import CHECKING, ByteCounter
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.worker import Means
-from ckpt_surgery.report.values import is_numeric
+from ckpt_surgery.report.values import is_numeric, without_key
 from ckpt_surgery.report.verification import Flaw
 from ckpt_surgery.storage.failures import one_line
 from ckpt_surgery.storage.reading import OpenFile, opened, range_crc
@@ -311,7 +311,7 @@ def compare_values(
                 crc = values_crc(read(cell))
             except SourceError as error:
                 if is_numeric(cell.leaf):  # the others may be objects that only their writer reads
-                    findings.add(cell.leaf.key.text, cell.index, one_line(error))
+                    findings.add(cell.leaf.key.text, cell.index, without_key(cell.leaf, error))
                 continue
             if cell.crc is None:
                 findings.note(cell.leaf.key.text, cell.index, crc)

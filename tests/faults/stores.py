@@ -315,4 +315,4 @@ class StoreBench:
 
 def _like(names: Mapping[str, bytes]) -> Counter[str]:
     """Names without what is random in them."""
-    return Counter(re.sub(r"[0-9a-f]{32}", "*", name) for name in names)
+    return Counter(re.sub(r"[0-9a-f]{32}|(?<=-)[0-9a-f]{16}$", "*", name) for name in names)
