@@ -182,7 +182,7 @@ def diff(
     `step` and `item` choose from checkpoints that hold several. `uint16="bfloat16"` takes arrays of uint16 of
     both as bfloat16 with the same bits, which old versions of T5X stored so. `match` is a regular expression
     for whole keys, as in recipes: only these leaves are compared. Values of A and B count as the same where
-    |a - b| <= atol + rtol * |b|, as for `numpy.allclose`, and NaN in the same place does. `memory` is the
+    `|a - b| <= atol + rtol * |b|`, as for `numpy.allclose`, and NaN in the same place does. `memory` is the
     budget for values: bytes, or a text such as `2GiB`; `progress` (see `apply`) counts bytes read from A.
     Values that cannot be compared are listed; the two then count as different. Leaves that both have under
     different names are `renamed`, with the evidence: the same stored bytes, with `values` equal values,

@@ -11,7 +11,7 @@ from ckpt_surgery.report.scaling import SMALLEST, exponent_of, scaled, scaled_do
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Elements with |a - b| <= atol + rtol * |b| count as the same, as for `numpy.allclose`."""
+    """Elements with `|a - b| <= atol + rtol * |b|` count as the same, as for `numpy.allclose`."""
 
     rtol: float = 0.0
     """What is allowed relative to the element of B."""
