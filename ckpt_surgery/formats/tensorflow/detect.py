@@ -50,22 +50,11 @@ class Bundle:
 
     directory: str
     prefix: str
-    """What the names of its files begin with, relative to the directory."""
+    """What the paths of its files begin with."""
     step: int | None = None
     """The number at the end of the prefix, where the bundle was chosen in a directory."""
     state: str | None = None
-    """Name of the file in the directory that lists its checkpoints, where there is one."""
-    in_directory: bool = False
-    """Whether the user named the directory."""
-
-    @property
-    def index(self) -> str:
-        """Name of the index, relative to the directory."""
-        return self.prefix + SUFFIX
-
-    def shard(self, number: int, count: int) -> str:
-        """Name of a data file, relative to the directory."""
-        return f"{self.prefix}.data-{number:05d}-of-{count:05d}"
+    """Path of the file in the directory that lists its checkpoints, where there is one."""
 
 
 # --- recognizing ------------------------------------------------------------------------------------------
@@ -132,38 +121,36 @@ def _is_state(path: str) -> bool:
 
 
 def locate(path: str, selection: Selection) -> Bundle:
-    """The bundle that `path` and a step choose; only directories have steps.
-
-    Raises SourceError where there is none or it is not clear which, UsageError for a step that is not
-    there, and for an item.
-    """
+    """The bundle that `path` and a step choose; only directories have steps."""
     if is_directory(path):
         return _in_directory(path, selection.step)
     check_no_step(path, selection.step)
     directory, name = os.path.split(path)
-    return Bundle(directory, _DATA.sub("", name).removesuffix(SUFFIX))
+    return Bundle(directory, os.path.join(directory, _DATA.sub("", name).removesuffix(SUFFIX)))
 
 
 def _in_directory(directory: str, step: int | None) -> Bundle:
     names = names_in(directory)
-    state = _read_state(directory) if STATE in names else _State(None, ())
+    state = os.path.join(directory, STATE) if STATE in names else None
+    named = [] if state is None else _named_in(state, directory)
     prefixes = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
-    state_file = STATE if STATE in names else None
     if step is not None:
-        prefix = _of_step(directory, state, prefixes, step)
-    elif state.latest is not None:
-        prefix = state.latest
+        prefix = _of_step(directory, named, prefixes, step)
+    elif named:
+        prefix = named[-1]
     elif prefixes or not is_directory(os.path.join(directory, os.path.dirname(VARIABLES))):
         prefix = _only(directory, prefixes)
     else:
         prefix = VARIABLES
     match = _STEP.search(prefix)
-    return Bundle(directory, prefix, int(match[1]) if match else None, state_file, True)
+    path = os.path.join(directory, prefix)
+    check_link(path + SUFFIX, real_path(directory))
+    return Bundle(directory, path, int(match[1]) if match else None, state)
 
 
-def _of_step(directory: str, state: "_State", prefixes: Sequence[str], step: int) -> str:
+def _of_step(directory: str, named: Sequence[str], prefixes: Sequence[str], step: int) -> str:
     """The prefix that ends in the step: one that the state names where it names one, else any that exists."""
-    known = [prefix for prefix in state.all if has_entry(os.path.join(directory, prefix + SUFFIX))]
+    known = [prefix for prefix in named if has_entry(os.path.join(directory, prefix + SUFFIX))]
     steps = {p: int(match[1]) for p in dict.fromkeys([*known, *prefixes]) if (match := _STEP.search(p))}
     preferred = {prefix: steps[prefix] for prefix in known if steps.get(prefix) == step}
     return choose_step(directory, preferred or steps, step)
@@ -184,16 +171,8 @@ def _only(directory: str, prefixes: Sequence[str]) -> str:
 # --- the file `checkpoint` --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _State:
-    """The checkpoints that the file `checkpoint` names, as prefixes within the directory."""
-
-    latest: str | None
-    all: tuple[str, ...]
-
-
-def _read_state(directory: str) -> _State:
-    path = os.path.join(directory, STATE)
+def _named_in(path: str, directory: str) -> list[str]:
+    """The checkpoints that the file names, as prefixes within the directory; the latest is the last."""
     check_link(path, real_path(directory))
     with opened(path) as file:
         if file.stat.size > _MOST_STATE_BYTES:
@@ -209,7 +188,7 @@ def _read_state(directory: str) -> _State:
         }
         if not named[_LATEST]:
             raise SourceError(f"it does not name `{_LATEST}`", hint=DAMAGED)
-    return _State(named[_LATEST][-1], (*named[_ALL], named[_LATEST][-1]))
+    return [*named[_ALL], named[_LATEST][-1]]
 
 
 def _field(line: bytes) -> tuple[str, bytes]:

@@ -1,7 +1,6 @@
 """Reading tensor bundles: TensorFlow's checkpoints of version 2, and the variables of a SavedModel."""
 
 import functools
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -67,14 +66,15 @@ def _check(wanted: int, chunk: Chunk, stored: np.ndarray) -> None:
 # --- leaves -----------------------------------------------------------------------------------------------
 
 
-def _listing(bundle: Bundle, index: BundleIndex, files: Mapping[str, FileStat]) -> Listing:
-    """`files`: size and time of the files that exist, by path.
+def _listing(
+    bundle: Bundle, index: BundleIndex, paths: Mapping[int, str], files: Mapping[str, FileStat]
+) -> Listing:
+    """`paths`: those of the data files, by number. `files`: size and time of the files that exist, by path.
 
     Data files can be missing; leaves in such files have no manifest. Arrays of other things than numbers are
     listed with the dtype `object`, and cannot be read. The checksum of a part of a variable (most have only
     one) is compared where the part is read whole.
     """
-    paths = _data_files(bundle, index)
     leaves: dict[str, Leaf] = {}
     readers: dict[str, Reader] = {}
     checks: dict[Chunk, Check] = {}
@@ -92,15 +92,8 @@ def _listing(bundle: Bundle, index: BundleIndex, files: Mapping[str, FileStat]) 
         leaves[name] = Leaf(key, LeafKind.ARRAY, spec, manifest)
         if manifest is None:
             readers[name] = Boxes(spec, boxes, checks)
-    graph = os.path.join(bundle.directory, f"{bundle.prefix}{GRAPH_SUFFIX}")
-    return Listing(
-        leaves,
-        files,
-        step=bundle.step,
-        readers=readers,
-        checks=checks,
-        expected_files=(*paths.values(), graph),
-    )
+    expected = (*paths.values(), bundle.prefix + GRAPH_SUFFIX)
+    return Listing(leaves, files, step=bundle.step, readers=readers, checks=checks, expected_files=expected)
 
 
 def _box(part: VariablePart, spec: ArraySpec, path: str, big: bool, files: Mapping[str, FileStat]) -> Box:
@@ -174,26 +167,24 @@ def decoded_text(stored: bytes, part: VariablePart, big: bool) -> bytes:
 def read(path: str, selection: Selection) -> Listing:
     """Open a prefix, one of a bundle's files, a directory with a `checkpoint` file, or a SavedModel.
 
-    Reads the index; data files can be missing, but those that exist must be long enough. Raises
-    SourceError where the checkpoint is damaged, UsageError for an item, and for a step that does not exist.
+    Reads the index; data files can be missing, but those that exist must be long enough.
     """
     bundle = locate(path, selection)
-    directory, name = bundle.directory, os.path.join(bundle.directory, bundle.index)
-    _check_version(bundle, path)
-    if bundle.in_directory:
-        check_link(name, real_path(directory))
-    state = None if bundle.state is None else os.path.join(directory, bundle.state)
-    files = {} if state is None else {state: stat_file(state)}
+    _check_version(bundle.prefix, path)
+    name = bundle.prefix + SUFFIX
+    files = {} if bundle.state is None else {bundle.state: stat_file(bundle.state)}
     with opened(name) as file:
         files[name] = file.stat
         with with_path(name):
             index = read_index(table_entries(file))
-    return _listing(bundle, index, files | _shards(bundle, index))
+    ends = _ends(index)
+    paths = {number: f"{bundle.prefix}.data-{number:05d}-of-{index.shards:05d}" for number in ends}
+    stats = _stats({paths[number]: end for number, end in ends.items()}, bundle.directory)
+    return _listing(bundle, index, paths, files | stats)
 
 
-def _check_version(bundle: Bundle, path: str) -> None:
+def _check_version(name: str, path: str) -> None:
     """Refuse checkpoints of version 1, whose only table has the name that is a prefix in version 2."""
-    name = os.path.join(bundle.directory, bundle.prefix)
     if has_entry(name + SUFFIX):
         return
     if not is_file(name):
@@ -206,12 +197,13 @@ def _check_version(bundle: Bundle, path: str) -> None:
     )
 
 
-def _shards(bundle: Bundle, index: BundleIndex) -> dict[str, FileStat]:
-    """The data files that exist. Raises SourceError for one that is too short, or a link that leaves."""
-    root = real_path(bundle.directory)
-    stats, paths = {}, _data_files(bundle, index)
-    for number, end in sorted(_ends(index).items()):
-        path = paths[number]
+def _stats(ends: Mapping[str, int], directory: str) -> dict[str, FileStat]:
+    """The data files that exist. `ends`: the bytes that each must have at least, by path.
+
+    Raises SourceError for one that is too short, or a link that leaves the directory.
+    """
+    root, stats = real_path(directory), {}
+    for path, end in ends.items():
         if not has_entry(path):
             continue
         check_link(path, root)
@@ -224,16 +216,10 @@ def _shards(bundle: Bundle, index: BundleIndex) -> dict[str, FileStat]:
     return stats
 
 
-def _data_files(bundle: Bundle, index: BundleIndex) -> dict[int, str]:
-    """The paths of the data files that are used, by number."""
-    numbers = {part.shard for variable in index.variables for part in variable.parts}
-    return {n: os.path.join(bundle.directory, bundle.shard(n, index.shards)) for n in numbers}
-
-
 def _ends(index: BundleIndex) -> dict[int, int]:
-    """For each data file that is used, the bytes that it must have at least."""
+    """For each data file that is used, by number, the bytes that it must have at least."""
     ends: dict[int, int] = {}
     for variable in index.variables:
         for part in variable.parts:
             ends[part.shard] = max(ends.get(part.shard, 0), part.offset + part.size)
-    return ends
+    return dict(sorted(ends.items()))
