@@ -5,7 +5,7 @@ types.proto; keys of parts: core/util/saved_tensor_slice_util.cc and core/lib/st
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
@@ -72,34 +72,23 @@ class BundleIndex:
     """All variables in the order of their names' bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _BundleHeader:
-    shards: int
-    big: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Extent:
-    start: int
-    length: int
-    """Length of the interval; `_FULL` for the whole axis."""
+Extent = tuple[int, int]
+"""Start and length of an interval of an axis; the length is `_FULL` for the whole axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class _IndexEntry:
     type: int
     shape: Shape
-    shard: int
-    offset: int
-    size: int
-    checksum: int
-    slices: tuple[tuple[_Extent, ...], ...]
+    stored: VariablePart
+    """The bytes, as a part that is the whole variable."""
+    slices: tuple[tuple[Extent, ...], ...]
     """Extent along each axis of every part of a partitioned variable."""
 
 
 def read_index(pairs: Iterable[tuple[bytes, bytes]]) -> BundleIndex:
     """The index in the entries of a table. Raises SourceError unless all variables are whole and disjoint."""
-    header: _BundleHeader | None = None
+    header: BundleIndex | None = None
     entries: dict[str, _IndexEntry] = {}
     parts: dict[bytes, _IndexEntry] = {}
     for key, value in pairs:
@@ -115,7 +104,7 @@ def read_index(pairs: Iterable[tuple[bytes, bytes]]) -> BundleIndex:
     if parts:
         raise SourceError(f"no variable has the part {shown(repr(next(iter(parts)))[:200])}", hint=DAMAGED)
     _check_apart(variables)
-    return BundleIndex(header.shards, header.big, variables)
+    return replace(header, variables=variables)
 
 
 def _name(key: bytes) -> str:
@@ -125,7 +114,8 @@ def _name(key: bytes) -> str:
         raise SourceError(f"the name {key[:100]!r} is not UTF-8", hint=DAMAGED) from None
 
 
-def _header(key: bytes, value: bytes) -> _BundleHeader:
+def _header(key: bytes, value: bytes) -> BundleIndex:
+    """An index without its variables."""
     if key:
         raise SourceError("its table has no header", hint="It is damaged, or the table of another program.")
     header = fields(value)
@@ -140,7 +130,7 @@ def _header(key: bytes, value: bytes) -> _BundleHeader:
         )
     if not 0 < shards < 100_000 or endianness > 1:
         raise SourceError(f"its header has {shards} data files and the byte order {endianness}", hint=DAMAGED)
-    return _BundleHeader(shards, endianness == 1)
+    return BundleIndex(shards, endianness == 1, ())
 
 
 def v1_checkpoint(what: str) -> SourceError:
@@ -155,20 +145,21 @@ def v1_checkpoint(what: str) -> SourceError:
 # --- entries ----------------------------------------------------------------------------------------------
 
 
-def _entry(name: str, value: bytes, header: _BundleHeader) -> _IndexEntry:
+def _entry(name: str, value: bytes, header: BundleIndex) -> _IndexEntry:
     """One entry, valid in itself. Raises SourceError with its name."""
     try:
         message_fields = fields(value)
-        entry = _IndexEntry(
-            integer(message_fields, 1),
-            _shape(message(message_fields, 2)),
+        shape = _shape(message(message_fields, 2))
+        stored = VariablePart(
+            Region.whole(shape),
             integer(message_fields, 3),
             signed(integer(message_fields, 4)),
             signed(integer(message_fields, 5)),
             integer(message_fields, 6),
-            tuple(_extents(part) for part in messages(message_fields, 7)),
         )
-        _check_place(entry, header)
+        slices = tuple(_extents(part) for part in messages(message_fields, 7))
+        entry = _IndexEntry(integer(message_fields, 1), shape, stored, slices)
+        _check_place(stored, header.shards)
         if entry.type in NUMBERS:
             _check_numbers(entry)
     except SourceError as error:
@@ -195,24 +186,24 @@ def _check_rank(axes: list[Field]) -> None:
         raise SourceError(f"it has {len(axes)} axes; {MOST_AXES} is the limit", hint=DAMAGED)
 
 
-def _extents(extents: list[Field]) -> tuple[_Extent, ...]:
+def _extents(extents: list[Field]) -> tuple[Extent, ...]:
     """The extents in a TensorSliceProto."""
     _check_rank(extents)
     return tuple(_extent(axis) for axis in messages(extents, 1))
 
 
-def _extent(extent: list[Field]) -> _Extent:
+def _extent(extent: list[Field]) -> Extent:
     start, length = signed(integer(extent, 1)), optional_integer(extent, 2)
     if start < 0 or (length is None and start) or (length is not None and signed(length) < 0):
         raise SourceError(f"a part of it begins at {start} and has the length {length}", hint=DAMAGED)
-    return _Extent(start, _FULL if length is None else length)
+    return start, _FULL if length is None else length
 
 
-def _check_place(entry: _IndexEntry, header: _BundleHeader) -> None:
-    if not 0 <= entry.shard < header.shards or entry.offset < 0 or entry.size < 0:
+def _check_place(stored: VariablePart, shards: int) -> None:
+    if not 0 <= stored.shard < shards or stored.offset < 0 or stored.size < 0:
         raise SourceError(
-            f"it is in data file {entry.shard} of {header.shards}, {entry.size} bytes from byte "
-            f"{entry.offset} on",
+            f"it is in data file {stored.shard} of {shards}, {stored.size} bytes from byte "
+            f"{stored.offset} on",
             hint=DAMAGED,
         )
 
@@ -221,8 +212,9 @@ def _check_numbers(entry: _IndexEntry) -> None:
     spec = ArraySpec(entry.shape, NUMBERS[entry.type])
     if beyond_memory(spec.shape, spec.dtype.itemsize):
         raise SourceError(f"it has a shape beyond all memory: {list(spec.shape)}", hint=DAMAGED)
-    if entry.size != spec.nbytes and not entry.slices:
-        raise SourceError(f"it is {spec}, which takes {spec.nbytes} bytes, not {entry.size}", hint=DAMAGED)
+    size = entry.stored.size
+    if size != spec.nbytes and not entry.slices:
+        raise SourceError(f"it is {spec}, which takes {spec.nbytes} bytes, not {size}", hint=DAMAGED)
 
 
 # --- variables --------------------------------------------------------------------------------------------
@@ -230,7 +222,6 @@ def _check_numbers(entry: _IndexEntry) -> None:
 
 def _variable(name: str, entry: _IndexEntry, parts: dict[bytes, _IndexEntry]) -> Variable:
     """One variable. Removes the parts that belong to it from `parts`."""
-    whole = Region.whole(entry.shape)
     try:
         if entry.type not in NUMBERS and entry.type not in OTHERS:
             raise SourceError(
@@ -240,37 +231,35 @@ def _variable(name: str, entry: _IndexEntry, parts: dict[bytes, _IndexEntry]) ->
             (_part(name, entry, extents, parts) for extents in entry.slices), key=lambda p: p.region.starts
         )
         if pieces:
-            check_grid([part.region for part in pieces], whole)
+            check_grid([part.region for part in pieces], entry.stored.region)
     except SourceError as error:
         raise _with_name(name, error) from error
-    alone = VariablePart(whole, entry.shard, entry.offset, entry.size, entry.checksum)
-    return Variable(name, entry.type, entry.shape, tuple(pieces) or (alone,))
+    return Variable(name, entry.type, entry.shape, tuple(pieces) or (entry.stored,))
 
 
 def _part(
-    name: str, entry: _IndexEntry, extents: Sequence[_Extent], parts: dict[bytes, _IndexEntry]
+    name: str, entry: _IndexEntry, extents: Sequence[Extent], parts: dict[bytes, _IndexEntry]
 ) -> VariablePart:
     region = _region(extents, entry.shape)
-    stored = parts.pop(part_key(name, [(e.start, e.length) for e in extents]), None)
-    if stored is None:
+    part = parts.pop(part_key(name, extents), None)
+    if part is None:
         raise SourceError(f"its part at {list(region.starts)} is missing, or named twice", hint=DAMAGED)
-    if (stored.type, stored.shape, stored.slices) != (entry.type, region.shape, ()):
+    if (part.type, part.shape, part.slices) != (entry.type, region.shape, ()):
         raise SourceError(
-            f"its part {list(region.starts)} is {type_name(stored.type)}{list(stored.shape)} "
+            f"its part {list(region.starts)} is {type_name(part.type)}{list(part.shape)} "
             f"where {type_name(entry.type)}{list(region.shape)} belongs",
             hint=DAMAGED,
         )
-    return VariablePart(region, stored.shard, stored.offset, stored.size, stored.checksum)
+    return replace(part.stored, region=region)
 
 
-def _region(extents: Sequence[_Extent], shape: Shape) -> Region:
+def _region(extents: Sequence[Extent], shape: Shape) -> Region:
     if len(extents) != len(shape):
         raise SourceError(f"a part of it has {len(extents)} axes, and it has {len(shape)}", hint=DAMAGED)
+    starts = tuple(start for start, _ in extents)
     stops = tuple(
-        n if extent.length == _FULL else extent.start + extent.length
-        for extent, n in zip(extents, shape, strict=True)
+        n if length == _FULL else start + length for (start, length), n in zip(extents, shape, strict=True)
     )
-    starts = tuple(extent.start for extent in extents)
     if any(stop > n for stop, n in zip(stops, shape, strict=True)):
         raise SourceError(
             f"a part of it ends at {list(stops)}, outside of its shape {list(shape)}", hint=DAMAGED
@@ -313,11 +302,8 @@ def _check_apart(variables: Sequence[Variable]) -> None:
 # --- keys of parts -----------------------------------------------------------------------------------------
 
 
-def part_key(name: str, extents: Sequence[tuple[int, int]]) -> bytes:
-    """The key of a part: an ordered code of 0, the name, the number of axes, and each start and length.
-
-    A length is -1 where the part extends along the whole axis.
-    """
+def part_key(name: str, extents: Sequence[Extent]) -> bytes:
+    """The key of a part: an ordered code of 0, the name, the number of axes, and each start and length."""
     numbers = (number for extent in extents for number in extent)
     return b"".join(
         [_unsigned(0), _text(name.encode()), _unsigned(len(extents)), *(_signed(n) for n in numbers)]
