@@ -17,8 +17,7 @@ from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.formats.tensorflow.dtypes import NUMBERS, OTHERS, type_name
 from ckpt_surgery.formats.tensorflow.index import check_grid, part_key
 from ckpt_surgery.formats.tensorflow.proto import fields, signed, varint
-from ckpt_surgery.formats.tensorflow.snappy import decompress
-from ckpt_surgery.formats.tensorflow.table import table_entries
+from ckpt_surgery.formats.tensorflow.table import decompress, table_entries
 from ckpt_surgery.storage.reading import opened
 from tests.formats.bounds import bounded
 from tests.formats.tensorflow import bundles
