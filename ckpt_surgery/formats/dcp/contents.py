@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import Problem, SourceError
 from ckpt_surgery.core.leaves import Unreadable
+from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.dcp.index import Place, Stored, StoredObject, StoredTensor
+from ckpt_surgery.formats.dcp.index import Stored, StoredObject, StoredTensor
 from ckpt_surgery.formats.dcp.items import read_items
 from ckpt_surgery.formats.shared.boxes import Box
 from ckpt_surgery.formats.shared.torch.archive import Saved
@@ -41,7 +42,7 @@ class Item:
     """Number of the tensor or object in the index."""
     chunk: int
     """Number of the chunk of the tensor; 0 for an object."""
-    place: Place
+    place: Chunk
 
 
 @dataclass

@@ -14,6 +14,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.errors import Problem, SourceError
 from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.dcp.vocabulary import CHUNK, INDEX, OBJECT, PLACE, PROPERTIES, ROOTS, TENSOR
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
@@ -34,21 +35,12 @@ MOST_CORNERS = 2**22
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The bytes that `torch.save` wrote for one chunk or object."""
-
-    file: str
-    """Name of the file in the checkpoint's directory."""
-    offset: int
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
 class StoredChunk:
-    """A box of a tensor that has elements, and the place of its bytes."""
+    """A box of a tensor that has elements, and where the bytes are that `torch.save` wrote for it."""
 
     region: Region
-    place: Place
+    place: Chunk
+    """With the name of the file in the checkpoint's directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +57,13 @@ class StoredObject:
     """Anything that is not a tensor."""
 
     key: Key
-    place: Place
+    place: Chunk
 
 
 MOST_NAME = 255
 """Limit on the characters of a file's name."""
 Stored = StoredTensor | StoredObject
-Places = Mapping[tuple[str, Shape | None], Place]
+Places = Mapping[tuple[str, Shape | None], Chunk]
 """The places of chunks by name and offsets, and of objects by name and None."""
 
 
@@ -154,7 +146,7 @@ def _places(storage: object) -> Places:
     return by_name
 
 
-def _place(value: object) -> Place:
+def _place(value: object) -> Chunk:
     fields = _fields(value, (PLACE,), "its place")
     file, offset, length = (fields.get(name) for name in ("relative_path", "offset", "length"))
     if type(file) is not str or not is_number(offset) or not is_number(length):
@@ -169,7 +161,7 @@ def _place(value: object) -> Place:
             f"is stored through transforms ({listed}), which are not undone",
             hint="Load it with torch, and save it without `_extensions`.",
         )
-    return Place(file, offset, length)
+    return Chunk(file, offset, length)
 
 
 # --- tensors ----------------------------------------------------------------------------------------------

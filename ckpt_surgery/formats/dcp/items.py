@@ -7,7 +7,7 @@ next are read together, and so are archives that are short.
 from collections.abc import Iterator, Sequence
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.dcp.index import Place
+from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.formats.shared.torch.archive import Saved, read_saved
 from ckpt_surgery.formats.shared.zip.layout import LOCAL
 from ckpt_surgery.formats.shared.zip.members import read_archive
@@ -26,7 +26,7 @@ TOGETHER = 1024
 """Archives of which the ends are fetched at the same time."""
 
 
-def read_items(file: OpenFile, places: Sequence[Place]) -> Iterator[tuple[int, Saved]]:
+def read_items(file: OpenFile, places: Sequence[Chunk]) -> Iterator[tuple[int, Saved]]:
     """The number of each place in `places`, and its archive, by increasing offset.
 
     Offsets of storages are those in the file. Raises SourceError, with the offset of the archive, for one
@@ -42,7 +42,7 @@ def read_items(file: OpenFile, places: Sequence[Place]) -> Iterator[tuple[int, S
                 yield number, _read_item(file, pages, places[number])
 
 
-def _read_item(file: OpenFile, pages: PagedFile, place: Place) -> Saved:
+def _read_item(file: OpenFile, pages: PagedFile, place: Chunk) -> Saved:
     def fill(at: int, buffer: memoryview) -> None:
         pages.read_into(place.offset + at, buffer)
 
@@ -54,7 +54,7 @@ def _read_item(file: OpenFile, pages: PagedFile, place: Place) -> Saved:
     return Saved(saved.pickle, lambda storage: place.offset + saved.offset_of(storage))
 
 
-def _ends(place: Place) -> Iterator[tuple[int, int]]:
+def _ends(place: Chunk) -> Iterator[tuple[int, int]]:
     """Start and stop of the beginning and of the end of an archive, or of all of a short one."""
     start, stop = place.offset, place.offset + place.length
     if place.length <= SHORT_BYTES:
