@@ -5,7 +5,7 @@ ends. The end of one and the beginning of the next are read together, and so are
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import Problem, SourceError
@@ -184,7 +184,7 @@ def _read_item(file: OpenFile, pages: PagedFile, place: Chunk) -> Saved:
     if item.read(0, min(len(LOCAL), place.length)) != LOCAL:
         raise SourceError("is not a zip archive, as `torch.save` writes it", hint=DAMAGED)
     saved = read_saved(item, read_archive(item, most_comment=0))
-    return Saved(saved.pickle, lambda storage: place.offset + saved.offset_of(storage))
+    return replace(saved, start=place.offset)
 
 
 def _ends(place: Chunk) -> Iterator[tuple[int, int]]:

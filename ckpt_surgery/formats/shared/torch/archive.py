@@ -4,7 +4,6 @@ Source of the format: torch.serialization and caffe2/serialize (2.13). An archiv
 `data/KEY` for each storage, `byteorder`, `version`, and members that are not needed. None is compressed.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ckpt_surgery.core.errors import SourceError
@@ -24,16 +23,32 @@ class Saved:
     """The pickle of an archive, and where the storages are that it names."""
 
     pickle: bytes
-    offset_of: Callable[[Storage], int]
-    """The offset of a storage in the archive's file. Raises SourceError unless its size is that in the
-    pickle."""
+    archive: Archive
+    prefix: str
+    """The prefix of the names of all members, with its slash."""
+    start: int = 0
+    """Offset of the archive in the file that it lies in."""
+
+    def offset_of(self, storage: Storage) -> int:
+        """The offset of a storage in the file. Raises SourceError unless its size is that in the pickle."""
+        name = f"{self.prefix}data/{storage.key}"
+        if name not in self.archive:
+            raise SourceError(f"is in `{shown(name[:200])}`, which is missing", hint=DAMAGED)
+        member = self.archive[name]
+        _check_stored(member)
+        if member.size != storage.nbytes:
+            raise SourceError(
+                f"is in `{shown(name[:200])}`, which has {member.size} bytes in place of {storage.nbytes}",
+                hint=DAMAGED,
+            )
+        return self.start + member.offset
 
 
 def read_saved(file: OpenFile, archive: Archive) -> Saved:
     """The pickle of an archive, which is not run."""
     prefix = _prefix(archive)
     _check_byte_order(file, archive, prefix)
-    return Saved(_read(file, archive[prefix + PICKLE], MOST_PICKLE_BYTES), _places(archive, prefix))
+    return Saved(_read(file, archive[prefix + PICKLE], MOST_PICKLE_BYTES), archive, prefix)
 
 
 def _prefix(archive: Archive) -> str:
@@ -78,22 +93,3 @@ def _check_stored(member: Member) -> None:
             f"`{shown(member.name[:200])}` is compressed, which torch never does",
             hint="Unpack the archive, and zip it again without compression.",
         )
-
-
-def _places(archive: Archive, prefix: str) -> Callable[[Storage], int]:
-    """A function to the offset of a storage. It raises SourceError unless the size is that in the pickle."""
-
-    def offset_of(storage: Storage) -> int:
-        name = f"{prefix}data/{storage.key}"
-        if name not in archive:
-            raise SourceError(f"is in `{shown(name[:200])}`, which is missing", hint=DAMAGED)
-        member = archive[name]
-        _check_stored(member)
-        if member.size != storage.nbytes:
-            raise SourceError(
-                f"is in `{shown(name[:200])}`, which has {member.size} bytes in place of {storage.nbytes}",
-                hint=DAMAGED,
-            )
-        return member.offset
-
-    return offset_of
