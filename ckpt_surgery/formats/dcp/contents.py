@@ -13,6 +13,7 @@ from ckpt_surgery.core.leaves import Unreadable
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.dcp.index import Stored, StoredObject, StoredTensor
+from ckpt_surgery.formats.registry import Listing
 from ckpt_surgery.formats.shared.boxes import Box
 from ckpt_surgery.formats.shared.torch.archive import Saved, read_saved
 from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is
@@ -21,7 +22,6 @@ from ckpt_surgery.formats.shared.torch.tree import (
     NODE_SLACK,
     TEXT_GAIN,
     TEXT_SLACK,
-    TorchLeaves,
     list_leaves,
     stored_tensor,
 )
@@ -65,7 +65,7 @@ class Contents:
 
     boxes: dict[tuple[int, int], Box] = field(default_factory=dict)
     """Each chunk, by the numbers of its tensor and of the chunk."""
-    objects: dict[int, TorchLeaves | Unreadable] = field(default_factory=dict)
+    objects: dict[int, Listing | Unreadable] = field(default_factory=dict)
     """The leaves of each object, or why it has none, by its number."""
     leaf_room: int = NODE_SLACK
     """How many more leaves all objects can have. As `text_room`, it grows with the bytes that are read."""
@@ -119,16 +119,15 @@ def _add(contents: Contents, entry: Stored, item: Item, saved: Saved, path: str)
         return
     value = _leaves(entry, saved, path)
     contents.objects[item.entry] = value
-    leaves = value.leaves if isinstance(value, TorchLeaves) else ()
+    leaves = value.leaves if isinstance(value, Listing) else ()
     contents.leaf_room += len(saved.pickle) - len(leaves)
     contents.text_room += TEXT_GAIN * len(saved.pickle) - sum(map(len, leaves))
 
 
-def _leaves(entry: StoredObject, saved: Saved, path: str) -> TorchLeaves | Unreadable:
+def _leaves(entry: StoredObject, saved: Saved, path: str) -> Listing | Unreadable:
     """The leaves of an object, or why it has none: it asks for other things than plain values and tensors."""
     try:
-        value = load(saved.pickle)
-        return list_leaves(value, path, saved.offset_of, "", len(saved.pickle), entry.key)
+        return list_leaves(saved, path, "", entry.key)
     except SourceError as error:
         return Unreadable(f"is a Python object that is not read: {one_line(error)[:MOST_REASON]}", RESAVE)
 
@@ -144,7 +143,7 @@ def _box(contents: Contents, entry: StoredTensor, item: Item, saved: Saved, path
             f"but {shown(path)} has {found} at byte {item.place.offset}",
             hint=DAMAGED,
         )
-    return Box(region, stored_tensor(value, path, saved.offset_of(value.storage)))
+    return Box(region, stored_tensor(value, saved, path))
 
 
 def _value(contents: Contents, pickle: bytes) -> object:

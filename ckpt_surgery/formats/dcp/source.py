@@ -115,4 +115,4 @@ def _leaves(entry: Stored, contents: Contents, number: int) -> Iterator[tuple[Le
         yield Leaf(entry.key, LeafKind.ARRAY, spec, unreadable=found), None
         return
     for text, leaf in found.leaves.items():
-        yield leaf, found.views.get(text)
+        yield leaf, found.readers.get(text)

@@ -1,42 +1,26 @@
 """Reading PyTorch's zip files, `.pt`, `.pth`, `.bin`, `.ckpt`: one, or the shards of a Hugging Face model.
 
-What one file holds is in `torch_archive`. The conventions for several files are those of transformers and
+What one file holds is in `shared.torch`. The conventions for several files are those of transformers and
 diffusers.
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
 from ckpt_surgery.formats.shared.torch.archive import read_saved
-from ckpt_surgery.formats.shared.torch.tree import TorchLeaves, list_leaves
-from ckpt_surgery.formats.shared.torch.unpickler import load
+from ckpt_surgery.formats.shared.torch.tree import list_leaves
 from ckpt_surgery.formats.shared.zip.layout import LOCAL
 from ckpt_surgery.formats.shared.zip.members import read_archive
 from ckpt_surgery.formats.torch.detect import INDEX_SUFFIX, NAMES
 from ckpt_surgery.storage.failures import DAMAGED, with_path
-from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened, stat_file
 
-# --- one file ---------------------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True)
-class TorchFile:
-    """One file and the leaves that its pickle describes."""
-
-    name: str
-    """Name in the checkpoint's directory."""
-    path: str
-    stat: FileStat
-    listing: TorchLeaves
-
-
-def read_file(directory: str, name: str) -> TorchFile:
+def read_file(directory: str, name: str) -> Listing:
     """The leaves of a file, from the archive's directory and the pickle; runs nothing."""
     path = os.path.join(directory, name)
     with opened(path) as file:
@@ -45,8 +29,7 @@ def read_file(directory: str, name: str) -> TorchFile:
         archive = read_archive(file)
         with with_path(path):
             saved, stem = read_saved(file, archive), os.path.splitext(name)[0]
-            listing = list_leaves(load(saved.pickle), path, saved.offset_of, stem, len(saved.pickle))
-            return TorchFile(name, path, file.stat, listing)
+            return replace(list_leaves(saved, path, stem), files={path: file.stat})
 
 
 def _no_archive(path: str) -> SourceError:
@@ -59,27 +42,18 @@ def _no_archive(path: str) -> SourceError:
     return SourceError(f"{shown(path)}: this looks like {other.what}", hint=other.hint)
 
 
-# --- opening ----------------------------------------------------------------------------------------------
-
-
 def read(path: str, selection: Selection) -> Listing:
-    """Open a file, an index, or a directory that holds one of them.
-
-    Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
-    """
+    """Open a file, an index, or a directory that holds one of them."""
     directory, name = NAMES.file_of(path)
     if not name.endswith(INDEX_SUFFIX):
-        return _listing({}, [read_file(directory, name)])
+        return read_file(directory, name)
     index = os.path.join(directory, name)
     files, _ = read_index(index)
-    parts = [read_file(directory, shard) for shard in shard_names(directory, files)]
-    check_shards(directory, files, {part.name: part.listing.leaves for part in parts})
-    return _listing({index: stat_file(index)}, parts)
-
-
-def _listing(index: Mapping[str, FileStat], parts: Sequence[TorchFile]) -> Listing:
+    parts = {shard: read_file(directory, shard) for shard in shard_names(directory, files)}
+    check_shards(directory, files, {shard: part.leaves for shard, part in parts.items()})
+    stats = {path: stat for part in parts.values() for path, stat in part.files.items()}
     return Listing(
-        leaves={text: leaf for part in parts for text, leaf in part.listing.leaves.items()},
-        files={**index, **{part.path: part.stat for part in parts}},
-        readers={text: view for part in parts for text, view in part.listing.views.items()},
+        leaves={text: leaf for part in parts.values() for text, leaf in part.leaves.items()},
+        files={index: stat_file(index), **stats},
+        readers={text: reader for part in parts.values() for text, reader in part.readers.items()},
     )

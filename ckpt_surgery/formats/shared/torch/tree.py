@@ -1,7 +1,7 @@
 """The leaves of a PyTorch checkpoint: key paths from nested containers, manifests from tensors."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,8 +11,11 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous, raw_codec
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.registry import Listing
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
-from ckpt_surgery.formats.shared.torch.globals import RESAVE, Storage, Tensor, what_is
+from ckpt_surgery.formats.shared.torch.archive import Saved
+from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is
+from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.formats.shared.torch.views import View, dense_order
 from ckpt_surgery.storage.failures import DAMAGED, with_key
 
@@ -28,46 +31,29 @@ TEXT_SLACK, TEXT_GAIN = 2**20, 8
 """Limit on the characters of all keys together: a fixed number, and a number per byte of the pickle."""
 
 
-@dataclass(frozen=True)
-class TorchLeaves:
-    """The leaves of a file, without their data."""
-
-    leaves: Mapping[str, Leaf]
-    views: Mapping[str, View]
-    """Arrays without a manifest, by the text of their keys."""
-
-
 ROOT = Key((), ())
 """The key of a whole checkpoint."""
 
 
-def list_leaves(
-    root: object,
-    file: str,
-    offset_of: Callable[[Storage], int],
-    name: str,
-    pickle_bytes: int,
-    at: Key = ROOT,
-) -> TorchLeaves:
-    """The leaves of an unpickled value.
+def list_leaves(saved: Saved, file: str, name: str, at: Key = ROOT) -> Listing:
+    """The leaves of a pickled value, and the readers of those without a manifest.
 
-    `file`: path of the file with the storages. `offset_of`: the offset of a storage, or SourceError. `name`:
-    the key of a whole checkpoint that is not a container. `pickle_bytes`: length of the pickle, which bounds
-    the number of leaves. `at`: the key of the value. Raises SourceError with the keys of leaves that cannot
-    be read, MOST_PROBLEMS at most.
+    `file`: path of the file that the archive lies in. `name`: the key of a whole checkpoint that is not a
+    container. `at`: the key of the value. Raises SourceError with the keys of leaves that cannot be read,
+    MOST_PROBLEMS at most.
     """
     leaves: dict[str, Leaf] = {}
     views: dict[str, View] = {}
     problems: list[Problem] = []
-    room = TEXT_SLACK + TEXT_GAIN * pickle_bytes
-    most = min(MOST_NODES, NODE_SLACK + pickle_bytes)
-    for names, sequences, value in _walk((at.names, at.sequences, root), name, most):
+    room = TEXT_SLACK + TEXT_GAIN * len(saved.pickle)
+    most = min(MOST_NODES, NODE_SLACK + len(saved.pickle))
+    for names, sequences, value in _walk((at.names, at.sequences, load(saved.pickle)), name, most):
         key = Key(names, sequences)
         room -= len(key.text)
         if room < 0:
             raise SourceError("its keys are longer together than its size allows", hint=DAMAGED)
         try:
-            leaf, view = _leaf(key, value, file, offset_of)
+            leaf, view = _leaf(key, value, saved, file)
             if key.text in leaves:
                 raise SourceError("two leaves have this key", hint="Rename one of them with torch.")
         except SourceError as error:
@@ -80,7 +66,7 @@ def list_leaves(
             views[key.text] = view
     if problems:
         raise SourceError(*problems)
-    return TorchLeaves(leaves, views)
+    return Listing(leaves, readers=views)
 
 
 WalkedValue = tuple[tuple[str, ...], tuple[bool, ...], object]
@@ -110,14 +96,15 @@ def _walk(root: WalkedValue, name: str, most: int) -> Iterator[WalkedValue]:
         pending += children[::-1]
 
 
-def _leaf(
-    key: Key, value: object, file: str, offset_of: Callable[[Storage], int]
-) -> tuple[Leaf, View | None]:
+def _leaf(key: Key, value: object, saved: Saved, file: str) -> tuple[Leaf, View | None]:
     """The leaf of a value. Raises SourceError without the key where it cannot be one."""
     check_unicode(key.text)
     match value:
         case Tensor():
-            return _tensor(key, value, file, offset_of(value.storage))
+            spec, stored = ArraySpec(value.shape, value.dtype), stored_tensor(value, saved, file)
+            if isinstance(stored, View):
+                return Leaf(key, LeafKind.ARRAY, spec), stored
+            return Leaf(key, LeafKind.ARRAY, spec, stored), None
         case bool() | int() | float():
             return Leaf(key, LeafKind.SCALAR, *_scalar(value)), None
         case str():
@@ -151,20 +138,13 @@ def _scalar(value: float) -> tuple[ArraySpec, Manifest]:
     return spec, Manifest(spec, (), raw_codec(0), {(): Chunk("", 0, len(stored), stored)})
 
 
-def _tensor(key: Key, tensor: Tensor, file: str, storage: int) -> tuple[Leaf, View | None]:
-    """The leaf of a tensor. `storage`: offset of its storage in the file."""
-    spec, stored = ArraySpec(tensor.shape, tensor.dtype), stored_tensor(tensor, file, storage)
-    if isinstance(stored, View):
-        return Leaf(key, LeafKind.ARRAY, spec), stored
-    return Leaf(key, LeafKind.ARRAY, spec, stored), None
-
-
-def stored_tensor(tensor: Tensor, file: str, storage: int) -> Manifest | View:
+def stored_tensor(tensor: Tensor, saved: Saved, file: str) -> Manifest | View:
     """Where the elements of a tensor are: a manifest where they are one block, in any order of the axes.
 
-    `storage`: offset of its storage in the file.
+    `file`: path of the file that the archive lies in.
     """
     spec, size = ArraySpec(tensor.shape, tensor.dtype), tensor.dtype.itemsize
+    start = saved.offset_of(tensor.storage) + tensor.offset * size
     if tensor.pending:
         resolved = "".join(f".resolve_{name}()" for name in tensor.pending)
         raise SourceError(
@@ -182,7 +162,7 @@ def stored_tensor(tensor: Tensor, file: str, storage: int) -> Manifest | View:
             f"in a storage of {tensor.storage.nbytes} bytes",
             hint=DAMAGED,
         )
-    offset, order = storage + tensor.offset * size, dense_order(spec.shape, tensor.strides)
+    order = dense_order(spec.shape, tensor.strides)
     if order is None:
-        return View(file, offset, tuple(s * size for s in tensor.strides), tensor.dtype)
-    return contiguous(spec, file, offset, replace(raw_codec(spec.ndim), permutation=order))
+        return View(file, start, tuple(s * size for s in tensor.strides), tensor.dtype)
+    return contiguous(spec, file, start, replace(raw_codec(spec.ndim), permutation=order))
