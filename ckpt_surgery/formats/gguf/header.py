@@ -6,7 +6,7 @@ magic, version, number of tensors and of entries; entries; tensors; padding; the
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ckpt_surgery.core.arrays import ArraySpec
@@ -26,8 +26,6 @@ ALIGNMENT = "general.alignment"
 DEFAULT_ALIGNMENT = 32
 MOST_TENSORS = MOST_ENTRIES = 2**16
 MOST_AXES = 4
-MOST_NAME_BYTES = 2**16 - 1
-"""Longest name of an entry by the format; ggml itself allows tensors 63 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ def read_header(file: OpenFile) -> Header:
     metadata: dict[str, Any] = {}
     alignment = DEFAULT_ALIGNMENT
     for _ in range(entries):
-        name = name_text(cursor, MOST_NAME_BYTES)
+        name = name_text(cursor)
         if name in metadata:
             raise SourceError(f"its metadata has `{shown(name[:200])}` twice", hint=DAMAGED)
         type = number(cursor, "I")
@@ -112,7 +110,7 @@ def _alignment(type: int, value: Any) -> int:
 
 def _described(cursor: Cursor) -> Tensor:
     """The next tensor, valid in itself. Its offset counts from the beginning of the data."""
-    name = name_text(cursor, MOST_NAME_BYTES)
+    name = name_text(cursor)
     axes = number(cursor, "I")
     if axes > MOST_AXES:
         raise _wrong(name, f"has {axes} axes; {MOST_AXES} is the limit of ggml")
@@ -151,7 +149,7 @@ def _placed(described: Sequence[Tensor], end: int, alignment: int, size: int) ->
                 tensor.name,
                 f"ends at byte {begin + tensor.offset + tensor.nbytes}, and the file has {size} bytes",
             )
-    placed = [Tensor(t.name, t.spec, t.type, begin + t.offset) for t in described]
+    placed = [replace(tensor, offset=begin + tensor.offset) for tensor in described]
     before = None
     for tensor in sorted((t for t in placed if t.nbytes), key=lambda t: t.offset):
         if before is not None and before.offset + before.nbytes > tensor.offset:

@@ -16,6 +16,8 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.gguf.cursor import Cursor
 from ckpt_surgery.storage.failures import DAMAGED
 
+MOST_NAME_BYTES = 2**16 - 1
+"""Longest name of an entry by the format; ggml itself allows tensors 63 bytes."""
 MOST_TEXT_BYTES = 2**16
 """Longest text in the metadata that is read; chat templates have some thousand bytes."""
 MOST_ITEMS = 256
@@ -46,12 +48,12 @@ def number(cursor: Cursor, letter: str) -> Any:
     return struct.unpack(f"<{letter}", cursor.take(struct.calcsize(f"<{letter}"), "bytes"))[0]
 
 
-def name_text(cursor: Cursor, most: int) -> str:
-    """The name that comes next, of `most` bytes at most."""
+def name_text(cursor: Cursor) -> str:
+    """The name that comes next."""
     length = number(cursor, "Q")
     cursor.check(length, "bytes of text")
-    if length > most:
-        raise SourceError(f"it has a name of {length} bytes; {most} is the limit", hint=DAMAGED)
+    if length > MOST_NAME_BYTES:
+        raise SourceError(f"it has a name of {length} bytes; {MOST_NAME_BYTES} is the limit", hint=DAMAGED)
     return _decoded(cursor.take(length, "bytes of text"))
 
 

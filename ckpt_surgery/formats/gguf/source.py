@@ -34,13 +34,6 @@ class GgufFile:
     header: Header
 
 
-def read_file(directory: str, name: str) -> GgufFile:
-    """A file and its header."""
-    path = os.path.join(directory, name)
-    with opened(path) as file, with_path(path):
-        return GgufFile(path, file.stat, read_header(file))
-
-
 # --- leaves -----------------------------------------------------------------------------------------------
 
 
@@ -69,10 +62,7 @@ _codec = cache(quantized_codec)
 
 
 def read(path: str, selection: Selection) -> Listing:
-    """Open a file, the first of a split model's files, or a directory with one model.
-
-    Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
-    """
+    """Open a file, the first of a split model's files, or a directory with one model."""
     directory, name = NAMES.file_of(path)
     part = split_file(name)
     if part is not None and part.number != 1:
@@ -88,7 +78,7 @@ def read(path: str, selection: Selection) -> Listing:
 
 
 def _others(directory: str, part: SplitFile) -> list[GgufFile]:
-    """The other files of a split model. Raises SourceError for what does not belong to it."""
+    """The other files of a split model."""
     names: list[str] = []
     present, root = set(names_in(directory or ".")), real_path(directory)
     for name in map(part.name, range(2, part.count + 1)):
@@ -105,8 +95,9 @@ def _others(directory: str, part: SplitFile) -> list[GgufFile]:
 
 def _read_part(directory: str, name: str) -> GgufFile:
     """A file, which is the part of a set that its name tells."""
-    file, part = read_file(directory, name), split_file(name)
-    with with_path(file.path):
+    path, part = os.path.join(directory, name), split_file(name)
+    with opened(path) as opened_file, with_path(path):
+        file = GgufFile(path, opened_file.stat, read_header(opened_file))
         number, count = _counted(file, NUMBER, 0) + 1, _counted(file, COUNT, 1)
         if (number, count) != ((1, 1) if part is None else (part.number, part.count)):
             raise SourceError(
