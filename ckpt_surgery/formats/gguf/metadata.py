@@ -1,4 +1,6 @@
-"""The values in the metadata of a GGUF file, as JSON has them.
+"""The values in the metadata of a GGUF file, as JSON has them; and reading the beginning of a file forwards.
+
+In bounded memory, with every length checked beforehand.
 
 Source of the format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. A text is a length of 8 bytes
 and so many bytes of UTF-8; an array is the number of a type, a length of 8 bytes, and its values.
@@ -13,9 +15,16 @@ import numpy as np
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.gguf.cursor import Cursor
 from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.paged import PagedFile
+from ckpt_surgery.storage.reading import OpenFile
 
+MOST_HEADER_BYTES = 2**26
+"""Longest beginning of a file, before the tensors: tokenizers take some ten megabytes of it."""
+PAGE = 2**17
+"""Bytes that are read at once."""
+TEXTS_BYTES = 2**20
+"""The same of texts that are skipped: the words of a tokenizer."""
 MOST_NAME_BYTES = 2**16 - 1
 """Longest name of an entry by the format; ggml itself allows tensors 63 bytes."""
 MOST_TEXT_BYTES = 2**16
@@ -39,8 +48,61 @@ _NUMBERS: Mapping[int, tuple[str, str]] = {
     12: ("d", "float64"),
 }
 """Types of numbers in the metadata: letters of `struct`, and names."""
+_LENGTH = struct.Struct("<Q")
 UINT32 = 4
 _BOOL, _TEXT, _ARRAY = 7, 8, 9
+
+
+class Cursor:
+    """A place in the beginning of a file. It only moves forwards."""
+
+    def __init__(self, file: OpenFile):
+        self._size = file.stat.size
+        self._pages = PagedFile(file, PAGE, kept=2)
+        self.at = 0
+        """Offset of the next byte."""
+
+    @property
+    def left(self) -> int:
+        """Number of bytes that can follow here: to the end of the file, or of the longest header."""
+        return min(self._size, MOST_HEADER_BYTES) - self.at
+
+    def check(self, count: int, what: str, least: int = 1) -> None:
+        """Raise SourceError unless `count` things of at least `least` bytes can follow."""
+        if count * least <= self.left:
+            return
+        if count * least <= self._size - self.at:
+            raise SourceError(
+                f"its {what} end beyond byte {MOST_HEADER_BYTES}, where no header is that long", hint=DAMAGED
+            )
+        raise SourceError(
+            f"it claims {count} {what} at byte {self.at}, and has {self._size} bytes", hint=DAMAGED
+        )
+
+    def skip(self, count: int, what: str) -> None:
+        """Move on by so many bytes, without reading them."""
+        self.check(count, what)
+        self.at += count
+
+    def take(self, count: int, what: str) -> bytes:
+        """The next bytes."""
+        self.check(count, what)
+        self.at += count
+        return self._pages.read(self.at - count, count)
+
+    def skip_texts(self, count: int) -> None:
+        """Move on by texts: a length of 8 bytes, then so many bytes. The caller has checked their number."""
+        while count:
+            self.check(_LENGTH.size, "bytes")
+            window = self._pages.read(self.at, min(TEXTS_BYTES, self.left))
+            at, end = 0, len(window) - _LENGTH.size
+            while count and at <= end:
+                at += _LENGTH.size + _LENGTH.unpack_from(window, at)[0]
+                count -= 1
+            self.skip(at, "bytes of texts")
+
+
+# --- values -------------------------------------------------------------------------------------------------
 
 
 def number(cursor: Cursor, letter: str) -> Any:

@@ -1,4 +1,4 @@
-"""Quantized tensors against the package `gguf`, bit for bit; and what reading a part of them takes."""
+"""Quantized tensors against the package `gguf`, bit for bit; their chunks; and what reading a part takes."""
 
 import os
 import sys
@@ -13,11 +13,10 @@ from gguf import GGMLQuantizationType as Type
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Manifest, quantized_codec
-from ckpt_surgery.formats.gguf import chunks
-from ckpt_surgery.formats.gguf.blocks import PIECE, read_blocks
+from ckpt_surgery.formats.gguf.blocks import CHUNK, PIECE, BlockChunks, grid_of, read_blocks
 from ckpt_surgery.formats.gguf.types import BLOCKS, TYPES, UNDECODED
 from ckpt_surgery.formats.opening import open_source
 from tests.formats.bounds import bounded
@@ -139,13 +138,13 @@ def test_any_array_and_any_region(data: st.DataObject) -> None:
     blocks = stored_blocks(shape, type, data.draw(st.integers(0, 5)))
     region, offset = data.draw(regions(shape, empty=False)), data.draw(st.integers(0, 100))
     stored = bytes(offset) + blocks.tobytes()
-    with patch.object(chunks, "CHUNK", length * data.draw(st.integers(1, 20))):
-        grid = chunks.grid_of(shape, length)
+    with patch("ckpt_surgery.formats.gguf.blocks.CHUNK", length * data.draw(st.integers(1, 20))):
+        grid = grid_of(shape, length)
     manifest = Manifest(
         ArraySpec(shape, np.dtype(np.float32)),
         grid,
         quantized_codec(type.name, len(shape)),
-        chunks.BlockChunks("", offset, shape, grid, length, nbytes),
+        BlockChunks("", offset, shape, grid, length, nbytes),
     )
     found = read_blocks(
         manifest, region, lambda wanted: (stored[c.offset : c.offset + c.length] for c in wanted)
@@ -193,6 +192,67 @@ def test_one_long_row_is_decoded_in_pieces(tmp_path: Path) -> None:
     region = Region((5,), (5 * 2**20 - 7,))
     found = source.read(source.leaves()["w"], region)
     assert same_bits(found, dequantized(Type.Q8_0, blocks)[region.slices])
+
+
+# --- chunks -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "length", "grid"),
+    [
+        ((32,), 32, (32,)),
+        ((3, 5, 768), 256, (3, 5, 768)),  # small: one chunk
+        ((128_256, 4096), 256, (512, 4096)),  # an embedding: some rows in each
+        ((8, 14_336, 4096), 256, (1, 512, 4096)),  # experts
+        ((128, 2048, 768), 256, (1, 2048, 768)),
+        ((2**27,), 256, (2**21,)),  # one row, cut into whole blocks
+        ((3, 2**21 + 256), 256, (1, 2**21)),
+        ((4, 5, 0), 32, (4, 5, 1)),
+        ((0, 256), 256, (1, 256)),
+    ],
+)
+def test_chunks_are_whole_blocks_and_not_large(shape: Shape, length: int, grid: Shape) -> None:
+    assert grid_of(shape, length) == grid
+    assert np.prod(grid) <= CHUNK
+    assert grid[-1] % length == 0 or grid[-1] == max(1, shape[-1])
+
+
+@pytest.mark.parametrize("shape", [(700, 4096), (3, 2**21 + 256), (2, 700, 4096)])
+def test_chunks_follow_each_other_in_the_file(shape: Shape, tmp_path: Path) -> None:
+    """The bytes of each are those of the region that it stands for."""
+    size = int(np.prod(shape)) // 256 * 144
+    path = made(tmp_path / "x.gguf", [tensor("w", shape[::-1], int(Type.Q4_K))], data=b"")
+    begin = path.stat().st_size
+    os.truncate(path, begin + size)
+    manifest = opened(path).leaves()["w"].manifest
+    assert manifest is not None
+    assert (manifest.complete, manifest.codec.name, manifest.codec.raw) == (True, "Q4_K", False)
+    chunks = list(manifest.chunks.values())
+    assert [chunk.offset for chunk in chunks] == list(
+        begin + np.cumsum([0, *(c.length for c in chunks[:-1])])
+    )
+    assert sum(chunk.length for chunk in chunks) == size
+    sizes = [region.size for region in chunk_regions(shape, manifest.chunk_shape)]
+    assert [chunk.length for chunk in chunks] == [n // 256 * 144 for n in sizes]
+
+
+def test_a_chunk_that_there_is_not() -> None:
+    chunks = BlockChunks("f", 0, (700, 4096), (512, 4096), 256, 144)
+    assert list(chunks) == [(0, 0), (1, 0)]
+    for index in ((2, 0), (0, 1), (-1, 0), (0,), (0, 0, 0)):
+        assert index not in chunks
+    assert chunks == dict(chunks)
+
+
+def test_any_number_of_chunks_takes_no_memory(tmp_path: Path) -> None:
+    """Of an array of 256 GiB in float32, in a file with a hole."""
+    path = made(tmp_path / "x.gguf", [tensor("w", (2**16, 2**20), int(Type.Q4_K))], data=b"")
+    os.truncate(path, path.stat().st_size + 2**36 // 256 * 144)
+    with bounded(2**20):
+        manifest = opened(path).leaves()["w"].manifest
+    assert manifest is not None
+    assert (len(manifest.chunks), manifest.complete) == (2**15, True)
+    assert manifest.chunks[2**15 - 1, 0].offset + 2**21 // 256 * 144 == path.stat().st_size
 
 
 # --- types that are not read ------------------------------------------------------------------------------

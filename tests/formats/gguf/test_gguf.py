@@ -12,8 +12,8 @@ import pytest
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.formats.gguf import FORMAT
-from ckpt_surgery.formats.gguf.cursor import MOST_HEADER_BYTES, PAGE
 from ckpt_surgery.formats.gguf.header import read_header
+from ckpt_surgery.formats.gguf.metadata import MOST_HEADER_BYTES, PAGE
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.storage.reading import opened as opened_file
 from tests.formats.bounds import bounded
