@@ -1,23 +1,29 @@
-"""The leaves of a PyTorch checkpoint: key paths from nested containers, manifests from tensors."""
+"""The leaves of a PyTorch checkpoint: key paths from nested containers, manifests from tensors.
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+Tensors are views of a storage: some are one dense block, and those that are not have a reader.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.errors import Problem, SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous, raw_codec
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.chunk_reading import checked, stored_dtype
 from ckpt_surgery.formats.registry import Listing
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.formats.shared.torch.archive import Saved
 from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is
 from ckpt_surgery.formats.shared.torch.unpickler import load
-from ckpt_surgery.formats.shared.torch.views import View, dense_order
 from ckpt_surgery.storage.failures import DAMAGED, with_key
+from ckpt_surgery.storage.listing import FileStat
+from ckpt_surgery.storage.reading import SPAN_BYTES, Readable, opened
 
 MOST_NODES = 2**18
 """Limit on leaves and containers of one file: a leaf can take a thousand times the memory of its pickle."""
@@ -33,6 +39,74 @@ TEXT_SLACK, TEXT_GAIN = 2**20, 8
 
 ROOT = Key((), ())
 """The key of a whole checkpoint."""
+
+
+# --- views --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Reads an array that is not a dense block: a part of one, or with repetitions."""
+
+    file: str
+    """Path of the file."""
+    offset: int
+    """Offset of the first element in the file, in bytes."""
+    strides: Shape
+    """Bytes from an element to the next along each axis; 0 where an axis repeats the same elements."""
+    dtype: np.dtype[Any]
+
+    def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
+        """The elements of a region, in C order. Memory: the region, and at most SPAN_BYTES besides."""
+        block = np.empty(region.shape, stored_dtype(self.dtype))
+        if block.size:
+            start = sum(a * stride for a, stride in zip(region.starts, self.strides, strict=True))
+            with opened(self.file, files.get(self.file)) as file:
+                _fill(file, self.offset + start, self.strides, block)
+        return checked(block, self.dtype)
+
+
+def dense_order(shape: Shape, strides: Sequence[int]) -> Shape | None:
+    """The axes from the outermost to the innermost if the elements fill one block in that order.
+
+    C order where it fits, because axes of length 1 fit anywhere. None where there are gaps or repetitions.
+    `strides` count elements.
+    """
+    axes = tuple(range(len(shape)))
+    nested = tuple(sorted(axes, key=lambda axis: (shape[axis] > 1, -strides[axis] * (shape[axis] > 1))))
+    return next((order for order in (axes, nested) if _fills(shape, strides, order)), None)
+
+
+def _fills(shape: Shape, strides: Sequence[int], order: Shape) -> bool:
+    """Whether each axis steps over exactly the elements within it; always true without elements."""
+    step = 1
+    for axis in reversed(order):
+        if shape[axis] > 1 and strides[axis] != step and 0 not in shape:
+            return False
+        step *= shape[axis]
+    return True
+
+
+def _fill(file: Readable, start: int, strides: Shape, out: np.ndarray) -> None:
+    """Read the elements at `start` + index · strides into `out`, which is not empty.
+
+    In one call with the gaps between them where that is short enough, else in two halves of the axis that
+    spans the most bytes.
+    """
+    reaches = [(n - 1) * stride for n, stride in zip(out.shape, strides, strict=True)]
+    span = sum(reaches) + out.itemsize
+    if span <= SPAN_BYTES:
+        scratch = np.empty(span, np.uint8)
+        file.read_into(start, scratch.data)
+        out[...] = np.ndarray(out.shape, out.dtype, scratch.data, 0, strides)
+        return
+    axis = reaches.index(max(reaches))
+    middle, before = out.shape[axis] // 2, (slice(None),) * axis
+    _fill(file, start, strides, out[(*before, slice(middle))])
+    _fill(file, start + middle * strides[axis], strides, out[(*before, slice(middle, None))])
+
+
+# --- leaves -------------------------------------------------------------------------------------------------
 
 
 def list_leaves(saved: Saved, file: str, name: str, at: Key = ROOT) -> Listing:
