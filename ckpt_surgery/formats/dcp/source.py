@@ -34,10 +34,7 @@ UNFINISHED = (
 
 
 def read(path: str, selection: Selection) -> Listing:
-    """Open a directory. Reads its metadata, and of the data files what lies around the tensors.
-
-    Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
-    """
+    """Open a directory. Reads its metadata, and of the data files what lies around the tensors."""
     if not is_directory(path):
         raise SourceError(
             f"{shown(path)} is not a directory, as distributed checkpoints are", hint="Name its directory."

@@ -122,7 +122,7 @@ TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter", "torch.nn.parameter.Buf
 
 
 def wrong(what: str, hint: str = DAMAGED) -> SourceError:
-    """The error to raise for a flaw of a pickle."""
+    """The error to raise for a flaw of a pickle, or of what it is stored in."""
     return SourceError(what, hint=hint)
 
 
