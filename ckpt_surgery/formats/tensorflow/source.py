@@ -81,7 +81,7 @@ def _listing(
     for variable in index.variables:
         name, key = variable.name, Key.parse(variable.name)
         if variable.type not in NUMBERS:
-            leaves[name] = _without_numbers(key, paths, index, variable, files)
+            leaves[name] = _without_numbers(key, variable, paths[variable.parts[0].shard], index.big, files)
             continue
         spec = ArraySpec(variable.shape, NUMBERS[variable.type])
         boxes = [_box(part, spec, paths[part.shard], index.big, files) for part in variable.parts]
@@ -111,10 +111,10 @@ def _codec(ndim: int, big: bool) -> Codec:
 
 
 def _without_numbers(
-    key: Key, paths: Mapping[int, str], index: BundleIndex, variable: Variable, files: Mapping[str, FileStat]
+    key: Key, variable: Variable, path: str, big: bool, files: Mapping[str, FileStat]
 ) -> Leaf:
-    """A text, or an array that cannot be read."""
-    text = _text(paths, index, variable, files)
+    """A text, or an array that cannot be read. `path`: that of the data file with its first part."""
+    text = _text(key, variable, path, big, files)
     if text is not None:
         return Leaf(key, LeafKind.STRING, string=text)
     why = f"has the TensorFlow type {type_name(variable.type)}, which no array here can have"
@@ -126,12 +126,9 @@ def _without_numbers(
 # --- texts ------------------------------------------------------------------------------------------------
 
 
-def _text(
-    paths: Mapping[int, str], index: BundleIndex, variable: Variable, files: Mapping[str, FileStat]
-) -> str | None:
+def _text(key: Key, variable: Variable, path: str, big: bool, files: Mapping[str, FileStat]) -> str | None:
     """The value of a variable that is one short text; None for others, and where its file is missing."""
     (part, *others) = variable.parts
-    path = paths[part.shard]
     plain = variable.type == STRING and not variable.shape and not others
     if not plain or part.size > MOST_STRING_BYTES or path not in files:
         return None
@@ -139,18 +136,17 @@ def _text(
         stored = file.read(part.offset, part.size)
     try:
         with with_path(path):
-            return decoded_text(stored, part, index.big).decode()
+            return decoded_text(stored, part, big).decode()
     except UnicodeDecodeError:
         return None
     except SourceError as error:
-        raise with_key(Key.parse(variable.name), error) from error
+        raise with_key(key, error) from error
 
 
 def decoded_text(stored: bytes, part: VariablePart, big: bool) -> bytes:
     """The only element of an array of strings: a varint of its length, a checksum of that, its bytes.
 
-    In the checksum of the whole, the length counts as a number of 4 bytes. Raises SourceError where the
-    checksum differs.
+    In the checksum of the whole, the length counts as a number of 4 bytes.
     """
     length, at = varint(stored, 0)
     if length != len(stored) - at - 4:

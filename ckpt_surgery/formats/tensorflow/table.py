@@ -40,13 +40,8 @@ class Handle:
         return self.offset + self.size + TRAILER_BYTES
 
 
-def masked_crc(data: bytes) -> int:
-    """CRC-32C in the masked form that these files store, for data that may hold CRCs itself."""
-    return mask(google_crc32c.value(data))
-
-
 def mask(crc: int) -> int:
-    """The masked form of a CRC-32C."""
+    """A CRC-32C in the masked form that these files store, for data that may hold CRCs itself."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -117,7 +112,7 @@ def _block(file: OpenFile, handle: Handle) -> bytes:
         raise SourceError(f"a block of its table ends at byte {handle.end} of {room}", hint=DAMAGED)
     stored = file.read(handle.offset, handle.size + TRAILER_BYTES)
     data, compression = stored[: handle.size], stored[handle.size]
-    wanted, crc = struct.unpack("<I", stored[-4:])[0], masked_crc(stored[:-4])
+    wanted, crc = struct.unpack("<I", stored[-4:])[0], mask(google_crc32c.value(stored[:-4]))
     if crc != wanted:
         raise SourceError(
             f"the block at byte {handle.offset} has the checksum {crc:08x} where {wanted:08x} is recorded",
