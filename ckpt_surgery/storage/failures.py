@@ -36,9 +36,14 @@ def unreadable(path: str, error: OSError, action: str = "read") -> SourceError |
     return SourceError(f"{shown(path)} cannot be {action}: {error.strerror or error}", hint=hint)
 
 
+def damaged(what: str) -> SourceError:
+    """The error to raise for a flaw that nothing but another copy of the checkpoint helps against."""
+    return SourceError(what, hint=DAMAGED)
+
+
 def missing(path: str) -> SourceError:
     """The error to raise for a path or URL with nothing at it."""
-    return SourceError(f"{shown(path)} is missing", hint=DAMAGED)
+    return damaged(f"{shown(path)} is missing")
 
 
 def changed(path: str) -> SourceError:

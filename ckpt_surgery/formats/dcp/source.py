@@ -23,7 +23,7 @@ from ckpt_surgery.formats.registry import Listing, Reader, Selection
 from ckpt_surgery.formats.shared.boxes import Boxes, on_grid
 from ckpt_surgery.formats.shared.torch.archive import MOST_PICKLE_BYTES
 from ckpt_surgery.formats.shared.torch.unpickler import load
-from ckpt_surgery.storage.failures import DAMAGED, with_key, with_path
+from ckpt_surgery.storage.failures import damaged, with_key, with_path
 from ckpt_surgery.storage.listing import FileStat, check_link, has_entry, is_directory, real_path
 from ckpt_surgery.storage.reading import opened, stat_file
 
@@ -54,9 +54,7 @@ def _read_metadata(path: str) -> tuple[FileStat, list[Stored]]:
     """Size and time of the metadata, and what it says."""
     with opened(path) as file:
         if file.stat.size > MOST_PICKLE_BYTES:
-            raise SourceError(
-                f"{shown(path)} has {file.stat.size} bytes; {MOST_PICKLE_BYTES} is the limit", hint=DAMAGED
-            )
+            raise damaged(f"{shown(path)} has {file.stat.size} bytes; {MOST_PICKLE_BYTES} is the limit")
         data = file.read(0, file.stat.size)
     with with_path(os.path.dirname(path)):
         root = load(data, VOCABULARY, METADATA)
@@ -70,10 +68,7 @@ def _stat(path: str, root: str, items: Sequence[Item]) -> FileStat:
     stat = stat_file(path)
     last = max((item.place for item in items), key=lambda place: place.offset + place.length)
     if last.offset + last.length > stat.size:
-        raise SourceError(
-            f"{shown(path)} has {stat.size} bytes, but {last.length} belong at byte {last.offset}",
-            hint=DAMAGED,
-        )
+        raise damaged(f"{shown(path)} has {stat.size} bytes, but {last.length} belong at byte {last.offset}")
     return stat
 
 

@@ -16,7 +16,7 @@ from ckpt_surgery.formats.gguf.detect import MAGIC
 from ckpt_surgery.formats.gguf.metadata import UINT32, Cursor, name_text, number, value
 from ckpt_surgery.formats.gguf.types import TYPES, TensorType
 from ckpt_surgery.formats.shared.limits import beyond_memory
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import DAMAGED, damaged
 from ckpt_surgery.storage.reading import OpenFile
 
 VERSIONS = (2, 3)
@@ -69,7 +69,7 @@ def read_header(file: OpenFile) -> Header:
     for _ in range(entries):
         name = name_text(cursor)
         if name in metadata:
-            raise SourceError(f"its metadata has `{shown(name[:200])}` twice", hint=DAMAGED)
+            raise damaged(f"its metadata has `{shown(name[:200])}` twice")
         type = number(cursor, "I")
         metadata[name] = value(cursor, name, type)
         if name == ALIGNMENT:
@@ -95,12 +95,12 @@ def _check_version(version: int) -> None:
 def _check_count(cursor: Cursor, count: int, what: str, most: int, least: int) -> None:
     cursor.check(count, what, least)
     if count > most:
-        raise SourceError(f"it has {count} {what}; {most} is the limit", hint=DAMAGED)
+        raise damaged(f"it has {count} {what}; {most} is the limit")
 
 
 def _alignment(type: int, value: Any) -> int:
     if type != UINT32 or value == 0 or value & (value - 1):
-        raise SourceError(f"its {ALIGNMENT} is {shown(str(value)[:100])}, no power of two", hint=DAMAGED)
+        raise damaged(f"its {ALIGNMENT} is {shown(str(value)[:100])}, no power of two")
     return int(value)
 
 

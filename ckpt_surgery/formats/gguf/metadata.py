@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.paged import PagedFile
 from ckpt_surgery.storage.reading import OpenFile
 
@@ -72,12 +71,8 @@ class Cursor:
         if count * least <= self.left:
             return
         if count * least <= self._size - self.at:
-            raise SourceError(
-                f"its {what} end beyond byte {MOST_HEADER_BYTES}, where no header is that long", hint=DAMAGED
-            )
-        raise SourceError(
-            f"it claims {count} {what} at byte {self.at}, and has {self._size} bytes", hint=DAMAGED
-        )
+            raise damaged(f"its {what} end beyond byte {MOST_HEADER_BYTES}, where no header is that long")
+        raise damaged(f"it claims {count} {what} at byte {self.at}, and has {self._size} bytes")
 
     def skip(self, count: int, what: str) -> None:
         """Move on by so many bytes, without reading them."""
@@ -115,7 +110,7 @@ def name_text(cursor: Cursor) -> str:
     length = number(cursor, "Q")
     cursor.check(length, "bytes of text")
     if length > MOST_NAME_BYTES:
-        raise SourceError(f"it has a name of {length} bytes; {MOST_NAME_BYTES} is the limit", hint=DAMAGED)
+        raise damaged(f"it has a name of {length} bytes; {MOST_NAME_BYTES} is the limit")
     return _decoded(cursor.take(length, "bytes of text"))
 
 
@@ -123,7 +118,7 @@ def _decoded(text: bytes) -> str:
     try:
         return text.decode()
     except UnicodeDecodeError as error:
-        raise SourceError(f"its text {text[:100]!r} is not UTF-8", hint=DAMAGED) from error
+        raise damaged(f"its text {text[:100]!r} is not UTF-8") from error
 
 
 def value(cursor: Cursor, name: str, type: int) -> Any:
@@ -149,7 +144,7 @@ def _text_value(cursor: Cursor) -> Any:
 def _array(cursor: Cursor, name: str, depth: int) -> Any:
     type, count = number(cursor, "I"), number(cursor, "Q")
     if depth == MOST_DEPTH:
-        raise SourceError(f"`{shown(name[:200])}` has arrays more than {MOST_DEPTH} deep", hint=DAMAGED)
+        raise damaged(f"`{shown(name[:200])}` has arrays more than {MOST_DEPTH} deep")
     if type == _ARRAY:
         cursor.check(count, "arrays", 12)
         for _ in range(count):
@@ -180,7 +175,7 @@ def _long(type: str, length: int) -> dict[str, Any]:
 
 def _number_type(name: str, type: int) -> tuple[str, str]:
     if type not in _NUMBERS:
-        raise SourceError(f"`{shown(name[:200])}` has a value of the unknown type {type}", hint=DAMAGED)
+        raise damaged(f"`{shown(name[:200])}` has a value of the unknown type {type}")
     return _NUMBERS[type]
 
 
@@ -190,7 +185,7 @@ def _numbers(cursor: Cursor, name: str, type: int, count: int) -> list[Any]:
     values = struct.unpack(f"<{count}{letter}", stored)
     if type == _BOOL:
         if max(values, default=0) > 1:
-            raise SourceError(f"`{shown(name[:200])}` is a boolean with the byte {max(values)}", hint=DAMAGED)
+            raise damaged(f"`{shown(name[:200])}` is a boolean with the byte {max(values)}")
         return list(map(bool, values))
     return [_finite(value, type_name) for value in values] if type_name.startswith("float") else list(values)
 

@@ -14,7 +14,7 @@ from ckpt_surgery.formats.gguf.blocks import BlockChunks, grid_of, read_blocks, 
 from ckpt_surgery.formats.gguf.detect import NAMES, SplitFile, split_file
 from ckpt_surgery.formats.gguf.header import Header, Tensor, read_header
 from ckpt_surgery.formats.registry import Listing, Selection
-from ckpt_surgery.storage.failures import DAMAGED, with_path
+from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.listing import FileStat, check_link, names_in, real_path
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.views import prefetch
@@ -83,9 +83,7 @@ def _others(directory: str, part: SplitFile) -> list[GgufFile]:
     for name in map(part.name, range(2, part.count + 1)):
         path = os.path.join(directory, name)
         if name not in present:
-            raise SourceError(
-                f"{shown(path)} is missing, one of the model's {part.count} files", hint=DAMAGED
-            )
+            raise damaged(f"{shown(path)} is missing, one of the model's {part.count} files")
         check_link(path, root)
         names.append(name)
     prefetch(directory, names)
@@ -111,7 +109,7 @@ def _counted(file: GgufFile, name: str, default: int) -> int:
     """A number in the metadata."""
     value = file.header.metadata.get(name, default)
     if type(value) is not int:
-        raise SourceError(f"its {name} is {shown(repr(value)[:100])}, no number", hint=DAMAGED)
+        raise damaged(f"its {name} is {shown(repr(value)[:100])}, no number")
     return value
 
 
@@ -122,12 +120,11 @@ def _check_tensors(files: Sequence[GgufFile]) -> None:
         for tensor in file.header.tensors:
             if tensor.name in paths:
                 both = f"{shown(paths[tensor.name])} and in {shown(file.path)}"
-                raise SourceError(f"`{shown(tensor.name[:200])}` is in {both}", hint=DAMAGED)
+                raise damaged(f"`{shown(tensor.name[:200])}` is in {both}")
             paths[tensor.name] = file.path
     with with_path(files[0].path):
         told = _counted(files[0], TENSORS, len(paths))
     if told != len(paths):
-        raise SourceError(
-            f"{shown(files[0].path)} says that its model has {told} tensors, and they are {len(paths)}",
-            hint=DAMAGED,
+        raise damaged(
+            f"{shown(files[0].path)} says that its model has {told} tensors, and they are {len(paths)}"
         )

@@ -13,7 +13,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.registry import Selection, claims
 from ckpt_surgery.formats.shared.steps import check_no_step, choose_step
-from ckpt_surgery.storage.failures import DAMAGED, with_path
+from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.listing import (
     check_link,
     exists,
@@ -160,7 +160,7 @@ def _only(directory: str, prefixes: Sequence[str]) -> str:
     if len(prefixes) == 1:
         return prefixes[0]
     if not prefixes:
-        raise SourceError(f"{shown(directory)} holds no TensorFlow checkpoint", hint=DAMAGED)
+        raise damaged(f"{shown(directory)} holds no TensorFlow checkpoint")
     raise SourceError(
         f"{shown(directory)} holds {len(prefixes)} TensorFlow checkpoints, and no file `{STATE}` says "
         f"which is the latest: {few(prefixes, 5)}",
@@ -176,9 +176,7 @@ def _named_in(path: str, directory: str) -> list[str]:
     check_link(path, real_path(directory))
     with opened(path) as file:
         if file.stat.size > _MOST_STATE_BYTES:
-            raise SourceError(
-                f"{shown(path)} has {file.stat.size} bytes, too many for such a file", hint=DAMAGED
-            )
+            raise damaged(f"{shown(path)} has {file.stat.size} bytes, too many for such a file")
         text = file.read(0, file.stat.size)
     with with_path(path):
         pairs = [_field(line) for line in text.split(b"\n") if line.strip()]
@@ -187,7 +185,7 @@ def _named_in(path: str, directory: str) -> list[str]:
             for wanted in (_LATEST, _ALL)
         }
         if not named[_LATEST]:
-            raise SourceError(f"it does not name `{_LATEST}`", hint=DAMAGED)
+            raise damaged(f"it does not name `{_LATEST}`")
     return [*named[_ALL], named[_LATEST][-1]]
 
 
@@ -197,7 +195,7 @@ def _field(line: bytes) -> tuple[str, bytes]:
         return match[1].decode(), _ESCAPE.sub(_unescaped, match[2])
     if match := _NUMBER.match(line):
         return match[1].decode(), b""
-    raise SourceError(f"its line {line[:100]!r} does not belong to a checkpoint's state", hint=DAMAGED)
+    raise damaged(f"its line {line[:100]!r} does not belong to a checkpoint's state")
 
 
 def _unescaped(match: "re.Match[bytes]") -> bytes:
@@ -218,5 +216,5 @@ def _within(directory: str, value: bytes) -> str:
     if os.path.isabs(prefix) or "://" in prefix or ".." in prefix.split("/"):
         prefix = os.path.basename(prefix)
     if not prefix or "\0" in prefix or prefix.endswith(("/", "..")):
-        raise SourceError(f"it names the checkpoint {value[:100]!r}", hint=DAMAGED)
+        raise damaged(f"it names the checkpoint {value[:100]!r}")
     return prefix

@@ -23,7 +23,7 @@ from ckpt_surgery.formats.tensorflow.proto import (
     optional_integer,
     signed,
 )
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """Key of the graph of TensorFlow's objects, which is not a variable."""
@@ -99,10 +99,10 @@ def read_index(pairs: Iterable[tuple[bytes, bytes]]) -> BundleIndex:
         elif (name := _name(key)) != OBJECT_GRAPH:
             entries[name] = _entry(name, value, header)
     if header is None:
-        raise SourceError("its table is empty", hint=DAMAGED)
+        raise damaged("its table is empty")
     variables = tuple(_variable(name, entry, parts) for name, entry in entries.items())
     if parts:
-        raise SourceError(f"no variable has the part {shown(repr(next(iter(parts)))[:200])}", hint=DAMAGED)
+        raise damaged(f"no variable has the part {shown(repr(next(iter(parts)))[:200])}")
     _check_apart(variables)
     return replace(header, variables=variables)
 
@@ -111,7 +111,7 @@ def _name(key: bytes) -> str:
     try:
         return key.decode()
     except UnicodeDecodeError:
-        raise SourceError(f"the name {key[:100]!r} is not UTF-8", hint=DAMAGED) from None
+        raise damaged(f"the name {key[:100]!r} is not UTF-8") from None
 
 
 def _header(key: bytes, value: bytes) -> BundleIndex:
@@ -129,7 +129,7 @@ def _header(key: bytes, value: bytes) -> BundleIndex:
             hint="A newer ckpt-surgery may read it.",
         )
     if not 0 < shards < 100_000 or endianness > 1:
-        raise SourceError(f"its header has {shards} data files and the byte order {endianness}", hint=DAMAGED)
+        raise damaged(f"its header has {shards} data files and the byte order {endianness}")
     return BundleIndex(shards, endianness == 1, ())
 
 
@@ -177,13 +177,13 @@ def _shape(shape: list[Field]) -> Shape:
     _check_rank(shape)
     axes = tuple(signed(integer(axis, 1)) for axis in messages(shape, 2))
     if integer(shape, 3) or any(n < 0 for n in axes):
-        raise SourceError("its shape is not known", hint=DAMAGED)
+        raise damaged("its shape is not known")
     return axes
 
 
 def _check_rank(axes: list[Field]) -> None:
     if len(axes) > MOST_AXES:
-        raise SourceError(f"it has {len(axes)} axes; {MOST_AXES} is the limit", hint=DAMAGED)
+        raise damaged(f"it has {len(axes)} axes; {MOST_AXES} is the limit")
 
 
 def _extents(extents: list[Field]) -> tuple[Extent, ...]:
@@ -195,26 +195,24 @@ def _extents(extents: list[Field]) -> tuple[Extent, ...]:
 def _extent(extent: list[Field]) -> Extent:
     start, length = signed(integer(extent, 1)), optional_integer(extent, 2)
     if start < 0 or (length is None and start) or (length is not None and signed(length) < 0):
-        raise SourceError(f"a part of it begins at {start} and has the length {length}", hint=DAMAGED)
+        raise damaged(f"a part of it begins at {start} and has the length {length}")
     return start, _FULL if length is None else length
 
 
 def _check_place(stored: VariablePart, shards: int) -> None:
     if not 0 <= stored.shard < shards or stored.offset < 0 or stored.size < 0:
-        raise SourceError(
-            f"it is in data file {stored.shard} of {shards}, {stored.size} bytes from byte "
-            f"{stored.offset} on",
-            hint=DAMAGED,
+        raise damaged(
+            f"it is in data file {stored.shard} of {shards}, {stored.size} bytes from byte {stored.offset} on"
         )
 
 
 def _check_numbers(entry: _IndexEntry) -> None:
     spec = ArraySpec(entry.shape, NUMBERS[entry.type])
     if beyond_memory(spec.shape, spec.dtype.itemsize):
-        raise SourceError(f"it has a shape beyond all memory: {list(spec.shape)}", hint=DAMAGED)
+        raise damaged(f"it has a shape beyond all memory: {list(spec.shape)}")
     size = entry.stored.size
     if size != spec.nbytes and not entry.slices:
-        raise SourceError(f"it is {spec}, which takes {spec.nbytes} bytes, not {size}", hint=DAMAGED)
+        raise damaged(f"it is {spec}, which takes {spec.nbytes} bytes, not {size}")
 
 
 # --- variables --------------------------------------------------------------------------------------------
@@ -243,27 +241,24 @@ def _part(
     region = _region(extents, entry.shape)
     part = parts.pop(part_key(name, extents), None)
     if part is None:
-        raise SourceError(f"its part at {list(region.starts)} is missing, or named twice", hint=DAMAGED)
+        raise damaged(f"its part at {list(region.starts)} is missing, or named twice")
     if (part.type, part.shape, part.slices) != (entry.type, region.shape, ()):
-        raise SourceError(
+        raise damaged(
             f"its part {list(region.starts)} is {type_name(part.type)}{list(part.shape)} "
-            f"where {type_name(entry.type)}{list(region.shape)} belongs",
-            hint=DAMAGED,
+            f"where {type_name(entry.type)}{list(region.shape)} belongs"
         )
     return replace(part.stored, region=region)
 
 
 def _region(extents: Sequence[Extent], shape: Shape) -> Region:
     if len(extents) != len(shape):
-        raise SourceError(f"a part of it has {len(extents)} axes, and it has {len(shape)}", hint=DAMAGED)
+        raise damaged(f"a part of it has {len(extents)} axes, and it has {len(shape)}")
     starts = tuple(start for start, _ in extents)
     stops = tuple(
         n if length == _FULL else start + length for (start, length), n in zip(extents, shape, strict=True)
     )
     if any(stop > n for stop, n in zip(stops, shape, strict=True)):
-        raise SourceError(
-            f"a part of it ends at {list(stops)}, outside of its shape {list(shape)}", hint=DAMAGED
-        )
+        raise damaged(f"a part of it ends at {list(stops)}, outside of its shape {list(shape)}")
     return Region(starts, stops)
 
 
@@ -276,10 +271,7 @@ def check_grid(regions: Sequence[Region], whole: Region) -> None:
     cuts = [sorted({(r.starts[axis], r.stops[axis]) for r in regions}) for axis in axes]
     joined = all(_joined(cut, n) for cut, n in zip(cuts, whole.shape, strict=True))
     if not joined or len(set(regions)) != len(regions) or len(regions) != prod(map(len, cuts)):
-        raise SourceError(
-            f"its {len(regions)} parts do not cover its shape {list(whole.shape)} as a grid does",
-            hint=DAMAGED,
-        )
+        raise damaged(f"its {len(regions)} parts do not cover its shape {list(whole.shape)} as a grid does")
 
 
 def _joined(cut: Sequence[tuple[int, int]], length: int) -> bool:
@@ -293,9 +285,8 @@ def _check_apart(variables: Sequence[Variable]) -> None:
     places = sorted((p.shard, p.offset, p.size, v.name) for v in variables for p in v.parts if p.size)
     for (shard, offset, size, name), (next_shard, start, _, other) in pairwise(places):
         if shard == next_shard and start < offset + size:
-            raise SourceError(
-                f"`{shown(name[:200])}` and `{shown(other[:200])}` share bytes of data file {shard}",
-                hint=DAMAGED,
+            raise damaged(
+                f"`{shown(name[:200])}` and `{shown(other[:200])}` share bytes of data file {shard}"
             )
 
 

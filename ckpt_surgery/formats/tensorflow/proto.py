@@ -6,8 +6,7 @@ is not repeated the last value counts, and a value of zero is usually left out.
 
 from dataclasses import dataclass
 
-from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _FIXED = {FIXED64: 8, FIXED32: 4}
@@ -31,7 +30,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * i
         if byte < 0x80 and value < 1 << 64:
             return value, at + i + 1
-    raise SourceError("a number has no end", hint=DAMAGED)
+    raise damaged("a number has no end")
 
 
 def signed(value: int) -> int:
@@ -51,12 +50,10 @@ def fields(message: bytes) -> list[Field]:
             message_fields.append(Field(tag >> 3, number))
             continue
         if kind not in (BYTES, *_FIXED):
-            raise SourceError(f"a message has a field of the unknown kind {kind}", hint=DAMAGED)
+            raise damaged(f"a message has a field of the unknown kind {kind}")
         size, at = varint(message, at) if kind == BYTES else (_FIXED[kind], at)
         if size > len(message) - at:
-            raise SourceError(
-                f"a field of {size} bytes begins where {len(message) - at} are left", hint=DAMAGED
-            )
+            raise damaged(f"a field of {size} bytes begins where {len(message) - at} are left")
         value, at = message[at : at + size], at + size
         message_fields.append(Field(tag >> 3, value if kind == BYTES else int.from_bytes(value, "little")))
     return message_fields
@@ -73,7 +70,7 @@ def optional_integer(parts: list[Field], number: int) -> int | None:
     if not values:
         return None
     if not isinstance(values[-1], int):
-        raise SourceError(f"field {number} of a message is not a number", hint=DAMAGED)
+        raise damaged(f"field {number} of a message is not a number")
     return values[-1]
 
 
@@ -81,7 +78,7 @@ def messages(parts: list[Field], number: int) -> list[list[Field]]:
     """Every message in a field that may be repeated."""
     values = [field.value for field in parts if field.number == number]
     if not all(isinstance(value, bytes) for value in values):
-        raise SourceError(f"field {number} of a message is not a message", hint=DAMAGED)
+        raise damaged(f"field {number} of a message is not a message")
     return [fields(value) for value in values if isinstance(value, bytes)]
 
 

@@ -27,7 +27,7 @@ from ckpt_surgery.formats.tensorflow.index import (
 )
 from ckpt_surgery.formats.tensorflow.proto import varint
 from ckpt_surgery.formats.tensorflow.table import mask, table_entries
-from ckpt_surgery.storage.failures import DAMAGED, with_key, with_path
+from ckpt_surgery.storage.failures import damaged, with_key, with_path
 from ckpt_surgery.storage.listing import FileStat, check_link, has_entry, is_file, real_path
 from ckpt_surgery.storage.reading import opened, stat_file
 
@@ -56,10 +56,9 @@ def _check(wanted: int, chunk: Chunk, stored: np.ndarray) -> None:
     pieces = (stored[i : i + _PIECE] for i in range(0, stored.size, _PIECE))
     crc = mask(functools.reduce(google_crc32c.extend, pieces, 0))
     if crc != wanted:
-        raise SourceError(
+        raise damaged(
             f"its {chunk.length} bytes from byte {chunk.offset} of {shown(chunk.file)} on have the checksum "
-            f"{crc:08x} where {wanted:08x} is recorded",
-            hint=DAMAGED,
+            f"{crc:08x} where {wanted:08x} is recorded"
         )
 
 
@@ -150,10 +149,10 @@ def decoded_text(stored: bytes, part: VariablePart, big: bool) -> bytes:
     """
     length, at = varint(stored, 0)
     if length != len(stored) - at - 4:
-        raise SourceError(f"a text of {length} bytes does not take {len(stored)}", hint=DAMAGED)
+        raise damaged(f"a text of {length} bytes does not take {len(stored)}")
     crc = google_crc32c.value(length.to_bytes(4, "big" if big else "little"))
     if mask(google_crc32c.extend(crc, stored[at:])) != part.checksum:
-        raise SourceError("a text does not have the checksum that is recorded", hint=DAMAGED)
+        raise damaged("a text does not have the checksum that is recorded")
     return stored[at + 4 :]
 
 
@@ -184,7 +183,7 @@ def _check_version(name: str, path: str) -> None:
     if has_entry(name + SUFFIX):
         return
     if not is_file(name):
-        raise SourceError(f"{shown(name + SUFFIX)} does not exist", hint=DAMAGED)
+        raise damaged(f"{shown(name + SUFFIX)} does not exist")
     with opened(name) as file:
         if is_table(file):
             raise v1_checkpoint(shown(name))
@@ -205,9 +204,7 @@ def _stats(ends: Mapping[str, int], directory: str) -> dict[str, FileStat]:
         check_link(path, root)
         stat = stat_file(path)
         if stat.size < end:
-            raise SourceError(
-                f"{shown(path)} has {stat.size} bytes, and its variables end at byte {end}", hint=DAMAGED
-            )
+            raise damaged(f"{shown(path)} has {stat.size} bytes, and its variables end at byte {end}")
         stats[path] = stat
     return stats
 

@@ -13,7 +13,7 @@ import google_crc32c
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.tensorflow.detect import FOOTER_BYTES, is_table
 from ckpt_surgery.formats.tensorflow.proto import varint
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.reading import OpenFile
 
 TRAILER_BYTES = 5
@@ -54,7 +54,7 @@ def table_entries(file: OpenFile) -> Iterator[Pair]:
     previous: bytes | None = None
     for key, value in _bounded(_of_blocks(file, most), most):
         if previous is not None and key <= previous:
-            raise SourceError("the keys of its table are out of order", hint=DAMAGED)
+            raise damaged("the keys of its table are out of order")
         previous = key
         yield key, value
 
@@ -64,7 +64,7 @@ def _of_blocks(file: OpenFile, most: int) -> Iterator[Pair]:
     for _, value in _bounded(_in_block(_block(file, _index(file))), most):
         handle, _ = _handle(value, 0)
         if handle.offset < end:
-            raise SourceError("the blocks of its table overlap", hint=DAMAGED)
+            raise damaged("the blocks of its table overlap")
         end = handle.end
         yield from _in_block(_block(file, handle))
 
@@ -75,7 +75,7 @@ def _bounded(pairs: Iterator[Pair], most: int) -> Iterator[Pair]:
     for pair in pairs:
         total += len(pair[0])
         if total > most:
-            raise SourceError(f"its keys have more than {most} bytes, beyond its own size", hint=DAMAGED)
+            raise damaged(f"its keys have more than {most} bytes, beyond its own size")
         yield pair
 
 
@@ -109,19 +109,16 @@ def _block(file: OpenFile, handle: Handle) -> bytes:
     """The contents of a block, checked and decompressed."""
     room = file.stat.size - FOOTER_BYTES
     if handle.end > room:
-        raise SourceError(f"a block of its table ends at byte {handle.end} of {room}", hint=DAMAGED)
+        raise damaged(f"a block of its table ends at byte {handle.end} of {room}")
     stored = file.read(handle.offset, handle.size + TRAILER_BYTES)
     data, compression = stored[: handle.size], stored[handle.size]
     wanted, crc = struct.unpack("<I", stored[-4:])[0], mask(google_crc32c.value(stored[:-4]))
     if crc != wanted:
-        raise SourceError(
-            f"the block at byte {handle.offset} has the checksum {crc:08x} where {wanted:08x} is recorded",
-            hint=DAMAGED,
+        raise damaged(
+            f"the block at byte {handle.offset} has the checksum {crc:08x} where {wanted:08x} is recorded"
         )
     if compression not in (RAW, SNAPPY):
-        raise SourceError(
-            f"the block at byte {handle.offset} has the unknown compression {compression}", hint=DAMAGED
-        )
+        raise damaged(f"the block at byte {handle.offset} has the unknown compression {compression}")
     return decompress(data) if compression == SNAPPY else data
 
 
@@ -134,7 +131,7 @@ def _in_block(block: bytes) -> Iterator[Pair]:
         own, at = varint(block, at)
         size, at = varint(block, at)
         if shared > len(key) or own + size > end - at:
-            raise SourceError(f"an entry before byte {at} of a block extends beyond it", hint=DAMAGED)
+            raise damaged(f"an entry before byte {at} of a block extends beyond it")
         key = key[:shared] + block[at : at + own]
         at += own + size
         yield key, block[at - size : at]
@@ -145,7 +142,7 @@ def _end_of_entries(block: bytes) -> int:
     restarts = struct.unpack("<I", block[-4:])[0] if len(block) >= 4 else 0
     end = len(block) - 4 - 4 * restarts
     if end < 0:
-        raise SourceError(f"a block of {len(block)} bytes has {restarts} restarts", hint=DAMAGED)
+        raise damaged(f"a block of {len(block)} bytes has {restarts} restarts")
     return end
 
 
@@ -156,19 +153,19 @@ def decompress(data: bytes) -> bytes:
     """The decompressed bytes. Raises SourceError where they are malformed, before it takes much memory."""
     size, at = varint(data, 0)
     if size > MOST_EXPANSION * len(data):
-        raise SourceError(f"{len(data)} compressed bytes claim to be {size} decompressed ones", hint=DAMAGED)
+        raise damaged(f"{len(data)} compressed bytes claim to be {size} decompressed ones")
     out = bytearray()
     while at < len(data):
         length, offset, at = _element(data, at)
         if length > size - len(out) or offset > len(out) or (not offset and length > len(data) - at):
-            raise SourceError(f"the compressed data is wrong before its byte {at}", hint=DAMAGED)
+            raise damaged(f"the compressed data is wrong before its byte {at}")
         if offset:
             out += _repeated(out, offset, length)
         else:
             out += data[at : at + length]
             at += length
     if len(out) != size:
-        raise SourceError(f"{len(out)} bytes were decompressed where {size} were announced", hint=DAMAGED)
+        raise damaged(f"{len(out)} bytes were decompressed where {size} were announced")
     return bytes(out)
 
 
@@ -183,14 +180,14 @@ def _element(data: bytes, at: int) -> tuple[int, int, int]:
     if kind == 1:
         offset, length = offset | (tag >> 5) << 8, (tag >> 2 & 7) + 4
     if not offset:
-        raise SourceError("the compressed data copies from nowhere", hint=DAMAGED)
+        raise damaged("the compressed data copies from nowhere")
     return length, offset, at + 1 + width
 
 
 def _number(data: bytes, at: int, width: int, default: int) -> int:
     """The number of `width` bytes at `at`; `default` where `width` is 0."""
     if width > len(data) - at:
-        raise SourceError("the compressed data ends within a tag", hint=DAMAGED)
+        raise damaged("the compressed data ends within a tag")
     return int.from_bytes(data[at : at + width], "little") if width else default
 
 
