@@ -17,6 +17,7 @@ from ckpt_surgery.formats.gguf.metadata import UINT32, Cursor, name_text, number
 from ckpt_surgery.formats.gguf.types import TYPES, TensorType
 from ckpt_surgery.formats.shared.limits import beyond_memory
 from ckpt_surgery.storage.failures import DAMAGED, damaged
+from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile
 
 VERSIONS = (2, 3)
@@ -48,6 +49,8 @@ class Tensor:
 class Header:
     """The beginning of a file."""
 
+    path: str
+    stat: FileStat
     metadata: Mapping[str, Any]
     """The entries as JSON has them. In place of a long array or text: its type, and its length."""
     tensors: Sequence[Tensor]
@@ -75,7 +78,7 @@ def read_header(file: OpenFile) -> Header:
         if name == ALIGNMENT:
             alignment = _alignment(type, metadata[name])
     described = [_described(cursor) for _ in range(tensors)]
-    return Header(metadata, _placed(described, cursor.at, alignment, file.stat.size))
+    return Header(file.path, file.stat, metadata, _placed(described, cursor.at, alignment, file.stat.size))
 
 
 def _check_version(version: int) -> None:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from ckpt_surgery.core.errors import SourceError
@@ -15,7 +14,7 @@ from ckpt_surgery.formats.gguf.detect import NAMES, SplitFile, split_file
 from ckpt_surgery.formats.gguf.header import Header, Tensor, read_header
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.storage.failures import damaged, with_path
-from ckpt_surgery.storage.listing import FileStat, check_link, names_in, real_path
+from ckpt_surgery.storage.listing import check_link, names_in, real_path
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.views import prefetch
 
@@ -24,21 +23,12 @@ SPLIT = "split."
 NUMBER, COUNT, TENSORS = "split.no", "split.count", "split.tensors.count"
 
 
-@dataclass(frozen=True)
-class GgufFile:
-    """One file and its header."""
-
-    path: str
-    stat: FileStat
-    header: Header
-
-
 # --- leaves -----------------------------------------------------------------------------------------------
 
 
-def _leaves(files: Sequence[GgufFile]) -> dict[str, Leaf]:
+def _leaves(files: Sequence[Header]) -> dict[str, Leaf]:
     """The leaf of every tensor. Quantized ones are listed as float32, those that cannot be read too."""
-    tensors = [(file.path, tensor) for file in files for tensor in file.header.tensors]
+    tensors = [(file.path, tensor) for file in files for tensor in file.tensors]
     types = {tensor.type.name for _, tensor in tensors if tensor.type.quantized}
     unread = {name: unreadable(name) for name in types}
     return {tensor.name: _leaf(path, tensor, unread.get(tensor.type.name)) for path, tensor in tensors}
@@ -71,12 +61,12 @@ def read(path: str, selection: Selection) -> Listing:
     first = _read_part(directory, name)
     files = [first, *(_others(directory, part) if part is not None else ())]
     _check_tensors(files)
-    metadata = {k: v for k, v in first.header.metadata.items() if not k.startswith(SPLIT)}
+    metadata = {k: v for k, v in first.metadata.items() if not k.startswith(SPLIT)}
     stats = {file.path: file.stat for file in files}
     return Listing(_leaves(files), stats, metadata, decode=read_blocks)
 
 
-def _others(directory: str, part: SplitFile) -> list[GgufFile]:
+def _others(directory: str, part: SplitFile) -> list[Header]:
     """The other files of a split model."""
     names: list[str] = []
     present, root = set(names_in(directory or ".")), real_path(directory)
@@ -90,11 +80,11 @@ def _others(directory: str, part: SplitFile) -> list[GgufFile]:
     return [_read_part(directory, name) for name in names]
 
 
-def _read_part(directory: str, name: str) -> GgufFile:
+def _read_part(directory: str, name: str) -> Header:
     """A file, which is the part of a set that its name tells."""
     path, part = os.path.join(directory, name), split_file(name)
     with opened(path) as opened_file, with_path(path):
-        file = GgufFile(path, opened_file.stat, read_header(opened_file))
+        file = read_header(opened_file)
         number, count = _counted(file, NUMBER, 0) + 1, _counted(file, COUNT, 1)
         if (number, count) != ((1, 1) if part is None else (part.number, part.count)):
             raise SourceError(
@@ -105,19 +95,19 @@ def _read_part(directory: str, name: str) -> GgufFile:
     return file
 
 
-def _counted(file: GgufFile, name: str, default: int) -> int:
+def _counted(file: Header, name: str, default: int) -> int:
     """A number in the metadata."""
-    value = file.header.metadata.get(name, default)
+    value = file.metadata.get(name, default)
     if type(value) is not int:
         raise damaged(f"its {name} is {shown(repr(value)[:100])}, no number")
     return value
 
 
-def _check_tensors(files: Sequence[GgufFile]) -> None:
+def _check_tensors(files: Sequence[Header]) -> None:
     """Raise SourceError where two files have a tensor of one name, or tensors are missing."""
     paths: dict[str, str] = {}
     for file in files:
-        for tensor in file.header.tensors:
+        for tensor in file.tensors:
             if tensor.name in paths:
                 both = f"{shown(paths[tensor.name])} and in {shown(file.path)}"
                 raise damaged(f"`{shown(tensor.name[:200])}` is in {both}")
