@@ -4,9 +4,7 @@ Everything is checked but for what only the data files tell. Source of the forma
 torch.distributed.checkpoint.metadata and .filesystem (2.2 to 2.13).
 """
 
-import itertools
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +15,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.dcp.vocabulary import CHUNK, INDEX, OBJECT, PLACE, PROPERTIES, ROOTS, TENSOR
+from ckpt_surgery.formats.shared.boxes import check_tiling
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.formats.shared.torch.globals import Record, is_number, is_numbers, what_is, wrong
 from ckpt_surgery.formats.shared.torch.tree import (
@@ -27,11 +26,6 @@ from ckpt_surgery.formats.shared.torch.tree import (
     check_unicode,
 )
 from ckpt_surgery.storage.failures import with_key
-
-MOST_SPLIT_AXES = 6
-"""Limit on the axes along which an array is split: each doubles the number of corners."""
-MOST_CORNERS = 2**22
-"""Limit on the corners of all boxes of an array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,46 +205,3 @@ def _chunks(name: str, spec: ArraySpec, entries: object, places: Places) -> Iter
         if (name, offsets) not in places:
             raise wrong(f"`storage_data` does not have the place of its chunk at {list(offsets)}")
         yield StoredChunk(Region(offsets, stops), places[name, offsets])
-
-
-# --- chunks that fill an array ----------------------------------------------------------------------------
-
-
-def check_tiling(shape: Shape, boxes: Sequence[Region]) -> None:
-    """Raise SourceError unless every element of an array is in exactly one box, with the first that is not.
-
-    No box is empty, and all lie within the array. Count each corner of each box, +1 where an even number of
-    its coordinates are stops and -1 where an odd number are. Summed over all corners that are nowhere beyond
-    an index, the counts give the number of boxes that hold the element at that index. So the boxes fill the
-    array exactly if their counts add up to those of the array itself, which takes time in proportion to their
-    number.
-    """
-    axes = [axis for axis, n in enumerate(shape) if any(box.shape[axis] != n for box in boxes)]
-    if len(axes) > MOST_SPLIT_AXES or len(boxes) << len(axes) > MOST_CORNERS:
-        raise wrong(f"is split into {len(boxes)} chunks along {len(axes)} axes, which are too many to check")
-    left: dict[Shape, int] = defaultdict(int)
-    for sign, box in [(1, Region.whole(shape)), *((-1, box) for box in boxes)]:
-        for corner in itertools.product(*(((box.starts[a], 1), (box.stops[a], -1)) for a in axes)):
-            count = sign
-            for _, factor in corner:
-                count *= factor
-            left[tuple(place for place, _ in corner)] += count
-    unequal = min((corner for corner, count in left.items() if count), default=None)
-    if unequal is not None:
-        index = dict(zip(axes, unequal, strict=True))
-        raise _tiling_flaw(shape, boxes, tuple(index.get(axis, 0) for axis in range(len(shape))))
-
-
-def _tiling_flaw(shape: Shape, boxes: Sequence[Region], element: Shape) -> SourceError:
-    """The error for an element that none or several boxes hold."""
-    holding = [
-        box
-        for box in boxes
-        if all(a <= i < b for a, i, b in zip(box.starts, element, box.stops, strict=True))
-    ]
-    if not holding:
-        what = f"no chunk has the element {list(element)} of {list(shape)}"
-    else:
-        listed = " and ".join(f"{list(box.shape)} at {list(box.starts)}" for box in holding[:2])
-        what = f"{len(holding)} chunks have the element {list(element)} of {list(shape)}: those of {listed}"
-    return wrong(what)
