@@ -9,11 +9,7 @@ from ckpt_surgery.formats.flax.layout import is_native
 from ckpt_surgery.formats.registry import Limits
 from ckpt_surgery.formats.shared.msgpack.nodes import CHUNKED
 from ckpt_surgery.formats.shared.msgpack.tree import MOST_DEPTH, MOST_TEXT_BYTES, MOST_VALUES
-from ckpt_surgery.formats.unsupported import (
-    quoted,
-    same_name,
-    wrong_keys,
-)
+from ckpt_surgery.formats.unsupported import quoted, same_name, wrong_keys
 from ckpt_surgery.storage.regions import are_contiguous
 
 

@@ -13,12 +13,7 @@ from ckpt_surgery.formats.hdf5.element_types import HELD
 from ckpt_surgery.formats.hdf5.library import import_h5py
 from ckpt_surgery.formats.hdf5.listing import MOST_LEVELS
 from ckpt_surgery.formats.registry import Limits, SinkOptions
-from ckpt_surgery.formats.unsupported import (
-    LimitedEncoder,
-    quoted,
-    repeated_keys,
-    wrong_keys,
-)
+from ckpt_surgery.formats.unsupported import LimitedEncoder, quoted, repeated_keys, wrong_keys
 
 
 def _wrong_names(leaves: Sequence[Leaf]) -> Iterator[str]:

@@ -9,12 +9,7 @@ from ckpt_surgery.formats.registry import Limits, SinkOptions
 from ckpt_surgery.formats.shared.npy import DESCRIPTIONS, MOST_STRING_BYTES
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
 from ckpt_surgery.formats.shared.zip.layout import MOST_NAME_BYTES
-from ckpt_surgery.formats.unsupported import (
-    LimitedEncoder,
-    quoted,
-    repeated_keys,
-    wrong_keys,
-)
+from ckpt_surgery.formats.unsupported import LimitedEncoder, quoted, repeated_keys, wrong_keys
 
 
 def _lost_strings(leaves: Sequence[Leaf]) -> Iterator[str]:

@@ -12,12 +12,7 @@ from ckpt_surgery.formats.registry import Limits, SinkOptions
 from ckpt_surgery.formats.safetensors.detect import MOST_HEADER_BYTES, PREFIX_BYTES
 from ckpt_surgery.formats.safetensors.header import CODES, METADATA, header_bytes
 from ckpt_surgery.formats.safetensors.layout import metadata_texts, tensors_by_file
-from ckpt_surgery.formats.unsupported import (
-    LimitedEncoder,
-    quoted,
-    repeated_keys,
-    wrong_keys,
-)
+from ckpt_surgery.formats.unsupported import LimitedEncoder, quoted, repeated_keys, wrong_keys
 
 ENTRY_BYTES = 120
 """Upper bound of a tensor's entry in a header, without its name and the digits of its shape."""

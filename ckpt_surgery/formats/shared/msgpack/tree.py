@@ -29,15 +29,7 @@ from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.formats.shared.msgpack.heads import Head, Kind, Reader
-from ckpt_surgery.formats.shared.msgpack.nodes import (
-    ARRAY,
-    CHUNKED,
-    COMPLEX,
-    SCALAR,
-    ArrayAt,
-    BytesAt,
-    Node,
-)
+from ckpt_surgery.formats.shared.msgpack.nodes import ARRAY, CHUNKED, COMPLEX, SCALAR, ArrayAt, BytesAt, Node
 from ckpt_surgery.storage.failures import DAMAGED, with_path
 from ckpt_surgery.storage.reading import OpenFile
 
