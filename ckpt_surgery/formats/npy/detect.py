@@ -1,6 +1,6 @@
 """Which paths are NumPy's `.npy` files, or directories of them."""
 
-from ckpt_surgery.formats.shared.npy_layout import MAGIC, NPY_SUFFIX
+from ckpt_surgery.formats.shared.npy import MAGIC, NPY_SUFFIX
 from ckpt_surgery.storage.listing import is_directory, is_file, names_below
 from ckpt_surgery.storage.reading import opened
 

@@ -1,7 +1,7 @@
 """Which paths are NumPy's `.npz` files."""
 
 from ckpt_surgery.formats.registry import Names
-from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
+from ckpt_surgery.formats.shared.npy import NPY_SUFFIX
 from ckpt_surgery.formats.shared.zip.layout import first_name
 from ckpt_surgery.storage.reading import OpenFile
 

@@ -6,8 +6,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.npz.layout import comment_of
 from ckpt_surgery.formats.registry import Limits, SinkOptions
-from ckpt_surgery.formats.shared.npy import DESCRIPTIONS, MOST_STRING_BYTES
-from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
+from ckpt_surgery.formats.shared.npy import DESCRIPTIONS, MOST_STRING_BYTES, NPY_SUFFIX
 from ckpt_surgery.formats.shared.zip.layout import MOST_NAME_BYTES
 from ckpt_surgery.formats.unsupported import LimitedEncoder, quoted, repeated_keys, wrong_keys
 

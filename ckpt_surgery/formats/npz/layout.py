@@ -9,8 +9,7 @@ from typing import Any
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.formats.registry import FilePlan, SinkOptions
-from ckpt_surgery.formats.shared.npy import npy_header, npy_string
-from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
+from ckpt_surgery.formats.shared.npy import NPY_SUFFIX, npy_header, npy_string
 from ckpt_surgery.formats.shared.zip.layout import MOST_COMMENT_BYTES
 from ckpt_surgery.formats.shared.zip.writing import archived
 from ckpt_surgery.formats.unsupported import metadata_json

@@ -19,8 +19,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import read_elements
 from ckpt_surgery.formats.npz.detect import NAMES
 from ckpt_surgery.formats.registry import Listing, Selection
-from ckpt_surgery.formats.shared.npy import NpyArray, leaf_of, read_npy
-from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
+from ckpt_surgery.formats.shared.npy import NPY_SUFFIX, NpyArray, leaf_of, read_npy
 from ckpt_surgery.formats.shared.zip.inflating import Inflated, InflatedFile, check_crc
 from ckpt_surgery.formats.shared.zip.members import Archive, Member, read_archive
 from ckpt_surgery.storage.failures import with_path
