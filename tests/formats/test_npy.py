@@ -1,6 +1,5 @@
 """Directories of `.npy` files, and single ones, against NumPy."""
 
-import importlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -191,7 +190,7 @@ def test_detection_does_not_follow_links_around(tmp_path: Path) -> None:
 def test_a_large_directory_of_other_files_is_not_walked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.import_module("ckpt_surgery.formats.npy.detect"), "MOST_LISTED", 5)
+    monkeypatch.setattr("ckpt_surgery.formats.npy.MOST_LISTED", 5)
     assert FORMAT.recognizes(files(tmp_path / "a", *(f"{i}.npy" for i in range(9)), "z/chunk"))
     assert not FORMAT.recognizes(files(tmp_path / "b", *(f"{i}.npy" for i in range(3)), "z/chunk"))
 
