@@ -1,10 +1,15 @@
-"""Reading `.npz` files: members that are stored as they are, and deflated ones as streams."""
+"""NumPy's `.npz`: one zip archive of `.npy` files, as `np.savez` and `np.savez_compressed` write it.
+
+Members that are stored as they are are read by their places, deflated ones as streams. Archives are written
+without compression. Source of the format: `zip.layout`, `npy`, and what NumPy 2.4's `savez` writes and `load`
+reads.
+"""
 
 import json
 import os
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -13,21 +18,43 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import read_elements
-from ckpt_surgery.formats.npz.detect import NAMES
-from ckpt_surgery.formats.registry import Listing, Selection
-from ckpt_surgery.formats.shared.npy import NPY_SUFFIX, NpyArray, leaf_of, read_npy
+from ckpt_surgery.formats.registry import FilePlan, Format, Limits, Listing, Names, Selection, SinkOptions
+from ckpt_surgery.formats.shared.npy import (
+    DESCRIPTIONS,
+    MOST_STRING_BYTES,
+    NPY_SUFFIX,
+    NpyArray,
+    leaf_of,
+    npy_header,
+    npy_string,
+    read_npy,
+)
 from ckpt_surgery.formats.shared.zip.inflating import Inflated, InflatedFile, check_crc
+from ckpt_surgery.formats.shared.zip.layout import MOST_COMMENT_BYTES, MOST_NAME_BYTES, first_name
 from ckpt_surgery.formats.shared.zip.members import Archive, Member, read_archive
+from ckpt_surgery.formats.shared.zip.writing import archived
+from ckpt_surgery.formats.unsupported import LimitedEncoder, metadata_json, quoted, repeated_keys, wrong_keys
 from ckpt_surgery.storage.failures import with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened
+from ckpt_surgery.storage.regions import PlacedArray
 
+DEFAULT_NAME = "checkpoint.npz"
 PARKED = 8
 """Limit on the streams that are kept where reading stopped, so that the next region does not start over."""
+
+
+def _begins(file: OpenFile) -> bool | None:
+    first = first_name(file)
+    return None if first is None else first.endswith(NPY_SUFFIX)
+
+
+NAMES = Names(".npz files", _begins, (".npz",), alone=True)
 
 
 class MemberArray(NamedTuple):
@@ -145,10 +172,7 @@ def metadata_of(comment: bytes) -> Mapping[str, Any]:
 
 
 def read(path: str, selection: Selection) -> Listing:
-    """Open an `.npz` file, or the only one in a directory.
-
-    Raises SourceError where it is not whole, UsageError for a step or an item.
-    """
+    """Open an `.npz` file, or the only one in a directory."""
     name = os.path.join(*NAMES.file_of(path))
     with opened(name) as file:
         archive = read_archive(file)
@@ -167,3 +191,94 @@ def _listing(
     streams = Streams()
     readers = {text: Deflated(file, part, streams) for text, part in parts.items() if part.member.deflated}
     return Listing(leaves, {file: stat}, metadata, readers=readers, checks=checks)
+
+
+# --- what an .npz file can hold ---------------------------------------------------------------------------
+
+
+def _lost_strings(leaves: Sequence[Leaf]) -> Iterator[str]:
+    for leaf in leaves:
+        text = leaf.string
+        if text is not None and (4 * len(text) > MOST_STRING_BYTES or text.endswith("\0")):
+            yield f"{quoted(leaf)} is a string that is too long or ends in NUL; drop it."
+
+
+def _wrong_names(leaves: Sequence[Leaf]) -> Iterator[str]:
+    for leaf in leaves:
+        text = leaf.key.text
+        length = len(text.encode(errors="replace")) + len(NPY_SUFFIX)
+        if length > MOST_NAME_BYTES:
+            yield f"`{shown(text[:200])}…` has {length} bytes, too many for a name; rename it."
+        if "\0" in text:
+            yield f"{quoted(leaf)} has a NUL in it, where readers of zip archives cut names off; rename it."
+
+
+def _ambiguous_names(leaves: Sequence[Leaf]) -> Iterator[str]:
+    """Names that differ only in the suffix that `np.load` takes off."""
+    texts = dict.fromkeys([leaf.key.text for leaf in leaves])
+    for text in texts:
+        if text.endswith(NPY_SUFFIX) and text.removesuffix(NPY_SUFFIX) in texts:
+            other = shown(text.removesuffix(NPY_SUFFIX))
+            yield f"`{shown(text)}` could not be told from `{other}` by np.load; rename one."
+
+
+LIMITS = Limits(
+    ("an .npz file holds arrays and strings", "NumPy cannot store"),
+    DESCRIPTIONS,
+    (LeafKind.STRING,),
+    (_lost_strings, wrong_keys, _wrong_names, repeated_keys, _ambiguous_names),
+)
+
+
+def encoder(options: SinkOptions) -> LimitedEncoder:
+    """The encoder, unless the metadata is too long for the archive's comment."""
+    comment_of(options.metadata)
+    return LimitedEncoder(LIMITS)
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def comment_of(metadata: Mapping[str, Any]) -> bytes:
+    """The archive's comment, which holds the custom metadata as JSON. Raises UsageError."""
+    if not metadata:
+        return b""
+    # Other characters are escaped, so that nothing in it looks like the end of an archive.
+    comment = metadata_json(metadata).encode("ascii")
+    if len(comment) > MOST_COMMENT_BYTES:
+        raise UsageError(
+            f"The custom metadata takes {len(comment)} bytes; an .npz file holds {MOST_COMMENT_BYTES}",
+            hint="Choose another format.",
+        )
+    return comment
+
+
+def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
+    """One file: `checkpoint.npz`, or `options.file_name`. The metadata is the archive's comment, as JSON."""
+    members = [_member(leaf) for leaf in leaves]
+    return [archived(options.file_name or DEFAULT_NAME, members, comment_of(options.metadata))]
+
+
+def _member(leaf: Leaf) -> FilePlan:
+    """The `.npy` file of a leaf."""
+    name = leaf.key.text + NPY_SUFFIX
+    if leaf.string is not None:
+        text = npy_string(leaf.string)
+        return FilePlan(name, len(text), [(0, text)])
+    assert leaf.spec is not None
+    begin, size = npy_header(leaf.spec), leaf.spec.nbytes
+    array = PlacedArray(leaf.spec, ((len(begin), size),))
+    return FilePlan(name, len(begin) + size, [(0, begin)], {leaf.key.text: array})
+
+
+FORMAT = Format(
+    name="npz",
+    detect=NAMES.detect,
+    module=__name__,
+    writable=True,
+    suffixes=NAMES.suffixes,
+    is_file=lambda name: True,
+    flat=True,
+    holds_empty=False,
+    holds_lists=False,
+)
