@@ -177,20 +177,15 @@ def read(path: str, selection: Selection) -> Listing:
     with opened(name) as file:
         archive = read_archive(file)
         parts = read_parts(file, archive)
-    return _listing(name, file.stat, parts, metadata_of(archive.comment))
-
-
-def _listing(
-    file: str, stat: FileStat, parts: Mapping[str, MemberArray], metadata: Mapping[str, Any]
-) -> Listing:
     leaves, checks = {}, {}
     for text, (member, array) in parts.items():
-        leaf = leaves[text] = leaf_of(text, array, file, None if member.deflated else member.offset)
+        leaf = leaves[text] = leaf_of(text, array, name, None if member.deflated else member.offset)
         for chunk in leaf.manifest.chunks.values() if leaf.manifest is not None else ():
             checks[chunk] = partial(_check, member, array.header_crc)
     streams = Streams()
-    readers = {text: Deflated(file, part, streams) for text, part in parts.items() if part.member.deflated}
-    return Listing(leaves, {file: stat}, metadata, readers=readers, checks=checks)
+    readers = {text: Deflated(name, part, streams) for text, part in parts.items() if part.member.deflated}
+    metadata = metadata_of(archive.comment)
+    return Listing(leaves, {name: file.stat}, metadata, readers=readers, checks=checks)
 
 
 # --- what an .npz file can hold ---------------------------------------------------------------------------

@@ -87,19 +87,15 @@ def read_config(path: str) -> tuple[str, dict[str, Any]] | None:
 def read_object(place: str) -> dict[str, Any]:
     """The JSON object in a file. Raises SourceError: see `read_config`."""
     check_link(place, real_path(os.path.dirname(place)))
-    text = _read_bytes(place)
+    with opened(place) as file:
+        if file.stat.size > MAX_BYTES:
+            raise SourceError(f"{shown(place)} is larger than {MAX_BYTES >> 20} MiB", hint=_HINT)
+        text = file.read(0, file.stat.size)
     with with_path(place):
         value = parse_object(text, strict=True, hint=_HINT)
     if _depth(value) > MAX_DEPTH:
         raise SourceError(f"{shown(place)} is nested deeper than {MAX_DEPTH} levels", hint=_HINT)
     return value
-
-
-def _read_bytes(place: str) -> bytes:
-    with opened(place) as file:
-        if file.stat.size > MAX_BYTES:
-            raise SourceError(f"{shown(place)} is larger than {MAX_BYTES >> 20} MiB", hint=_HINT)
-        return file.read(0, file.stat.size)
 
 
 def _depth(value: Any) -> int:

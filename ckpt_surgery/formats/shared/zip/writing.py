@@ -119,17 +119,22 @@ def archived(name: str, members: Sequence[FilePlan], comment: bytes = b"") -> Fi
         pieces.extend((place.start + offset, data) for offset, data in member.pieces)
         for text, array in member.arrays.items():
             arrays[text] = array.moved(place.start)
-    size = _end_of(places) + len(archive_end(places, [0] * len(places), comment))
+    size = _end_of(places) + len(_archive_end(places, [0] * len(places), comment))
     return FilePlan(name, size, pieces, arrays, lambda written: _seal(written, places, comment))
 
 
 def _seal(written: OpenFile, places: Sequence[PlacedMember], comment: bytes) -> Pieces:
     """The checksums of all members, and the end of the archive."""
-    crcs = [written_crc(written, place) for place in places]
+    crcs = []
+    for place in places:
+        crc = 0
+        for _, part in read_pieces(written, place.start, place.size):
+            crc = zlib.crc32(part, crc)
+        crcs.append(crc)
     fields = [
         (place.header + CRC_AT, crc.to_bytes(4, "little")) for place, crc in zip(places, crcs, strict=True)
     ]
-    return [*fields, (_end_of(places), archive_end(places, crcs, comment))]
+    return [*fields, (_end_of(places), _archive_end(places, crcs, comment))]
 
 
 def _end_of(members: Sequence[PlacedMember]) -> int:
@@ -137,7 +142,7 @@ def _end_of(members: Sequence[PlacedMember]) -> int:
     return members[-1].stop if members else 0
 
 
-def archive_end(members: Sequence[PlacedMember], crcs: Sequence[int], comment: bytes = b"") -> bytes:
+def _archive_end(members: Sequence[PlacedMember], crcs: Sequence[int], comment: bytes) -> bytes:
     """The archive's directory and the records after it. `crcs`: CRC-32 of each member."""
     directory = b"".join(member.entry(crc) for member, crc in zip(members, crcs, strict=True))
     count, length = len(members), len(directory)
@@ -150,11 +155,3 @@ def archive_end(members: Sequence[PlacedMember], crcs: Sequence[int], comment: b
         count, length, offset = min(count, MOST_ENTRIES), _narrow(length), _narrow(offset)
     end = END_FIELDS.pack(END, 0, 0, count, count, length, offset, len(comment))
     return directory + wide + end + comment
-
-
-def written_crc(file: OpenFile, member: PlacedMember) -> int:
-    """CRC-32 of a member that was written, read back in pieces."""
-    crc = 0
-    for _, part in read_pieces(file, member.start, member.size):
-        crc = zlib.crc32(part, crc)
-    return crc
