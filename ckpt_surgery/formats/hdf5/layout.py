@@ -1,14 +1,119 @@
-"""The layout of an HDF5 file that is to be written, by itself or in one of Keras's archives."""
+"""The layout of an HDF5 file that is to be written, by itself or in one of Keras's archives.
 
-from collections.abc import Sequence
+libhdf5 makes the file in memory, once in every process that writes, and always the same: it allocates each
+dataset early and fills none. So the places are known before anything is on a disk, and errors of the disk are
+none of the library's.
+"""
 
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.dtypes import NUMPY_NAMES
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.formats.hdf5.attributes import stored_values
 from ckpt_surgery.formats.hdf5.detect import ARCHIVE_MEMBERS, WEIGHTS, is_archive_name
-from ckpt_surgery.formats.hdf5.image import image_of
+from ckpt_surgery.formats.hdf5.element_types import DTYPE_ATTRIBUTE, DType
 from ckpt_surgery.formats.registry import FilePlan, SinkOptions
 from ckpt_surgery.formats.shared.zip.writing import archived
+from ckpt_surgery.storage.regions import PlacedArray
 
 DEFAULT_NAME = "checkpoint.h5"
+PAGE = 4 << 10
+"""Bytes of a page: memory is taken for pages only in which something was written."""
+
+
+class SparseFile(io.RawIOBase):
+    """A file object in memory that keeps what was written, and is zeros elsewhere. Not thread-safe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pages: dict[int, bytearray] = {}
+        self._written: dict[int, int] = {}
+        """Ends of the ranges that were written, by their beginnings."""
+        self._position = 0
+        self._size = 0
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """The offset at which the next read or write begins."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to an offset from the beginning or the end."""
+        self._position = offset if whence == os.SEEK_SET else self._size + offset
+        return self._position
+
+    def truncate(self, size: int | None = None) -> int:
+        """Set the size; what was written beyond it is forgotten when the pieces are asked for."""
+        self._size = self._position if size is None else size
+        return self._size
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer with the next bytes, as far as the file goes."""
+        view = memoryview(buffer).cast("B")
+        view = view[: max(0, self._size - self._position)]
+        for page, inner, outer in _split(self._position, len(view)):
+            view[outer] = self._pages.get(page, bytes(PAGE))[inner]
+        self._position += len(view)
+        return len(view)
+
+    def write(self, data: Any) -> int:
+        """Write bytes at the position."""
+        view = memoryview(data).cast("B")
+        for page, inner, outer in _split(self._position, len(view)):
+            self._pages.setdefault(page, bytearray(PAGE))[inner] = view[outer]
+        end = self._position + len(view)
+        self._written[self._position] = max(end, self._written.get(self._position, 0))
+        self._position, self._size = end, max(self._size, end)
+        return len(view)
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self._size
+
+    def pieces(self) -> Iterator[tuple[int, bytes]]:
+        """Every range that was written, as offset and bytes: ascending, and joined where they touch."""
+        runs: list[tuple[int, int]] = []
+        for begin, end in sorted(self._written.items()):
+            stop = min(end, self._size)
+            if begin >= stop:
+                continue
+            if runs and begin <= runs[-1][1]:
+                runs[-1] = (runs[-1][0], max(stop, runs[-1][1]))
+            else:
+                runs.append((begin, stop))
+        for begin, stop in runs:
+            data = bytearray(stop - begin)
+            self.seek(begin)
+            self.readinto(data)
+            yield begin, bytes(data)
+
+
+def _split(position: int, length: int) -> Iterator[tuple[int, slice, slice]]:
+    """The pages that a range touches: number, the part of the page, and the part of the range."""
+    done = 0
+    while done < length:
+        page, within = divmod(position + done, PAGE)
+        count = min(PAGE - within, length - done)
+        yield page, slice(within, within + count), slice(done, done + count)
+        done += count
 
 
 def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
@@ -24,3 +129,47 @@ def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
     names = sorted(files, key=lambda name: name not in ARCHIVE_MEMBERS)
     members = [FilePlan(name, len(files[name]), [(0, files[name])]) for name in names]
     return [archived(name, [*members, image_of(WEIGHTS, leaves, options.metadata)])]
+
+
+def image_of(name: str, leaves: Sequence[Leaf], metadata: Mapping[str, Any]) -> FilePlan:
+    """The file with these arrays, contiguous and in this order, and with these root attributes."""
+    import h5py
+
+    made = SparseFile()
+    arrays = {}
+    with h5py.File(made, "w") as file:
+        for attribute, value in stored_values(metadata).items():
+            file.attrs[attribute] = value
+        for leaf in leaves:
+            assert leaf.spec is not None
+            offset = _create(file.id, leaf.key.text, leaf.spec)
+            ranges = () if offset is None else ((offset, leaf.spec.nbytes),)
+            arrays[leaf.key.text] = PlacedArray(leaf.spec, ranges)
+    return FilePlan(name, made.size, tuple(made.pieces()), arrays)
+
+
+def _create(file: Any, text: str, spec: ArraySpec) -> int | None:
+    """Make the dataset of an array in h5py's `FileID`; the offset of its first element, where it has any."""
+    from h5py import Dataset, h5d, h5p, h5s, h5t
+
+    how = h5p.create(h5p.DATASET_CREATE)
+    how.set_layout(h5d.CONTIGUOUS)
+    how.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+    how.set_fill_time(h5d.FILL_TIME_NEVER)
+    how.set_obj_track_times(False)
+    link = h5p.create(h5p.LINK_CREATE)
+    link.set_create_intermediate_group(True)
+    link.set_char_encoding(h5t.CSET_UTF8)
+    shape, dtype = spec.shape, spec.dtype
+    space = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
+    stored = h5t.py_create(_stored_as(dtype), logical=True)
+    dataset = h5d.create(file, text.encode(), stored, space, how, link)
+    if dtype.name not in NUMPY_NAMES:
+        Dataset(dataset).attrs[DTYPE_ATTRIBUTE] = dtype.name
+    offset: int | None = dataset.get_offset()
+    return offset
+
+
+def _stored_as(dtype: DType) -> DType:
+    """The dtype that h5py is given: types of ml_dtypes are opaque bytes, as Keras has bfloat16."""
+    return dtype if dtype.name in NUMPY_NAMES else np.dtype(f"V{dtype.itemsize}")

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.formats.hdf5.image import SparseFile, image_of
+from ckpt_surgery.formats.hdf5.layout import SparseFile, image_of
 from tests.support.arrays import array
 from tests.support.writing import leaf_of
 
