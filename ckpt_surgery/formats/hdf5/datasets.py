@@ -129,10 +129,9 @@ def _whole(
 
 
 def _chunked(dataset: Any, made: Any, spec: ArraySpec, element: ElementType, room: FileSpan) -> StoredDataset:
-    unreadable = _undecodable(made)
-    if unreadable is not None:
-        return StoredDataset(spec, unreadable=unreadable)
     filters = _filters(made)
+    if isinstance(filters, Unreadable):
+        return StoredDataset(spec, unreadable=filters)
     grid = tuple(made.get_chunk())
     found = _Chunks(spec, grid, filters, room)
     dataset.chunk_iter(found.add)
@@ -142,26 +141,19 @@ def _chunked(dataset: Any, made: Any, spec: ArraySpec, element: ElementType, roo
     return StoredDataset(spec, manifest)
 
 
-def _undecodable(made: Any) -> Unreadable | None:
-    """Why the filters cannot be undone; None: they can be."""
-    filters = [made.get_filter(i) for i in range(made.get_nfilters())]
-    numbers = [number for number, *_ in filters]
-    hint = UNFILTERED if all(number in BUILT_IN for number in numbers) else REWRITE
-    for number, _, _, name in filters:
+def _filters(made: Any) -> list[Filter] | Unreadable:
+    """The filters in the order in which they were applied; or why they cannot be undone."""
+    applied = [made.get_filter(i) for i in range(made.get_nfilters())]
+    hint = UNFILTERED if all(number in BUILT_IN for number, *_ in applied) else REWRITE
+    for number, _, _, name in applied:
         if number not in NAMES:
             called = name.decode("utf-8", "replace")[:100] or f"number {number}"
             return Unreadable(f"has the filter {called}, which is not read", hint)
-    names = [NAMES[number] for number in numbers]
-    return Unreadable("is compressed twice", hint) if names.count(GZIP) > 1 else None
-
-
-def _filters(made: Any) -> list[Filter]:
-    """The filters in the order in which they were applied."""
-    filters = [made.get_filter(i) for i in range(made.get_nfilters())]
-    return [
+    filters: list[Filter] = [
         {"hdf5": GZIP} if NAMES[number] == GZIP else {"hdf5": SHUFFLE, "size": max([1, *settings[:1]])}
-        for number, _, settings, _ in filters
+        for number, _, settings, _ in applied
     ]
+    return Unreadable("is compressed twice", hint) if filters.count({"hdf5": GZIP}) > 1 else filters
 
 
 class _Chunks:
