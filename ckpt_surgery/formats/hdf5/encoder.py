@@ -6,12 +6,12 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import is_unicode, shown
-from ckpt_surgery.formats.hdf5.archives import ALONE
 from ckpt_surgery.formats.hdf5.attributes import stored_values
 from ckpt_surgery.formats.hdf5.detect import CONFIG, is_archive_name
 from ckpt_surgery.formats.hdf5.element_types import HELD
 from ckpt_surgery.formats.hdf5.library import import_h5py
 from ckpt_surgery.formats.hdf5.listing import MOST_LEVELS
+from ckpt_surgery.formats.hdf5.source import ALONE
 from ckpt_surgery.formats.registry import Limits, SinkOptions
 from ckpt_surgery.formats.unsupported import LimitedEncoder, quoted, repeated_keys, wrong_keys
 

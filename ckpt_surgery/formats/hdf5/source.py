@@ -1,14 +1,20 @@
-"""Reading HDF5 files: h5py lists them, the elements are read without it, region by region."""
+"""Reading HDF5 files: h5py lists them, the elements are read without it, region by region.
+
+One of Keras's archives is a zip file with the model's config, `metadata.json`, perhaps files of layers in
+`assets/`, and the weights as an HDF5 file, which is stored as it is. (Source: keras/src/saving/saving_lib.py
+of Keras 3.)
+"""
 
 import os
 from collections.abc import Mapping
 from functools import partial
 
+from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import SourceDetails
+from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.formats.chunk_reading import by_chunk
-from ckpt_surgery.formats.hdf5.archives import model_files
 from ckpt_surgery.formats.hdf5.attributes import root_attributes
 from ckpt_surgery.formats.hdf5.datasets import FileSpan, StoredDataset
 from ckpt_surgery.formats.hdf5.detect import NAMES, WEIGHTS, is_archive
@@ -19,16 +25,21 @@ from ckpt_surgery.formats.hdf5.listing import listed
 from ckpt_surgery.formats.hdf5.superblock import base_of
 from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.formats.registry import Listing, Selection
+from ckpt_surgery.formats.shared.zip.inflating import read_member
 from ckpt_surgery.formats.shared.zip.members import read_archive, wrong
 from ckpt_surgery.storage.failures import with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened
 
+MOST_BYTES = 64 << 20
+"""Bytes of all members of an archive but the weights that are taken over at most."""
+ALONE = "Write the weights alone, as NAME.weights.h5, which `model.load_weights` loads."
+
 
 def read(path: str, selection: Selection) -> Listing:
     """Open an HDF5 file, one of Keras's archives, or the only one of them in a directory.
 
-    Raises SourceError where it is not whole, UsageError for a step or an item and where h5py is missing.
+    Raises MissingLibraryError where h5py is missing.
     """
     name = os.path.join(*NAMES.file_of(path))
     import_h5py(name)
@@ -51,12 +62,6 @@ def _leaf(key: Key, dataset: StoredDataset) -> Leaf:
     return Leaf(key, LeafKind.ARRAY, dataset.spec, dataset.manifest, unreadable=dataset.unreadable)
 
 
-def _model_files(name: str, stat: FileStat) -> Mapping[str, bytes]:
-    """What one of Keras's archives holds beside the weights; nothing for other files."""
-    with opened(name, stat) as file:
-        return model_files(file, read_archive(file)) if is_archive(file) else {}
-
-
 def _room(file: OpenFile) -> FileSpan:
     """Where the HDF5 file lies: it is the whole file, or a member of an archive that is stored as it is."""
     if not is_archive(file):
@@ -68,3 +73,33 @@ def _room(file: OpenFile) -> FileSpan:
     if member.deflated:
         raise wrong(file, f"`{WEIGHTS}` is compressed in the archive", "Unpack it and name that file.")
     return FileSpan(file.path, member.offset, member.size)
+
+
+def _model_files(name: str, stat: FileStat) -> Mapping[str, bytes]:
+    """What one of Keras's archives holds beside the weights, by name; nothing for other files.
+
+    Raises UsageError where they are too large or a name leads elsewhere.
+    """
+    with opened(name, stat) as file:
+        if not is_archive(file):
+            return {}
+        members = [member for member in read_archive(file).members if member.name != WEIGHTS]
+        total = sum(member.size for member in members)
+        if total > MOST_BYTES:
+            raise UsageError(
+                f"{shown(name)} holds {bytes_text(total)} beside its weights, and {bytes_text(MOST_BYTES)} "
+                "is the most that is taken over into another archive",
+                hint=ALONE,
+            )
+        for member in members:
+            if _leads_elsewhere(member.name):
+                raise UsageError(
+                    f"{shown(name)} has a member `{shown(member.name[:200])}`, whose name leads out of it",
+                    hint=ALONE,
+                )
+        return {member.name: read_member(file, member, MOST_BYTES) for member in members}
+
+
+def _leads_elsewhere(name: str) -> bool:
+    parts = name.split("/")
+    return bool({"", ".", ".."} & set(parts)) or "\\" in name or "\0" in name or ":" in parts[0]

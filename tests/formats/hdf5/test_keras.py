@@ -14,7 +14,6 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.formats.hdf5 import archives
 from ckpt_surgery.formats.hdf5.detect import WEIGHTS
 from ckpt_surgery.formats.opening import detect_format, open_source
 from tests.formats.hdf5.make_keras import DATA, VALUES
@@ -149,7 +148,7 @@ def test_assets_come_along_and_large_ones_are_refused(
         file.writestr("assets/layers/words/vocabulary.txt", b"word\n" * 1000)
     ckpt_surgery.convert(tmp_path / "old.keras", tmp_path / "new.keras")
     assert members(tmp_path / "new.keras")["assets/layers/words/vocabulary.txt"] == b"word\n" * 1000
-    monkeypatch.setattr(archives, "MOST_BYTES", 5000)
+    monkeypatch.setattr("ckpt_surgery.formats.hdf5.source.MOST_BYTES", 5000)
     with pytest.raises(UsageError, match=r"beside its weights, and 4\.88 KiB is the most"):
         ckpt_surgery.convert(tmp_path / "old.keras", tmp_path / "other.keras")
 
