@@ -1,19 +1,37 @@
-"""h5py, which reads the structure of files, and its errors as those of this package.
+"""h5py, which reads the structure of files: the file object that it reads through, and its errors as ours.
+
+Every byte that libhdf5 sees comes through `FileView`, so the number of reads has a bound that follows from
+the file's size, and of an object in a bucket only the pages are fetched in which the index lies.
 
 h5py is imported where it is needed, as it is an optional dependency. Everything here is single-threaded:
 h5py lets one thread at a time into the library.
 """
 
+import io
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import SourceError, SurgeryError
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.hdf5.file_view import FileView
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.formats.hdf5.global_heaps import SIGNATURE, check_heap
+from ckpt_surgery.storage.failures import DAMAGED, with_path
+from ckpt_surgery.storage.listing import FileStat
+from ckpt_surgery.storage.paged import PagedFile
+from ckpt_surgery.storage.reading import OpenFile, opened
 
+FILE_PAGE, OBJECT_PAGE = 4 << 10, 64 << 10
+"""Bytes that are read together, of a file and of an object in a store."""
+KEPT_PAGES = 64
+"""Number of pages that stay in memory."""
+LEAST_READS = 1000
+"""Number of reads that are allowed however small the file is."""
+BYTES_PER_READ = 16
+"""A read more is allowed for so many bytes of the file: an index has far larger records."""
 LIBRARY_ERRORS = (
     *(OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, SystemError),
     *(OverflowError, MemoryError, NotImplementedError),
@@ -21,6 +39,83 @@ LIBRARY_ERRORS = (
 """What h5py raises for damaged files, by the kind of error that the library reports."""
 MOST_CHARACTERS = 300
 """Length to which messages of the library are cut."""
+
+
+class FileView:
+    """A file, or a range of one, with the methods that h5py asks of file objects. Not thread-safe."""
+
+    def __init__(self, path: str, stat: FileStat, start: int, size: int):
+        self.path = path
+        self.size = size
+        """Number of bytes in the range."""
+        self.failure: Exception | None = None
+        """The first error in reading: the library passes on only that there was one."""
+        self._stat = stat
+        self._start = start
+        """Offset of the range in the file."""
+        self._position = 0
+        page = OBJECT_PAGE if urls.is_url(path) else FILE_PAGE
+        self._pages = PagedFile(OpenFile(path, replace(stat, size=size), self._read), page, KEPT_PAGES)
+        self._left = LEAST_READS + size // BYTES_PER_READ
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to an offset, which is counted from the beginning of the range, or from its end."""
+        self._position = offset if whence == os.SEEK_SET else self.size + offset
+        return self._position
+
+    def tell(self) -> int:
+        """The offset at which the next read begins."""
+        return self._position
+
+    def read(self, count: int = -1) -> bytes:
+        """The next bytes of the range."""
+        left = max(0, self.size - self._position)
+        buffer = bytearray(left if count < 0 else min(count, left))
+        self.readinto(buffer)
+        return bytes(buffer)
+
+    def bytes_at(self, offset: int, count: int) -> bytes:
+        """The bytes from an offset on."""
+        buffer = bytearray(count)
+        self._fill(offset, memoryview(buffer))
+        return bytes(buffer)
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer with the next bytes."""
+        view = memoryview(buffer).cast("B")
+        try:
+            self._fill(self._position, view)
+            if view[: len(SIGNATURE)] == SIGNATURE:
+                start = self._position
+                with with_path(self.path):
+                    check_heap(lambda at, count: self.bytes_at(start + at, count), self.size - start)
+        except Exception as error:
+            self.failure = self.failure or error
+            raise
+        self._position += len(view)
+        return len(view)
+
+    def write(self, data: Any) -> int:
+        """Refuse: the file is read only."""
+        raise io.UnsupportedOperation("write")
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def _fill(self, offset: int, buffer: memoryview) -> None:
+        if offset < 0 or offset + len(buffer) > self.size:
+            raise SourceError(
+                f"{shown(self.path)} refers to bytes {offset} to {offset + len(buffer)}, of {self.size}",
+                hint=DAMAGED,
+            )
+        self._left -= 1
+        if self._left < 0:
+            raise SourceError(f"{shown(self.path)}: its index refers to itself in circles", hint=DAMAGED)
+        self._pages.read_into(offset, buffer)
+
+    def _read(self, offset: int, buffer: memoryview) -> None:
+        with opened(self.path, self._stat) as file:
+            file.read_into(self._start + offset, buffer)
 
 
 def import_h5py(path: str) -> Any:

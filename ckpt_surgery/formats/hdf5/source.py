@@ -18,9 +18,8 @@ from ckpt_surgery.formats.chunk_reading import by_chunk
 from ckpt_surgery.formats.hdf5.attributes import root_attributes
 from ckpt_surgery.formats.hdf5.datasets import FileSpan, StoredDataset
 from ckpt_surgery.formats.hdf5.detect import NAMES, WEIGHTS, is_archive
-from ckpt_surgery.formats.hdf5.file_view import FileView
 from ckpt_surgery.formats.hdf5.filters import decode_chunk
-from ckpt_surgery.formats.hdf5.library import import_h5py, opened_hdf5
+from ckpt_surgery.formats.hdf5.library import FileView, import_h5py, opened_hdf5
 from ckpt_surgery.formats.hdf5.listing import listed
 from ckpt_surgery.formats.hdf5.superblock import base_of
 from ckpt_surgery.formats.hdf5.texts import Texts

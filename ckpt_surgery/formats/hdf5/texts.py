@@ -13,8 +13,8 @@ from struct import Struct
 from typing import Any
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.hdf5.file_view import FileView
 from ckpt_surgery.formats.hdf5.global_heaps import heap_object
+from ckpt_surgery.formats.hdf5.library import FileView
 from ckpt_surgery.storage.failures import DAMAGED
 
 ATTRIBUTE, CONTINUATION = 0x0C, 0x10

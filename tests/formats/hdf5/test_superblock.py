@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.hdf5.file_view import FileView
+from ckpt_surgery.formats.hdf5.library import FileView
 from ckpt_surgery.formats.hdf5.superblock import base_of
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.storage.reading import stat_file

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.hdf5.file_view import FILE_PAGE, LEAST_READS, FileView
+from ckpt_surgery.formats.hdf5.library import FILE_PAGE, LEAST_READS, FileView
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.storage.reading import stat_file
 from tests.support.hdf5_files import save_hdf5
