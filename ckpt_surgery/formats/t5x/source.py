@@ -22,8 +22,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import read_stored
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.limits import MOST_AXES
-from ckpt_surgery.formats.shared.msgpack.arrays import manifest_of
-from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, Node
+from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, Node, manifest_of
 from ckpt_surgery.formats.shared.msgpack.source import (
     PLACEHOLDER,
     FoundNode,

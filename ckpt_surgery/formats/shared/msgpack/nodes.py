@@ -1,14 +1,27 @@
-"""The nodes of a MessagePack document as Flax writes them: values, and arrays by their places in the file."""
+"""The nodes of a MessagePack document as Flax writes them: values, and arrays by their places in the file.
 
+Arrays become manifests; those that no regular grid describes are read by their pieces.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import gcd, prod
 from typing import TypeAlias
 
-from ckpt_surgery.core.arrays import ArraySpec
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, grid_counts
+from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous, raw_codec
+from ckpt_surgery.formats.chunk_reading import read_stored
+from ckpt_surgery.storage.listing import FileStat
+from ckpt_surgery.storage.regions import overlaps
 
 CHUNKED = "__msgpack_chunked_array__"
 """Key that marks a map as an array in pieces."""
 ARRAY, COMPLEX, SCALAR = 1, 2, 3
 """Numbers of Flax's extension types: an array, a complex number, a NumPy scalar."""
+MOST_CHUNKS = 4096
+"""Largest number of chunks of a grid; finer grids are not useful."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +46,56 @@ class ArrayAt:
 
 Plain: TypeAlias = str | bool | int | float | complex | None
 
-
 Node: TypeAlias = "dict[str | int, Node] | list[Node] | ArrayAt | BytesAt | Plain"
+
+
+# --- arrays -----------------------------------------------------------------------------------------------
+
+
+def manifest_of(array: ArrayAt, file: str) -> Manifest | None:
+    """The manifest of an array; `file`: path of the document.
+
+    Pieces are cut further where that gives a regular grid. None where only a very fine grid would fit: such
+    an array is read by `Pieces`.
+    """
+    if len(array.pieces) == 1 or not array.spec.size:
+        return contiguous(array.spec, file, array.pieces[0].offset)
+    grid = _grid(array)
+    if grid is None:
+        return None
+    step = prod(grid) * array.spec.dtype.itemsize
+    starts = (
+        offset for piece in array.pieces for offset in range(piece.offset, piece.offset + piece.length, step)
+    )
+    indices = np.ndindex(*grid_counts(array.spec.shape, grid))
+    chunks = {index: Chunk(file, start, step) for index, start in zip(indices, starts, strict=True)}
+    return Manifest(array.spec, grid, raw_codec(array.spec.ndim), chunks)
+
+
+def _grid(array: ArrayAt) -> Shape | None:
+    """The largest chunk shape with which each chunk lies in one piece and divides the array."""
+    shape, itemsize = array.spec.shape, array.spec.dtype.itemsize
+    together = gcd(*(piece.length // itemsize for piece in array.pieces))
+    for axis in range(len(shape)):
+        row = prod(shape[axis + 1 :])
+        if together % row == 0:
+            grid = (*(1,) * axis, gcd(together // row, shape[axis]), *shape[axis + 1 :])
+            return grid if prod(grid_counts(shape, grid)) <= MOST_CHUNKS else None
+    return None
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Reads an array in pieces that no regular grid of chunks describes; only the bytes that are needed."""
+
+    array: ArrayAt
+    file: str
+    """Path of the document."""
+
+    def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
+        """The elements of a region. Raises SourceError as `read_stored` does."""
+        block: np.ndarray = np.empty(region.shape, self.array.spec.dtype)
+        ranges = [(piece.offset, piece.length) for piece in self.array.pieces]
+        for part in overlaps(self.array.spec, ranges, region):
+            block[part.place] = read_stored(contiguous(part.box, self.file, part.offset), part.inner, files)
+        return block

@@ -18,8 +18,7 @@ from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
 from ckpt_surgery.core.protocols import NO_DETAILS, SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Listing, Reader
-from ckpt_surgery.formats.shared.msgpack.arrays import Pieces, manifest_of
-from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, BytesAt, Node, Plain
+from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, BytesAt, Node, Pieces, Plain, manifest_of
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.formats.shared.zarr.files import Files, check_complete, file_array, file_manifest
 from ckpt_surgery.storage.failures import with_key

@@ -10,7 +10,7 @@
 - `str`, `bool`, `int`, `float`, `complex`, `None`: themselves.
 
 Elements and byte strings are skipped and never read, so that the time does not depend on their size.
-Manifests of arrays: `ckpt_surgery.formats.shared.msgpack.arrays`.
+Manifests of arrays: `ckpt_surgery.formats.shared.msgpack.nodes`.
 
 Source of the format: https://github.com/msgpack/msgpack/blob/master/spec.md, and flax 0.12.8's
 `flax.serialization`: extension type 1 is an array, 2 a complex number, 3 a NumPy scalar; the payload of 1 and

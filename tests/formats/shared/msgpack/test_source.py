@@ -128,7 +128,7 @@ def test_everything_that_flax_writes_is_read_back(tmp_path: Path) -> None:
 def test_an_array_in_pieces_without_a_grid_is_read_and_refused_with_its_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ckpt_surgery.formats.shared.msgpack.arrays.MOST_CHUNKS", 4)
+    monkeypatch.setattr("ckpt_surgery.formats.shared.msgpack.nodes.MOST_CHUNKS", 4)
     monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", 40)
     value = array((7, 6), "float32")
     source = source_of(tmp_path / "x", saved(tmp_path / "x", {"w": value}))

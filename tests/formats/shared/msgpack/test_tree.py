@@ -15,8 +15,15 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.chunk_reading import read_stored
-from ckpt_surgery.formats.shared.msgpack.arrays import MOST_CHUNKS, Pieces, manifest_of
-from ckpt_surgery.formats.shared.msgpack.nodes import CHUNKED, ArrayAt, BytesAt, Node
+from ckpt_surgery.formats.shared.msgpack.nodes import (
+    CHUNKED,
+    MOST_CHUNKS,
+    ArrayAt,
+    BytesAt,
+    Node,
+    Pieces,
+    manifest_of,
+)
 from ckpt_surgery.formats.shared.msgpack.tree import (
     MOST_DEPTH,
     first_path,
