@@ -2,12 +2,11 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.flax.detect import INDEX_SUFFIX, FlaxFile, locate
+from ckpt_surgery.formats.flax.detect import INDEX_SUFFIX, locate
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
 from ckpt_surgery.formats.shared.msgpack.nodes import BytesAt, Node
@@ -30,16 +29,6 @@ MULTIHOST = "//GDAPlaceholder:"
 """Beginning of strings that stand for arrays of several hosts; the path of a zarr array follows."""
 MULTIHOST_SUFFIX = "_gda"
 """Suffix of the directory beside the file that those paths are relative to."""
-
-
-@dataclass(frozen=True)
-class FlaxContents:
-    """All that is known of a checkpoint without reading arrays."""
-
-    found: tuple[FoundNode, ...]
-    files: Mapping[str, FileStat]
-    """The files that were read, by path."""
-    metadata: Mapping[str, Any]
 
 
 # --- trees ------------------------------------------------------------------------------------------------
@@ -112,23 +101,23 @@ def _listed(directory: str, found: FoundNode) -> ListedLeaf:
 
 
 def read(path: str, selection: Selection) -> Listing:
-    """Open a file, an index, or a directory that holds one of them, or several steps.
-
-    Raises SourceError where the checkpoint is not whole, UsageError for a step that it does not have, or an
-    item.
-    """
+    """Open a file, an index, or a directory that holds one of them, or several steps."""
     location = locate(path, selection)
-    contents = _contents(location)
-    listed = list_leaves(contents.found, lambda found: _listed(location.directory, found))
-    return listing_of(listed, contents.files, contents.metadata, location.step)
-
-
-def _contents(location: FlaxFile) -> FlaxContents:
+    directory, file = location.directory, os.path.join(location.directory, location.name)
+    metadata: Mapping[str, Any] = {}
     if location.name.endswith(INDEX_SUFFIX):
-        return _sharded(location)
-    path = os.path.join(location.directory, location.name)
-    found, stat = _read(path)
-    return FlaxContents(tuple(found), {path: stat}, {})
+        weights, metadata = read_index(file)
+        read = {name: _read(os.path.join(directory, name)) for name in shard_names(directory, weights)}
+        held = {name: [item.key.text for item in items] for name, (items, _) in read.items()}
+        check_shards(directory, weights, held)
+        stats = {os.path.join(directory, name): stat for name, (_, stat) in read.items()}
+        files = {file: stat_file(file), **stats}
+        found = [item for items, _ in read.values() for item in items]
+    else:
+        found, stat = _read(file)
+        files = {file: stat}
+    listed = list_leaves(found, lambda one: _listed(directory, one))
+    return listing_of(listed, files, metadata, location.step)
 
 
 def _read(path: str) -> tuple[list[FoundNode], FileStat]:
@@ -138,15 +127,3 @@ def _read(path: str) -> tuple[list[FoundNode], FileStat]:
             raise SourceError(f"{shown(file.path)} is empty", hint=DAMAGED)
         read = read_stream if starts_stream(file) else read_document
         return read(file), file.stat
-
-
-def _sharded(location: FlaxFile) -> FlaxContents:
-    """The leaves of all shards. Raises SourceError where they and the index differ."""
-    directory, path = location.directory, os.path.join(location.directory, location.name)
-    weights, metadata = read_index(path)
-    paths = {name: os.path.join(directory, name) for name in shard_names(directory, weights)}
-    read = {name: _read(shard) for name, shard in paths.items()}
-    held = {name: [item.key.text for item in found] for name, (found, _) in read.items()}
-    check_shards(directory, weights, held)
-    files = {path: stat_file(path), **{paths[name]: stat for name, (_, stat) in read.items()}}
-    return FlaxContents(tuple(item for found, _ in read.values() for item in found), files, metadata)

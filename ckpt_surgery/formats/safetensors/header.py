@@ -119,10 +119,7 @@ def header_length(prefix: bytes, file_size: int) -> int:
 
 
 def parse_header(text: bytes, data_bytes: int) -> Header:
-    """The header of a file that has `data_bytes` bytes after it.
-
-    Raises SourceError unless the tensors cover those bytes exactly, one after another.
-    """
+    """The header of a file with `data_bytes` bytes after it, which its tensors cover one after another."""
     if not text.startswith(b"{"):
         raise SourceError("its header is not a JSON object", hint="It is damaged, or not a safetensors file.")
     entries = parse_object(text, strict=True)

@@ -57,10 +57,7 @@ def read_shard(directory: str, name: str) -> Shard:
 
 
 def read_shards(directory: str, files: Mapping[str, str]) -> list[Shard]:
-    """Every file that an index names, in the order of their names.
-
-    Raises SourceError where files and index differ, and for links that leave the directory.
-    """
+    """Every file that an index names, in the order of their names, checked against the index."""
     names = shard_names(directory, files)
     prefetch(directory, names)
     shards = [read_shard(directory, name) for name in names]
@@ -69,17 +66,6 @@ def read_shards(directory: str, files: Mapping[str, str]) -> list[Shard]:
 
 
 # --- the source -------------------------------------------------------------------------------------------
-
-
-def _listing(
-    index: Mapping[str, FileStat],
-    shards: Sequence[Shard],
-    metadata: Mapping[str, Any],
-    details: SourceDetails,
-) -> Listing:
-    leaves = {t.name: _leaf(shard, t) for shard in shards for t in shard.header.tensors}
-    files = {**index, **{shard.path: shard.stat for shard in shards}}
-    return Listing(leaves, files, metadata, details=details)
 
 
 def _leaf(shard: Shard, tensor: TensorEntry) -> Leaf:
@@ -92,21 +78,21 @@ def _leaf(shard: Shard, tensor: TensorEntry) -> Leaf:
 
 
 def read(path: str, selection: Selection) -> Listing:
-    """Open a file, an index, or a directory that holds one of them.
-
-    Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
-    """
+    """Open a file, an index, or a directory that holds one of them."""
     directory, name = NAMES.file_of(path)
-    if not name.endswith(INDEX_SUFFIX):
-        shard = read_shard(directory, name)
-        header = shard.header
-        details = SourceDetails(holds_record=True, record=header.record)
-        return _listing({}, [shard], header.metadata, details)
-    index = os.path.join(directory, name)
-    files, metadata = read_index(index)
-    shards = read_shards(directory, files)
-    details = SourceDetails(record_file=os.path.join(directory, RECORD_NAME))
-    return _listing({index: stat_file(index)}, shards, dict(_merged(metadata, shards)), details)
+    files: dict[str, FileStat] = {}
+    metadata: Mapping[str, Any] = {}
+    if name.endswith(INDEX_SUFFIX):
+        index = os.path.join(directory, name)
+        weights, metadata = read_index(index)
+        shards, files = read_shards(directory, weights), {index: stat_file(index)}
+        details = SourceDetails(record_file=os.path.join(directory, RECORD_NAME))
+    else:
+        shards = [read_shard(directory, name)]
+        details = SourceDetails(holds_record=True, record=shards[0].header.record)
+    leaves = {t.name: _leaf(shard, t) for shard in shards for t in shard.header.tensors}
+    files |= {shard.path: shard.stat for shard in shards}
+    return Listing(leaves, files, dict(_merged(metadata, shards)), details=details)
 
 
 def _merged(index: Mapping[str, Any], shards: Sequence[Shard]) -> Iterator[tuple[str, Any]]:

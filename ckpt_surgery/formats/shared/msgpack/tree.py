@@ -9,7 +9,8 @@
 - `BytesAt`: a byte string, by place;
 - `str`, `bool`, `int`, `float`, `complex`, `None`: themselves.
 
-Elements and byte strings are skipped and never read, so that the time does not depend on their size.
+Elements and byte strings are skipped and never read, so that the time does not depend on their size. What is
+damaged, or too deep, is a SourceError with the path.
 Manifests of arrays: `ckpt_surgery.formats.shared.msgpack.nodes`.
 
 Source of the format: https://github.com/msgpack/msgpack/blob/master/spec.md, and flax 0.12.8's
@@ -42,10 +43,7 @@ MOST_TEXT_BYTES = 2**24
 
 
 def read_tree(file: OpenFile) -> Node:
-    """The document that fills a file.
-
-    Raises SourceError, with the path, where it is damaged, too deep, or followed by more bytes.
-    """
+    """The document that fills a file."""
     node, end = read_value(file, 0, file.stat.size)
     if end != file.stat.size:
         with with_path(file.path):
@@ -56,10 +54,7 @@ def read_tree(file: OpenFile) -> Node:
 
 
 def read_value(file: OpenFile, start: int, end: int) -> tuple[Node, int]:
-    """The document that begins at `start`, and the offset where it ends, which is at most `end`.
-
-    Raises SourceError, with the path, where it is damaged or too deep.
-    """
+    """The document that begins at `start`, and the offset where it ends, which is at most `end`."""
     with with_path(file.path):
         walk = _Walk(file, start, end)
         return walk.value(0), walk.at
@@ -68,8 +63,7 @@ def read_value(file: OpenFile, start: int, end: int) -> tuple[Node, int]:
 def root_names(file: OpenFile) -> Iterator[str | int]:
     """The keys of a document that is a map, one after another; none for any other document.
 
-    A value is read only when the key after it is asked for. Raises SourceError, with the path, where it is
-    damaged.
+    A value is read only when the key after it is asked for.
     """
     with with_path(file.path):
         walk = _Walk(file, 0, file.stat.size)
@@ -80,10 +74,7 @@ def root_names(file: OpenFile) -> Iterator[str | int]:
 
 
 def first_path(file: OpenFile) -> list[str] | None:
-    """The keys on the way to the first node that is not a map with members; None for other documents.
-
-    Raises SourceError, with the path, where those few bytes are damaged.
-    """
+    """The keys on the way to the first node that is not a map with members; None for other documents."""
     with with_path(file.path):
         walk = _Walk(file, 0, file.stat.size)
         head = walk.head()

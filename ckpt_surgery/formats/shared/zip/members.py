@@ -234,9 +234,7 @@ def _check_entry(file: OpenFile, entry: _DirectoryEntry, disk: int, version: int
 
 def _widened(file: OpenFile, extra: bytes, numbers: Sequence[int]) -> tuple[int, ...]:
     """The numbers, with those that are in the zip64 extra field filled in."""
-    if WIDE not in numbers:
-        return tuple(numbers)
-    field = _extra_field(extra, ZIP64_EXTRA)
+    field = _extra_field(extra, ZIP64_EXTRA) if WIDE in numbers else None
     if field is None:
         return tuple(numbers)
     wide = [int.from_bytes(field[i : i + 8], "little") for i in range(0, len(field) - 7, 8)]
@@ -260,10 +258,7 @@ def _extra_field(extra: bytes, wanted: int) -> bytes | None:
 
 
 def _limits(file: OpenFile, entries: Sequence[_DirectoryEntry], directory: int) -> Mapping[int, int]:
-    """For each local header's offset, the offset where the next one or the directory begins.
-
-    Raises SourceError where members overlap or do not begin where the file does.
-    """
+    """For each local header's offset, where the next one or the directory begins. None may overlap."""
     placed = sorted(entries, key=lambda entry: entry.header)
     starts = [entry.header for entry in placed] + [directory]
     if starts[0] != 0:
