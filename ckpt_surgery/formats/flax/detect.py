@@ -124,11 +124,7 @@ NAMES = Names("Flax checkpoints", _begins, (SUFFIX,), INDEX_SUFFIX, (SINGLE_NAME
 
 def locate(path: str, selection: Selection) -> FlaxFile:
     """Find the file to read. Raises SourceError or UsageError with the names there are to choose from."""
-    if not is_directory(path):
-        directory, name = os.path.split(path)
-        check_no_step(path, selection.step)
-        return FlaxFile(directory, name)
-    if NAMES.whole(directory_names(path).files):
+    if not is_directory(path) or NAMES.whole(directory_names(path).files):
         check_no_step(path, selection.step)
         return FlaxFile(*NAMES.file_of(path))
     found = _step(path, selection)
@@ -162,7 +158,8 @@ def _all_steps(directory: str) -> list[FlaxStep]:
     found = directory_names(directory)
     written_by_orbax = [name for name in found.directories if is_orbax(os.path.join(directory, name))]
     steps = _steps(found.files, written_by_orbax)
-    prefixes = {step.prefix for step in _latest_of_each(steps) if step.directory or _is_step(directory, step)}
+    latest = _latest_of_each(steps)
+    prefixes = {s.prefix for s in latest if s.directory or NAMES.is_one(os.path.join(directory, s.name))}
     if USUAL_PREFIX in prefixes:
         prefixes = {USUAL_PREFIX}
     if len(prefixes) > 1:
@@ -171,10 +168,6 @@ def _all_steps(directory: str) -> list[FlaxStep]:
             hint="Name the path of the one that is meant.",
         )
     return [step for step in steps if step.prefix in prefixes]
-
-
-def _is_step(directory: str, step: FlaxStep) -> bool:
-    return NAMES.is_one(os.path.join(directory, step.name))
 
 
 def _steps(files: Iterable[str], directories: Iterable[str]) -> list[FlaxStep]:

@@ -163,7 +163,7 @@ def _put_array(file: FileLayout, text: str, spec: ArraySpec, code: int) -> None:
 
 
 def _put_piece(file: FileLayout, text: str, spec: ArraySpec, code: int) -> None:
-    about = b"\x93" + msgpack.packb(spec.shape) + msgpack.packb(spec.dtype.name) + _bytes_head(spec.nbytes)
+    about = b"\x93" + msgpack.packb(spec.shape) + msgpack.packb(spec.dtype.name) + _sized(0xC4, spec.nbytes)
     file.put(_extension_head(code, len(about) + spec.nbytes) + about)
     file.gap(text, spec.nbytes)
 
@@ -171,10 +171,6 @@ def _put_piece(file: FileLayout, text: str, spec: ArraySpec, code: int) -> None:
 def _map_head(count: int) -> bytes:
     head: bytes = msgpack.Packer().pack_map_header(count)
     return head
-
-
-def _bytes_head(length: int) -> bytes:
-    return _sized(0xC4, length)
 
 
 def _extension_head(code: int, length: int) -> bytes:

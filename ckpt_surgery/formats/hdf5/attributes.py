@@ -1,7 +1,7 @@
 """Attributes of HDF5 files: the names of dtypes, and those of the root group as custom metadata."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ckpt_surgery.core.text import is_unicode
@@ -26,19 +26,16 @@ def root_attributes(file: Any, texts: Texts) -> dict[str, Any]:
     """The attributes of the root of h5py's `FileID` that are a text, a number or a truth value, by name."""
     from h5py import h5a, h5g
 
-    root = h5g.open(file, b"/")
-    return dict(_attributes(root, (h5a.open(root, index=i) for i in range(h5a.get_num_attrs(root))), texts))
-
-
-def _attributes(root: Any, opened: Iterator[Any], texts: Texts) -> Iterator[tuple[str, Any]]:
-    left = MOST_METADATA_BYTES
-    for attribute in opened:
+    root, found, left = h5g.open(file, b"/"), {}, MOST_METADATA_BYTES
+    for i in range(h5a.get_num_attrs(root)):
+        attribute = h5a.open(root, index=i)
         name, value = _decoded(attribute.name), _value(attribute, root, texts)
         left -= len(value) if isinstance(value, str) else 0
         if left < 0:
-            return
+            break
         if name is not None and value is not None:
-            yield name, value
+            found[name] = value
+    return found
 
 
 def _value(attribute: Any, owner: Any, texts: Texts) -> Any:

@@ -13,7 +13,7 @@ from ckpt_surgery.formats.hdf5.library import import_h5py
 from ckpt_surgery.formats.hdf5.listing import MOST_LEVELS
 from ckpt_surgery.formats.hdf5.source import ALONE
 from ckpt_surgery.formats.registry import Limits, SinkOptions
-from ckpt_surgery.formats.unsupported import LimitedEncoder, quoted, repeated_keys, wrong_keys
+from ckpt_surgery.formats.unsupported import LimitedEncoder, metadata_json, quoted, repeated_keys, wrong_keys
 
 
 def _wrong_names(leaves: Sequence[Leaf]) -> Iterator[str]:
@@ -64,11 +64,8 @@ def encoder(options: SinkOptions) -> LimitedEncoder:
 
 
 def _check_metadata(options: SinkOptions) -> None:
-    try:
-        values = stored_values(options.metadata)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"The custom metadata cannot be stored as JSON: {error}") from error
-    for name, value in values.items():
+    metadata_json(options.metadata)
+    for name, value in stored_values(options.metadata).items():
         texts = [text for text in (name, value) if isinstance(text, str)]
         if not name or any("\0" in text or not is_unicode(text) for text in texts):
             raise UsageError(

@@ -213,19 +213,13 @@ def _typed(described: _Described, head: bytes) -> NpyArray:
 
 def _dtype(descr: str) -> np.dtype[Any] | Unreadable:
     """The type that a description names, in native byte order; or why no function can use it."""
-    if descr[:1] not in "<>|=" or not descr:
-        return _why(descr)
-    name = descr[1:]
-    if name in ("V1", "f1"):
-        return Unreadable(*NAMELESS)
-    if name not in _DTYPES or (name == "V2" and descr[0] == ">"):
-        return _why(descr)
-    return _DTYPES[name]
-
-
-def _why(descr: str) -> Unreadable:
     if not descr:
         return Unreadable("is an array of records", "Save each of its fields as an array.")
+    name = descr[1:] if descr[0] in "<>|=" else ""
+    if name in ("V1", "f1"):
+        return Unreadable(*NAMELESS)
+    if name in _DTYPES and descr != ">V2":
+        return _DTYPES[name]
     known = UNREADABLE.get(descr.lstrip("<>|=")[:1])
     if known is None or descr.startswith(">V2"):
         return Unreadable(f"has the unknown type {shown(descr[:100])!r}", "Save it in another type.")

@@ -4,7 +4,7 @@
         archive = read_archive(file)        # Archive: `members` in the directory's order, `comment`
         member = archive["data.pkl"]        # Member: `name`, `offset`, `stored`, `size`, `crc`, `deflated`
 
-How members are read is in `zip_inflating`.
+How members are read is in `zip.inflating`.
 
 A member that is not `deflated` lies at `member.offset` as it is: `stored == size` bytes, which are within
 the file and belong to no other member. Every flaw is a SourceError with the path. Nothing is allocated that
