@@ -13,8 +13,7 @@ from struct import Struct
 from typing import Any
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.hdf5.global_heaps import heap_object
-from ckpt_surgery.formats.hdf5.library import FileView
+from ckpt_surgery.formats.hdf5.library import FileView, heap_objects
 from ckpt_surgery.storage.failures import DAMAGED
 
 ATTRIBUTE, CONTINUATION = 0x0C, 0x10
@@ -58,10 +57,8 @@ class Texts:
         length, address, index = _TEXT.unpack_from(data)
         if not length:
             return b""
-        start = self._base + address
-        stored = heap_object(
-            lambda at, count: self._view.bytes_at(start + at, count), self._view.size - start, index
-        )
+        objects = dict(heap_objects(self._view, self._base + address))
+        stored = objects.get(index) if index else None
         if stored is None or len(stored) < length:
             raise _flaw(f"the text of an attribute has {length} bytes, which are missing")
         return stored[:length].split(b"\0")[0]

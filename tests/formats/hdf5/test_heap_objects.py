@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.hdf5.global_heaps import check_heap
+from ckpt_surgery.formats.hdf5.library import FileView, heap_objects
 from ckpt_surgery.formats.opening import open_source
+from ckpt_surgery.storage.reading import stat_file
 
 
 def heap(objects: Sequence[tuple[int, int]], size: int = 4096) -> bytes:
@@ -21,13 +22,16 @@ def heap(objects: Sequence[tuple[int, int]], size: int = 4096) -> bytes:
     return data.ljust(4096, b"\0")
 
 
-def check(data: bytes) -> None:
-    check_heap(lambda at, count: data[at : at + count], len(data))
+def indices(path: Path, data: bytes) -> list[int]:
+    """Indices of the objects in the heap that a file is."""
+    path.write_bytes(data)
+    view = FileView(str(path), stat_file(str(path)), 0, len(data))
+    return [index for index, _ in heap_objects(view, 0)]
 
 
-def test_a_heap_that_is_whole() -> None:
-    check(heap([(1, 5), (2, 16), (0, 4096 - 16 - 24 - 32)]))
-    check(heap([(0, 4080)]))
+def test_a_heap_that_is_whole(tmp_path: Path) -> None:
+    assert indices(tmp_path / "x", heap([(1, 5), (2, 16), (0, 4096 - 16 - 24 - 32)])) == [1, 2, 0]
+    assert indices(tmp_path / "y", heap([(0, 4080)])) == [0]
 
 
 @pytest.mark.parametrize(
@@ -41,9 +45,9 @@ def test_a_heap_that_is_whole() -> None:
         (heap([(0, 4080)])[:10], "is cut off"),
     ],
 )
-def test_a_heap_that_is_not(data: bytes, says: str) -> None:
+def test_a_heap_that_is_not(data: bytes, says: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=says):
-        check(data)
+        indices(tmp_path / "x", data)
 
 
 def test_a_file_with_such_a_heap(tmp_path: Path) -> None:
