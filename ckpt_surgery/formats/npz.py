@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -38,7 +38,6 @@ from ckpt_surgery.formats.shared.zip.inflating import Inflated, InflatedFile, ch
 from ckpt_surgery.formats.shared.zip.members import (
     MOST_COMMENT_BYTES,
     MOST_NAME_BYTES,
-    Archive,
     Member,
     first_name,
     read_archive,
@@ -73,10 +72,10 @@ class MemberArray(NamedTuple):
 # --- listing ----------------------------------------------------------------------------------------------
 
 
-def read_parts(file: OpenFile, archive: Archive) -> dict[str, MemberArray]:
+def _parts(file: OpenFile, members: Iterable[Member]) -> dict[str, MemberArray]:
     """The arrays of an archive by their names, without `.npy`."""
     parts = {}
-    for member in archive.members:
+    for member in members:
         if not member.name.endswith(NPY_SUFFIX):
             raise SourceError(
                 f"{shown(file.path)}: `{shown(member.name[:200])}` is not a .npy file",
@@ -182,7 +181,7 @@ def read(path: str, selection: Selection) -> Listing:
     name = os.path.join(*NAMES.file_of(path))
     with opened(name) as file:
         archive = read_archive(file)
-        parts = read_parts(file, archive)
+        parts = _parts(file, archive.members)
     leaves, checks = {}, {}
     for text, (member, array) in parts.items():
         leaf = leaves[text] = leaf_of(text, array, name, None if member.deflated else member.offset)

@@ -17,7 +17,7 @@ from ckpt_surgery.core.dtypes import NUMPY_NAMES
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.formats.hdf5.attributes import stored_values
 from ckpt_surgery.formats.hdf5.detect import ARCHIVE_MEMBERS, WEIGHTS, is_archive_name
-from ckpt_surgery.formats.hdf5.element_types import DTYPE_ATTRIBUTE, DType
+from ckpt_surgery.formats.hdf5.element_types import DTYPE_ATTRIBUTE
 from ckpt_surgery.formats.registry import FilePlan, SinkOptions
 from ckpt_surgery.formats.shared.zip.writing import archived
 from ckpt_surgery.storage.regions import PlacedArray
@@ -36,7 +36,8 @@ class SparseFile(io.RawIOBase):
         self._written: dict[int, int] = {}
         """Ends of the ranges that were written, by their beginnings."""
         self._position = 0
-        self._size = 0
+        self.size = 0
+        """Number of bytes."""
 
     def readable(self) -> bool:
         """True."""
@@ -56,18 +57,18 @@ class SparseFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Move to an offset from the beginning or the end."""
-        self._position = offset if whence == os.SEEK_SET else self._size + offset
+        self._position = offset if whence == os.SEEK_SET else self.size + offset
         return self._position
 
     def truncate(self, size: int | None = None) -> int:
         """Set the size; what was written beyond it is forgotten when the pieces are asked for."""
-        self._size = self._position if size is None else size
-        return self._size
+        self.size = self._position if size is None else size
+        return self.size
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer with the next bytes, as far as the file goes."""
         view = memoryview(buffer).cast("B")
-        view = view[: max(0, self._size - self._position)]
+        view = view[: max(0, self.size - self._position)]
         for page, inner, outer in _split(self._position, len(view)):
             view[outer] = self._pages.get(page, bytes(PAGE))[inner]
         self._position += len(view)
@@ -80,19 +81,14 @@ class SparseFile(io.RawIOBase):
             self._pages.setdefault(page, bytearray(PAGE))[inner] = view[outer]
         end = self._position + len(view)
         self._written[self._position] = max(end, self._written.get(self._position, 0))
-        self._position, self._size = end, max(self._size, end)
+        self._position, self.size = end, max(self.size, end)
         return len(view)
-
-    @property
-    def size(self) -> int:
-        """Number of bytes."""
-        return self._size
 
     def pieces(self) -> Iterator[tuple[int, bytes]]:
         """Every range that was written, as offset and bytes: ascending, and joined where they touch."""
         runs: list[tuple[int, int]] = []
         for begin, end in sorted(self._written.items()):
-            stop = min(end, self._size)
+            stop = min(end, self.size)
             if begin >= stop:
                 continue
             if runs and begin <= runs[-1][1]:
@@ -162,14 +158,11 @@ def _create(file: Any, text: str, spec: ArraySpec) -> int | None:
     link.set_char_encoding(h5t.CSET_UTF8)
     shape, dtype = spec.shape, spec.dtype
     space = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
-    stored = h5t.py_create(_stored_as(dtype), logical=True)
+    # Types of ml_dtypes are opaque bytes, as Keras has bfloat16.
+    given = dtype if dtype.name in NUMPY_NAMES else np.dtype(f"V{dtype.itemsize}")
+    stored = h5t.py_create(given, logical=True)
     dataset = h5d.create(file, text.encode(), stored, space, how, link)
     if dtype.name not in NUMPY_NAMES:
         Dataset(dataset).attrs[DTYPE_ATTRIBUTE] = dtype.name
     offset: int | None = dataset.get_offset()
     return offset
-
-
-def _stored_as(dtype: DType) -> DType:
-    """The dtype that h5py is given: types of ml_dtypes are opaque bytes, as Keras has bfloat16."""
-    return dtype if dtype.name in NUMPY_NAMES else np.dtype(f"V{dtype.itemsize}")

@@ -36,17 +36,14 @@ def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:
         if not isinstance(files, dict) or not isinstance(metadata, dict):
             raise SourceError("an index needs a `weight_map` from names to files", hint=DAMAGED)
         for name, target in files.items():
-            _check_plain(name, target)
+            if not _is_plain(target):
+                place = f"`{shown(str(target)[:200])}`, which is not a plain file name"
+                raise SourceError(f"`{shown(name[:200])}` should be in {place}", hint=DAMAGED)
     return files, {k: v for k, v in metadata.items() if k not in COUNTED}
 
 
-def _check_plain(name: str, target: Any) -> None:
-    plain = isinstance(target, str) and target not in ("", ".", "..") and not set(target) & set("/\\\0")
-    if not plain:
-        place = shown(str(target)[:200])
-        raise SourceError(
-            f"`{shown(name[:200])}` should be in `{place}`, which is not a plain file name", hint=DAMAGED
-        )
+def _is_plain(target: Any) -> bool:
+    return isinstance(target, str) and target not in ("", ".", "..") and not set(target) & set("/\\\0")
 
 
 def shard_names(directory: str, files: Mapping[str, str]) -> list[str]:
