@@ -142,7 +142,6 @@ class Deflated:
     streams: Streams
 
     def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
-        """The elements of a region."""
         member, array = self.part.member, self.part.array
         if not region.size:
             return np.empty(region.shape, array.spec.dtype)

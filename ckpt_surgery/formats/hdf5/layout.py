@@ -40,19 +40,15 @@ class SparseFile(io.RawIOBase):
         """Number of bytes."""
 
     def readable(self) -> bool:
-        """True."""
         return True
 
     def writable(self) -> bool:
-        """True."""
         return True
 
     def seekable(self) -> bool:
-        """True."""
         return True
 
     def tell(self) -> int:
-        """The offset at which the next read or write begins."""
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:

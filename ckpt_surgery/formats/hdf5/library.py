@@ -70,7 +70,6 @@ class FileView:
         return self._position
 
     def tell(self) -> int:
-        """The offset at which the next read begins."""
         return self._position
 
     def read(self, count: int = -1) -> bytes:

@@ -93,7 +93,6 @@ class Pieces:
     """Path of the document."""
 
     def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
-        """The elements of a region. Raises SourceError as `read_stored` does."""
         block: np.ndarray = np.empty(region.shape, self.array.spec.dtype)
         ranges = [(piece.offset, piece.length) for piece in self.array.pieces]
         for part in overlaps(self.array.spec, ranges, region):

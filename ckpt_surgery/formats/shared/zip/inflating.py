@@ -108,5 +108,4 @@ class InflatedFile:
     stream: Inflated
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """See `Inflated.read_into`."""
         self.stream.read_into(self.file, offset, buffer)
