@@ -14,7 +14,8 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts
 from ckpt_surgery.core.dtypes import NUMPY_NAMES
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.leaves import Unreadable
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of
 from ckpt_surgery.formats.hdf5.attributes import dtype_name
 from ckpt_surgery.formats.hdf5.element_types import ElementType, element_type
@@ -45,19 +46,8 @@ class FileSpan:
     size: int
 
 
-@dataclass(frozen=True)
-class StoredDataset:
-    """Shape and dtype of one dataset, and where its elements are."""
-
-    spec: ArraySpec | None
-    """None for a dataset that says that it has no value."""
-    manifest: Manifest | None = None
-    unreadable: Unreadable | None = None
-    """Why there is no manifest of an array."""
-
-
-def describe_dataset(dataset: Any, room: FileSpan, texts: Texts) -> StoredDataset:
-    """Read shape, dtype and chunk locations of h5py's `DatasetID`; check them against the file's size.
+def describe_dataset(dataset: Any, key: Key, room: FileSpan, texts: Texts) -> Leaf:
+    """The leaf of h5py's `DatasetID`: shape, dtype and chunk locations, checked against the file's size.
 
     Raises SourceError, and what h5py raises.
     """
@@ -65,7 +55,7 @@ def describe_dataset(dataset: Any, room: FileSpan, texts: Texts) -> StoredDatase
 
     element = element_type(dataset.get_type(), dtype_name(dataset, texts))
     if dataset.get_space().get_simple_extent_type() == h5s.NULL:
-        return StoredDataset(None)
+        return Leaf(key, LeafKind.EMPTY, empty="None")
     shape = tuple(dataset.shape)
     if len(shape) > MOST_AXES:
         raise SourceError(f"it has {len(shape)} axes; {MOST_AXES} is the limit", hint=DAMAGED)
@@ -78,22 +68,25 @@ def describe_dataset(dataset: Any, room: FileSpan, texts: Texts) -> StoredDatase
     if made.get_external_count():
         raise SourceError("its elements are in other files", hint=INLINE)
     spec = ArraySpec(shape, element.dtype)
+    found: Manifest | Unreadable
     if element.unreadable is not None:
-        return StoredDataset(spec, unreadable=element.unreadable)
-    if layout == h5d.CHUNKED and spec.size:
-        return _chunked(dataset, made, spec, element, room)
-    if layout == h5d.COMPACT and spec.size:
+        found = element.unreadable
+    elif layout == h5d.CHUNKED and spec.size:
+        found = _chunked(dataset, made, spec, element, room)
+    elif layout == h5d.COMPACT and spec.size:
         data = _compact_bytes(dataset, spec)
-        return _whole(element, spec, Chunk("", 0, len(data), data))
-    return _contiguous(dataset, made, spec, element, room)
+        found = _whole(element, spec, Chunk("", 0, len(data), data))
+    else:
+        found = _contiguous(dataset, made, spec, element, room)
+    if isinstance(found, Unreadable):
+        return Leaf(key, LeafKind.ARRAY, spec, unreadable=found)
+    return Leaf(key, LeafKind.ARRAY, spec, found)
 
 
 # --- one range --------------------------------------------------------------------------------------------
 
 
-def _contiguous(
-    dataset: Any, made: Any, spec: ArraySpec, element: ElementType, room: FileSpan
-) -> StoredDataset:
+def _contiguous(dataset: Any, made: Any, spec: ArraySpec, element: ElementType, room: FileSpan) -> Manifest:
     offset = dataset.get_offset() if spec.size else None
     if offset is None:
         fill = _fill_value(dataset, made, element) if spec.size else None
@@ -115,30 +108,30 @@ def _compact_bytes(dataset: Any, spec: ArraySpec) -> bytes:
     return block.tobytes()
 
 
-def _whole(
-    element: ElementType, spec: ArraySpec, chunk: Chunk | None, fill: bytes | None = None
-) -> StoredDataset:
+def _whole(element: ElementType, spec: ArraySpec, chunk: Chunk | None, fill: bytes | None = None) -> Manifest:
     """A dataset that is one chunk."""
     # Without elements there is no chunk, and a grid cannot have steps of 0.
     grid = tuple(max(1, n) for n in spec.shape)
     chunks = {} if chunk is None else {(0,) * spec.ndim: chunk}
-    return StoredDataset(spec, Manifest(spec, grid, _codec(element, spec, ()), chunks, fill))
+    return Manifest(spec, grid, _codec(element, spec, ()), chunks, fill)
 
 
 # --- chunks -----------------------------------------------------------------------------------------------
 
 
-def _chunked(dataset: Any, made: Any, spec: ArraySpec, element: ElementType, room: FileSpan) -> StoredDataset:
+def _chunked(
+    dataset: Any, made: Any, spec: ArraySpec, element: ElementType, room: FileSpan
+) -> Manifest | Unreadable:
     filters = _filters(made)
     if isinstance(filters, Unreadable):
-        return StoredDataset(spec, unreadable=filters)
+        return filters
     grid = tuple(made.get_chunk())
     found = _Chunks(spec, grid, filters, room)
     dataset.chunk_iter(found.add)
     manifest = Manifest(spec, grid, _codec(element, spec, filters), found.chunks)
     if not manifest.complete:
         manifest = replace(manifest, fill=_fill_value(dataset, made, element))
-    return StoredDataset(spec, manifest)
+    return manifest
 
 
 def _filters(made: Any) -> list[Filter] | Unreadable:

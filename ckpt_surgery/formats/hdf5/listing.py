@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.keys import SEPARATOR, natural_order
+from ckpt_surgery.core.keys import SEPARATOR, Key, natural_order
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.hdf5.datasets import MERGE, FileSpan, StoredDataset, describe_dataset
+from ckpt_surgery.formats.hdf5.datasets import MERGE, FileSpan, describe_dataset
 from ckpt_surgery.formats.hdf5.library import LIBRARY_ERRORS, library_text
 from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.storage.failures import DAMAGED
@@ -27,13 +28,13 @@ Names = tuple[str, ...]
 class _Found:
     """What a walk has found so far."""
 
-    datasets: dict[Names, StoredDataset] = field(default_factory=dict)
+    leaves: dict[str, Leaf] = field(default_factory=dict)
     groups: dict[int, Names] = field(default_factory=dict)
     """The groups by their addresses in the file."""
 
 
-def listed(file: Any, room: FileSpan, texts: Texts) -> dict[str, StoredDataset]:
-    """Every dataset of h5py's `FileID` by the text of its key, numbers in names by value.
+def listed(file: Any, room: FileSpan, texts: Texts) -> dict[str, Leaf]:
+    """The leaf of every dataset of h5py's `FileID` by the text of its key, numbers in names by value.
 
     Raises SourceError with the key where something cannot be, and what h5py raises.
     """
@@ -46,8 +47,7 @@ def listed(file: Any, room: FileSpan, texts: Texts) -> dict[str, StoredDataset]:
         for inner, below in _walk(group, names, found, room, texts):
             _check_group(inner, below, found)
             stack.append((inner, below))
-    by_text = {SEPARATOR.join(names): dataset for names, dataset in found.datasets.items()}
-    return {text: by_text[text] for text in sorted(by_text, key=natural_order)}
+    return {text: found.leaves[text] for text in sorted(found.leaves, key=natural_order)}
 
 
 def _walk(
@@ -69,7 +69,8 @@ def _walk(
         with _about(below):
             inner = h5o.open(group, raw)
             if isinstance(inner, h5d.DatasetID):
-                found.datasets[below] = describe_dataset(inner, room, texts)
+                text = SEPARATOR.join(below)
+                found.leaves[text] = describe_dataset(inner, Key.parse(text), room, texts)
         if isinstance(inner, h5g.GroupID):
             yield inner, below
 

@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.formats.chunk_reading import by_chunk
 from ckpt_surgery.formats.hdf5.attributes import root_attributes
-from ckpt_surgery.formats.hdf5.datasets import FileSpan, StoredDataset
+from ckpt_surgery.formats.hdf5.datasets import FileSpan
 from ckpt_surgery.formats.hdf5.detect import NAMES, WEIGHTS, is_archive
 from ckpt_surgery.formats.hdf5.filters import decode_chunk
 from ckpt_surgery.formats.hdf5.library import FileView, import_h5py, opened_hdf5
@@ -48,17 +46,10 @@ def read(path: str, selection: Selection) -> Listing:
     base = base_of(view)
     with opened_hdf5(view) as h5, with_path(name):
         texts = Texts(view, base)
-        datasets = listed(h5, room, texts)
+        leaves = listed(h5, room, texts)
         metadata = root_attributes(h5, texts)
-    leaves = {text: _leaf(Key.parse(text), dataset) for text, dataset in datasets.items()}
     details = SourceDetails(model_files=partial(_model_files, name, file.stat))
     return Listing(leaves, {name: file.stat}, metadata, decode=by_chunk(decode_chunk), details=details)
-
-
-def _leaf(key: Key, dataset: StoredDataset) -> Leaf:
-    if dataset.spec is None:
-        return Leaf(key, LeafKind.EMPTY, empty="None")
-    return Leaf(key, LeafKind.ARRAY, dataset.spec, dataset.manifest, unreadable=dataset.unreadable)
 
 
 def _room(file: OpenFile) -> FileSpan:
