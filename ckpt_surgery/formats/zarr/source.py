@@ -18,13 +18,7 @@ from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Listing, Selection, directory_of
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
-from ckpt_surgery.formats.shared.zarr.files import (
-    Files,
-    check_filled,
-    file_array,
-    file_manifest,
-    within,
-)
+from ckpt_surgery.formats.shared.zarr.files import Files, check_filled, file_array, file_manifest, within
 from ckpt_surgery.formats.shared.zarr.layout import (
     ARRAY_2,
     ATTRIBUTES_2,

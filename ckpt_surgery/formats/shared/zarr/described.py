@@ -6,16 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import (
-    ArraySpec,
-    Shape,
-)
-from ckpt_surgery.core.manifests import (
-    Codec,
-    Manifest,
-    bytes_codec,
-    long_axes,
-)
+from ckpt_surgery.core.arrays import ArraySpec, Shape
+from ckpt_surgery.core.manifests import Codec, Manifest, bytes_codec, long_axes
 from ckpt_surgery.formats.shared.zarr.metadata import CHAINS_OF_SHARDS, EXTENDED, HELD, NATIVE, SHUFFLES
 
 

@@ -11,15 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ckpt_surgery.core.arrays import (
-    Shape,
-    grid_counts,
-)
+from ckpt_surgery.core.arrays import Shape, grid_counts
 from ckpt_surgery.core.errors import SourceError, UsageError
-from ckpt_surgery.core.manifests import (
-    Chunk,
-    Manifest,
-)
+from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES, RESERVED
 from ckpt_surgery.formats.shared.zarr.metadata import UNKNOWN, ZarrArray, parse_array

@@ -16,20 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import (
-    ArraySpec,
-    Shape,
-    grid_counts,
-)
+from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts
 from ckpt_surgery.core.dtypes import DTYPES, NUMPY_NAMES
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.manifests import (
-    Chunk,
-    Codec,
-    Manifest,
-    bytes_codec,
-    encoding_of,
-)
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.shards import SHARDS, least_bytes
