@@ -22,10 +22,7 @@ from ckpt_surgery.storage.reading import Readable, opened, read_ranges, read_reg
 
 Fetch = Callable[[Sequence[Chunk]], Iterator[bytes]]
 """Reads the bytes of ranges of files, which need not be whole chunks, one after another; those in an object
-store together.
-
-Raises SourceError where bytes are missing, and where a file has changed since it was listed.
-"""
+store together."""
 Check = Callable[[Chunk, np.ndarray], None]
 """Compares all bytes of a chunk, uint8[length], with a checksum. Raises SourceError where they differ."""
 
@@ -58,8 +55,7 @@ def read_stored(
     """The elements of a region of a stored array. Of chunks of plain bytes, only what is needed is read.
 
     `files`: size and time of files when they were listed, by path. `decode`: reads chunks of other encodings.
-    `checks`: what is compared where all bytes of a plain chunk were read. Raises SourceError where bytes are
-    missing or damaged, where files have changed, and where booleans are neither 0 nor 1.
+    `checks`: what is compared where all bytes of a plain chunk were read.
     """
     if not region.size:
         return np.empty(region.shape, manifest.spec.dtype)
@@ -185,8 +181,7 @@ def read_elements(
 ) -> np.ndarray:
     """A region of an array that begins at `offset` as plain bytes, in any order of axes and of bytes.
 
-    Reads forwards only. `check` is given the stored bytes where the region is the whole array. Raises
-    SourceError where bytes are missing or damaged.
+    Reads forwards only. `check` is given the stored bytes where the region is the whole array.
     """
     laid, box = _as_stored(spec, codec, region)
     stored = read_region(file, offset, laid, box)

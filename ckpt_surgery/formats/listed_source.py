@@ -36,11 +36,9 @@ class ListedSource:
         return self._first if self._rest is None else self._rest()
 
     def leaves(self) -> Mapping[str, Leaf]:
-        """Every leaf by its key's text, in the checkpoint's own order."""
         return self._listing.leaves
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype."""
         try:
             return self._read(leaf, region)
         except SourceError as error:
@@ -65,7 +63,6 @@ class ListedSource:
             yield from dict.fromkeys((*self._listing.files, *self._listing.expected_files))
 
     def fingerprint(self) -> str:
-        """Digest of the files' names, sizes and times. Raises SourceError where one is gone."""
         directory = self._first.directory
         if directory is not None:
             return digest({name: stat for name, stat in directory.walked().items() if name != RECORD_NAME})

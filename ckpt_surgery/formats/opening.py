@@ -201,10 +201,7 @@ def check_destination(format: str, path: PathLike, options: SinkOptions) -> None
 
 
 def open_sink(format: str, directory: PathLike, options: SinkOptions, outputs: Sequence[Output]) -> Sink:
-    """A sink that writes these outputs into a directory that exists, or below a URL.
-
-    Raises UsageError where the format or the options make no sense.
-    """
+    """A sink that writes these outputs into a directory that exists, or below a URL."""
     encoder(format, options)
     check_destination(format, directory, options)
     chosen = format_named(format)

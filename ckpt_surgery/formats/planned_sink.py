@@ -23,18 +23,17 @@ class PlannedSink:
         self._directory = directory
 
     def create(self) -> None:
-        """Make every file in its full size, with everything but the elements. Raises StorageError."""
+        """Make every file in its full size, with everything but the elements."""
         for path, plan in self._plans.items():
             put_pieces(path, plan.pieces, plan.size)
 
     def attach(self, worker: str) -> "PlannedWriter":
-        """A writer of arrays. All workers write to the same files."""
         return PlannedWriter(
             {text: (path, array) for path, plan in self._plans.items() for text, array in plan.arrays.items()}
         )
 
     def finish(self, workers: Sequence[str]) -> None:
-        """Add what depends on the elements, such as checksums. Raises StorageError, SourceError."""
+        """Add what depends on the elements, such as checksums. Raises SourceError, too."""
         for path, plan in self._plans.items():
             if plan.seal is not None:
                 with opened(os.fspath(path)) as written:
@@ -42,7 +41,7 @@ class PlannedSink:
                 put_pieces(path, pieces)
 
     def record(self, text: str) -> bool:
-        """Put the record beside several files, or into the only one that has room. Raises StorageError."""
+        """Put the record beside several files, or into the only one that has room."""
         if len(self._plans) > 1:
             put_record(self._directory / RECORD_NAME, text)
             return True
@@ -62,18 +61,16 @@ class PlannedWriter:
         """The file and the place of every array, by the text of its leaf's key."""
 
     def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
-        """Copy stored bytes. Raises StorageError, SourceError."""
         assert output.stored is not None
         path, array = self._arrays[output.leaf.key.text]
         return TaskResult(array.copy(path, output.stored, known))
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
-        """Write one region, which may have any form. Raises StorageError."""
+        """Write one region, which may have any form."""
         path, array = self._arrays[output.leaf.key.text]
         array.write(path, region, block)
 
     def read(self, output: Output, region: Region) -> np.ndarray:
-        """The elements of a region, as they are in the file. Raises SourceError."""
         path, array = self._arrays[output.leaf.key.text]
         return array.read(path, region)
 
@@ -81,5 +78,4 @@ class PlannedWriter:
         """Return at once: everything is in the files already."""
 
     def files(self, output: Output, region: Region) -> Iterable[str]:
-        """The file that has the array."""
         return [os.fspath(self._arrays[output.leaf.key.text][0])]

@@ -34,7 +34,6 @@ class LimitedEncoder(Encoder):
     details: EncoderDetails = field(default_factory=EncoderDetails)
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
-        """Why the format cannot hold these leaves, one sentence for each problem; empty: it can."""
         limits, (holds, why) = self.limits, self.limits.words
         more = (wrong_keys, repeated_keys) if limits.more is None else limits.more
         return [
@@ -45,7 +44,6 @@ class LimitedEncoder(Encoder):
         ]
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
-        """Whether these stored bytes can become the leaf without being decoded."""
         adopts = self.limits.adopts
         return leaf.spec is not None and (
             are_contiguous(manifest) if adopts is None else adopts(leaf, manifest)

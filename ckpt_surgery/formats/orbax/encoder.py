@@ -34,11 +34,9 @@ class OrbaxEncoder(Encoder):
     details: EncoderDetails = field(default_factory=EncoderDetails)
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
-        """Why Orbax cannot hold these leaves, one sentence each; empty: it can."""
         return unsupported(leaves)
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
-        """Whether the item's version of zarr can describe these stored bytes."""
         return adopted_metadata(manifest, self.zarr) is not None
 
 

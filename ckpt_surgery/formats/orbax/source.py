@@ -80,8 +80,7 @@ def _plain_leaf(entry: TreeLeaf, strings: Mapping[str, str], structure: Structur
 def _random_key(entry: TreeLeaf, random_keys: Mapping[str, str | None]) -> str | None:
     """The PRNG implementation of a uint32 array; None where it is not a PRNG key.
 
-    Orbax records `write_shape` in `_METADATA` for the arrays that it also lists in `array_metadatas`. Raises
-    SourceError where the file that lists the array is missing.
+    Orbax records `write_shape` in `_METADATA` for the arrays that it also lists in `array_metadatas`.
     """
     if entry.has_array_metadata and entry.name not in random_keys:
         raise SourceError(

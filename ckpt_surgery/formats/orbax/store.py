@@ -105,8 +105,7 @@ def _key(path: str) -> bytes:
 def begin_store(directory: str, files: Mapping[str, FileStat]) -> Callable[[Tree], ItemArrays]:
     """Start to read the index of an item's arrays, where it has one; calling the result completes the store.
 
-    The result takes the tree, which says whether an index must exist. Both raise SourceError where the store
-    is not whole or cannot be read.
+    The result takes the tree, which says whether an index must exist.
     """
     database = begin_reading(directory) if MANIFEST in files else None
 

@@ -68,7 +68,6 @@ class OrbaxWriter:
         self._lock = threading.Condition()
 
     def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
-        """Copy stored bytes, or link the files that hold them."""
         assert output.stored is not None
         prefix = array_prefix(array_name(output.leaf.key))
         chunks = {
@@ -124,7 +123,6 @@ class OrbaxWriter:
         return stored_crc(self._places, value) == crc
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
-        """Write one region made of whole chunks."""
         spec = output.leaf.spec
         assert spec is not None
         assert (block.dtype, block.shape) == (spec.dtype, region.shape)
@@ -134,7 +132,6 @@ class OrbaxWriter:
                 self._add(_Value([prefix + name]), value)
 
     def read(self, output: Output, region: Region) -> np.ndarray:
-        """The elements of a region, as they were written."""
         prefix = array_prefix(array_name(output.leaf.key))
         key = shown(output.leaf.key.printed)
         names = chunk_names(region, output.chunks, self._zarr)

@@ -84,10 +84,7 @@ def _is_spec(node: Node) -> bool:
 
 
 def array_directory(node: Node) -> str | None:
-    """The directory of the zarr array that a leaf stands for, relative to the file; None for other leaves.
-
-    Raises SourceError for a spec that is malformed, of another driver, or with a path that leads elsewhere.
-    """
+    """The directory of the zarr array that a leaf stands for, relative to the file; None for other leaves."""
     if isinstance(node, str):
         return _relative(node.removeprefix(PLACEHOLDER)) if node.startswith(PLACEHOLDER) else None
     if not isinstance(node, dict) or not _is_spec(node):
@@ -165,11 +162,7 @@ def _check_agrees(recorded: RecordedSpec, spec: ArraySpec) -> None:
 
 
 def read(path: str, selection: Selection) -> Listing:
-    """Open a file, the directory with a file `checkpoint`, or one that holds several steps.
-
-    Raises SourceError where the checkpoint is not whole, UsageError for a step or an item that it does not
-    have.
-    """
+    """Open a file, the directory with a file `checkpoint`, or one that holds several steps."""
     location = locate_file(path, selection)
     with opened(location.path) as file:
         root, stat = read_tree(file), file.stat

@@ -49,7 +49,6 @@ class ZarrSink:
         """Do nothing: workers share no files."""
 
     def attach(self, worker: str) -> "ZarrWriter":
-        """A writer of chunks. Each chunk is a file of its own."""
         return ZarrWriter(self._places, self._zarr)
 
     def finish(self, workers: Sequence[str]) -> None:
@@ -76,7 +75,6 @@ class ZarrWriter:
         self._in_flight = BytesInFlight()
 
     def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> TaskResult:
-        """Copy stored bytes."""
         assert output.stored is not None
         crcs = {}
 
@@ -104,7 +102,6 @@ class ZarrWriter:
         return size is not None and stored_crc(self._places, Chunk(name, 0, size)) == crc
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
-        """Write one region made of whole chunks."""
         spec = output.leaf.spec
         assert spec is not None
         assert (block.dtype, block.shape) == (spec.dtype, region.shape)
@@ -116,7 +113,6 @@ class ZarrWriter:
             self._each(lambda one: self._places.put(prefix + one[0], [one[1]]), chunks)
 
     def read(self, output: Output, region: Region) -> np.ndarray:
-        """The elements of a region."""
         text = output.leaf.key.text
         sizes = {
             name: self._places.size(f"{text}/{name}")
@@ -136,7 +132,6 @@ class ZarrWriter:
         """Return at once: `write` returns when its chunks are where they belong."""
 
     def files(self, output: Output, region: Region) -> Iterable[str]:
-        """The files of the chunks."""
         text = output.leaf.key.text
         if output.stored is None:
             names = chunk_names(region, output.chunks, self._zarr)

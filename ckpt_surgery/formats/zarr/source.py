@@ -39,10 +39,7 @@ _CHUNK = re.compile(r"c|[0-9]+(\.[0-9]+)*")
 
 
 def read(path: str, selection: Selection) -> Listing:
-    """Open a group, or a single array, whose key is then `array`.
-
-    Raises SourceError where it is not whole, UsageError for a step or an item.
-    """
+    """Open a group, or a single array, whose key is then `array`."""
     if not is_directory(path):
         raise SourceError(
             f"{shown(path)} is not a directory, as zarr groups are", hint="Name the group's directory."
@@ -64,7 +61,7 @@ def read(path: str, selection: Selection) -> Listing:
 
 
 def _leaf(files: Files, directory: str, key: Key) -> Leaf:
-    """The leaf of an array. Raises SourceError with the key where it is not whole."""
+    """The leaf of an array. Errors have its key."""
     try:
         array = file_array(files, directory)
         manifest = file_manifest(files, directory, array, filled=True)

@@ -53,10 +53,7 @@ def encoded(output: Output, zarr: int, region: Region, block: np.ndarray) -> Ite
 
 
 def decoded(output: Output, zarr: int, region: Region, chunks: Mapping[str, bytes]) -> np.ndarray:
-    """The elements of a region, from the stored bytes of its chunks by their names.
-
-    Raises SourceError where chunks are missing or damaged.
-    """
+    """The elements of a region, from the stored bytes of its chunks by their names."""
     indices = (index for index, _ in parts_of_chunks(_manifest(output, zarr, {}), region))
     named = {index: chunks[name] for index in indices if (name := chunk_name(index, zarr)) in chunks}
     stored = {index: Chunk("", 0, len(data), data) for index, data in named.items()}

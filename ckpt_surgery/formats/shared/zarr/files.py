@@ -146,8 +146,7 @@ def _codec_names(codecs: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
 def file_manifest(files: Files, directory: str, array: ZarrArray, filled: bool = False) -> Manifest:
     """The manifest of the chunks of an array that have files, which need not be all of them.
 
-    `filled`: missing chunks have the fill value, where the metadata gives one. Raises SourceError where a
-    file has an impossible length.
+    `filled`: missing chunks have the fill value, where the metadata gives one.
     """
     counts = grid_counts(array.spec.shape, array.chunk_shape)
     start = len(within(directory, ""))
