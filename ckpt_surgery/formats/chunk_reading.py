@@ -5,7 +5,6 @@ Chunks of plain bytes are read in ranges. For every other encoding, a format bri
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -69,10 +68,10 @@ def read_stored(
         if chunk is None:
             return filled(manifest, index, inner.shape)
         if chunk.inline is not None:
-            return read_elements(Held(chunk.inline), chunk.offset, spec, manifest.codec, inner)
+            return elements_in(chunk.inline[chunk.offset :], spec, manifest.codec, inner)
         check = partial(checks[chunk], chunk) if chunk in checks else None
         if index in held:
-            return read_elements(Held(held[index]), 0, spec, manifest.codec, inner, check)
+            return elements_in(held[index], spec, manifest.codec, inner, check)
         with opened(chunk.file, files.get(chunk.file)) as file:
             return read_elements(file, chunk.offset, spec, manifest.codec, inner, check)
 
@@ -94,7 +93,7 @@ def by_chunk(decoded: Callable[[Manifest, bytes], bytes | memoryview]) -> Decode
             if chunk is None:
                 return filled(manifest, index, inner.shape)
             data = decoded(manifest, next(fetch([chunk])))
-            return read_elements(Held(data), 0, spec, manifest.codec, inner)
+            return elements_in(data, spec, manifest.codec, inner).copy()  # lets go of the chunk
 
         return assembled(manifest, region, read)
 
@@ -106,39 +105,39 @@ def assembled(manifest: Manifest, region: Region, read: Callable[[Shape, Region]
 
     `read`: (index of a chunk, region counted from the chunk's beginning) → elements.
     """
-    block: np.ndarray | None = None
-    for index, part in parts_of_chunks(manifest, region):
-        origin = tuple(i * length for i, length in zip(index, manifest.chunk_shape, strict=True))
-        inner = part.relative_to(origin)
-        if part == region:
-            return np.ascontiguousarray(read(index, inner)).reshape(region.shape)
-        block = np.empty(region.shape, manifest.spec.dtype) if block is None else block
-        block[part.within(region)] = read(index, inner)  # no name, which would keep it during the next read
-    assert block is not None
-    return block
+    return together(manifest, region, lambda index, inner: partial(read, index, inner), at_a_time=1)
 
 
 def together(
-    manifest: Manifest, region: Region, part_of: Callable[[Shape, Region], Callable[[], np.ndarray]]
+    manifest: Manifest,
+    region: Region,
+    part_of: Callable[[Shape, Region], Callable[[], np.ndarray]],
+    at_a_time: int = AT_A_TIME,
 ) -> np.ndarray:
     """A region, which is not empty, put together from parts, decoded at the same time if it is large.
 
-    `part_of`: (index of a chunk, the part of the region in it) → what decodes the part; called in C order.
+    `part_of`: (index of a chunk, region counted from the chunk's beginning) → what decodes the part; called
+    in C order.
     """
     parts = list(parts_of_chunks(manifest, region))
-    if len(parts) == 1:
-        return np.ascontiguousarray(part_of(*parts[0])()).reshape(region.shape)
-    block = np.empty(region.shape, manifest.spec.dtype)
+    block = np.empty(region.shape, manifest.spec.dtype) if len(parts) > 1 else None
+
+    def decoder(index: Shape, part: Region) -> Callable[[], np.ndarray]:
+        origin = tuple(i * length for i, length in zip(index, manifest.chunk_shape, strict=True))
+        return part_of(index, part.relative_to(origin))
+
+    if block is None:
+        return np.ascontiguousarray(decoder(*parts[0])()).reshape(region.shape)
 
     def place(part: Region, decode: Callable[[], np.ndarray]) -> None:
         block[part.within(region)] = decode()
 
-    if block.nbytes < PARALLEL_BYTES:
+    if at_a_time == 1 or block.nbytes < PARALLEL_BYTES:
         for index, part in parts:
-            place(part, part_of(index, part))
+            place(part, decoder(index, part))
         return block
-    with ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="decode") as pool:
-        for placed in [pool.submit(place, part, part_of(index, part)) for index, part in parts]:
+    with ThreadPoolExecutor(at_a_time, thread_name_prefix="decode") as pool:
+        for placed in [pool.submit(place, part, decoder(index, part)) for index, part in parts]:
             placed.result()
     return block
 
@@ -190,28 +189,21 @@ def read_elements(
     return _in_memory(stored, spec.dtype, codec)
 
 
-def elements_in(data: bytes | memoryview, spec: ArraySpec, codec: Codec, region: Region) -> np.ndarray:
-    """A region of an array that is plain bytes in memory, which it may share.
-
-    Raises SourceError for bytes that are not booleans.
-    """
+def elements_in(
+    data: bytes | memoryview,
+    spec: ArraySpec,
+    codec: Codec,
+    region: Region,
+    check: Callable[[np.ndarray], None] | None = None,
+) -> np.ndarray:
+    """The same of an array that is plain bytes in memory, which the result may share."""
     laid, box = _as_stored(spec, codec, region)
+    if len(data) < laid.nbytes:
+        raise SourceError(f"a chunk has {len(data)} bytes, where {laid.nbytes} belong", hint=DAMAGED)
     stored: np.ndarray = np.frombuffer(data, laid.dtype, laid.size).reshape(laid.shape)
+    if check is not None and box == Region.whole(laid.shape):
+        check(stored.reshape(-1).view(np.uint8))
     return _in_memory(stored[box.slices], spec.dtype, codec)
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """Bytes in memory that are read as a file is."""
-
-    data: bytes | memoryview
-
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill the buffer with the bytes from `offset` on. Raises SourceError where there are too few."""
-        end = offset + len(buffer)
-        if end > len(self.data):
-            raise SourceError(f"a chunk has {len(self.data)} bytes, where {end} belong", hint=DAMAGED)
-        buffer[:] = self.data[offset:end]
 
 
 def _as_stored(spec: ArraySpec, codec: Codec, region: Region) -> tuple[ArraySpec, Region]:

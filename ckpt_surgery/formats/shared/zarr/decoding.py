@@ -148,11 +148,10 @@ def _unwrapped_region(
     codec = replace(manifest.codec, encoding=encoding_of(json.loads(manifest.codec.encoding)[:1]))
     spec = ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
 
-    def elements(index: Shape, part: Region) -> Callable[[], np.ndarray]:
+    def elements(index: Shape, inner: Region) -> Callable[[], np.ndarray]:
         if index not in manifest.chunks:
-            return lambda: filled(manifest, index, part.shape)
-        origin = tuple(i * length for i, length in zip(index, manifest.chunk_shape, strict=True))
-        return partial(decoded, index, part.relative_to(origin), next(chunks))
+            return partial(filled, manifest, index, inner.shape)
+        return partial(decoded, index, inner, next(chunks))
 
     def decoded(index: Shape, inner: Region, data: bytes) -> np.ndarray:
         plain: bytes | None = data
