@@ -20,7 +20,7 @@ import numpy as np
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import SurgeryError
-from ckpt_surgery.formats.shared.ocdbt.reader import read_database
+from ckpt_surgery.formats.shared.ocdbt.reader import begin_reading
 from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
 from ckpt_surgery.storage import views
 from ckpt_surgery.storage.stores import store_of
@@ -294,7 +294,7 @@ class StoreBench:
     def unreferenced(self, found: Mapping[str, bytes]) -> list[str]:
         """Data that no index names, and indexes besides one."""
         below = "default/" if self.kind == "step" else ""
-        database = read_database(f"{self.url}/{below}".rstrip("/"))
+        database = begin_reading(f"{self.url}/{below}".rstrip("/"))()
         places = [entry.split(":")[1:3] for entry in database.entries.values() if isinstance(entry, str)]
         used = {f"{below}{unquote(base)}{unquote(path)}" for base, path in places}
         data = sorted(one for one in found if "/d/" in one.removeprefix(f"{below}d/"))

@@ -129,19 +129,10 @@ def _result(future: Any, location: str | None, directory: str) -> Any:
         ) from error
 
 
-def read_database(directory: str) -> Database:
-    """Walk the newest version of the database in `directory`. Reads no values but inline ones.
-
-    Raises SourceError where the manifest or a node is missing, truncated or fails its checksum, StorageError
-    where the system does not let one be read.
-    """
-    return begin_reading(directory)()
-
-
 def begin_reading(directory: str) -> Callable[[], Database]:
     """Read the manifest and let TensorStore's threads decode the root; calling the result does the rest.
 
-    Both raise what `read_database` does.
+    The rest is a walk of the newest version, which reads no values but inline ones.
     """
     data = read_file(os.path.join(directory, MANIFEST))
     manifest = _result(_dumped(MANIFEST, data, None), None, directory)

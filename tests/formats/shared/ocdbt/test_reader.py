@@ -10,7 +10,7 @@ import tensorstore as ts
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.orbax.store import ItemArrays
 from ckpt_surgery.formats.orbax.tree import Tree
-from ckpt_surgery.formats.shared.ocdbt.reader import Database, read_database, store_message
+from ckpt_surgery.formats.shared.ocdbt.reader import Database, begin_reading, store_message
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.reading import read
@@ -39,7 +39,7 @@ def test_every_value_is_located(node_bytes: int, compression: object, tmp_path: 
     values = {f"a/{i % 7}/{i}\u00e9".encode(): random.bytes(50 if i % 5 else 300) for i in range(2000)}
     config = {"max_decoded_node_bytes": node_bytes, "max_inline_value_bytes": 100, "compression": compression}
     database(tmp_path, values, **config)
-    index = read_database(str(tmp_path))
+    index = begin_reading(str(tmp_path))()
     assert set(index.entries) == set(values)
     for key, value in values.items():
         chunk = index.locate(key)
@@ -60,19 +60,19 @@ def test_every_value_is_located(node_bytes: int, compression: object, tmp_path: 
 def test_the_newest_version_counts(tmp_path: Path) -> None:
     for i in range(40):  # more versions than the manifest holds itself
         database(tmp_path, {b"key": str(i).encode()})
-    index = read_database(str(tmp_path))
+    index = begin_reading(str(tmp_path))()
     assert index.entries == {b"key": b"39"}
 
 
 def test_no_manifest(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"manifest\.ocdbt cannot be read: No such file"):
-        read_database(str(tmp_path))
+        begin_reading(str(tmp_path))()
 
 
 def test_a_manifest_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "manifest.ocdbt").write_bytes(b"")
     with pytest.raises(SourceError, match="take another copy"):
-        read_database(str(tmp_path))
+        begin_reading(str(tmp_path))()
 
 
 def test_flipped_bits_in_manifest_or_node(tmp_path: Path) -> None:
@@ -85,14 +85,14 @@ def test_flipped_bits_in_manifest_or_node(tmp_path: Path) -> None:
             damaged[place // 8] ^= 1 << (place % 8)
             file.write_bytes(damaged)
             with pytest.raises(SourceError):
-                read_database(str(tmp_path))
+                begin_reading(str(tmp_path))()
         file.write_bytes(whole)
-    assert len(read_database(str(tmp_path)).entries) == 200
+    assert len(begin_reading(str(tmp_path))().entries) == 200
 
 
 def test_a_value_outside_its_file(tmp_path: Path) -> None:
     database(tmp_path, {b"x/0": b"v" * 1000})
-    index = read_database(str(tmp_path))
+    index = begin_reading(str(tmp_path))()
     chunk = index.locate(b"x/0")
     assert chunk is not None
     store = ItemArrays(str(tmp_path), {}, index, Tree("_METADATA", (), True, 2, False, {}))
@@ -120,11 +120,11 @@ def test_metadata_too_large_to_be_inline(tmp_path: Path) -> None:
     path = tmp_path / "c"
     arrays = {"x": np.arange(4.0), "y": np.arange(6).reshape(2, 3)}
     checkpoints.save_pytree(path, arrays)
-    index = read_database(str(path))
+    index = begin_reading(str(path))()
     values = {key: index.value(key) for key in index.entries}
     (path / "manifest.ocdbt").unlink()
     database(path, values, max_inline_value_bytes=1)
-    assert isinstance(read_database(str(path)).entries[b"x/.zarray"], str)  # a location, not the text
+    assert isinstance(begin_reading(str(path))().entries[b"x/.zarray"], str)  # a location, not the text
     assert_same(read(path), arrays)
 
 

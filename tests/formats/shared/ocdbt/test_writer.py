@@ -26,7 +26,7 @@ from safetensors.numpy import save_file
 from ckpt_surgery.core.errors import PlanError, SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.formats.shared.ocdbt import writer
-from ckpt_surgery.formats.shared.ocdbt.reader import read_database
+from ckpt_surgery.formats.shared.ocdbt.reader import begin_reading
 from ckpt_surgery.formats.shared.ocdbt.writer import IndexEntry, make_index
 from tests.support import checkpoints
 
@@ -153,7 +153,7 @@ def check_tree(directory: Path, node_bytes: int) -> int:
 def check_both_readers(directory: Path, entries: list[IndexEntry], inline_bytes: int) -> None:
     wanted = {entry.key: value_of(entry) for entry in sorted(entries, key=lambda entry: entry.key)}
     assert contents(directory) == wanted
-    index = read_database(str(directory))
+    index = begin_reading(str(directory))()
     assert list(index.entries) == list(wanted)  # sorted bytewise
     for entry in entries:
         chunk, value = index.locate(entry.key), wanted[entry.key]
@@ -253,7 +253,7 @@ def test_any_range_is_kept(drawn: list[tuple[str, int, int]], node_bytes: int) -
     entries = [IndexEntry(str(i).encode(), chunk) for i, chunk in enumerate(chunks)]
     with tempfile.TemporaryDirectory() as name:
         write_index(Path(name), entries, node_bytes)
-        index = read_database(name)
+        index = begin_reading(name)()
         assert [index.locate(entry.key) for entry in entries] == [below(name, c) for c in chunks]
         total = sum(chunk.length for chunk in chunks)
         root = version(Path(name))["root"]["statistics"]
@@ -299,7 +299,7 @@ def test_a_file_for_every_entry(tmp_path: Path) -> None:
     chunks = [Chunk(f"layers.{i * 7919 % 2003}/kernel/{'deep/' * (i % 9)}0.0", i, 1) for i in range(2000)]
     write_index(tmp_path, [IndexEntry(b"%d" % i, c) for i, c in enumerate(chunks)], 1000)
     assert check_tree(tmp_path, 1000) >= 2
-    index = read_database(str(tmp_path))
+    index = begin_reading(str(tmp_path))()
     assert [index.locate(b"%d" % i) for i in range(2000)] == [below(tmp_path, c) for c in chunks]
 
 
@@ -308,7 +308,7 @@ def test_the_count_of_bytes_stops_at_64_bits(node_bytes: int, tmp_path: Path) ->
     entries = [IndexEntry(b"%d" % i, Chunk("sparse", 0, 2**63 - 1)) for i in range(3)]
     write_index(tmp_path, entries, node_bytes)
     assert version(tmp_path)["root"]["statistics"]["num_indirect_value_bytes"] == 2**64 - 1
-    assert len(read_database(str(tmp_path)).entries) == 3
+    assert len(begin_reading(str(tmp_path))().entries) == 3
 
 
 def test_bytes_beyond_four_gigabytes(tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ def test_a_wrong_checksum_is_what_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="CRC-32C checksum verification failed"):
             contents(tmp_path)
         with pytest.raises(SourceError, match="CRC-32C checksum verification failed"):
-            read_database(str(tmp_path))
+            begin_reading(str(tmp_path))()
         file.write_bytes(whole)
 
 
@@ -388,7 +388,7 @@ def test_tensorstore_can_go_on_writing(tmp_path: Path) -> None:
 def test_no_entries(tmp_path: Path) -> None:
     write_index(tmp_path, [])
     assert contents(tmp_path) == {}
-    assert read_database(str(tmp_path)).entries == {}
+    assert begin_reading(str(tmp_path))().entries == {}
     opened(tmp_path)[b"x"] = b"1"
     assert contents(tmp_path) == {b"x": b"1"}
 
@@ -485,7 +485,7 @@ def test_a_million_entries(tmp_path: Path) -> None:
     assert len(store.list().result()) == 1_000_000
     for entry in itertools.islice(entries(), 0, None, 9973):
         assert store[entry.key] == value_of(entry)
-    index = read_database(str(tmp_path))
+    index = begin_reading(str(tmp_path))()
     assert len(index.entries) == 1_000_000
     chunks = ((e.key, e.value) for e in entries() if isinstance(e.value, Chunk))
     assert all(index.locate(key) == below(tmp_path, chunk) for key, chunk in chunks)
