@@ -1,11 +1,11 @@
 """The Orbax format: v0 and v1 checkpoints, CheckpointManager directories, OCDBT or plain zarr."""
 
-from ckpt_surgery.formats.orbax.detect import detect
 from ckpt_surgery.formats.registry import Format
+from ckpt_surgery.formats.shared.orbax_layout import is_orbax
 
 FORMAT = Format(
     name="orbax",
-    detect=detect,
+    detect=is_orbax,
     module=__name__,
     writable=True,
     choices=("step", "item"),

@@ -22,7 +22,6 @@ from ckpt_surgery.formats.shared.orbax_layout import (
     committed,
     is_checkpoint,
     is_item,
-    is_orbax,
     steps_in,
 )
 from ckpt_surgery.formats.shared.steps import (
@@ -53,11 +52,6 @@ class OrbaxItem:
     item: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Custom metadata of the step, or of a v1 checkpoint."""
-
-
-def detect(path: str) -> bool:
-    """Whether `path` is an Orbax checkpoint or a CheckpointManager's directory, whole or not."""
-    return is_orbax(path)
 
 
 def check_holds_steps(directory: str, step: int) -> None:

@@ -45,7 +45,7 @@ class IndexEntry:
     key: bytes
     """Any bytes, at most 65,535 of them."""
     value: bytes | Chunk
-    """The bytes themselves, or where they are. `Chunk.file` is relative to the database's directory."""
+    """The bytes themselves, or where they are: not an inline chunk, and `file` relative to the database."""
 
 
 class _NodeFile:
@@ -91,14 +91,9 @@ def make_index(
     _check_keys(keys)
     identity = uuid.uuid4() if identity is None else identity
     nodes = _NodeFile(f"d/{identity.hex}")
-    height, root = _write_tree(nodes, keys, [_plain(entry.value) for entry in ordered])
+    height, root = _write_tree(nodes, keys, [entry.value for entry in ordered])
     date = time.time_ns() if time_ns is None else time_ns
     return Index(nodes.name, nodes.parts, manifest_bytes(identity.bytes, INLINE_BYTES, date, height, root))
-
-
-def _plain(value: bytes | Chunk) -> bytes | Chunk:
-    """The bytes of a chunk that is inline; everything else as it is."""
-    return value if isinstance(value, bytes) or value.inline is None else value.inline
 
 
 def _check_keys(keys: Sequence[bytes]) -> None:

@@ -174,7 +174,7 @@ EXAMPLES = [
     IndexEntry(b"w/0.1", Chunk("model-00001-of-00002.safetensors", 0, 10240)),
     IndexEntry(b"w/1.0", Chunk("d/00000000000000000000000000000001", 599, 1)),
     IndexEntry(b"w/1.1", Chunk("deep/er/ü %:.bin", 4, 5)),
-    IndexEntry(b"v/c/0", Chunk("", 0, 3, b"abc")),  # a manifest's chunk that is inline
+    IndexEntry(b"v/c/0", b"abc"),
     IndexEntry(b"v/zarr.json", b"{" + b" " * 5000 + b"}"),  # too long to be inline
     IndexEntry(b"empty", b""),
     IndexEntry(b"empty range", Chunk("deep/er/ü %:.bin", 9, 0)),
