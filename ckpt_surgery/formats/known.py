@@ -62,7 +62,7 @@ PARTS = {
     "check_destination": "encoder",
     "layout": "layout",
     "open_sink": "sink",
-    "foreign_files": "foreign_files",
+    "foreign_files": "source",
 }
 """The module, in a package that is a format's, which has a function of that name: see `Format`."""
 

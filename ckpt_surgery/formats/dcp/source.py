@@ -16,7 +16,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import contiguous
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.dcp.contents import Contents, Item, items_by_file, read_contents
-from ckpt_surgery.formats.dcp.detect import METADATA
+from ckpt_surgery.formats.dcp.detect import DATA_SUFFIX, METADATA
 from ckpt_surgery.formats.dcp.index import Stored, StoredTensor, read_index
 from ckpt_surgery.formats.dcp.vocabulary import VOCABULARY
 from ckpt_surgery.formats.registry import Listing, Reader, Selection
@@ -108,3 +108,11 @@ def _leaves(entry: Stored, contents: Contents, number: int) -> Iterator[tuple[Le
         return
     for text, leaf in found.leaves.items():
         yield leaf, found.readers.get(text)
+
+
+def foreign_files(directory: str, names: Sequence[str]) -> list[str]:
+    """Those of `names`, relative paths of all files in the directory, that no rank writes.
+
+    `--overwrite` refuses to delete them. A rank writes a data file even if nothing is in it.
+    """
+    return [name for name in names if name != METADATA and ("/" in name or not name.endswith(DATA_SUFFIX))]

@@ -5,6 +5,7 @@ that of the root at the very end. Stored bytes are copied rather than linked, be
 of its own where it comes from.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,17 +18,18 @@ from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zarr.encoding import BytesInFlight, decoded, encoded
-from ckpt_surgery.formats.shared.zarr.writing import chunk_name, chunk_names
-from ckpt_surgery.formats.zarr.documents import documents, with_record
+from ckpt_surgery.formats.shared.zarr.layout import ATTRIBUTES_2, FILE_NAMES, GROUP_2, NODE_3
+from ckpt_surgery.formats.shared.zarr.writing import chunk_name, chunk_names, definition
 from ckpt_surgery.storage.failures import DAMAGED, with_key
 from ckpt_surgery.storage.places import PIECE, Places, open_places, stored_crc
 from ckpt_surgery.storage.reading import read_ranges
-from ckpt_surgery.storage.record_files import put_record
+from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
 
 AT_A_TIME = 8
 """Largest number of chunks that are put, or copied, at a time for one array."""
@@ -54,14 +56,14 @@ class ZarrSink:
     def finish(self, workers: Sequence[str]) -> None:
         """Put the metadata, that of the root last."""
         self._places.begin_documents()
-        found = documents(self._zarr, self._attributes, self.outputs)
+        found = _documents(self._zarr, self._attributes, self.outputs)
         for name, data in reversed(found.items()):
             self._places.put(name, [data])
         self._places.close()
 
     def record(self, text: str) -> bool:
         """Put the record among the group's attributes."""
-        name, content = with_record(self._zarr, self._attributes, text)
+        name, content = _with_record(self._zarr, self._attributes, text)
         put_record(f"{self._directory}/{name}", content)
         return True
 
@@ -170,3 +172,48 @@ def _batches(chunks: Iterable[tuple[Shape, Chunk]]) -> Iterator[list[tuple[Shape
 def open_sink(directory: PathLike, options: SinkOptions, outputs: Sequence[Output]) -> ZarrSink:
     """A sink that writes a group. The custom metadata becomes the group's attributes."""
     return ZarrSink(os.fspath(directory), options.zarr, dict(options.metadata), outputs)
+
+
+# --- metadata ---------------------------------------------------------------------------------------------
+
+
+def _documents(zarr: int, attributes: Mapping[str, Any], outputs: Sequence[Output]) -> dict[str, bytes]:
+    """The content of each file with metadata, by its relative name; those of the root are the first.
+
+    `attributes` are the root's.
+    """
+    found = _group("", zarr, attributes)
+    for group in {group: None for output in outputs for group in _groups(output.leaf.key.text)}:
+        found |= _group(f"{group}/", zarr, {})
+    for output in outputs:
+        found[f"{output.leaf.key.text}/{FILE_NAMES[zarr]}"] = definition(output, zarr)
+    return found
+
+
+def _with_record(zarr: int, attributes: Mapping[str, Any], text: str) -> tuple[str, str]:
+    """Name and content of the root's file with its attributes, and the record among them.
+
+    Readers would warn of a file that is no part of a group.
+    """
+    found = {**attributes, RECORD_NAME: json.loads(text)}
+    return (NODE_3, json.dumps(_node(found))) if zarr == 3 else (ATTRIBUTES_2, json.dumps(found))
+
+
+def _group(prefix: str, zarr: int, attributes: Mapping[str, Any]) -> dict[str, bytes]:
+    if zarr == 3:
+        return {f"{prefix}{NODE_3}": json.dumps(_node(attributes)).encode()}
+    found = {f"{prefix}{GROUP_2}": b'{"zarr_format": 2}'}
+    if attributes:
+        found[f"{prefix}{ATTRIBUTES_2}"] = json.dumps(dict(attributes)).encode()
+    return found
+
+
+def _node(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of a group, version 3."""
+    return {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}
+
+
+def _groups(text: str) -> Iterator[str]:
+    """The keys of the groups that a leaf is in, except the root."""
+    parts = text.split(SEPARATOR)
+    return (SEPARATOR.join(parts[:i]) for i in range(1, len(parts)))

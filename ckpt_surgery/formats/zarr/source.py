@@ -8,7 +8,7 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ckpt_surgery.core.errors import SourceError
@@ -26,6 +26,7 @@ from ckpt_surgery.formats.shared.zarr.layout import (
     GROUP_2,
     NODE_3,
     RESERVED,
+    zarr_names,
 )
 from ckpt_surgery.storage.failures import DAMAGED, with_key
 from ckpt_surgery.storage.json_files import read_json
@@ -69,6 +70,15 @@ def _leaf(files: Files, directory: str, key: Key) -> Leaf:
     except SourceError as error:
         raise with_key(key, error) from error
     return Leaf(key, LeafKind.ARRAY, array.spec, manifest)
+
+
+def foreign_files(directory: str, names: Sequence[str]) -> list[str]:
+    """Those of `names`, relative paths of all files in the directory, that zarr did not write.
+
+    They are neither metadata nor chunks; `--overwrite` refuses to delete them.
+    """
+    own = zarr_names(names)
+    return [name for name in names if name not in own]
 
 
 # --- the hierarchy ----------------------------------------------------------------------------------------

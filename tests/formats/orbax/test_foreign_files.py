@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from ckpt_surgery.formats.orbax.foreign_files import foreign_files
+from ckpt_surgery.formats.orbax.source import foreign_files
 
 
 def touched(directory: Path, names: Iterable[str]) -> list[str]:

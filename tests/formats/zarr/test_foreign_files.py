@@ -1,6 +1,6 @@
 """Which names in a group's directory are not zarr's."""
 
-from ckpt_surgery.formats.zarr.foreign_files import foreign_files
+from ckpt_surgery.formats.zarr.source import foreign_files
 
 
 def test_metadata_and_chunks_are_the_groups() -> None:
