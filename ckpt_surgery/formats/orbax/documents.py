@@ -1,17 +1,24 @@
-"""The JSON documents of an Orbax item that is to be written.
+"""The JSON documents of an Orbax item that is to be written, and of its step.
 
 Source: what orbax-checkpoint 0.12.8 writes and reads.
 """
 
+import json
+import os
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.orbax.tree import ARRAY_METADATA, SHARDINGS, STRINGS, array_name
-from ckpt_surgery.formats.shared.orbax_layout import TREE_METADATA
+from ckpt_surgery.formats.shared.orbax_layout import CHECKPOINT_METADATA, TREE_METADATA, is_item
+from ckpt_surgery.storage.draft import OWN
+from ckpt_surgery.storage.json_files import read_json
+from ckpt_surgery.storage.listing import directory_names, exists
+from ckpt_surgery.storage.record_files import RECORD_NAME
 
 ONE_DEVICE = '{"sharding_type": "SingleDeviceSharding", "device_str": "cpu:0"}'
 """Sharding of PRNG keys that come without one: Orbax cannot restore a jax.Array that has none."""
@@ -25,6 +32,9 @@ COMMITTED = b"Checkpoint commit was successful"
 """What Orbax writes into commit files."""
 HANDLER = "orbax.checkpoint._src.handlers.standard_checkpoint_handler.StandardCheckpointHandler"
 """Handler with which a CheckpointManager restores the item if it is asked for a step without arguments."""
+JSON_HANDLER = "orbax.checkpoint._src.handlers.json_checkpoint_handler.JsonCheckpointHandler"
+REWRITTEN = frozenset({CHECKPOINT_METADATA, RECORD_NAME})
+"""Files of a step that are written anew with each item."""
 
 
 def about_checkpoint(item: str | None, started: int, metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,3 +132,40 @@ def _value_type(leaf: Leaf) -> str:
         return "jax.Array"
     assert leaf.spec is not None
     return "scalar" if leaf.kind is LeafKind.SCALAR and leaf.spec.ndim == 0 else "np.ndarray"
+
+
+# --- a step that exists -----------------------------------------------------------------------------------
+
+
+def documents_of_step(step: str, item: str, started: int) -> dict[str, bytes]:
+    """The files of a step that change with an item: its document, and the record with that one's checksum.
+
+    All that the document says of other things stays. `step`: path or URL of the step that exists. `started`:
+    when the run began, in nanoseconds since the epoch.
+    """
+    about = json.dumps(_about_step(step, item, started)).encode()
+    record = {"documents": {CHECKPOINT_METADATA: [len(about), bytes_crc(about)]}}
+    return {CHECKPOINT_METADATA: about, RECORD_NAME: json.dumps(record).encode()}
+
+
+def _about_step(step: str, item: str, started: int) -> dict[str, Any]:
+    path, new = os.path.join(step, CHECKPOINT_METADATA), about_checkpoint(item, started, {})
+    old = read_json(path) if exists(path) else {}
+    listed = old.get("item_handlers")
+    handlers = {**_handlers_of(step, item), **(listed if isinstance(listed, dict) else {}), item: HANDLER}
+    kept = {**new, **old, "item_handlers": handlers}
+    return kept | {"commit_timestamp_nsecs": new["commit_timestamp_nsecs"]}
+
+
+def _handlers_of(step: str, item: str) -> dict[str, str]:
+    """Handlers of the other items by what they hold: without one, Orbax restores no item of the step."""
+    found = {}
+    for name in directory_names(step).directories:
+        path = os.path.join(step, name)
+        if name in (item, OWN.rstrip("/")):
+            continue
+        if is_item(path):
+            found[name] = HANDLER
+        elif exists(os.path.join(path, "metadata")) or exists(os.path.join(path, "metrics")):
+            found[name] = JSON_HANDLER
+    return found

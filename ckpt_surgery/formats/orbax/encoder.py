@@ -1,20 +1,20 @@
 """What an Orbax checkpoint can hold, and where its item lies."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import Encoder, EncoderDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.detect import check_holds_steps
 from ckpt_surgery.formats.orbax.unsupported import unsupported
-from ckpt_surgery.formats.orbax.versions import restorable_by
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zarr.files import check_reachable
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS
@@ -76,3 +76,49 @@ def step_and_item(directory: str, options: SinkOptions) -> tuple[str, str]:
     if options.step is None and options.item is None:
         return step, step
     return step, f"{step}/{options.item or DEFAULT_ITEM}"
+
+
+# --- old versions of Orbax --------------------------------------------------------------------------------
+
+
+ORBAX, TENSORSTORE = "orbax-checkpoint", "tensorstore"
+
+WITHOUT_STRUCTURE, WITH_STRUCTURE = "0.5.21", "0.4.8"
+"""Oldest versions without and with a structure file; versions before 0.4.8 miss some keys even with it."""
+PRNG_KEYS = "0.11.9"
+"""Oldest version that restores typed PRNG keys; earlier ones restored their numbers."""
+OF_EMPTY: Mapping[str | None, str] = {"Tuple": "0.7.0", "NamedTuple": "0.10.2"}
+"""Oldest versions that know these kinds of empty nodes; all versions know the others."""
+OF_TYPES: Mapping[str, str] = {
+    "int2": "0.1.75",
+    "float8_e3m4": "0.1.75",
+    "float4_e2m1fn": "0.1.80",
+    "float8_e8m0fnu": "0.1.85",
+}
+"""Oldest versions of TensorStore that know these types; all versions know the others."""
+
+
+def restorable_by(leaves: Sequence[Leaf], structure_file: bool) -> Mapping[str, str]:
+    """The oldest version of each package that restores these leaves, by its name.
+
+    Found by restoring with them, each with libraries of its time; docs/formats.md has the table. All of them
+    read both versions of zarr, and every codec that is written.
+    """
+    dtypes = {leaf.spec.dtype for leaf in leaves if leaf.spec is not None}
+    wanted = {
+        ORBAX: {
+            WITH_STRUCTURE if structure_file else WITHOUT_STRUCTURE,
+            *(PRNG_KEYS for leaf in leaves if leaf.kind is LeafKind.PRNG_KEY),
+            *_of(OF_EMPTY, {leaf.empty for leaf in leaves}),
+        },
+        TENSORSTORE: _of(OF_TYPES, {dtype.name for dtype in dtypes}),
+    }
+    return {package: max(versions, key=_ordered) for package, versions in wanted.items() if versions}
+
+
+def _of(known: Mapping[Any, str], found: Iterable[object]) -> set[str]:
+    return {known[name] for name in found if name in known}
+
+
+def _ordered(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]

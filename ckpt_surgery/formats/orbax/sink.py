@@ -16,9 +16,14 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import Output, Sink
-from ckpt_surgery.formats.orbax.documents import COMMITTED, about_checkpoint, documents
+from ckpt_surgery.formats.orbax.documents import (
+    COMMITTED,
+    REWRITTEN,
+    about_checkpoint,
+    documents,
+    documents_of_step,
+)
 from ckpt_surgery.formats.orbax.encoder import step_and_item
-from ckpt_surgery.formats.orbax.existing import documents_of_step, link_others
 from ckpt_surgery.formats.orbax.notes import NOTES, Entries, read_notes, worker_directory
 from ckpt_surgery.formats.orbax.structure import STRUCTURE, structure_bytes
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
@@ -34,6 +39,7 @@ from ckpt_surgery.formats.shared.orbax_layout import (
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.writing import definition
 from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.linking import link_rest
 from ckpt_surgery.storage.places import open_places
 from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
 
@@ -109,8 +115,9 @@ class OrbaxSink:
         existing = self._options.existing
         if existing is not None:
             if not urls.is_url(self._step_directory):
-                with storage_errors(Path(self._step_directory)):
-                    link_others(Path(existing), Path(self._step_directory), item)
+                new = Path(self._step_directory)
+                with storage_errors(new):
+                    link_rest(Path(existing), new, keep={item}, leave_out={item, *REWRITTEN})
             self._item.put(COMMIT_FILE, [COMMITTED])
             for name, text in documents_of_step(existing, item, self._started).items():
                 self._step.put(name, [text])
