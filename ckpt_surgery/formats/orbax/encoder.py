@@ -16,9 +16,9 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.detect import check_holds_steps
 from ckpt_surgery.formats.orbax.unsupported import unsupported
 from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
 from ckpt_surgery.formats.shared.zarr.files import check_reachable
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS
-from ckpt_surgery.formats.shared.zarr.writing import adopted_metadata
 from ckpt_surgery.formats.unsupported import metadata_json
 from ckpt_surgery.storage.listing import real_path
 

@@ -12,10 +12,10 @@ from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.registry import Limits, SinkOptions
+from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
 from ckpt_surgery.formats.shared.zarr.files import check_reachable
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, RESERVED
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
-from ckpt_surgery.formats.shared.zarr.writing import adopted_metadata
 from ckpt_surgery.formats.unsupported import NOT_UNICODE, LimitedEncoder, metadata_json, quoted, repeated_keys
 from ckpt_surgery.storage.listing import real_path
 

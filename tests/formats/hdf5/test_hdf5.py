@@ -20,7 +20,7 @@ from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.hdf5 import FORMAT
 from ckpt_surgery.formats.hdf5.element_types import HELD
 from ckpt_surgery.formats.opening import open_source
-from ckpt_surgery.formats.shared.zarr.described import zarr2_metadata, zarr3_metadata
+from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
 from tests.formats.bounds import bounded
 from tests.formats.hdf5.lies import LIES
 from tests.support import conformance
@@ -92,7 +92,7 @@ class TestCompressed(conformance.Reading):
         assert names == {n: "gzip" if v.size and v.ndim else "raw" for n, v in self.sample().items()}
         manifest = source.leaves()["dense/kernel"].manifest
         assert not manifest.codec.raw
-        assert zarr2_metadata(manifest) is zarr3_metadata(manifest) is None
+        assert adopted_metadata(manifest, 2) is adopted_metadata(manifest, 3) is None
         (chunk,) = manifest.chunks.values()
         with h5py.File(saved) as file:
             found = file["dense/kernel"].id.get_chunk_info(0)

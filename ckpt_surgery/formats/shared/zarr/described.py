@@ -2,7 +2,7 @@
 
 import functools
 import json
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +11,16 @@ from ckpt_surgery.core.manifests import Codec, Manifest, bytes_codec, long_axes
 from ckpt_surgery.formats.shared.zarr.metadata import CHAINS_OF_SHARDS, EXTENDED, HELD, NATIVE, SHUFFLES
 
 
-def zarr2_metadata(manifest: Manifest) -> dict[str, Any] | None:
-    """The `.zarray` with which version 2 reads the stored bytes as this array; chunks are named like `0.1`.
+def adopted_metadata(manifest: Manifest, zarr: int) -> dict[str, Any] | None:
+    """The metadata with which a version of zarr reads the stored bytes as this array. Do not change it.
 
-    None where version 2 has no such dtype, codec or order of axes, and where chunks are missing.
+    None where the version has no such dtype, codec or order of axes, and where chunks are missing;
+    `wholly_stored` tells whether shards lack some. Chunks are named as `chunk_name` says.
     """
     if not manifest.complete:
         return None
-    return described_in_v2(manifest.spec, manifest.chunk_shape, manifest.codec)
+    described = described_in_v2 if zarr == 2 else described_in_v3
+    return described(manifest.spec, manifest.chunk_shape, manifest.codec)
 
 
 def described_in_v2(spec: ArraySpec, chunk_shape: Shape, codec: Codec) -> dict[str, Any] | None:
@@ -63,23 +65,8 @@ def _compressor(codec: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def zarr3_metadata(
-    manifest: Manifest, chunk_keys: Literal["default", "v2"] = "default"
-) -> dict[str, Any] | None:
-    """The `zarr.json` with which version 3 reads the stored bytes as this array. Cached: do not change it.
-
-    `chunk_keys`: chunks are named like `c/0/1`, or like `0.1` as in version 2. None where version 3 has no
-    such dtype or codec, and where chunks are missing; `wholly_stored` tells whether shards lack some.
-    """
-    if not manifest.complete:
-        return None
-    return described_in_v3(manifest.spec, manifest.chunk_shape, manifest.codec, chunk_keys)
-
-
 @functools.lru_cache(maxsize=4096)
-def described_in_v3(
-    spec: ArraySpec, chunk_shape: Shape, codec: Codec, chunk_keys: str = "default"
-) -> dict[str, Any] | None:
+def described_in_v3(spec: ArraySpec, chunk_shape: Shape, codec: Codec) -> dict[str, Any] | None:
     """The `zarr.json` of an array whose chunks are encoded so; None where version 3 has no such array.
 
     Cached: do not change it.
@@ -90,17 +77,13 @@ def described_in_v3(
     axes = long_axes(chunk_shape, codec) if codec.bytewise else codec.permutation
     if list(axes) != sorted(axes):
         codecs.insert(0, {"name": "transpose", "configuration": {"order": list(codec.permutation)}})
-    separators = {"default": "/", "v2": "."}
     return {
         "zarr_format": 3,
         "node_type": "array",
         "shape": list(spec.shape),
         "data_type": spec.dtype.name,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk_shape)}},
-        "chunk_key_encoding": {
-            "name": chunk_keys,
-            "configuration": {"separator": separators[chunk_keys]},
-        },
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "fill_value": _zero(spec.dtype),
         "codecs": codecs,
         "attributes": {},

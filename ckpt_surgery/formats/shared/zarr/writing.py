@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape
-from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import Output
-from ckpt_surgery.formats.shared.zarr.described import zarr2_metadata, zarr3_metadata
+from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES
 
 
@@ -43,11 +42,6 @@ def array_definition(zarr: int, dtype: np.dtype[Any], shape: Shape, chunks: Shap
     array = ts.open(spec, create=True, dtype=ts.dtype(dtype), context=ts.Context()).result()
     assert array.kvstore is not None
     return bytes(array.kvstore.read(FILE_NAMES[zarr]).result().value)
-
-
-def adopted_metadata(manifest: Manifest, zarr: int) -> dict[str, Any] | None:
-    """The metadata of an array of these stored bytes; None where a version of zarr cannot describe them."""
-    return zarr2_metadata(manifest) if zarr == 2 else zarr3_metadata(manifest)
 
 
 def chunk_name(index: Shape, zarr: int) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec, grid_counts
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of, raw_codec
-from ckpt_surgery.formats.shared.zarr.described import zarr2_metadata, zarr3_metadata
+from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
 from tests.support.stored_arrays import sharded_codec
 
 LITTLE, BIG = bytes_codec("little"), bytes_codec("big")
@@ -27,7 +27,7 @@ def manifest(
 
 
 def test_a_whole_document_of_version_2() -> None:
-    assert zarr2_metadata(manifest(codecs=(BIG, ZSTD), permutation=(1, 0))) == {
+    assert adopted_metadata(manifest(codecs=(BIG, ZSTD), permutation=(1, 0)), 2) == {
         "zarr_format": 2,
         "shape": [4, 6],
         "chunks": [2, 3],
@@ -41,7 +41,7 @@ def test_a_whole_document_of_version_2() -> None:
 
 
 def test_a_whole_document_of_version_3() -> None:
-    assert zarr3_metadata(manifest(codecs=(BIG, ZSTD), permutation=(1, 0))) == {
+    assert adopted_metadata(manifest(codecs=(BIG, ZSTD), permutation=(1, 0)), 3) == {
         "zarr_format": 3,
         "node_type": "array",
         "shape": [4, 6],
@@ -86,23 +86,23 @@ def test_codecs_are_spelled_as_each_version_does(
     codec: dict[str, Any], version_2: dict[str, Any] | None, version_3: dict[str, Any] | None
 ) -> None:
     found = manifest(codecs=(LITTLE, codec))
-    two, three = zarr2_metadata(found), zarr3_metadata(found)
+    two, three = adopted_metadata(found, 2), adopted_metadata(found, 3)
     assert (two and two["compressor"]) == version_2
     assert (three and three["codecs"]) == (version_3 and [LITTLE, version_3])
 
 
 def test_version_2_has_one_compressor_and_no_shards() -> None:
-    assert zarr2_metadata(manifest(codecs=(LITTLE, ZSTD, ZSTD))) is None
+    assert adopted_metadata(manifest(codecs=(LITTLE, ZSTD, ZSTD)), 2) is None
     sharded = replace(manifest(), codec=sharded_codec((1, 3), (1, 0), (0, 1)))
-    assert zarr2_metadata(sharded) is None
-    found = zarr3_metadata(sharded)
+    assert adopted_metadata(sharded, 2) is None
+    found = adopted_metadata(sharded, 3)
     assert found is not None
     [shards] = found["codecs"]
     assert shards["name"] == "sharding_indexed"
 
 
 def test_the_index_of_a_shard_is_made_of_long_integers_whatever_its_elements_are() -> None:
-    found = zarr3_metadata(replace(manifest(np.uint8), codec=sharded_codec((1, 3), (1, 0), (0, 1))))
+    found = adopted_metadata(replace(manifest(np.uint8), codec=sharded_codec((1, 3), (1, 0), (0, 1))), 3)
     assert found is not None
     [shards] = found["codecs"]
     assert shards["configuration"]["codecs"][1] == {"name": "bytes"}
@@ -123,7 +123,7 @@ def test_the_index_of_a_shard_is_made_of_long_integers_whatever_its_elements_are
     ],
 )
 def test_types_are_named_as_version_2_does(dtype: Any, codec: dict[str, Any], name: str | None) -> None:
-    found = zarr2_metadata(manifest(dtype, (codec,)))
+    found = adopted_metadata(manifest(dtype, (codec,)), 2)
     assert (found and found["dtype"]) == name
 
 
@@ -137,23 +137,23 @@ def test_types_are_named_as_version_2_does(dtype: Any, codec: dict[str, Any], na
     ],
 )
 def test_fill_values_are_of_the_type_in_version_3(dtype: Any, name: str, fill: Any) -> None:
-    found = zarr3_metadata(manifest(dtype))
+    found = adopted_metadata(manifest(dtype), 3)
     assert found is not None
     assert (found["data_type"], repr(found["fill_value"])) == (name, repr(fill))  # False is not 0 in JSON
 
 
 def test_types_that_version_3_does_not_have() -> None:
-    assert zarr3_metadata(manifest(ml_dtypes.uint4)) is None
-    assert zarr3_metadata(manifest(ml_dtypes.float8_e4m3)) is None
+    assert adopted_metadata(manifest(ml_dtypes.uint4), 3) is None
+    assert adopted_metadata(manifest(ml_dtypes.float8_e4m3), 3) is None
 
 
 def test_an_array_with_a_missing_chunk_is_not_described() -> None:
     """What is missing would read as the fill value."""
     whole = manifest()
     part = replace(whole, chunks=dict([*whole.chunks.items()][:-1]))
-    assert zarr2_metadata(whole) is not None
-    assert zarr3_metadata(whole) is not None
-    assert zarr2_metadata(part) is zarr3_metadata(part) is None
+    assert adopted_metadata(whole, 2) is not None
+    assert adopted_metadata(whole, 3) is not None
+    assert adopted_metadata(part, 2) is adopted_metadata(part, 3) is None
 
 
 def test_axes_along_which_chunks_have_the_length_1_make_no_order() -> None:
@@ -161,16 +161,10 @@ def test_axes_along_which_chunks_have_the_length_1_make_no_order() -> None:
     found = Manifest(
         spec, spec.shape, Codec("raw", (1, 2, 0), raw_codec(3).encoding), {(0, 0, 0): Chunk("x", 0, 4)}
     )
-    two, three = zarr2_metadata(found), zarr3_metadata(found)
+    two, three = adopted_metadata(found, 2), adopted_metadata(found, 3)
     assert two is not None
     assert three is not None
     assert (two["order"], three["codecs"]) == ("C", [{"name": "bytes"}])
-
-
-def test_names_of_chunks_follow_the_version_that_is_asked_for() -> None:
-    found = zarr3_metadata(manifest(), "v2")
-    assert found is not None
-    assert found["chunk_key_encoding"] == {"name": "v2", "configuration": {"separator": "."}}
 
 
 def test_a_transpose_has_all_axes_also_those_of_length_1() -> None:
@@ -178,7 +172,7 @@ def test_a_transpose_has_all_axes_also_those_of_length_1() -> None:
     found = Manifest(
         spec, spec.shape, Codec("raw", (2, 1, 0), raw_codec(3).encoding), {(0, 0, 0): Chunk("x", 0, 6)}
     )
-    two, three = zarr2_metadata(found), zarr3_metadata(found)
+    two, three = adopted_metadata(found, 2), adopted_metadata(found, 3)
     assert two is not None
     assert three is not None
     assert two["order"] == "F"

@@ -30,7 +30,7 @@ from ckpt_surgery.core.manifests import (
 from ckpt_surgery.core.rewrites.axes import transposed
 from ckpt_surgery.core.rewrites.joining import stacked
 from ckpt_surgery.core.rewrites.reshaping import reinterpreted, reshaped
-from ckpt_surgery.formats.shared.zarr.described import zarr2_metadata, zarr3_metadata
+from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE, parse_array
 from tests.support.checkpoints import dtype
@@ -203,7 +203,10 @@ STORES: list[tuple[Version, dict[str, Any]]] = [
 
 
 def described(manifest: Manifest) -> dict[Version, dict[str, Any]]:
-    both: dict[Version, dict[str, Any] | None] = {2: zarr2_metadata(manifest), 3: zarr3_metadata(manifest)}
+    both: dict[Version, dict[str, Any] | None] = {
+        2: adopted_metadata(manifest, 2),
+        3: adopted_metadata(manifest, 3),
+    }
     return {version: metadata for version, metadata in both.items() if metadata is not None}
 
 
@@ -299,8 +302,8 @@ def test_any_order_of_axes_takes_zarr3() -> None:
         {(0, 0, 0): Chunk("", 0, 48, values.tobytes())},
     )
     found = transposed(stored, (1, 2, 0))
-    assert zarr2_metadata(found) is None
-    metadata = zarr3_metadata(found)
+    assert adopted_metadata(found, 2) is None
+    metadata = adopted_metadata(found, 3)
     assert metadata is not None
     assert metadata["codecs"][0] == {"name": "transpose", "configuration": {"order": [2, 0, 1]}}
     np.testing.assert_array_equal(read_back(3, metadata, found), values.transpose(1, 2, 0))
@@ -310,8 +313,9 @@ def test_any_order_of_axes_takes_zarr3() -> None:
 def test_names_of_chunks_in_zarr3(keys: Literal["default", "v2"], names: set[bytes]) -> None:
     chunks: dict[Shape, Chunk] = {(0, i): Chunk("", 0, 2, b"ab") for i in range(2)}
     manifest = Manifest(ArraySpec((1, 4), dtype("int8")), (1, 2), raw_codec(2), chunks)
-    metadata = zarr3_metadata(manifest, keys)
+    metadata = adopted_metadata(manifest, 3)
     assert metadata is not None
+    metadata = metadata | {"chunk_key_encoding": {"name": keys}}
     array = parse_array(json.dumps(metadata).encode(), 3)
     assert {array.chunk_name(index).encode() for index in chunks} == names
     np.testing.assert_array_equal(read_back(3, metadata, manifest), [[97, 98, 97, 98]])
@@ -330,7 +334,7 @@ def test_zstd_says_that_it_has_no_checksum() -> None:
     for version, metadata in ((2, of_v2), (3, {"codecs": [BYTES, ZSTD]}), (3, {"codecs": [within]})):
         found = manifest_of(version, store_of(version, np.ones((5, 8), np.float32), metadata))
         said = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
-        assert zstds(zarr3_metadata(found)) == [said]
+        assert zstds(adopted_metadata(found, 3)) == [said]
 
 
 def zstds(node: Any) -> list[Any]:
@@ -360,7 +364,7 @@ def test_what_chunks_say_themselves_is_no_difference_within_shards(
     )
     assert one.codec == two.codec
     for manifest in (one, two):
-        metadata = zarr3_metadata(manifest)
+        metadata = adopted_metadata(manifest, 3)
         assert metadata is not None
         np.testing.assert_array_equal(read_back(3, metadata, manifest), values)
 
