@@ -36,8 +36,8 @@ from ckpt_surgery.formats.shared.orbax_layout import (
     MANIFEST,
     PROCESS_PREFIX,
 )
+from ckpt_surgery.formats.shared.zarr.encoding import definition
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
-from ckpt_surgery.formats.shared.zarr.writing import definition
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.linking import link_rest
 from ckpt_surgery.storage.places import open_places

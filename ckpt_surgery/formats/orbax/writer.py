@@ -21,7 +21,7 @@ from ckpt_surgery.formats.orbax.notes import NOTES, Entries, notes_bytes, read_n
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.shared.ocdbt.writer import INLINE_BYTES
 from ckpt_surgery.formats.shared.zarr.encoding import BytesInFlight, decoded, encoded
-from ckpt_surgery.formats.shared.zarr.writing import chunk_name, chunk_names
+from ckpt_surgery.formats.shared.zarr.layout import chunk_name, chunk_names
 from ckpt_surgery.storage.failures import DAMAGED, with_key
 from ckpt_surgery.storage.places import Places, stored_crc
 from ckpt_surgery.storage.reading import read_ranges

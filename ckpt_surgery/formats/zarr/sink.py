@@ -23,9 +23,15 @@ from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.zarr.encoding import BytesInFlight, decoded, encoded
-from ckpt_surgery.formats.shared.zarr.layout import ATTRIBUTES_2, FILE_NAMES, GROUP_2, NODE_3
-from ckpt_surgery.formats.shared.zarr.writing import chunk_name, chunk_names, definition
+from ckpt_surgery.formats.shared.zarr.encoding import BytesInFlight, decoded, definition, encoded
+from ckpt_surgery.formats.shared.zarr.layout import (
+    ATTRIBUTES_2,
+    FILE_NAMES,
+    GROUP_2,
+    NODE_3,
+    chunk_name,
+    chunk_names,
+)
 from ckpt_surgery.storage.failures import DAMAGED, with_key
 from ckpt_surgery.storage.places import PIECE, Places, open_places, stored_crc
 from ckpt_surgery.storage.reading import read_ranges

@@ -23,7 +23,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import Fetch, assembled, elements_in, filled, together
 from ckpt_surgery.formats.shared.ocdbt.reader import STORE_ERRORS, store_message
 from ckpt_surgery.formats.shared.zarr.described import described_in_v2, described_in_v3
-from ckpt_surgery.formats.shared.zarr.layout import DRIVERS
+from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, chunk_name
 from ckpt_surgery.formats.shared.zarr.metadata import UNKNOWN, fill_value, leading_transposes
 from ckpt_surgery.formats.shared.zarr.shards import (
     ABSENT,
@@ -33,7 +33,6 @@ from ckpt_surgery.formats.shared.zarr.shards import (
     index_range,
     shard_layout,
 )
-from ckpt_surgery.formats.shared.zarr.writing import chunk_name
 from ckpt_surgery.storage.failures import DAMAGED
 
 OPEN_ARRAYS = 64

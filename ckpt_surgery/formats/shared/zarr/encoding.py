@@ -1,8 +1,11 @@
-"""Chunks of written zarr arrays as TensorStore stores them: zstd, and in version 3 a CRC-32C after it."""
+"""Metadata and chunks of written zarr arrays as TensorStore has them: zstd, in version 3 with a CRC-32C."""
 
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -12,9 +15,12 @@ from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of, parts_of_chunks
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.shared.zarr.decoding import CRC32C, decode_region
+from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
+from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES, chunk_name
 from ckpt_surgery.formats.shared.zarr.shards import CRC_BYTES
-from ckpt_surgery.formats.shared.zarr.writing import ZSTD_LEVEL, chunk_name
 
+ZSTD_LEVEL = 1
+"""Level of compression, as Orbax's default."""
 IN_FLIGHT_BYTES = 64 << 20
 """Total size of the blocks that are encoded and written at the same time. A larger block is written alone."""
 SMALL_BYTES = 1 << 20
@@ -23,6 +29,33 @@ _ENCODINGS = {
     2: encoding_of([bytes_codec("little"), {"name": "zstd"}]),
     3: encoding_of([bytes_codec("little"), {"name": "zstd"}, CRC32C]),
 }
+
+
+def definition(output: Output, zarr: int) -> bytes:
+    """The metadata of the array that an output is stored in, as JSON; `zarr`: the specification's version."""
+    if output.stored is not None:
+        return json.dumps(adopted_metadata(output.stored, zarr)).encode()
+    spec = output.leaf.spec
+    assert spec is not None
+    return array_definition(zarr, spec.dtype, spec.shape, output.chunks)
+
+
+@lru_cache(maxsize=1 << 14)
+def array_definition(zarr: int, dtype: np.dtype[Any], shape: Shape, chunks: Shape) -> bytes:
+    """The array's metadata as TensorStore writes it: zstd, and in version 3 a CRC-32C over each chunk."""
+    import tensorstore as ts
+
+    metadata: dict[str, Any] = {"shape": shape}
+    if zarr == 2:
+        metadata |= {"chunks": chunks, "compressor": {"id": "zstd", "level": ZSTD_LEVEL}}
+    else:
+        zstd = {"name": "zstd", "configuration": {"level": ZSTD_LEVEL}}
+        metadata["codecs"] = [{"name": "bytes"}, zstd, {"name": "crc32c"}]
+        metadata["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": chunks}}
+    spec = {"driver": DRIVERS[zarr], "kvstore": "memory://", "metadata": metadata}
+    array = ts.open(spec, create=True, dtype=ts.dtype(dtype), context=ts.Context()).result()
+    assert array.kvstore is not None
+    return bytes(array.kvstore.read(FILE_NAMES[zarr]).result().value)
 
 
 class _OfThread(threading.local):

@@ -1,10 +1,12 @@
 """The names of files in zarr groups and arrays, and which directories are groups or arrays."""
 
+import itertools
 import os
 import posixpath
 import re
 from collections.abc import Iterable
 
+from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.storage.listing import has_entry, is_directory, real_path
 
 FILE_NAMES = {2: ".zarray", 3: "zarr.json"}
@@ -42,3 +44,15 @@ def _is_chunk(name: str, nodes: set[str]) -> bool:
         if name in nodes:
             return True
     return False
+
+
+def chunk_name(index: Shape, zarr: int) -> str:
+    """The name of a chunk of a written array: `0.1` in version 2, `c/0/1` in version 3."""
+    return ".".join(map(str, index)) or "0" if zarr == 2 else "/".join(("c", *map(str, index)))
+
+
+def chunk_names(region: Region, chunks: Shape, zarr: int) -> list[str]:
+    """The names of the chunks that a region touches, in C order."""
+    bounds = zip(region.starts, region.stops, chunks, strict=True)
+    touched = (range(start // n, -(-stop // n)) for start, stop, n in bounds)
+    return [chunk_name(index, zarr) for index in itertools.product(*touched)]
