@@ -14,7 +14,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.tree import Tree, array_prefix
 from ckpt_surgery.formats.shared.ocdbt.reader import Database, begin_reading
 from ckpt_surgery.formats.shared.orbax_layout import MANIFEST, PROCESS_PREFIX
-from ckpt_surgery.formats.shared.zarr.files import check_length, chunk_index
+from ckpt_surgery.formats.shared.zarr.files import check_length, sparse_manifest
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import ZarrArray, parse_array
 from ckpt_surgery.storage.failures import DAMAGED
@@ -135,7 +135,7 @@ def array_manifest(store: ItemArrays, place: str, array: ZarrArray) -> Manifest:
     Every chunk of the grid must be there, unless chunks of nothing but the fill value were left out.
     """
     if store.tree.filled:
-        return _sparse_manifest(store, place, array)
+        return sparse_manifest(array, store.names(place), lambda name: store.chunk(place + name), filled=True)
     if array.chunk_count > store.stored:
         raise SourceError(
             f"it should have {array.chunk_count} chunks, more than the {store.stored} values in all",
@@ -149,15 +149,3 @@ def array_manifest(store: ItemArrays, place: str, array: ZarrArray) -> Manifest:
         check_length(array, index, chunk)
         chunks[index] = chunk
     return array.manifest(chunks, filled=False)
-
-
-def _sparse_manifest(store: ItemArrays, place: str, array: ZarrArray) -> Manifest:
-    """The manifest of the chunks that exist. The grid is not iterated: the metadata may claim a huge one."""
-    chunks: dict[Shape, Chunk] = {}
-    for name in store.names(place):
-        index = chunk_index(array, name, array.counts)
-        chunk = None if index is None else store.chunk(place + name)
-        if index is not None and chunk is not None:
-            check_length(array, index, chunk)
-            chunks[index] = chunk
-    return array.manifest(dict(sorted(chunks.items())), filled=True)

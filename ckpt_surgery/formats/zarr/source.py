@@ -18,7 +18,7 @@ from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Listing, Selection, directory_of
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
-from ckpt_surgery.formats.shared.zarr.files import Files, check_filled, file_array, file_manifest, within
+from ckpt_surgery.formats.shared.zarr.files import Files, file_array, file_manifest, within
 from ckpt_surgery.formats.shared.zarr.layout import (
     ARRAY_2,
     ATTRIBUTES_2,
@@ -66,7 +66,6 @@ def _leaf(files: Files, directory: str, key: Key) -> Leaf:
     try:
         array = file_array(files, directory)
         manifest = file_manifest(files, directory, array, filled=True)
-        check_filled(array, manifest)
     except SourceError as error:
         raise with_key(key, error) from error
     return Leaf(key, LeafKind.ARRAY, array.spec, manifest)

@@ -20,7 +20,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Listing, Reader
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, BytesAt, Node, Pieces, Plain, manifest_of
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
-from ckpt_surgery.formats.shared.zarr.files import Files, check_complete, file_array, file_manifest
+from ckpt_surgery.formats.shared.zarr.files import Files, file_array, file_manifest
 from ckpt_surgery.storage.failures import with_key
 from ckpt_surgery.storage.listing import FileStat
 
@@ -103,7 +103,6 @@ def zarr_leaf(found: FoundNode, root: str, directory: str) -> ListedLeaf:
     files = Files.of(root, directory)
     array = file_array(files, directory)
     manifest = file_manifest(files, directory, array)
-    check_complete(array, manifest)
     return ListedLeaf(Leaf(found.key, LeafKind.ARRAY, array.spec, manifest), found, files.by_path)
 
 

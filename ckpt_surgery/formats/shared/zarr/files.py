@@ -1,17 +1,13 @@
-"""Zarr arrays in directories: found by their metadata, listed as manifests of the chunks that have files.
-
-Where a chunk is missing, `check_filled` accepts it if the array has a fill value, and `check_complete` does
-not.
-"""
+"""Zarr arrays in directories: found by their metadata, listed as manifests of the chunks that have files."""
 
 import os
 import posixpath
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ckpt_surgery.core.arrays import Shape, grid_counts
+from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.text import is_unicode, shown
@@ -71,23 +67,9 @@ class Files:
         low, high = bisect_left(self.names, f"{directory}/"), bisect_left(self.names, f"{directory}{after}")
         return self.names[low:high]
 
-    def read(self, name: str) -> bytes:
-        """All of a small file. Raises SourceError where it cannot be read or has changed."""
-        with opened(self.path(name), self.stats[name]) as file:
-            return file.read(0, file.stat.size)
-
-    def version(self, directory: str) -> int | None:
-        """The version of the zarr array in a directory; None where there is no array.
-
-        Raises SourceError where the directory has metadata of two versions.
-        """
-        found = [version for version, name in FILE_NAMES.items() if within(directory, name) in self.stats]
-        if len(found) > 1:
-            raise SourceError(
-                f"{shown(os.path.join(self.root, directory))} has both {' and '.join(FILE_NAMES.values())}",
-                hint="Remove the one that does not belong to its chunks.",
-            )
-        return found[0] if found else None
+    def chunk(self, name: str) -> Chunk:
+        """A chunk that is a whole file."""
+        return Chunk(self.path(name), 0, self.stats[name].size)
 
 
 def within(directory: str, name: str) -> str:
@@ -96,15 +78,22 @@ def within(directory: str, name: str) -> str:
 
 
 def file_array(files: Files, directory: str) -> ZarrArray:
-    """The array in a directory."""
-    version = files.version(directory)
-    if version is None:
+    """The array in a directory, which must have metadata of one version."""
+    found = [version for version, name in FILE_NAMES.items() if within(directory, name) in files.stats]
+    if len(found) > 1:
+        raise SourceError(
+            f"{shown(os.path.join(files.root, directory))} has both {' and '.join(FILE_NAMES.values())}",
+            hint="Remove the one that does not belong to its chunks.",
+        )
+    if not found:
         raise SourceError(
             f"{shown(os.path.join(files.root, directory))} has no {' or '.join(FILE_NAMES.values())}: "
             "without the array's metadata its chunks cannot be read",
             hint=DAMAGED,
         )
-    array = parse_array(files.read(within(directory, FILE_NAMES[version])), version)
+    name = within(directory, FILE_NAMES[found[0]])
+    with opened(files.path(name), files.stats[name]) as file:
+        array = parse_array(file.read(0, file.stat.size), found[0])
     check_codecs(array)
     return array
 
@@ -144,23 +133,39 @@ def _codec_names(codecs: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
 
 
 def file_manifest(files: Files, directory: str, array: ZarrArray, filled: bool = False) -> Manifest:
-    """The manifest of the chunks of an array that have files, which need not be all of them.
+    """The manifest of the chunks of an array that have files.
 
-    `filled`: missing chunks have the fill value, where the metadata gives one.
+    `filled`: those that are missing have the fill value. Where it is false, or the metadata gives none, every
+    chunk of the grid must be there.
     """
-    counts = grid_counts(array.spec.shape, array.chunk_shape)
-    start = len(within(directory, ""))
+    prefix = within(directory, "")
+    names = (name.removeprefix(prefix) for name in files.below(directory))
+    manifest = sparse_manifest(array, names, lambda name: files.chunk(prefix + name), filled)
+    if not filled or array.definition.get("fill_value") is None:
+        _check_complete(array, manifest)
+    return manifest
+
+
+def sparse_manifest(
+    array: ZarrArray, names: Iterable[str], chunk_of: Callable[[str], Chunk | None], filled: bool
+) -> Manifest:
+    """The manifest of the chunks of an array that exist. The grid is not iterated: it may claim to be huge.
+
+    `names`: what is stored of the array, within it. `chunk_of`: where that lies.
+    """
     chunks: dict[Shape, Chunk] = {}
-    for name in files.below(directory):
-        index = chunk_index(array, name[start:], counts)
-        if index is not None:
-            chunks[index] = Chunk(files.path(name), 0, files.stats[name].size)
-            check_length(array, index, chunks[index])
+    for name in names:
+        index = chunk_index(array, name)
+        chunk = None if index is None else chunk_of(name)
+        if index is not None and chunk is not None:
+            check_length(array, index, chunk)
+            chunks[index] = chunk
     return array.manifest(dict(sorted(chunks.items())), filled)
 
 
-def chunk_index(array: ZarrArray, name: str, counts: Shape) -> Shape | None:
+def chunk_index(array: ZarrArray, name: str) -> Shape | None:
     """Which chunk of the grid a file in an array's directory is; None for other files."""
+    counts = array.counts
     digits = name.split(array.separator)
     if array.prefix and digits.pop(0) != array.prefix:
         return None
@@ -187,12 +192,11 @@ def check_length(array: ZarrArray, index: Shape, chunk: Chunk) -> None:
         )
 
 
-def check_complete(array: ZarrArray, manifest: Manifest) -> None:
+def _check_complete(array: ZarrArray, manifest: Manifest) -> None:
     """Raise SourceError where a chunk is missing, with the first one's name."""
     if not manifest.complete:
         # The metadata may claim a huge grid, but this ends at the latest one step after the stored chunks.
-        indices = _indices(grid_counts(manifest.spec.shape, manifest.chunk_shape))
-        missing = next(index for index in indices if index not in manifest.chunks)
+        missing = next(index for index in _indices(array.counts) if index not in manifest.chunks)
         raise SourceError(f"its chunk {array.chunk_name(missing)} is missing", hint=DAMAGED)
 
 
@@ -204,9 +208,3 @@ def _indices(counts: Shape) -> Iterator[Shape]:
     for first in range(counts[0]):
         for rest in _indices(counts[1:]):
             yield (first, *rest)
-
-
-def check_filled(array: ZarrArray, manifest: Manifest) -> None:
-    """Raise SourceError where a chunk is missing and there is no fill value to take its place."""
-    if array.definition.get("fill_value") is None:
-        check_complete(array, manifest)
