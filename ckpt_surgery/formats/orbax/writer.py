@@ -22,7 +22,7 @@ from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.shared.ocdbt.writer import INLINE_BYTES
 from ckpt_surgery.formats.shared.zarr.encoding import BytesInFlight, decoded, encoded
 from ckpt_surgery.formats.shared.zarr.layout import chunk_name, chunk_names
-from ckpt_surgery.storage.failures import DAMAGED, with_key
+from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.places import Places, stored_crc
 from ckpt_surgery.storage.reading import read_ranges
 
@@ -142,10 +142,7 @@ class OrbaxWriter:
         stored = {name: value for name, value in values.items() if isinstance(value, Chunk)}
         found = {name: value for name, value in values.items() if isinstance(value, bytes)}
         found |= zip(stored, self._places.read(list(stored.values())), strict=True)
-        try:
-            return decoded(output, self._zarr, region, found)
-        except SourceError as error:
-            raise with_key(output.leaf.key, error) from error
+        return decoded(output, self._zarr, region, found)
 
     def flush(self) -> None:
         """Write what waits, and note what lies where."""

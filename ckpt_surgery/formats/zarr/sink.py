@@ -32,7 +32,7 @@ from ckpt_surgery.formats.shared.zarr.layout import (
     chunk_name,
     chunk_names,
 )
-from ckpt_surgery.storage.failures import DAMAGED, with_key
+from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.places import PIECE, Places, open_places, stored_crc
 from ckpt_surgery.storage.reading import read_ranges
 from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
@@ -131,10 +131,7 @@ class ZarrWriter:
             raise SourceError(f"`{shown(text)}` lacks {len(lacking)} of its chunks", hint=DAMAGED)
         places = [Chunk(f"{text}/{name}", 0, size or 0) for name, size in sizes.items()]
         chunks = dict(zip(sizes, self._places.read(places), strict=True))
-        try:
-            return decoded(output, self._zarr, region, chunks)
-        except SourceError as error:
-            raise with_key(output.leaf.key, error) from error
+        return decoded(output, self._zarr, region, chunks)
 
     def flush(self) -> None:
         """Return at once: `write` returns when its chunks are where they belong."""

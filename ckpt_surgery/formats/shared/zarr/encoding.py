@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -12,12 +13,15 @@ import numpy as np
 import zstandard
 
 from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of, parts_of_chunks
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.shared.zarr.decoding import CRC32C, decode_region
 from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES, chunk_name
 from ckpt_surgery.formats.shared.zarr.shards import CRC_BYTES
+from ckpt_surgery.storage.failures import with_key
+from ckpt_surgery.storage.reading import read_ranges
 
 ZSTD_LEVEL = 1
 """Level of compression, as Orbax's default."""
@@ -73,7 +77,7 @@ def encoded(output: Output, zarr: int, region: Region, block: np.ndarray) -> Ite
 
     `zarr`: the specification's version. What chunks at the edges have beyond the array is zero.
     """
-    for index, part in parts_of_chunks(_manifest(output, zarr, {}), region):
+    for index, part in parts_of_chunks(_manifest(output, zarr), region):
         chunk = block[part.within(region)]
         if chunk.shape != output.chunks:
             padded = np.zeros(output.chunks, block.dtype)
@@ -86,22 +90,24 @@ def encoded(output: Output, zarr: int, region: Region, block: np.ndarray) -> Ite
 
 
 def decoded(output: Output, zarr: int, region: Region, chunks: Mapping[str, bytes]) -> np.ndarray:
-    """The elements of a region, from the stored bytes of its chunks by their names."""
-    indices = (index for index, _ in parts_of_chunks(_manifest(output, zarr, {}), region))
+    """The elements of a region, from the stored bytes of its chunks by their names. Errors have the key."""
+    manifest = _manifest(output, zarr)
+    if not region.size:
+        return np.empty(region.shape, manifest.spec.dtype)
+    indices = (index for index, _ in parts_of_chunks(manifest, region))
     named = {index: chunks[name] for index in indices if (name := chunk_name(index, zarr)) in chunks}
     stored = {index: Chunk("", 0, len(data), data) for index, data in named.items()}
-    if not region.size:
-        return np.empty(region.shape, output.leaf.spec.dtype if output.leaf.spec else None)
-    return decode_region(
-        _manifest(output, zarr, stored), region, lambda wanted: (chunk.inline or b"" for chunk in wanted)
-    )
+    try:
+        return decode_region(replace(manifest, chunks=stored), region, read_ranges)
+    except SourceError as error:
+        raise with_key(output.leaf.key, error) from error
 
 
-def _manifest(output: Output, zarr: int, chunks: Mapping[Shape, Chunk]) -> Manifest:
+def _manifest(output: Output, zarr: int) -> Manifest:
     spec = output.leaf.spec
     assert spec is not None
     codec = Codec("zstd", tuple(range(spec.ndim)), _ENCODINGS[zarr])
-    return Manifest(spec, output.chunks, codec, chunks)
+    return Manifest(spec, output.chunks, codec, {})
 
 
 class BytesInFlight:
