@@ -232,11 +232,6 @@ class Directory:
         return walk(self.path, self.root)
 
 
-def directory_of(path: str) -> Directory:
-    """A directory whose links stay inside it."""
-    return Directory(path, real_path(path))
-
-
 @dataclass(frozen=True)
 class Listing:
     """All that a format says of an opened checkpoint, as plain data; nothing but leaves is required."""

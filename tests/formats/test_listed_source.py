@@ -14,7 +14,7 @@ from ckpt_surgery.core.leaves import Leaf, Unreadable
 from ckpt_surgery.core.manifests import contiguous
 from ckpt_surgery.core.protocols import Choices, SourceDetails, details_of
 from ckpt_surgery.formats.listed_source import ListedSource
-from ckpt_surgery.formats.registry import Listing, directory_of
+from ckpt_surgery.formats.registry import Directory, Listing
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import stat_file
 from tests.support.leaves import array_leaf, by_key
@@ -59,7 +59,7 @@ def test_a_fingerprint_does_not_depend_on_the_place(tmp_path: Path) -> None:
 
 
 def test_files_of_a_directory_are_those_that_are_there_now(tmp_path: Path) -> None:
-    source = source_of(tmp_path / "x", directory=directory_of(str(tmp_path)))
+    source = source_of(tmp_path / "x", directory=Directory(str(tmp_path), str(tmp_path)))
     before = source.fingerprint()
     (tmp_path / "ckpt_surgery.json").write_text("{}")
     assert source.fingerprint() == before

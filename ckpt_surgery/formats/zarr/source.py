@@ -16,7 +16,7 @@ from ckpt_surgery.core.keys import Key, natural_order
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.registry import Listing, Selection, directory_of
+from ckpt_surgery.formats.registry import Directory, Listing, Selection
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.formats.shared.zarr.files import Files, file_array, file_manifest, within
 from ckpt_surgery.formats.shared.zarr.layout import (
@@ -30,7 +30,7 @@ from ckpt_surgery.formats.shared.zarr.layout import (
 )
 from ckpt_surgery.storage.failures import DAMAGED, with_key
 from ckpt_surgery.storage.json_files import read_json
-from ckpt_surgery.storage.listing import is_directory
+from ckpt_surgery.storage.listing import is_directory, real_path
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
 LONE = "array"
@@ -56,7 +56,7 @@ def read(path: str, selection: Selection) -> Listing:
         files=files.by_path,
         metadata=attributes,
         decode=decode_region,
-        directory=directory_of(path),
+        directory=Directory(path, real_path(path)),
         details=SourceDetails(holds_record=True, record=None if record is None else json.dumps(record)),
     )
 

@@ -70,7 +70,8 @@ def chunk_flaw(manifest: Manifest, chunk: Chunk, file: OpenFile | None) -> str |
     """
     how = encoding(manifest.codec.encoding)
     if not how.wrappers and how.inner is None:
-        return _plain_flaw(manifest, chunk)
+        stored, wanted = chunk.length, manifest.chunk_nbytes
+        return None if stored == wanted else f"it has {stored} stored bytes instead of {wanted}"
     read = _reading(chunk, file)
     if how.inner is None:
         return _wrapped_flaw(read, chunk.length, how.wrappers, manifest.chunk_nbytes)
@@ -81,11 +82,6 @@ def chunk_flaw(manifest: Manifest, chunk: Chunk, file: OpenFile | None) -> str |
     counts = grid_counts(tuple(manifest.chunk_shape[a] for a in manifest.codec.permutation), how.layout.inner)
     nbytes = math.prod(how.layout.inner) * manifest.spec.dtype.itemsize
     return _shard_flaw(read, chunk.length, how.layout, counts, how.inner, nbytes)
-
-
-def _plain_flaw(manifest: Manifest, chunk: Chunk) -> str | None:
-    stored, wanted = chunk.length, manifest.chunk_nbytes
-    return None if stored == wanted else f"it has {stored} stored bytes instead of {wanted}"
 
 
 def _reading(chunk: Chunk, file: OpenFile | None) -> Read:
@@ -218,16 +214,11 @@ def _shard_flaw(
             continue
         if offset + count > length:
             return f"the chunk {number} inside this shard ends after its {length} bytes"
-        flaw = _inner_flaw(read, offset, count, inner, nbytes)
+        flaw = _wrapped_flaw(functools.partial(_read_within, read, offset), count, inner.wrappers, nbytes)
         if flaw is not None:
             return f"the chunk {number} inside this shard: {flaw}"
     return None
 
 
-def _inner_flaw(read: Read, offset: int, length: int, inner: Encoding, nbytes: int) -> str | None:
-    def within(at: int, count: int) -> bytes:
-        return read(offset + at, count)
-
-    if inner.inner is not None:
-        return None
-    return _wrapped_flaw(within, length, inner.wrappers, nbytes)
+def _read_within(read: Read, offset: int, at: int, count: int) -> bytes:
+    return read(offset + at, count)

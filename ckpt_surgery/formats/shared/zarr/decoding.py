@@ -190,12 +190,6 @@ def _in_array(manifest: Manifest, index: Shape) -> Region:
     return Region(starts, tuple(map(min, stops, manifest.spec.shape)))
 
 
-def _damaged(manifest: Manifest, index: Shape, why: str) -> SourceError:
-    file = manifest.chunks[index].file
-    chunk = f"its chunk {chunk_name(index, 3)}" + (f" in {shown(file)}" if file else "")
-    return SourceError(f"{chunk} cannot be decoded: {why}", hint=DAMAGED)
-
-
 # --- TensorStore ------------------------------------------------------------------------------------------
 
 
@@ -245,7 +239,9 @@ def _undecodable(manifest: Manifest, stored: Sequence[Shape], why: str) -> Sourc
     named = (index for index in stored for zarr in (2, 3) if why.startswith(f'"{chunk_name(index, zarr)}": '))
     index = next(named, None)
     if index is not None:
-        return _damaged(manifest, index, why.partition('": ')[2])
+        file, reason = manifest.chunks[index].file, why.partition('": ')[2]
+        chunk = f"its chunk {chunk_name(index, 3)}" + (f" in {shown(file)}" if file else "")
+        return SourceError(f"{chunk} cannot be decoded: {reason}", hint=DAMAGED)
     files = sorted({manifest.chunks[index].file for index in stored} - {""})
     where = ", ".join(map(shown, files[:3])) + (f" and {len(files) - 3} more files" if files[3:] else "")
     return SourceError(f"it cannot be decoded{' from ' * bool(files)}{where}: {why}", hint=DAMAGED)

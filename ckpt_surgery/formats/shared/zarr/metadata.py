@@ -202,10 +202,6 @@ def _v2_dtype(text: Any) -> np.dtype[Any]:
     return _dtype(text if isinstance(text, str) else json.dumps(text))
 
 
-def _canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
 def _parse_v2(definition: dict[str, Any]) -> ZarrArray:
     if definition["zarr_format"] != 2:
         raise ValueError(f"zarr_format is {definition['zarr_format']}")
@@ -213,9 +209,8 @@ def _parse_v2(definition: dict[str, Any]) -> ZarrArray:
     if order not in ("C", "F"):
         raise ValueError(f"order is {order}")
     if filters:
-        raise SourceError(
-            f"it uses zarr filters, which cannot be read: {shown(_canonical(filters))}", hint=UNKNOWN
-        )
+        text = json.dumps(filters, sort_keys=True, separators=(",", ":"))
+        raise SourceError(f"it uses zarr filters, which cannot be read: {shown(text)}", hint=UNKNOWN)
     spec = ArraySpec(_sizes(definition["shape"], 0), _v2_dtype(definition["dtype"]))
     axes = tuple(range(spec.ndim))
     big = str(definition["dtype"]).startswith(">") and spec.dtype.itemsize > 1
