@@ -58,7 +58,9 @@ def documents(outputs: Sequence[Output], zarr: int, metadata: Mapping[str, Any])
     found: dict[str, Document] = {}
     arrays = {array_name(o.leaf.key): o for o in outputs if _is_jax_array(o.leaf)}
     if arrays:
-        found[SHARDINGS] = {_encoded(name): _sharding(o.leaf) for name, o in arrays.items()}
+        found[SHARDINGS] = {
+            urlsafe_b64encode(name.encode()).decode(): _sharding(o.leaf) for name, o in arrays.items()
+        }
         listed = [_array_metadata(name, output) for name, output in arrays.items()]
         found[f"{ARRAY_METADATA}0"] = {"array_metadatas": listed}
     strings = [output.leaf for output in outputs if output.leaf.kind is LeafKind.STRING]
@@ -77,10 +79,6 @@ def documents(outputs: Sequence[Output], zarr: int, metadata: Mapping[str, Any])
 def _is_jax_array(leaf: Leaf) -> bool:
     """Whether Orbax restores a leaf as a jax.Array, which needs a sharding."""
     return leaf.kind is LeafKind.PRNG_KEY or (leaf.kind is LeafKind.ARRAY and leaf.sharding is not None)
-
-
-def _encoded(name: str) -> str:
-    return urlsafe_b64encode(name.encode()).decode()
 
 
 def _sharding(leaf: Leaf) -> str:

@@ -57,11 +57,7 @@ def notes_bytes(entries: Mapping[str, bytes | Chunk]) -> bytes:
         else:
             line.offsets.append(value.offset)
             line.lengths.append(value.length)
-    return b"".join(_line_bytes(_ENCODER.encode(line)) for line in lines)
-
-
-def _line_bytes(text: bytes) -> bytes:
-    return b"%08x %s\n" % (bytes_crc(text), text)
+    return b"".join(b"%08x %s\n" % (bytes_crc(text), text) for text in map(_ENCODER.encode, lines))
 
 
 def read_notes(places: Places, worker: str, sizes: Mapping[str, int]) -> Entries:

@@ -8,7 +8,7 @@ Source of the format: orbax-checkpoint 0.2.7 to 0.5.9, observed.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Reader
 from ckpt_surgery.formats.shared.msgpack.nodes import Node
-from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, flattened, leaf_of, readers_of
+from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, leaf_of, readers_of
 from ckpt_surgery.formats.shared.msgpack.tree import read_tree
 from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.listing import FileStat, exists
@@ -39,10 +39,6 @@ class Structure:
     root: Node
     stat: FileStat
     """Size and time of the file when it was read."""
-
-    def nodes(self) -> Iterator[tuple[Key, Node]]:
-        """The node of each leaf, in the order of the file; empty containers are leaves."""
-        return flattened(self.root)
 
     def leaf(self, key: Key) -> Leaf:
         """The leaf whose value is in the file."""

@@ -12,10 +12,8 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.orbax.tree import EMPTY_KINDS, array_name, array_prefix
-from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
+from ckpt_surgery.formats.shared.zarr.metadata import HELD
 from ckpt_surgery.formats.unsupported import NOT_UNICODE, dtype_problem
-
-_HELD = frozenset((*NATIVE, *EXTENDED))
 
 
 def unsupported(leaves: Sequence[Leaf]) -> list[str]:
@@ -58,7 +56,7 @@ def _complaints(spec: ArraySpec, kind: LeafKind) -> tuple[str, ...]:
         complaints.append(
             f"has the shape {list(spec.shape)}: Orbax refuses arrays without elements; drop it."
         )
-    if spec.dtype.name not in _HELD:
+    if spec.dtype.name not in HELD:
         complaints.append(dtype_problem(spec.dtype, "Orbax cannot store"))
     if kind is LeafKind.SCALAR and np.issubdtype(spec.dtype, np.complexfloating):
         complaints.append("is a complex scalar, which Orbax refuses; reshape it to an array of one element.")

@@ -12,7 +12,6 @@ uint16, and do not record that: `uint16="bfloat16"` reads it so.
 
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
@@ -56,7 +55,7 @@ def _listed(location: T5XFile, found: FoundNode) -> ListedLeaf:
         return ListedLeaf(leaf_of(found), found)
     listed = zarr_leaf(found, location.directory, directory)
     assert listed.leaf.spec is not None
-    _check_agrees(_recorded_spec(location, found.node), listed.leaf.spec)
+    _check_agrees(location, found.node, listed.leaf.spec)
     return listed
 
 
@@ -118,21 +117,19 @@ def _relative(path: str) -> str:
     return plain
 
 
-@dataclass(frozen=True)
-class RecordedSpec:
-    """Shape and dtype of an array as the tree records them; None where it does not."""
+def _check_agrees(location: T5XFile, node: Node, spec: ArraySpec) -> None:
+    """Raise SourceError where the array's own metadata differ from the spec in the tree.
 
-    shape: tuple[int, ...] | None
-    dtype: str | None
-
-
-def _recorded_spec(location: T5XFile, node: Node) -> RecordedSpec:
-    """What a TensorStore spec records; a placeholder records nothing."""
+    The tree need not record shape and dtype; a placeholder records nothing.
+    """
     if not isinstance(node, dict):
-        return RecordedSpec(None, None)
+        return
     about_array, dtype = node["metadata"], node.get("dtype")
-    shape = about_array.get("shape") if isinstance(about_array, dict) else None
-    return RecordedSpec(_sizes(location, shape), dtype if isinstance(dtype, str) else None)
+    shape = _sizes(location, about_array.get("shape") if isinstance(about_array, dict) else None)
+    if shape not in (None, spec.shape):
+        raise SourceError(f"it is {spec}, but has the shape {shape} in the tree", hint=DAMAGED)
+    if isinstance(dtype, str) and dtype != spec.dtype.name:
+        raise SourceError(f"it is {spec}, but {shown(dtype[:100])} in the tree", hint=DAMAGED)
 
 
 def _sizes(location: T5XFile, node: Node) -> tuple[int, ...] | None:
@@ -151,14 +148,6 @@ def _sizes(location: T5XFile, node: Node) -> tuple[int, ...] | None:
     if not isinstance(node, list | dict) or len(sizes) != len(members):
         raise SourceError("the shape in its TensorStore spec is not made of integers", hint=DAMAGED)
     return sizes
-
-
-def _check_agrees(recorded: RecordedSpec, spec: ArraySpec) -> None:
-    """Raises SourceError where the tree and the array's own metadata differ."""
-    if recorded.shape not in (None, spec.shape):
-        raise SourceError(f"it is {spec}, but has the shape {recorded.shape} in the tree", hint=DAMAGED)
-    if recorded.dtype not in (None, spec.dtype.name):
-        raise SourceError(f"it is {spec}, but {shown(str(recorded.dtype)[:100])} in the tree", hint=DAMAGED)
 
 
 def read(path: str, selection: Selection) -> Listing:

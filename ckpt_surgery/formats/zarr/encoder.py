@@ -15,7 +15,7 @@ from ckpt_surgery.formats.registry import Limits, SinkOptions
 from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
 from ckpt_surgery.formats.shared.zarr.files import check_reachable
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, RESERVED
-from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
+from ckpt_surgery.formats.shared.zarr.metadata import HELD
 from ckpt_surgery.formats.unsupported import NOT_UNICODE, LimitedEncoder, metadata_json, quoted, repeated_keys
 from ckpt_surgery.storage.listing import real_path
 
@@ -25,7 +25,6 @@ PATH_BYTES = 3072
 """Longest key. A quarter of what Linux allows for a path is left for the group's own path and chunk names."""
 LOCK_SUFFIX = ".__lock"
 """Ending of the names that TensorStore keeps for itself."""
-_HELD = frozenset(map(dtype_named, (*NATIVE, *EXTENDED)))
 
 
 def _no_path(text: str, zarr: int) -> str | None:
@@ -54,7 +53,7 @@ def _no_name(name: str, zarr: int) -> str | None:
     return None
 
 
-LIMITS = Limits(("zarr groups hold plain arrays", "zarr cannot store"), _HELD)
+LIMITS = Limits(("zarr groups hold plain arrays", "zarr cannot store"), frozenset(map(dtype_named, HELD)))
 
 
 def encoder(options: SinkOptions) -> LimitedEncoder:

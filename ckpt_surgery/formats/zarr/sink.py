@@ -88,7 +88,7 @@ class ZarrWriter:
 
         def copy(one: tuple[Shape, Chunk]) -> None:
             index, chunk = one
-            name = self._name(output, index)
+            name = f"{output.leaf.key.text}/{chunk_name(index, self._zarr)}"
             crcs[index] = known[index] if self._holds(name, known.get(index)) else self._copy(name, chunk)
 
         for together in _batches(output.stored.chunks.items()):
@@ -143,9 +143,6 @@ class ZarrWriter:
         else:
             names = [chunk_name(index, self._zarr) for index in output.stored.chunks]
         return self._places.paths(f"{text}/{name}" for name in names)
-
-    def _name(self, output: Output, index: Shape) -> str:
-        return f"{output.leaf.key.text}/{chunk_name(index, self._zarr)}"
 
     def _each(self, work: Callable[[Any], object], items: Iterable[Any]) -> None:
         """Do the work for all items, several at a time where there are several."""

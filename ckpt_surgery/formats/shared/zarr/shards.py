@@ -9,7 +9,6 @@ import functools
 import json
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -55,7 +54,7 @@ def shard_layout(encoding: str) -> ShardLayout | None:
     index = configuration.get("index_codecs", [])
     order, rest = index[:1], [codec.get("name") for codec in index[1:]]
     known = order in ([bytes_codec("little")], [bytes_codec("big")]) and rest in ([], ["crc32c"])
-    if not known or has_shards(configuration["codecs"]):
+    if not known or any(codec.get("name") == SHARDS for codec in configuration["codecs"]):
         return None
     return ShardLayout(
         inner=tuple(configuration["chunk_shape"]),
@@ -63,11 +62,6 @@ def shard_layout(encoding: str) -> ShardLayout | None:
         endian=order[0]["configuration"]["endian"],
         checked=bool(rest),
     )
-
-
-def has_shards(codecs: Any) -> bool:
-    """Whether any codec of a chain makes shards."""
-    return any(codec.get("name") == SHARDS for codec in codecs)
 
 
 def least_bytes(chunk_shape: Shape, codec: Codec) -> int | None:
