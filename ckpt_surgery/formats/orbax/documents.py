@@ -8,7 +8,7 @@ import os
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.leaves import Leaf, LeafKind
@@ -22,11 +22,6 @@ from ckpt_surgery.storage.record_files import RECORD_NAME
 
 ONE_DEVICE = '{"sharding_type": "SingleDeviceSharding", "device_str": "cpu:0"}'
 """Sharding of PRNG keys that come without one: Orbax cannot restore a jax.Array that has none."""
-
-
-Document: TypeAlias = dict[str, Any]
-"""A JSON object."""
-
 
 COMMITTED = b"Checkpoint commit was successful"
 """What Orbax writes into commit files."""
@@ -53,9 +48,9 @@ def about_checkpoint(item: str | None, started: int, metadata: Mapping[str, Any]
     }
 
 
-def documents(outputs: Sequence[Output], zarr: int, metadata: Mapping[str, Any]) -> dict[str, Document]:
+def documents(outputs: Sequence[Output], zarr: int, metadata: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The documents of an item by their paths within it. The last is `_METADATA`, which completes it."""
-    found: dict[str, Document] = {}
+    found: dict[str, dict[str, Any]] = {}
     arrays = {array_name(o.leaf.key): o for o in outputs if _is_jax_array(o.leaf)}
     if arrays:
         found[SHARDINGS] = {
