@@ -26,7 +26,7 @@ from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import DAMAGED, LINKS, changed, missing, unreadable
 from ckpt_surgery.storage.heads import HEADS
-from ckpt_surgery.storage.listing import FileStat, check_link, object_stat, real_path
+from ckpt_surgery.storage.listing import FileStat, object_stat
 from ckpt_surgery.storage.store import Range, Stat
 from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.storage.views import VIEW
@@ -174,16 +174,6 @@ def stat_file(path: str) -> FileStat:
         return _stat(path, os.stat(path))
     except OSError as error:
         raise unreadable(path, error) from error
-
-
-def stat_within(directory: str, name: str) -> FileStat:
-    """Size and time of a file of the checkpoint in a directory; a link that leaves it is refused.
-
-    Raises SourceError.
-    """
-    path = os.path.join(directory, name)
-    check_link(path, real_path(directory))
-    return stat_file(path)
 
 
 def _stat(path: str, status: os.stat_result) -> FileStat:
