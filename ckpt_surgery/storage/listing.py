@@ -102,6 +102,14 @@ def real_path(path: str) -> str:
     return path if urls.is_url(path) else os.path.realpath(path)
 
 
+def listed_object(url: str) -> Stat:
+    """What its store tells of an object. Raises SourceError where it is missing."""
+    stat = VIEW.stat(url)
+    if stat is None:
+        raise missing(url)
+    return stat
+
+
 def object_stat(stat: Stat) -> FileStat:
     """What a store tells of an object, as of a file."""
     return FileStat(stat.size, 0, stat.version)
@@ -135,20 +143,13 @@ def _link_bounds(root: str) -> tuple[str, ...]:
 def data_file(path: str) -> DataFile:
     """A file that holds stored bytes, with symbolic links resolved."""
     if urls.is_url(path):
-        return _data_object(path)
+        return DataFile(path, listed_object(path).size, urls.split(path)[0])
     real = os.path.realpath(path)
     try:
         status = os.stat(real)
     except OSError as error:
         raise unreadable(path, error) from error
     return DataFile(real, status.st_size, domain_of(status))
-
-
-def _data_object(url: str) -> DataFile:
-    stat = VIEW.stat(url)
-    if stat is None:
-        raise missing(url)
-    return DataFile(url, stat.size, urls.split(url)[0])
 
 
 def domain_of(status: os.stat_result) -> str:

@@ -24,12 +24,11 @@ from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import DAMAGED, LINKS, changed, missing, unreadable
+from ckpt_surgery.storage.failures import DAMAGED, LINKS, changed, unreadable
 from ckpt_surgery.storage.heads import HEADS
-from ckpt_surgery.storage.listing import FileStat, object_stat
+from ckpt_surgery.storage.listing import FileStat, listed_object, object_stat
 from ckpt_surgery.storage.store import Range, Stat
 from ckpt_surgery.storage.stores import store_of
-from ckpt_surgery.storage.views import VIEW
 
 SPAN_BYTES = 2**20
 """Short runs that lie within this many bytes are read in one call, with the gaps between them."""
@@ -134,7 +133,8 @@ def opened(path: str, expected: FileStat | None = None) -> Iterator[OpenFile]:
     Raises SourceError where it is missing, is no regular file, cannot be read, or has changed.
     """
     if urls.is_url(path):
-        yield _opened_object(path, expected)
+        listed = _expected_object(path, expected)
+        yield OpenFile(path, object_stat(listed), partial(_fill_from_object, path, listed))
         return
     try:
         # A pipe would keep a plain open waiting for its writer.
@@ -150,26 +150,18 @@ def opened(path: str, expected: FileStat | None = None) -> Iterator[OpenFile]:
         os.close(descriptor)
 
 
-def _listed_object(url: str, expected: FileStat | None) -> Stat:
+def _expected_object(url: str, expected: FileStat | None) -> Stat:
     """Size and version of an object. Raises SourceError where it is missing or has changed."""
-    stat = VIEW.stat(url)
-    if stat is None:
-        raise missing(url)
+    stat = listed_object(url)
     if expected is not None and object_stat(stat) != expected:
         raise changed(url)
     return stat
 
 
-def _opened_object(url: str, expected: FileStat | None) -> OpenFile:
-    """An object in the version that was listed, or that is there."""
-    stat = _listed_object(url, expected)
-    return OpenFile(url, object_stat(stat), partial(_fill_from_object, url, stat))
-
-
 def stat_file(path: str) -> FileStat:
     """Size and time of a regular file, also through links."""
     if urls.is_url(path):
-        return _opened_object(path, None).stat
+        return object_stat(listed_object(path))
     try:
         return _stat(path, os.stat(path))
     except OSError as error:
@@ -237,7 +229,7 @@ def _fetched(chunks: Sequence[Chunk], expected: Mapping[str, FileStat]) -> Itera
     """Ranges of objects of one store, in the versions that were listed."""
     ranges = []
     for chunk in chunks:
-        version = _listed_object(chunk.file, expected.get(chunk.file)).version
+        version = _expected_object(chunk.file, expected.get(chunk.file)).version
         name = urls.split(chunk.file)[1]
         ranges.append(Range(name, chunk.offset, chunk.offset + chunk.length, version))
     data = store_of(chunks[0].file)[0].read_many(ranges)
