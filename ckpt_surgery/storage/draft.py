@@ -49,13 +49,13 @@ class UnpublishedStore:
         """The store that the data lies in."""
         self._prefix = prefix
         self._waiting = waiting_prefix(run)
-        self._taken = taken
         self._data = {name.removeprefix(self._waiting): stat for name, stat in written.items()}
         self._places = {name.removeprefix(self._waiting): name for name in written}
         """Where each object of data lies below the destination."""
         self._documents: dict[str, bytes] = {}
         self._finishing = False
-        self._held: set[str] = set()
+        self._held = set(taken)
+        """Names of data that waits under the run's own prefix until publication."""
         self._holding = False
         self._check = check
         self._lock = threading.Lock()
@@ -112,32 +112,27 @@ class UnpublishedStore:
         return self.store.now()
 
     def read(self, name: str, start: int = 0, stop: int | None = None, version: str | None = None) -> bytes:
-        return self._read(Range(name, start, -1 if stop is None else stop, version), whole=stop is None)
+        document = self._documents.get(name)
+        if document is None:
+            return self.store.read(self._place(name), start, stop, self._version(name, version))
+        if version not in (None, _stat(document).version):
+            raise SourceError(f"{shown(name)} was written again")
+        if stop is not None and stop > len(document):
+            raise SourceError(f"{shown(name)} ends at byte {len(document)}")
+        return document[start:stop]
 
     def read_many(self, ranges: Sequence[Range]) -> list[bytes]:
         """Bytes of each range; those of data are read together."""
-        data = [position for position, range_ in enumerate(ranges) if range_.name not in self._documents]
-        placed = [ranges[position] for position in data]
-        contents = self.store.read_many(
-            [Range(self._place(r.name), r.start, r.stop, self._version(r.name, r.version)) for r in placed]
-        )
-        by_position = dict(zip(data, contents, strict=True))
-        return [
-            by_position[position] if position in by_position else self._read(range_)
-            for position, range_ in enumerate(ranges)
+        held = self.documents
+        placed = [
+            Range(self._place(r.name), r.start, r.stop, self._version(r.name, r.version))
+            for r in ranges
+            if r.name not in held
         ]
-
-    def _read(self, range_: Range, whole: bool = False) -> bytes:
-        document = self._documents.get(range_.name)
-        if document is None:
-            stop = None if whole else range_.stop
-            version = self._version(range_.name, range_.version)
-            return self.store.read(self._place(range_.name), range_.start, stop, version)
-        if range_.version not in (None, _stat(document).version):
-            raise SourceError(f"{shown(range_.name)} was written again")
-        if not whole and range_.stop > len(document):
-            raise SourceError(f"{shown(range_.name)} ends at byte {len(document)}")
-        return document[range_.start : None if whole else range_.stop]
+        data = iter(self.store.read_many(placed))
+        return [
+            self.read(r.name, r.start, r.stop, r.version) if r.name in held else next(data) for r in ranges
+        ]
 
     def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
         """Write an object of data to its place, or hold a document. Raises ConditionFailed, StorageError."""
@@ -191,8 +186,7 @@ class UnpublishedStore:
 
     def _new_place(self, name: str) -> str:
         self._check()
-        waits = self._holding or name in self._taken or name in self._held
-        return f"{self._waiting}{name}" if waits else name
+        return f"{self._waiting}{name}" if self._holding or name in self._held else name
 
     def _place(self, name: str) -> str:
         with self._lock:
