@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
@@ -18,7 +19,6 @@ from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.storage.failures import changed, missing
-from ckpt_surgery.storage.ranges import Joined, joined
 from ckpt_surgery.storage.remote_errors import already_there, remote_errors
 from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Range, Stat
 
@@ -30,6 +30,10 @@ IN_FLIGHT = 32
 """Largest number of reads at a time."""
 COPY_BYTES = 5 << 30
 """Largest object that S3 copies in one request."""
+GAP_BYTES = 512 << 10
+"""Ranges with a smaller gap between them are read together: a request costs more than these bytes."""
+JOINED_BYTES = 8 << 20
+"""Ranges are put together up to this size."""
 _RETRY = {
     "max_retries": 6,
     "retry_timeout": timedelta(seconds=60),
@@ -155,20 +159,21 @@ class ObjectStore:
         return data
 
     def read_many(self, ranges: Sequence[Range]) -> list[bytes]:
-        parts = joined(ranges)
-        if len(parts) < 2:
-            contents = list(map(self._read_joined, parts))
+        requests = _joined(ranges)
+        wholes = [whole for whole, _ in requests]
+        if len(wholes) < 2:
+            contents = list(map(self._read_range, wholes))
         else:
-            with ThreadPoolExecutor(min(IN_FLIGHT, len(parts)), thread_name_prefix="read") as pool:
-                contents = list(pool.map(self._read_joined, parts))
+            with ThreadPoolExecutor(min(IN_FLIGHT, len(wholes)), thread_name_prefix="read") as pool:
+                contents = list(pool.map(self._read_range, wholes))
         results: list[bytes] = [b""] * len(ranges)
-        for part, data in zip(parts, contents, strict=True):
-            for position in part.members:
+        for (whole, members), data in zip(requests, contents, strict=True):
+            for position in members:
                 range_ = ranges[position]
-                results[position] = data[range_.start - part.start : range_.stop - part.start]
+                results[position] = data[range_.start - whole.start : range_.stop - whole.start]
         return results
 
-    def _read_joined(self, part: Joined) -> bytes:
+    def _read_range(self, part: Range) -> bytes:
         return self.read(part.name, part.start, part.stop, part.version)
 
     def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
@@ -270,6 +275,30 @@ class ObjectStore:
 
         with remote_errors(f"{self.url}/{name}", "deleted"), suppress(FileNotFoundError):
             obstore.delete(self._bucket, name)
+
+
+def _joined(ranges: Sequence[Range]) -> Sequence[tuple[Range, Sequence[int]]]:
+    """What to request, and the positions of the ranges in it: each range lies in exactly one request."""
+    order = sorted(
+        range(len(ranges)), key=lambda i: (ranges[i].name, ranges[i].version or "", ranges[i].start)
+    )
+    requests: list[tuple[Range, list[int]]] = []
+    for position in order:
+        range_ = ranges[position]
+        if requests and _near(requests[-1][0], range_):
+            whole, members = requests[-1]
+            requests[-1] = replace(whole, stop=max(whole.stop, range_.stop)), [*members, position]
+        else:
+            requests.append((range_, [position]))
+    return requests
+
+
+def _near(whole: Range, range_: Range) -> bool:
+    return (
+        (whole.name, whole.version) == (range_.name, range_.version)
+        and range_.start - whole.stop < GAP_BYTES
+        and max(whole.stop, range_.stop) - whole.start <= JOINED_BYTES
+    )
 
 
 class _Reader:
