@@ -7,8 +7,8 @@ import pytest
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.storage import listing, reading, views
-from ckpt_surgery.storage.heads import HEADS
 from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.views import HEADS
 from tests.support.key_value import KeyValueStore, key_value
 
 NAMES = ("run/a", "run/d/0", "run/d/1", "run/e/f/g", "runner", "other/x")

@@ -11,8 +11,8 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.formats.opening import detect_format, open_source
 from ckpt_surgery.storage import views
-from ckpt_surgery.storage.heads import HEADS
 from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.views import HEADS
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
 from tests.support.directories import copy_of
