@@ -162,10 +162,8 @@ def domain_of(status: os.stat_result) -> str:
 
 def names_in(directory: str) -> list[str]:
     """Every name in a directory, sorted."""
-    if urls.is_url(directory):
-        files, directories = VIEW.level(directory)
-        return sorted({*files, *directories})
-    return sorted(entry.name for entry in _entries(directory))
+    names = directory_names(directory)
+    return sorted({*names.files, *names.directories})
 
 
 def directory_names(directory: str) -> DirectoryNames:
@@ -179,41 +177,26 @@ def directory_names(directory: str) -> DirectoryNames:
 
 
 def names_below(directory: str) -> Iterator[str]:
-    """Names of files without their paths, as they are found: those of a directory before those inside it.
+    """Relative paths (with `/`) of everything below a directory that is no directory itself, as it is found.
 
-    Linked directories are not entered.
+    The files of a directory come before those inside its directories. Links are listed and not followed.
     """
     if urls.is_url(directory):
-        yield from (name.rpartition("/")[2] for name in VIEW.below(directory))
+        yield from VIEW.below(directory)
         return
-    pending = [directory]
+    pending = [(directory, "")]
     while pending:
-        inner = []
-        for entry in _entries(pending.pop()):
+        path, prefix = pending.pop()
+        for entry in _entries(path):
             if entry.is_dir(follow_symlinks=False):
-                inner.append(entry.path)
+                pending.append((entry.path, f"{prefix}{entry.name}/"))
             else:
-                yield entry.name
-        pending += inner
+                yield prefix + entry.name
 
 
 def paths_below(directory: str) -> list[str]:
-    """Relative paths (with `/`) of everything below a directory that is no directory itself, sorted.
-
-    Links are listed and not followed.
-    """
-    if urls.is_url(directory):
-        return sorted(VIEW.below(directory))
-    paths: list[str] = []
-    pending = [""]
-    while pending:
-        prefix = pending.pop()
-        for entry in _entries(os.path.join(directory, prefix)):
-            if entry.is_dir(follow_symlinks=False):
-                pending.append(f"{prefix}{entry.name}/")
-            else:
-                paths.append(prefix + entry.name)
-    return sorted(paths)
+    """The same, sorted."""
+    return sorted(names_below(directory))
 
 
 def walk(directory: str, root: str) -> dict[str, FileStat]:
