@@ -51,7 +51,7 @@ class FileLinks:
     def link(self, file: str) -> tuple[str, AdoptedFile | None]:
         """Link a file; returns its new name, and what was done unless it was done before."""
         real = self._resolved(file)
-        name = _name_for(real)
+        name = name_for(real)
         with self._lock:
             if real in self._linked:
                 return name, None
@@ -66,7 +66,7 @@ class FileLinks:
         What cannot be linked is copied, unless only reflinks are asked for. Raises OSError besides.
         """
         source, status = Path(real), os.stat(real)
-        path = self._directory / _name_for(real)
+        path = self._directory / name_for(real)
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
         how, reason = self._linked_as(source, unfinished)
@@ -79,7 +79,7 @@ class FileLinks:
         unfinished.unlink(missing_ok=True)
         size, modified = status.st_size, status.st_mtime_ns
         sample = state_of(os.fspath(path)).sample
-        return AdoptedFile(_name_for(real), real, how, size, modified, crc, reason, sample)
+        return AdoptedFile(name_for(real), real, how, size, modified, crc, reason, sample)
 
     def _linked_as(self, source: Path, destination: Path) -> tuple[LinkMode, str]:
         """Which link was made, and ""; or `copy`, where none could be made, and why. Raises OSError."""
@@ -113,9 +113,9 @@ class FileLinks:
         return self._real[path]
 
 
-def _name_for(real: str) -> str:
-    """The name of a linked file in the new checkpoint."""
-    return f"d/{hashlib.blake2b(os.fsencode(real), digest_size=16).hexdigest()}"
+def name_for(file: str) -> str:
+    """The name in the new checkpoint of a linked file, given by its real path, or of a copied object."""
+    return f"d/{hashlib.blake2b(os.fsencode(file), digest_size=16).hexdigest()}"
 
 
 def copy_chunk(

@@ -200,12 +200,6 @@ class UnpublishedStore:
             return asked or self._data[name].version
 
 
-def documents_follow(store: Store) -> None:
-    """Tell a draft that everything that is put from now on is a document; other stores make no difference."""
-    if isinstance(store, UnpublishedStore):
-        store.finishing()
-
-
 def waiting_prefix(run: str) -> str:
     """Prefix below a destination under which data waits whose names are taken."""
     return f"{OWN}{run}/data/"

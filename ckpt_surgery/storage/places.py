@@ -5,7 +5,6 @@ sink serves both. Files are put whole, and nothing is appended to.
 """
 
 import contextlib
-import hashlib
 import io
 import itertools
 import os
@@ -15,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -24,19 +24,17 @@ from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
-from ckpt_surgery.storage.adopting import NONE_REPLACED, FileLinks, copy_chunk
-from ckpt_surgery.storage.draft import documents_follow
+from ckpt_surgery.storage.adopting import NONE_REPLACED, FileLinks, copy_chunk, name_for
+from ckpt_surgery.storage.draft import UnpublishedStore
 from ckpt_surgery.storage.failures import changed, storage_errors
 from ckpt_surgery.storage.linking import SafeToHardlink
 from ckpt_surgery.storage.listing import paths_below
-from ckpt_surgery.storage.reading import opened, read_pieces, stat_file
+from ckpt_surgery.storage.reading import OBJECT_PIECE, read_ranges, stat_file
 from ckpt_surgery.storage.store import Range, Store
 from ckpt_surgery.storage.stores import store_of
 
 UNFINISHED = "unfinished.__lock"
 """Directory of files that are not complete. No key of a zarr group ends so: TensorStore keeps the ending."""
-PIECE = 16 << 20
-"""Bytes of a large chunk in memory at a time. From a store, each piece is a request."""
 COPIES_AT_ONCE = 32
 """Largest number of objects that a store copies at the same time."""
 
@@ -104,9 +102,7 @@ class Places(Protocol):
 class LocalPlaces:
     """Files of a directory."""
 
-    def __init__(
-        self, directory: Path, mode: LinkMode = LinkMode.AUTO, replaced: SafeToHardlink = NONE_REPLACED
-    ):
+    def __init__(self, directory: Path, mode: LinkMode, replaced: SafeToHardlink):
         self._root = os.fspath(directory)
         self._links = FileLinks(directory, mode, replaced)
         self._token = secrets.token_hex(8)
@@ -145,11 +141,7 @@ class LocalPlaces:
         return self._links.link(file)
 
     def read(self, chunks: Sequence[Chunk]) -> list[bytes]:
-        data = []
-        for chunk in chunks:
-            with opened(f"{self._root}/{chunk.file}") as file:
-                data.append(file.read(chunk.offset, chunk.length))
-        return data
+        return list(read_ranges([replace(chunk, file=f"{self._root}/{chunk.file}") for chunk in chunks]))
 
     def size(self, name: str) -> int | None:
         with storage_errors(Path(self._root, name)):
@@ -237,11 +229,14 @@ class StorePlaces:
 
     def copy(self, chunk: Chunk, name: str) -> int:
         """Upload the bytes through a temporary file."""
-        return upload_chunk(chunk, self._store, f"{self._prefix}{name}")
+        with tempfile.NamedTemporaryFile(prefix="ckpt-surgery-") as file, storage_errors(Path(file.name)):
+            crc = copy_chunk(chunk, Path(file.name), ((0, chunk.length),))
+            self._store.upload(f"{self._prefix}{name}", Path(file.name))
+        return crc
 
     def link(self, file: str, own: str) -> tuple[str, AdoptedFile | None]:
         """Have the store copy an object into the worker's own directory, once."""
-        name = f"{own}d/{hashlib.blake2b(file.encode(), digest_size=16).hexdigest()}"
+        name = own + name_for(file)
         with self._lock:
             if file in self._copied:
                 return name, None
@@ -283,7 +278,8 @@ class StorePlaces:
 
     def begin_documents(self) -> None:
         """Let a draft hold everything that follows in memory."""
-        documents_follow(self._store)
+        if isinstance(self._store, UnpublishedStore):
+            self._store.finishing()
 
     def close(self) -> None:
         """Do nothing: an object is whole or not there."""
@@ -307,22 +303,9 @@ def open_places(
 def stored_crc(places: Places, chunk: Chunk) -> int:
     """CRC-32C of a range of a file, which is read piece by piece."""
     crc = 0
-    for at in range(0, chunk.length, PIECE):
-        piece = Chunk(chunk.file, chunk.offset + at, min(PIECE, chunk.length - at))
+    for at in range(0, chunk.length, OBJECT_PIECE):
+        piece = Chunk(chunk.file, chunk.offset + at, min(OBJECT_PIECE, chunk.length - at))
         crc = bytes_crc(places.read([piece])[0], crc)
-    return crc
-
-
-def upload_chunk(chunk: Chunk, store: Store, name: str) -> int:
-    """Copy the stored bytes of a chunk to an object, through a temporary file. Returns their CRC-32C."""
-    crc = 0
-    with tempfile.NamedTemporaryFile(prefix="ckpt-surgery-") as written, storage_errors(Path(written.name)):
-        with opened(chunk.file) as file:
-            for _, part in read_pieces(file, chunk.offset, chunk.length):
-                crc = bytes_crc(part, crc)
-                written.write(part)
-        written.flush()
-        store.upload(name, Path(written.name))
     return crc
 
 

@@ -33,7 +33,7 @@ from ckpt_surgery.formats.shared.zarr.layout import (
     chunk_names,
 )
 from ckpt_surgery.storage.failures import DAMAGED
-from ckpt_surgery.storage.places import PIECE, Places, open_places, stored_crc
+from ckpt_surgery.storage.places import Places, open_places, stored_crc
 from ckpt_surgery.storage.reading import read_ranges
 from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
 
@@ -96,7 +96,7 @@ class ZarrWriter:
         return TaskResult(crcs)
 
     def _copy(self, name: str, chunk: Chunk) -> int:
-        if chunk.inline is None and chunk.length > PIECE:
+        if chunk.inline is None and chunk.length > TOGETHER_BYTES:
             return self._places.copy(chunk, name)
         [data] = read_ranges([chunk])
         self._places.put(name, [data])
