@@ -3,10 +3,9 @@
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
+from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.urls import is_url
-from ckpt_surgery.storage.reading import OpenFile
-from ckpt_surgery.storage.store import Range
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.reading import OpenFile, read_ranges
 
 
 class PagedFile:
@@ -53,11 +52,10 @@ class PagedFile:
                 self._keep((start + at) // self._page, data[at : at + self._page])
 
     def _fetch(self, spans: Sequence[tuple[int, int]]) -> Iterable[bytes]:
-        path, version = self._file.path, self._file.stat.version
+        path, stat = self._file.path, self._file.stat
         if not is_url(path):
             return (self._file.read(start, stop - start) for start, stop in spans)
-        store, name = store_of(path)
-        return store.read_many([Range(name, start, stop, version) for start, stop in spans])
+        return read_ranges([Chunk(path, start, stop - start) for start, stop in spans], {path: stat})
 
     def _get(self, number: int) -> bytes:
         start, stop = self._span(number)
