@@ -20,7 +20,7 @@ import numpy as np
 
 import ckpt_surgery
 from benchmarks.machine import machine
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 from ckpt_surgery.storage.views import forget
 from tests.emulators import s3
 from tests.support.key_value import KeyValueStore, key_value

@@ -7,8 +7,7 @@ that each attempt has for itself.
 from collections.abc import Callable, Iterable
 
 from ckpt_surgery.engine.parts import HEAD, Head, head_bytes
-from ckpt_surgery.storage.store import ConditionFailed, Only
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import ConditionFailed, Only, store_of
 
 
 class ObjectParts:

@@ -36,7 +36,7 @@ from ckpt_surgery.storage.listing import (
     walk,
 )
 from ckpt_surgery.storage.reading import stat_file
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 
 
 def place_of(request: Request) -> Publication:

@@ -19,7 +19,7 @@ from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.storage import system_calls
 from ckpt_surgery.storage.listing import domain_of
 from ckpt_surgery.storage.paths import path_text
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 
 FICLONE = 0x40049409
 """Linux's request to share a whole file's blocks, from <linux/fs.h>: see ioctl_ficlonerange(2)."""

@@ -30,8 +30,7 @@ from ckpt_surgery.storage.failures import changed, storage_errors
 from ckpt_surgery.storage.linking import SafeToHardlink
 from ckpt_surgery.storage.listing import paths_below
 from ckpt_surgery.storage.reading import OBJECT_PIECE, read_ranges, stat_file
-from ckpt_surgery.storage.store import Range, Store
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import Range, Store, store_of
 
 UNFINISHED = "unfinished.__lock"
 """Directory of files that are not complete. No key of a zarr group ends so: TensorStore keeps the ending."""

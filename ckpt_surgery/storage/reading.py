@@ -26,8 +26,7 @@ from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import DAMAGED, LINKS, changed, unreadable
 from ckpt_surgery.storage.listing import FileStat, listed_object, object_stat
-from ckpt_surgery.storage.store import Range, Stat
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import Range, Stat, store_of
 from ckpt_surgery.storage.views import HEADS
 
 SPAN_BYTES = 2**20

@@ -9,7 +9,7 @@ from ckpt_surgery.core.protocols import Source, details_of
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import exists, is_directory
 from ckpt_surgery.storage.reading import read_file
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 
 RECORD_NAME = "ckpt_surgery.json"
 """Name of the record: a file, or an entry among the metadata of a format with a place for it."""

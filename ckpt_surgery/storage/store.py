@@ -1,15 +1,18 @@
 """Stores of objects: flat names and bytes, without directories, links, or writing in place.
 
-`storage.stores` gives the store of a URL. An object is written whole, is replaced whole, and has a version
-that changes when it does; conditions on versions take the place of locks and renames.
+An object is written whole, is replaced whole, and has a version that changes when it does; conditions on
+versions take the place of locks and renames.
 """
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import SurgeryError
 
 Buffer = bytes | bytearray | memoryview
@@ -131,3 +134,36 @@ class Store(Protocol):
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; those that are not there are no error."""
         ...
+
+
+_REGISTERED: dict[str, Callable[[str], Store]] = {}
+"""What opens the store at a root, by scheme, for schemes besides those of the object stores."""
+
+
+def store_of(url: str) -> tuple[Store, str]:
+    """The store that a URL lies in, and the URL's name in it. Raises UsageError, StorageError."""
+    root, name = urls.split(url)
+    return _REGISTERED.get(urls.scheme_of(root) or "", _opened)(root), name
+
+
+@functools.lru_cache(maxsize=64)
+def _opened(root: str) -> Store:
+    from ckpt_surgery.storage.remote import open_store  # imports what only object stores need
+
+    return open_store(root)
+
+
+@contextmanager
+def registered(scheme: str, opener: Callable[[str], Store]) -> Iterator[None]:
+    """Within this context, URLs of this scheme open the store that `opener` gives for their root."""
+    before = _REGISTERED.get(scheme)
+    _REGISTERED[scheme] = functools.cache(opener)
+    urls.REGISTERED.add(scheme)
+    try:
+        yield
+    finally:
+        if before is not None:
+            _REGISTERED[scheme] = before
+        else:
+            del _REGISTERED[scheme]
+            urls.REGISTERED.discard(scheme)

@@ -22,8 +22,7 @@ from typing import TypeVar
 
 from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.storage.draft import OWN
-from ckpt_surgery.storage.store import Range, Stat
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import Range, Stat, store_of
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.storage import stores, views
+from ckpt_surgery.storage import store, views
 from tests.emulators import gcs, s3
 from tests.emulators.disturbing import Disturbance
 
@@ -31,7 +31,7 @@ def s3_bucket(
 ) -> Iterator[Bucket]:
     for name, value in {**s3.ENVIRONMENT, "AWS_ENDPOINT_URL": s3_emulator.endpoint}.items():
         monkeypatch.setenv(name, value)
-    stores._opened.cache_clear()
+    store._opened.cache_clear()
     views.forget()
     yield Bucket(s3_emulator.bucket(), s3_emulator.disturbance)
     views.forget()
@@ -50,7 +50,7 @@ def gcs_bucket(
 ) -> Iterator[Bucket]:
     for name, value in gcs.environment(gcs_emulator.endpoint).items():
         monkeypatch.setenv(name, value)
-    stores._opened.cache_clear()
+    store._opened.cache_clear()
     views.forget()
     yield Bucket(gcs_emulator.bucket(), gcs_emulator.disturbance)
     views.forget()

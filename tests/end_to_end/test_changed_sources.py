@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import Interrupted, PlanError, SourceError
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 from tests.formats.t5x.test_t5x import spec_of, written
 from tests.support.checkpoints import save_pytree
 from tests.support.key_value import uploaded

@@ -13,8 +13,8 @@ import ckpt_surgery
 from ckpt_surgery.api import sharding
 from ckpt_surgery.core.errors import DestinationError, SurgeryError
 from ckpt_surgery.engine.staging import heartbeat
-from ckpt_surgery.storage import stores, views
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage import views
+from ckpt_surgery.storage.store import registered, store_of
 from tests.support.checkpoints import quiet
 from tests.support.comparing import assert_same
 from tests.support.key_value import KeyValueStore, key_value
@@ -179,7 +179,7 @@ def test_runs_that_end_at_any_request(
         number += 3
         views.forget()
         try:
-            with stores.registered("kv", lambda root, at=number: Dying(inner, at, False, die)):  # type: ignore[misc]
+            with registered("kv", lambda root, at=number: Dying(inner, at, False, die)):  # type: ignore[misc]
                 add(other, run, item, overwrite=overwrite, workers=1)
             break
         except Killed:

@@ -39,7 +39,7 @@ from ckpt_surgery.runs import run as runs
 from ckpt_surgery.runs import shards as shard_jobs
 from ckpt_surgery.storage import views
 from ckpt_surgery.storage.places import UNFINISHED
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 from ckpt_surgery.verification import new_checkpoints
 from tests.support.checkpoints import restored, save_pytree
 from tests.support.command_line import run

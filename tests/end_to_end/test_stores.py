@@ -13,7 +13,7 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.formats import opening
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 from ckpt_surgery.storage.views import HEADS
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import (

@@ -24,8 +24,7 @@ from ckpt_surgery.engine.staging.object_file import FileUpload
 from ckpt_surgery.engine.staging.spooled import spool_of
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats import opening
-from ckpt_surgery.storage import stores
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import registered, store_of
 from tests.emulators.disturbing import Asked
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import restored
@@ -301,7 +300,7 @@ def test_a_run_that_ends_before_it_deletes_its_journal(
     if older:
         write(form, tmp_path, 1, url)
     dying = DyingAtTheEnd("kv://bucket", tmp_path / "bucket")
-    with stores.registered("kv", lambda root: dying):
+    with registered("kv", lambda root: dying):
         try:
             write(form, tmp_path, 2, url, overwrite=older)
         except Killed:
@@ -316,7 +315,7 @@ def killed(form: Written, tmp_path: Path, url: str, number: int, overwrite: bool
     """Let a run end at one of its requests; False where it had fewer."""
     dying = Dying(KeyValueStore("kv://bucket", tmp_path / "bucket"), number, number % 2 == 0, die)
     forget()
-    with stores.registered("kv", lambda root: dying):
+    with registered("kv", lambda root: dying):
         try:
             write(form, tmp_path, 2, url, overwrite=overwrite)
         except Killed:

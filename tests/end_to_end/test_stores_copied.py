@@ -14,7 +14,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.orbax import writer
 from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.storage import reading
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import save_pytree
 from tests.support.command_line import run

@@ -10,9 +10,8 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, SurgeryError
 from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
-from ckpt_surgery.storage import remote, stores, views
-from ckpt_surgery.storage.store import Only
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage import remote, store, views
+from ckpt_surgery.storage.store import Only, store_of
 from tests.emulators.disturbing import Asked
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import save_pytree
@@ -36,9 +35,9 @@ def source(tmp_path: Path) -> Path:
 def impatient(monkeypatch: pytest.MonkeyPatch, s3_bucket: Bucket) -> Iterator[None]:
     """A request is repeated once only."""
     monkeypatch.setattr(remote, "_RETRY", {**remote._RETRY, "max_retries": 1})
-    stores._opened.cache_clear()
+    store._opened.cache_clear()
     yield
-    stores._opened.cache_clear()
+    store._opened.cache_clear()
 
 
 def objects(bucket: Bucket) -> dict[str, bytes]:
@@ -99,7 +98,7 @@ def test_a_store_that_cannot_be_reached(
     command: str, source: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    stores._opened.cache_clear()
+    store._opened.cache_clear()
     out = f"{s3_bucket.url}/out"
     recipe = source.parent / "keep.yaml"
     arguments = {"inspect": (out,), "apply": (recipe, source, out), "verify": (out,)}

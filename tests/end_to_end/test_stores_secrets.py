@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpt_surgery.storage import remote, stores
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage import remote, store
+from ckpt_surgery.storage.store import store_of
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import save_pytree
 from tests.support.command_line import run
@@ -53,11 +53,11 @@ def recorder(s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rec
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(remote, "_RETRY", {**remote._RETRY, "max_retries": 1})
-    stores._opened.cache_clear()
+    store._opened.cache_clear()
     made = Recorder(s3_bucket.server._application)
     monkeypatch.setattr(s3_bucket.server, "_application", made)
     yield made
-    stores._opened.cache_clear()
+    store._opened.cache_clear()
 
 
 PIECES = ("AKIA", "s3cr3t", "t0ken")

@@ -12,7 +12,7 @@ from ckpt_surgery.core.errors import DestinationError, StorageError, UsageError
 from ckpt_surgery.formats.orbax import writer
 from ckpt_surgery.formats.orbax.sink import OrbaxSink
 from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import restored, save_pytree, tree
 from tests.support.command_line import run

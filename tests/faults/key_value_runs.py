@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ckpt_surgery.core import urls
 from ckpt_surgery.engine import journal
 from ckpt_surgery.formats.orbax import writer
-from ckpt_surgery.storage import stores
+from ckpt_surgery.storage import store
 from ckpt_surgery.storage.store import Buffer, Condition, Only, Range, Stat
 from tests.support.key_value import KeyValueStore
 
@@ -41,7 +41,7 @@ def install() -> None:
         Path(os.environ[PROCESS]).write_text(str(os.getpid()))
     if DIRECTORY in os.environ:
         opened = Disturbed("kv://bucket", Path(os.environ[DIRECTORY]), os.environ)
-        stores._REGISTERED["kv"] = lambda root: opened
+        store._REGISTERED["kv"] = lambda root: opened
         urls.REGISTERED.add("kv")
 
 

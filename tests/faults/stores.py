@@ -23,7 +23,7 @@ from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.formats.shared.ocdbt.reader import begin_reading
 from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
 from ckpt_surgery.storage import views
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 from tests.emulators.disturbing import Asked
 from tests.emulators.fixtures import Bucket
 from tests.faults import key_value_runs

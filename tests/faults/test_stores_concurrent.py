@@ -10,7 +10,7 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.storage import views
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 from tests.emulators.fixtures import Bucket
 from tests.faults import key_value_runs
 from tests.faults.crowd import Ended, together

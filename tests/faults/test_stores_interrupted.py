@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.storage import views
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 from tests.faults.runs import Runner
 from tests.faults.scenarios import check_message, flowing
 from tests.faults.stores import ARRAYS, OWN, Hit, KeyValues, Request, StoreBench

@@ -11,7 +11,7 @@ from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.storage.places import UNFINISHED, Places, open_places
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 from tests.support.failing import raising
 from tests.support.key_value import key_value
 from tests.support.store_conformance import forget

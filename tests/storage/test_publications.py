@@ -11,7 +11,7 @@ import ckpt_surgery
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
 from ckpt_surgery.storage import views
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 from tests.support.checkpoints import save_pytree
 from tests.support.key_value import key_value
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.core.errors import SourceError, StorageError
-from ckpt_surgery.storage import remote, stores
-from ckpt_surgery.storage.store import ConditionFailed, Only, Range, Store, Version
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage import remote, store
+from ckpt_surgery.storage.store import ConditionFailed, Only, Range, Store, Version, store_of
 from tests.emulators import gcs
 from tests.emulators.fixtures import Bucket
 
@@ -91,7 +90,7 @@ def test_what_stays_refused_is_told_without_secrets(
     bucket_of: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "_RETRY", {**remote._RETRY, "max_retries": 1})
-    stores._opened.cache_clear()
+    store._opened.cache_clear()
     one = opened(bucket_of)
     messages = []
     for status in (403, 500):
@@ -125,7 +124,7 @@ def test_a_store_that_cannot_be_reached_is_told(bucket_of: Bucket, monkeypatch: 
     for name in ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.setattr(remote, "_RETRY", {**remote._RETRY, "max_retries": 1})
-    stores._opened.cache_clear()
+    store._opened.cache_clear()
     with pytest.raises(StorageError, match=r"/x/ cannot be listed: the store cannot be reached"):
         opened(bucket_of).walk("x/")
 

@@ -7,7 +7,7 @@ import pytest
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.storage import listing, reading, views
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 from ckpt_surgery.storage.views import HEADS
 from tests.support.key_value import KeyValueStore, key_value
 

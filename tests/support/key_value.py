@@ -14,8 +14,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Range, Stat
-from ckpt_surgery.storage.stores import registered
+from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Range, Stat, registered
 
 
 class KeyValueStore:
@@ -139,7 +138,7 @@ def key_value(directory: Path, scheme: str = "kv") -> Iterator[str]:
 
 def uploaded(source: Path, url: str) -> str:
     """Put every file below a directory, or one file, into the store of a URL; returns the URL."""
-    from ckpt_surgery.storage.stores import store_of
+    from ckpt_surgery.storage.store import store_of
 
     store, name = store_of(url)
     if source.is_file():

@@ -7,8 +7,7 @@ from typing import Any
 
 from ckpt_surgery.engine.staging import life
 from ckpt_surgery.engine.staging.objects import StoreStage
-from ckpt_surgery.storage.store import Buffer, Condition, Only, Stat
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import Buffer, Condition, Only, Stat, store_of
 from tests.support.ended_runs import IDENTITY
 from tests.support.generations import replaced_at
 from tests.support.key_value import KeyValueStore

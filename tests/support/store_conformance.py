@@ -11,7 +11,7 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.formats.opening import detect_format, open_source
 from ckpt_surgery.storage import views
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 from ckpt_surgery.storage.views import HEADS
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same

@@ -21,7 +21,7 @@ from ckpt_surgery.storage.listing import digest, is_directory, walk
 from ckpt_surgery.storage.listing import exists as is_there
 from ckpt_surgery.storage.paths import absolute, check_parent, exists, lies_in, path_text, same_place
 from ckpt_surgery.storage.reading import stat_file
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 from ckpt_surgery.storage.views import forget
 
 Place = Path | str

@@ -18,8 +18,7 @@ from ckpt_surgery.engine.staging.object_lock import ObjectLock, lock_name
 from ckpt_surgery.engine.staging.spooled import Upload
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.record_files import beside_text
-from ckpt_surgery.storage.store import ConditionFailed, Only, Stat, Store, Version
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import ConditionFailed, Only, Stat, Store, Version, store_of
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system.signals import unhindered
 from ckpt_surgery.system.threads import run_requests

@@ -35,7 +35,7 @@ from ckpt_surgery.engine.staging.object_switch import Switch, in_order
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.draft import OWN, UnpublishedStore, scheme_of_draft
 from ckpt_surgery.storage.publications import SWITCHING
-from ckpt_surgery.storage.stores import registered, store_of
+from ckpt_surgery.storage.store import registered, store_of
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system.signals import deferred
 from ckpt_surgery.system.threads import run_requests

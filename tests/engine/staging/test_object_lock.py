@@ -10,8 +10,16 @@ import pytest
 from ckpt_surgery.core.errors import DestinationError, StorageError
 from ckpt_surgery.engine.staging.object_lock import LEASE, ObjectLock, lock_name
 from ckpt_surgery.engine.staging.owners import Note, Owner, note_bytes, this_process
-from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Stat, Version
-from ckpt_surgery.storage.stores import registered, store_of
+from ckpt_surgery.storage.store import (
+    Buffer,
+    Condition,
+    ConditionFailed,
+    Only,
+    Stat,
+    Version,
+    registered,
+    store_of,
+)
 from tests.support.key_value import KeyValueStore, key_value
 from tests.support.object_runs import at, run, staged, state
 

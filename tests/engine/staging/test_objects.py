@@ -12,7 +12,7 @@ from ckpt_surgery.core.errors import (
 )
 from ckpt_surgery.engine.staging import life, object_leftovers
 from ckpt_surgery.engine.staging.objects import StoreStage, roll_forward
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 from tests.support.ended_runs import IDENTITY
 from tests.support.generations import replaced_at
 from tests.support.object_runs import MARKER, at, run, staged, state, whole, write

@@ -8,7 +8,7 @@ import pytest
 from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.engine.staging import heartbeat
 from ckpt_surgery.engine.staging.objects import roll_forward
-from ckpt_surgery.storage import stores
+from ckpt_surgery.storage.store import registered
 from tests.support.key_value import KeyValueStore, key_value
 from tests.support.object_runs import MARKER, Dying, Killed, at, run, state, whole
 
@@ -32,7 +32,7 @@ def killed_at(directory: Path, number: int, after: bool, overwrite: bool, end: C
     """Let a run end at one of its requests; False where it had fewer."""
     inner = KeyValueStore("kv://bucket", directory)
     dying = Dying(inner, number, after, end)
-    with stores.registered("kv", lambda root: dying):
+    with registered("kv", lambda root: dying):
         try:
             run(URL, "new", overwrite=overwrite)
         except Killed:
@@ -120,7 +120,7 @@ def test_completing_can_itself_be_killed_anywhere(directory: Path) -> None:
     while True:
         begun()
         dying = Dying(KeyValueStore("kv://bucket", directory), ends + 1, True, die)
-        with stores.registered("kv", lambda root, dying=dying: dying):
+        with registered("kv", lambda root, dying=dying: dying):
             try:
                 roll_forward(URL)
             except Killed:

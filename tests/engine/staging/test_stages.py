@@ -28,7 +28,7 @@ from ckpt_surgery.engine.staging.object_directory import DirectoryUpload
 from ckpt_surgery.engine.staging.object_file import FileUpload
 from ckpt_surgery.engine.staging.object_lock import ObjectLock
 from ckpt_surgery.engine.staging.objects import StoreStage
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 from ckpt_surgery.system import signals
 from tests.support import object_runs
 from tests.support.ended_runs import IDENTITY, stopped

@@ -12,7 +12,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.opening import open_sink, open_source
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.storage.stores import store_of
+from ckpt_surgery.storage.store import store_of
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
 from tests.support.key_value import KeyValueStore, key_value, uploaded
