@@ -157,9 +157,6 @@ def overlaps(spec: ArraySpec, ranges: Sequence[tuple[int, int]], region: Region)
 
     `ranges`: offsets and lengths of what holds its elements in C order, whole elements each.
     """
-    if len(ranges) == 1:
-        yield BoxOverlap((), spec, region, ranges[0][0])
-        return
     itemsize = spec.dtype.itemsize
     first = 0
     for offset, length in ranges:
@@ -167,7 +164,7 @@ def overlaps(spec: ArraySpec, ranges: Sequence[tuple[int, int]], region: Region)
         for box in _boxes(spec.shape, first, first + count):
             part = box.common(region)
             if part is not None:
-                inner = part.moved(tuple(-start for start in box.starts))
+                inner = part.relative_to(box.starts)
                 yield BoxOverlap(part.within(region), ArraySpec(box.shape, spec.dtype), inner, offset)
             offset += box.size * itemsize
         first += count
