@@ -135,7 +135,7 @@ class UnpublishedStore:
         ]
 
     def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
-        """Write an object of data to its place, or hold a document. Raises ConditionFailed, StorageError."""
+        """Write an object of data to its place, or hold a document."""
         if not self._finishing:
             place = self._new_place(name)
             return self._noted(name, place, self.store.put(f"{self._prefix}/{place}", data, only))
@@ -148,7 +148,6 @@ class UnpublishedStore:
             return _stat(self._documents[name])
 
     def upload(self, name: str, file: Path, only: Condition = Only.ANY) -> Stat:
-        """Write an object from a local file, as `put` does. Raises ConditionFailed, StorageError, OSError."""
         if self._finishing:
             return self.put(name, file.read_bytes(), only)
         place = self._new_place(name)

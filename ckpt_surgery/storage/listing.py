@@ -103,7 +103,7 @@ def real_path(path: str) -> str:
 
 
 def listed_object(url: str) -> Stat:
-    """What its store tells of an object. Raises SourceError where it is missing."""
+    """What its store tells of an object, which must be there."""
     stat = VIEW.stat(url)
     if stat is None:
         raise missing(url)
@@ -202,8 +202,7 @@ def paths_below(directory: str) -> list[str]:
 def walk(directory: str, root: str) -> dict[str, FileStat]:
     """Every file below `directory` by its relative path (with `/`). Links must stay within `root`.
 
-    Raises SourceError for links that leave the source, for what is neither file nor directory, and
-    for what cannot be listed.
+    Raises SourceError for links that leave the source, and for what is neither file nor directory.
     """
     if urls.is_url(directory):
         return {name: object_stat(stat) for name, stat in VIEW.below(directory.rstrip("/")).items()}

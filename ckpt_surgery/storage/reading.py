@@ -127,10 +127,7 @@ def _read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
 
 @contextmanager
 def opened(path: str, expected: FileStat | None = None) -> Iterator[OpenFile]:
-    """A regular file or an object, open for reading; `expected` is its size and time when it was listed.
-
-    Raises SourceError where it is missing, is no regular file, cannot be read, or has changed.
-    """
+    """A regular file or an object, open for reading; `expected` is its size and time when it was listed."""
     if urls.is_url(path):
         listed = _expected_object(path, expected)
         yield OpenFile(path, object_stat(listed), partial(_fill_from_object, path, listed))
@@ -205,7 +202,7 @@ def read_ranges(chunks: Sequence[Chunk], expected: Mapping[str, FileStat] = NONE
     """The bytes of ranges of files, in their order; those in an object store are read together, at once.
 
     Memory: one range, and all those that are objects'. `expected`: size and time of files when they were
-    listed, by path. Raises SourceError where bytes are missing, and where a file has changed.
+    listed, by path.
     """
     objects = [chunk for chunk in chunks if chunk.inline is None and urls.is_url(chunk.file)]
     fetched = _fetched(objects, expected) if objects else iter(())

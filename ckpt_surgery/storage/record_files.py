@@ -37,7 +37,7 @@ def record_path(source: Source) -> str:
 
 
 def read_record_of(source: Source) -> str | None:
-    """The text of the record of an opened checkpoint; None where it has none. Raises SourceError."""
+    """The text of the record of an opened checkpoint; None where it has none."""
     details = details_of(source)
     text = details.record if details.record_file is None else read_record(details.record_file)
     return read_record(record_file(source.path)) if text is None else text

@@ -192,10 +192,7 @@ class ObjectStore:
         return False
 
     def upload(self, name: str, file: Path, only: Condition = Only.ANY) -> Stat:
-        """Write a whole object from a local file. Raises ConditionFailed, StorageError, OSError.
-
-        It ends where `raise_if_cancelled` would raise: nothing is there then.
-        """
+        """It ends where `raise_if_cancelled` would raise: nothing is there then."""
         with file.open("rb") as opened:
             try:
                 return self._put(name, _Reader(opened), file.stat().st_size, only)

@@ -120,7 +120,10 @@ class Store(Protocol):
         ...
 
     def upload(self, name: str, file: Path, only: Condition = Only.ANY) -> Stat:
-        """Write a whole object from a local file, in parts, without holding it in memory. Raises as `put`."""
+        """Write a whole object from a local file, in parts, without holding it in memory.
+
+        Raises as `put`, and OSError of the file.
+        """
         ...
 
     def copies(self, source: str, size: int) -> bool:
