@@ -14,10 +14,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
+import obstore
+from obstore.exceptions import AlreadyExistsError, PreconditionError
+from obstore.store import GCSStore, S3Store
+
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.storage.failures import changed, missing
 from ckpt_surgery.storage.remote_errors import already_there, remote_errors
 from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Range, Stat
@@ -49,18 +52,13 @@ _CLIENT = {"connect_timeout": "10s", "timeout": "300s"}
 def open_store(root: str) -> "ObjectStore":
     """The store of a bucket: `s3://bucket` or `gs://bucket`. Asks nothing.
 
-    Raises MissingLibraryError where obstore is not installed, UsageError where a variable has a value that
-    means nothing.
+    Raises UsageError where a variable has a value that means nothing.
     """
-    with report_missing("obstore", f"{root}: buckets need the package obstore"):
-        import obstore  # noqa: F401
     scheme, bucket = root.split("://", 1)
     return ObjectStore(root, (_s3 if scheme == "s3" else _gcs)(bucket))
 
 
 def _s3(bucket: str) -> Any:
-    from obstore.store import S3Store
-
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
     given = {"endpoint": endpoint} if endpoint else {}
     options: Any = {**_CLIENT, "allow_http": endpoint.startswith("http://")}
@@ -69,8 +67,6 @@ def _s3(bucket: str) -> Any:
 
 
 def _gcs(bucket: str) -> Any:
-    from obstore.store import GCSStore
-
     host = os.environ.get("STORAGE_EMULATOR_HOST")
     options: Any = dict(_CLIENT)
     if not host:
@@ -96,8 +92,6 @@ class ObjectStore:
         """Whether conditions on writes name generations rather than entity tags."""
 
     def walk(self, prefix: str = "") -> Mapping[str, Stat]:
-        import obstore
-
         stats: dict[str, Stat] = {}
         with remote_errors(f"{self.url}/{prefix}", "listed"):
             for page in obstore.list(self._bucket, prefix or None, chunk_size=1000):
@@ -106,8 +100,6 @@ class ObjectStore:
         return stats
 
     def names_in(self, prefix: str = "") -> tuple[Mapping[str, Stat], Sequence[str]]:
-        import obstore
-
         with remote_errors(f"{self.url}/{prefix}", "listed"):
             page = obstore.list_with_delimiter(self._bucket, prefix or None)
         objects = {meta["path"]: _stat(meta) for meta in page["objects"]}
@@ -118,8 +110,6 @@ class ObjectStore:
         return None if meta is None else _stat(meta)
 
     def _head(self, name: str) -> Any | None:
-        import obstore
-
         with remote_errors(f"{self.url}/{name}"), suppress(FileNotFoundError):
             return obstore.head(self._bucket, name)
         return None
@@ -135,8 +125,6 @@ class ObjectStore:
         return stat.modified
 
     def read(self, name: str, start: int = 0, stop: int | None = None, version: str | None = None) -> bytes:
-        import obstore
-
         if stop is not None and stop <= start:
             return b""
         options: Any = {}
@@ -152,7 +140,7 @@ class ObjectStore:
                 data = obstore.get(self._bucket, name, options=options).bytes().to_bytes()
             except FileNotFoundError as error:
                 raise missing(url) from error
-            except obstore.exceptions.PreconditionError as error:
+            except PreconditionError as error:
                 raise changed(url) from error
         if stop is not None and len(data) != stop - start:
             raise SourceError(f"{url} ends at byte {start + len(data)}, where {stop} belong")
@@ -201,8 +189,6 @@ class ObjectStore:
                 raise
 
     def _put(self, name: str, data: "Buffer | _Reader", size: int, only: Condition) -> Stat:
-        import obstore
-
         url = f"{self.url}/{name}"
         parts = size >= MULTIPART_BYTES
         if parts and only is not Only.ANY:
@@ -218,7 +204,7 @@ class ObjectStore:
                     use_multipart=parts,
                     chunk_size=PART_BYTES,
                 )
-            except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError) as error:
+            except (AlreadyExistsError, PreconditionError) as error:
                 raise already_there(url) from error
         return Stat(size, str(answer["e_tag"]))
 
@@ -246,8 +232,6 @@ class ObjectStore:
         return source.startswith(f"{self.url}/") and (self._generations or size <= COPY_BYTES)
 
     def copy(self, source: str, name: str) -> None:
-        import obstore
-
         _, key = urls.split(source)
         with remote_errors(source, "copied"):
             try:
@@ -256,8 +240,6 @@ class ObjectStore:
                 raise missing(source) from error
 
     def delete(self, names: Iterable[str]) -> None:
-        import obstore
-
         if self._generations:
             # One that is not there is an error of this service, which would leave the rest of a batch there.
             with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="delete") as pool:
@@ -268,8 +250,6 @@ class ObjectStore:
                 obstore.delete(self._bucket, batch)
 
     def _delete_one(self, name: str) -> None:
-        import obstore
-
         with remote_errors(f"{self.url}/{name}", "deleted"), suppress(FileNotFoundError):
             obstore.delete(self._bucket, name)
 

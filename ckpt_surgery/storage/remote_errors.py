@@ -4,6 +4,8 @@ import contextlib
 import re
 from collections.abc import Iterator
 
+import obstore.exceptions as kinds
+
 from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.store import ConditionFailed
@@ -20,8 +22,6 @@ _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
 @contextlib.contextmanager
 def remote_errors(url: str, action: str = "read") -> Iterator[None]:
     """Turn the errors of obstore into StorageError; those of absence and conditions are caught before."""
-    import obstore.exceptions as kinds
-
     try:
         yield
     except (kinds.PermissionDeniedError, kinds.UnauthenticatedError) as error:

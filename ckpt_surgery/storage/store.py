@@ -14,6 +14,7 @@ from typing import Protocol
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.libraries import report_missing
 
 Buffer = bytes | bytearray | memoryview
 
@@ -151,8 +152,8 @@ def store_of(url: str) -> tuple[Store, str]:
 
 @functools.lru_cache(maxsize=64)
 def _opened(root: str) -> Store:
-    from ckpt_surgery.storage.remote import open_store  # imports what only object stores need
-
+    with report_missing("obstore", f"{root}: buckets need the package obstore"):
+        from ckpt_surgery.storage.remote import open_store  # imports what only object stores need
     return open_store(root)
 
 

@@ -1,11 +1,12 @@
 """Buckets of both services, emulated: what is written and read, on which conditions, and what is told."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.core.errors import SourceError, StorageError
+from ckpt_surgery.core.errors import MissingLibraryError, SourceError, StorageError
 from ckpt_surgery.storage import remote, store
 from ckpt_surgery.storage.store import ConditionFailed, Only, Range, Store, Version, store_of
 from tests.emulators import gcs
@@ -20,6 +21,13 @@ def opened(bucket: Bucket) -> Store:
 
 def asked(bucket: Bucket) -> list[str]:
     return [one.method for one in bucket.server.asked]
+
+
+def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.delitem(sys.modules, "ckpt_surgery.storage.remote")
+    with pytest.raises(MissingLibraryError, match=r"s3://another: buckets need .*\n.*`pip install obstore`"):
+        store_of("s3://another/x")
 
 
 @pytest.mark.parametrize("name", NAMES)
