@@ -30,7 +30,7 @@ from ckpt_surgery.storage.failures import changed, storage_errors
 from ckpt_surgery.storage.linking import SafeToHardlink
 from ckpt_surgery.storage.listing import paths_below
 from ckpt_surgery.storage.reading import OBJECT_PIECE, read_ranges, stat_file
-from ckpt_surgery.storage.store import Range, Store, store_of
+from ckpt_surgery.storage.store import Range, store_of
 
 UNFINISHED = "unfinished.__lock"
 """Directory of files that are not complete. No key of a zarr group ends so: TensorStore keeps the ending."""
@@ -241,11 +241,20 @@ class StorePlaces:
                 return name, None
             self._copied.add(file)
         self._room.acquire()
-        copy = self._pool.submit(copy_object, file, self._store, f"{self._prefix}{name}")
+        copy = self._pool.submit(self._copy, file, name)
         copy.add_done_callback(lambda _: self._room.release())
         with self._lock:
             self._copies.append(copy)
         return name, None
+
+    def _copy(self, source: str, name: str) -> None:
+        """Have the store copy one of its objects, in the version that was listed."""
+        listed = stat_file(source)
+        self._store.copy(source, f"{self._prefix}{name}")
+        origin, key = store_of(source)
+        now = origin.stat(key)
+        if now is None or now.version != listed.version:
+            raise changed(source)
 
     def read(self, chunks: Sequence[Chunk]) -> list[bytes]:
         """Read ranges of objects together."""
@@ -306,13 +315,3 @@ def stored_crc(places: Places, chunk: Chunk) -> int:
         piece = Chunk(chunk.file, chunk.offset + at, min(OBJECT_PIECE, chunk.length - at))
         crc = bytes_crc(places.read([piece])[0], crc)
     return crc
-
-
-def copy_object(source: str, store: Store, name: str) -> None:
-    """Have a store copy one of its objects, in the version that was listed."""
-    listed = stat_file(source)
-    store.copy(source, name)
-    origin, key = store_of(source)
-    now = origin.stat(key)
-    if now is None or now.version != listed.version:
-        raise changed(source)

@@ -6,7 +6,7 @@ object's entity tag. Requests that fail for a reason that passes are repeated by
 
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -31,6 +31,8 @@ MULTIPART_BYTES = 64 << 20
 """Objects from this size on are uploaded in parts."""
 IN_FLIGHT = 32
 """Largest number of reads at a time."""
+BATCH = 1000
+"""Largest number of objects that S3 deletes in one request."""
 COPY_BYTES = 5 << 30
 """Largest object that S3 copies in one request."""
 GAP_BYTES = 512 << 10
@@ -245,7 +247,9 @@ class ObjectStore:
             with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="delete") as pool:
                 list(pool.map(self._delete_one, names))
             return
-        for batch in _batches(names):
+        left = list(names)
+        while left:
+            batch, left = left[:BATCH], left[BATCH:]
             with remote_errors(f"{self.url}/{batch[0]}", "deleted"):
                 obstore.delete(self._bucket, batch)
 
@@ -297,14 +301,3 @@ class _Reader:
 
 def _stat(meta: Any) -> Stat:
     return Stat(meta["size"], str(meta["e_tag"]), int(meta["last_modified"].timestamp() * 1e9))
-
-
-def _batches(names: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    for name in names:
-        batch.append(name)
-        if len(batch) == 1000:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
