@@ -7,11 +7,11 @@ types.proto; keys of parts: core/util/saved_tensor_slice_util.cc and core/lib/st
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import prod
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.shared.boxes import check_tiling
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.formats.tensorflow.dtypes import NUMBERS, OTHERS, type_name
 from ckpt_surgery.formats.tensorflow.proto import (
@@ -51,7 +51,7 @@ class VariablePart:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable of the index, with all of its parts: a grid of boxes that covers it."""
+    """One variable of the index, with all of its parts: boxes that hold each element once."""
 
     name: str
     type: int
@@ -229,7 +229,7 @@ def _variable(name: str, entry: _IndexEntry, parts: dict[bytes, _IndexEntry]) ->
             (_part(name, entry, extents, parts) for extents in entry.slices), key=lambda p: p.region.starts
         )
         if pieces:
-            check_grid([part.region for part in pieces], entry.stored.region)
+            check_tiling(entry.shape, [part.region for part in pieces])
     except SourceError as error:
         raise _with_name(name, error) from error
     return Variable(name, entry.type, entry.shape, tuple(pieces) or (entry.stored,))
@@ -260,24 +260,6 @@ def _region(extents: Sequence[Extent], shape: Shape) -> Region:
     if any(stop > n for stop, n in zip(stops, shape, strict=True)):
         raise damaged(f"a part of it ends at {list(stops)}, outside of its shape {list(shape)}")
     return Region(starts, stops)
-
-
-def check_grid(regions: Sequence[Region], whole: Region) -> None:
-    """Raise SourceError unless boxes are the cells of a grid, which cover the whole without overlap.
-
-    The cells need not be equal.
-    """
-    axes = range(len(whole.shape))
-    cuts = [sorted({(r.starts[axis], r.stops[axis]) for r in regions}) for axis in axes]
-    joined = all(_joined(cut, n) for cut, n in zip(cuts, whole.shape, strict=True))
-    if not joined or len(set(regions)) != len(regions) or len(regions) != prod(map(len, cuts)):
-        raise damaged(f"its {len(regions)} parts do not cover its shape {list(whole.shape)} as a grid does")
-
-
-def _joined(cut: Sequence[tuple[int, int]], length: int) -> bool:
-    """Whether intervals follow each other from 0 to `length` without gaps."""
-    starts, stops = [0, *(stop for _, stop in cut)], [*(start for start, _ in cut), length]
-    return starts == stops
 
 
 def _check_apart(variables: Sequence[Variable]) -> None:

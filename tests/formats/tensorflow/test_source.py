@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.formats.tensorflow.dtypes import NUMBERS, OTHERS, type_name
-from ckpt_surgery.formats.tensorflow.index import check_grid, part_key
+from ckpt_surgery.formats.tensorflow.index import part_key
 from ckpt_surgery.formats.tensorflow.proto import fields, signed, varint
 from ckpt_surgery.formats.tensorflow.table import decompress, table_entries
 from ckpt_surgery.storage.reading import opened
@@ -160,30 +160,6 @@ def test_keys_of_parts_are_those_of_tensorflow(name: str, length: int, start: in
     with opened(os.fspath(tmp_path / "x.index")) as file:
         keys = [key for key, _ in table_entries(file)]
     assert keys == [b"", part_key(name, [(start, length), (0, -1)]), name.encode()]
-
-
-@pytest.mark.parametrize(
-    ("parts", "holds"),
-    [
-        ([((0, 0), (2, 3))], True),
-        ([((0, 0), (1, 3)), ((1, 0), (2, 3))], True),
-        ([((0, 0), (2, 1)), ((0, 1), (2, 3))], True),  # uneven
-        ([((0, 0), (1, 1)), ((0, 1), (1, 3)), ((1, 0), (2, 1)), ((1, 1), (2, 3))], True),
-        ([((0, 0), (1, 3))], False),  # too short
-        ([((0, 0), (2, 1)), ((0, 2), (2, 3))], False),  # a hole
-        ([((0, 0), (2, 2)), ((0, 1), (2, 3))], False),  # an overlap
-        ([((0, 0), (1, 3)), ((0, 0), (1, 3)), ((1, 0), (2, 3))], False),  # one twice
-        ([((0, 0), (1, 1)), ((0, 1), (1, 3)), ((1, 0), (2, 3))], False),  # no grid
-        ([((0, 0), (1, 1)), ((0, 1), (1, 3)), ((1, 0), (2, 1))], False),  # a cell is missing
-    ],
-)
-def test_parts_form_a_grid(parts: Sequence[tuple[tuple[int, int], tuple[int, int]]], holds: bool) -> None:
-    regions = [Region(*ends) for ends in parts]
-    if holds:
-        check_grid(regions, Region.whole((2, 3)))
-    else:
-        with pytest.raises(SourceError, match="do not cover"):
-            check_grid(regions, Region.whole((2, 3)))
 
 
 # --- tables -----------------------------------------------------------------------------------------------
