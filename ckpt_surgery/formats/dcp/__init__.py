@@ -3,8 +3,4 @@
 from ckpt_surgery.formats.dcp.detect import detect
 from ckpt_surgery.formats.registry import Format
 
-FORMAT = Format(
-    name="dcp",
-    detect=detect,
-    module=__name__,
-)
+FORMAT = Format(name="dcp", detect=detect, module=__name__)

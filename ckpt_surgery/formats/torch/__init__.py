@@ -3,9 +3,4 @@
 from ckpt_surgery.formats.registry import Format
 from ckpt_surgery.formats.torch.detect import NAMES
 
-FORMAT = Format(
-    name="torch",
-    detect=NAMES.detect,
-    module=__name__,
-    suffixes=(".pt", ".pth", ".bin"),
-)
+FORMAT = Format(name="torch", detect=NAMES.detect, module=__name__, suffixes=(".pt", ".pth", ".bin"))
