@@ -49,14 +49,13 @@ _ENUMS = (
 _PATHS = tuple(
     f"{module}.{kind}Path" for module in ("pathlib", "pathlib._local") for kind in ("Posix", "Windows")
 )
-_LAYOUT = Unsupported("a layout of tensors")
 
 
 def _layout(arguments: tuple[Any, ...]) -> object:
     """The layout of a tensor, which DCP stores with strides."""
     match arguments:
         case ("torch.strided",):
-            return _LAYOUT
+            return Unsupported("a layout of tensors")
         case (str(name),):
             raise wrong(f"a tensor has the layout `{shown(name[:200])}`; only `torch.strided` is read")
     raise wrong("a layout is not made of its name")

@@ -11,8 +11,6 @@ import numpy as np
 
 from ckpt_surgery.core.dtypes import DTYPES
 
-FLOAT32 = DTYPES["float32"]
-
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
@@ -75,7 +73,7 @@ _QUANTIZED = {
 
 TYPES: Mapping[int, TensorType] = {
     **{n: TensorType(name, DTYPES[of], 1, DTYPES[of].itemsize) for n, (name, of) in _PLAIN.items()},
-    **{number: TensorType(name, FLOAT32, *block) for number, (name, *block) in _QUANTIZED.items()},
+    **{number: TensorType(name, DTYPES["float32"], *block) for number, (name, *block) in _QUANTIZED.items()},
 }
 """Every type by its number in files. The numbers that are missing were never in use, or are not any more."""
 BLOCKS: Mapping[str, TensorType] = {type.name: type for type in TYPES.values() if type.quantized}
