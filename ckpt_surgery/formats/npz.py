@@ -1,8 +1,8 @@
 """NumPy's `.npz`: one zip archive of `.npy` files, as `np.savez` and `np.savez_compressed` write it.
 
 Members that are stored as they are are read by their places, deflated ones as streams. Archives are written
-without compression. Source of the format: `zip.members`, `npy`, and what NumPy 2.4's `savez` writes and
-`load` reads.
+without compression. Source of the format: `zip.layout`, `npy`, and what NumPy 2.4's `savez` writes and `load`
+reads.
 """
 
 import json
@@ -35,13 +35,8 @@ from ckpt_surgery.formats.shared.npy import (
     read_npy,
 )
 from ckpt_surgery.formats.shared.zip.inflating import Inflated, InflatedFile, check_crc
-from ckpt_surgery.formats.shared.zip.members import (
-    MOST_COMMENT_BYTES,
-    MOST_NAME_BYTES,
-    Member,
-    first_name,
-    read_archive,
-)
+from ckpt_surgery.formats.shared.zip.layout import MOST_COMMENT_BYTES, MOST_NAME_BYTES, first_name
+from ckpt_surgery.formats.shared.zip.members import Member, read_archive
 from ckpt_surgery.formats.shared.zip.writing import archived
 from ckpt_surgery.formats.unsupported import LimitedEncoder, metadata_json, quoted, repeated_keys, wrong_keys
 from ckpt_surgery.storage.failures import with_path

@@ -15,7 +15,7 @@ from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.npz import comment_of
 from ckpt_surgery.formats.opening import open_sink
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.zip.members import MOST_COMMENT_BYTES
+from ckpt_surgery.formats.shared.zip.layout import MOST_COMMENT_BYTES
 from tests.support.leaves import array_leaf, key
 from tests.support.writing import write_all
 

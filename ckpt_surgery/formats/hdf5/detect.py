@@ -1,7 +1,7 @@
 """Which paths are HDF5 files, or Keras's archives with one in them."""
 
 from ckpt_surgery.formats.registry import Names
-from ckpt_surgery.formats.shared.zip.members import LOCAL, first_name
+from ckpt_surgery.formats.shared.zip.layout import LOCAL, first_name
 from ckpt_surgery.storage.reading import OpenFile
 
 SUFFIXES = (".h5", ".hdf5")

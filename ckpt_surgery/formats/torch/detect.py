@@ -8,7 +8,7 @@ import re
 
 from ckpt_surgery.formats.registry import Names
 from ckpt_surgery.formats.shared.npy import NPY_SUFFIX
-from ckpt_surgery.formats.shared.zip.members import first_name
+from ckpt_surgery.formats.shared.zip.layout import first_name
 from ckpt_surgery.storage.reading import OpenFile
 
 SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")

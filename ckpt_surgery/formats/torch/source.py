@@ -13,7 +13,8 @@ from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
 from ckpt_surgery.formats.shared.torch.archive import read_saved
 from ckpt_surgery.formats.shared.torch.tree import list_leaves
-from ckpt_surgery.formats.shared.zip.members import LOCAL, read_archive
+from ckpt_surgery.formats.shared.zip.layout import LOCAL
+from ckpt_surgery.formats.shared.zip.members import read_archive
 from ckpt_surgery.formats.torch.detect import INDEX_SUFFIX, NAMES
 from ckpt_surgery.storage.failures import DAMAGED, with_path
 from ckpt_surgery.storage.reading import opened, stat_file

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.formats.shared.zip import members
-from ckpt_surgery.formats.shared.zip.members import LOCAL, LOCAL_FIELDS, first_name
+from ckpt_surgery.formats.shared.zip import layout
+from ckpt_surgery.formats.shared.zip.layout import LOCAL, LOCAL_FIELDS, first_name
 from ckpt_surgery.storage.reading import opened
 
 
@@ -14,8 +14,8 @@ from ckpt_surgery.storage.reading import opened
     ("record", "size"), [("LOCAL", 30), ("CENTRAL", 46), ("END", 22), ("END64", 56), ("LOCATOR64", 20)]
 )
 def test_records_have_the_lengths_of_the_specification(record: str, size: int) -> None:
-    assert getattr(members, f"{record}_FIELDS").size == size
-    assert len(getattr(members, record)) == 4
+    assert getattr(layout, f"{record}_FIELDS").size == size
+    assert len(getattr(layout, record)) == 4
 
 
 def first_of(path: Path) -> str | None:
