@@ -7,7 +7,7 @@ import os
 import re
 
 from ckpt_surgery.formats.registry import Names
-from ckpt_surgery.formats.shared.npy import NPY_SUFFIX
+from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
 from ckpt_surgery.formats.shared.zip.layout import first_name
 from ckpt_surgery.storage.reading import OpenFile
 

@@ -1,7 +1,6 @@
 """Headers of `.npy` files: what NumPy writes, what it would misread, and what no array may be."""
 
 import io
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -14,9 +13,7 @@ from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.manifests import BIG, RAW
 from ckpt_surgery.formats.shared.npy import (
     DESCRIPTIONS,
-    MAGIC,
     MOST_HEADER_BYTES,
-    NPY_SUFFIX,
     NpyArray,
     leaf_of,
     npy_header,
@@ -200,11 +197,3 @@ def test_the_checksum_covers_the_header() -> None:
 
 def test_elements_of_one_byte_have_no_byte_order() -> None:
     assert parsed(file(header("'>i1'"), bytes(2))).codec.encoding == RAW
-
-
-def test_files_begin_and_are_called_as_numpy_does(tmp_path: Path) -> None:
-    np.save(tmp_path / "x", np.ones(2))
-    [file] = tmp_path.iterdir()
-    assert file.name == f"x{NPY_SUFFIX}"
-    assert file.read_bytes().startswith(MAGIC)
-    assert np.lib.format.MAGIC_PREFIX == MAGIC

@@ -15,7 +15,7 @@ from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.npy import FORMAT
 from ckpt_surgery.formats.opening import open_source
-from tests.formats.test_npz import DTYPES, npy
+from tests.formats.npz.test_npz import DTYPES, npy
 from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same

@@ -12,7 +12,7 @@ import pytest
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Output
-from ckpt_surgery.formats.npz import comment_of
+from ckpt_surgery.formats.npz.archive import comment_of
 from ckpt_surgery.formats.opening import open_sink
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zip.layout import MOST_COMMENT_BYTES

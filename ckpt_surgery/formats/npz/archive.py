@@ -1,6 +1,6 @@
-"""NumPy's `.npz`: one zip archive of `.npy` files, as `np.savez` and `np.savez_compressed` write it.
+"""Reading and writing `.npz` files.
 
-Members that are stored as they are are read by their places, deflated ones as streams. Archives are written
+Members that are not compressed are read by their places, deflated ones as streams. Archives are written
 without compression. Source of the format: `zip.layout`, `npy`, and what NumPy 2.4's `savez` writes and `load`
 reads.
 """
@@ -23,19 +23,20 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import read_elements
-from ckpt_surgery.formats.registry import FilePlan, Format, Limits, Listing, Names, Selection, SinkOptions
+from ckpt_surgery.formats.npz import NAMES
+from ckpt_surgery.formats.registry import FilePlan, Limits, Listing, Selection, SinkOptions
 from ckpt_surgery.formats.shared.npy import (
     DESCRIPTIONS,
     MOST_STRING_BYTES,
-    NPY_SUFFIX,
     NpyArray,
     leaf_of,
     npy_header,
     npy_string,
     read_npy,
 )
+from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
 from ckpt_surgery.formats.shared.zip.inflating import Inflated, InflatedFile, check_crc
-from ckpt_surgery.formats.shared.zip.layout import MOST_COMMENT_BYTES, MOST_NAME_BYTES, first_name
+from ckpt_surgery.formats.shared.zip.layout import MOST_COMMENT_BYTES, MOST_NAME_BYTES
 from ckpt_surgery.formats.shared.zip.members import Member, read_archive
 from ckpt_surgery.formats.shared.zip.writing import archived
 from ckpt_surgery.formats.unsupported import LimitedEncoder, metadata_json, quoted, repeated_keys, wrong_keys
@@ -47,14 +48,6 @@ from ckpt_surgery.storage.regions import PlacedArray
 DEFAULT_NAME = "checkpoint.npz"
 PARKED = 8
 """Limit on the streams that are kept where reading stopped, so that the next region does not start over."""
-
-
-def _begins(file: OpenFile) -> bool | None:
-    first = first_name(file)
-    return None if first is None else first.endswith(NPY_SUFFIX)
-
-
-NAMES = Names(".npz files", _begins, (".npz",), alone=True)
 
 
 class MemberArray(NamedTuple):
@@ -263,16 +256,3 @@ def _member(leaf: Leaf) -> FilePlan:
     begin, size = npy_header(leaf.spec), leaf.spec.nbytes
     array = PlacedArray(leaf.spec, ((len(begin), size),))
     return FilePlan(name, len(begin) + size, [(0, begin)], {leaf.key.text: array})
-
-
-FORMAT = Format(
-    name="npz",
-    detect=NAMES.detect,
-    module=__name__,
-    writable=True,
-    suffixes=NAMES.suffixes,
-    is_file=lambda name: True,
-    flat=True,
-    holds_empty=False,
-    holds_lists=False,
-)
