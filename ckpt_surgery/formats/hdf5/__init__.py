@@ -1,7 +1,46 @@
 """HDF5 files of arrays: those of h5py, Keras 3 (`.weights.h5`, `.keras`) and earlier Keras (`.h5`)."""
 
-from ckpt_surgery.formats.hdf5.detect import NAMES
-from ckpt_surgery.formats.registry import Format
+from ckpt_surgery.formats.registry import Format, Names
+from ckpt_surgery.formats.shared.zip.layout import LOCAL, first_name
+from ckpt_surgery.storage.reading import OpenFile
+
+SUFFIXES = (".h5", ".hdf5")
+ARCHIVE_SUFFIX = ".keras"
+"""Suffix of Keras 3's zip archives."""
+WEIGHTS = "model.weights.h5"
+"""The member of such an archive that holds the arrays."""
+CONFIG = "config.json"
+"""The member that holds the config of the model."""
+ARCHIVE_MEMBERS = ("metadata.json", CONFIG, WEIGHTS)
+"""Members that such an archive begins with one of."""
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+SIGNATURE_AT = (0, 512, 1024, 2048)
+"""Offsets at which the signature is looked for: anything may come before it, in a block of such a size."""
+
+
+def is_archive_name(name: str) -> bool:
+    """Whether a file is, or is to be, one of Keras's archives, by its name alone."""
+    return name.lower().endswith(ARCHIVE_SUFFIX)
+
+
+def is_archive(file: OpenFile) -> bool:
+    """Whether a file is one of Keras's archives, by its name and the member at its beginning."""
+    if not is_archive_name(file.path):
+        return False
+    first = first_name(file)
+    return first is None or first in ARCHIVE_MEMBERS
+
+
+def _begins(file: OpenFile) -> bool | None:
+    """Whether a file is such an archive or has the signature; False for other zip archives."""
+    size = file.stat.size
+    fitting = (at for at in SIGNATURE_AT if at + len(SIGNATURE) <= size)
+    if is_archive(file) or any(file.read(at, len(SIGNATURE)) == SIGNATURE for at in fitting):
+        return True
+    return False if file.read(0, min(len(LOCAL), size)) == LOCAL else None
+
+
+NAMES = Names("HDF5 files", _begins, (*SUFFIXES, ARCHIVE_SUFFIX), alone=True)
 
 FORMAT = Format(
     name="hdf5",

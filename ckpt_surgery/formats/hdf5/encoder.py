@@ -6,8 +6,8 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import is_unicode, shown
+from ckpt_surgery.formats.hdf5 import CONFIG, is_archive_name
 from ckpt_surgery.formats.hdf5.attributes import stored_values
-from ckpt_surgery.formats.hdf5.detect import CONFIG, is_archive_name
 from ckpt_surgery.formats.hdf5.element_types import HELD
 from ckpt_surgery.formats.hdf5.library import import_h5py
 from ckpt_surgery.formats.hdf5.listing import MOST_LEVELS

@@ -15,8 +15,8 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import NUMPY_NAMES
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.formats.hdf5 import ARCHIVE_MEMBERS, WEIGHTS, is_archive_name
 from ckpt_surgery.formats.hdf5.attributes import stored_values
-from ckpt_surgery.formats.hdf5.detect import ARCHIVE_MEMBERS, WEIGHTS, is_archive_name
 from ckpt_surgery.formats.hdf5.element_types import DTYPE_ATTRIBUTE
 from ckpt_surgery.formats.registry import FilePlan, SinkOptions
 from ckpt_surgery.formats.shared.zip.writing import archived

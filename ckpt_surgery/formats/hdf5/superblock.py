@@ -8,7 +8,7 @@ from struct import Struct
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.hdf5.detect import SIGNATURE
+from ckpt_surgery.formats.hdf5 import SIGNATURE
 from ckpt_surgery.formats.hdf5.library import FileView
 from ckpt_surgery.storage.failures import DAMAGED
 

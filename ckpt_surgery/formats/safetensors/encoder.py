@@ -9,7 +9,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import EncoderDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Limits, SinkOptions
-from ckpt_surgery.formats.safetensors.detect import MOST_HEADER_BYTES, PREFIX_BYTES
+from ckpt_surgery.formats.safetensors import MOST_HEADER_BYTES, PREFIX_BYTES
 from ckpt_surgery.formats.safetensors.header import CODES, METADATA, header_bytes
 from ckpt_surgery.formats.safetensors.layout import metadata_texts, tensors_by_file
 from ckpt_surgery.formats.unsupported import LimitedEncoder, quoted, repeated_keys, wrong_keys

@@ -17,7 +17,7 @@ from ckpt_surgery.core import dtypes
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.safetensors.detect import MOST_HEADER_BYTES, PREFIX_BYTES, READERS_EXPECT
+from ckpt_surgery.formats.safetensors import MOST_HEADER_BYTES, PREFIX_BYTES, READERS_EXPECT
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.json_files import parse_object

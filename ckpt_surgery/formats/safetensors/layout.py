@@ -7,7 +7,7 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.history import RECORD
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.formats.registry import FilePlan, SinkOptions
-from ckpt_surgery.formats.safetensors.detect import (
+from ckpt_surgery.formats.safetensors import (
     INDEX_NAME,
     MOST_HEADER_BYTES,
     PREFIX_BYTES,

@@ -10,7 +10,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import contiguous
 from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.formats.registry import Listing, Selection
-from ckpt_surgery.formats.safetensors.detect import INDEX_SUFFIX, NAMES, PREFIX_BYTES
+from ckpt_surgery.formats.safetensors import INDEX_SUFFIX, NAMES, PREFIX_BYTES
 from ckpt_surgery.formats.safetensors.header import PACKED, Header, TensorEntry, header_length, parse_header
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
 from ckpt_surgery.storage.failures import with_path

@@ -14,7 +14,7 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.formats.hdf5.detect import WEIGHTS
+from ckpt_surgery.formats.hdf5 import WEIGHTS
 from ckpt_surgery.formats.opening import detect_format, open_source
 from tests.formats.hdf5.make_keras import DATA, VALUES
 from tests.support.comparing import assert_same
