@@ -120,26 +120,28 @@ def together(
     in C order.
     """
     parts = list(parts_of_chunks(manifest, region))
-    block = np.empty(region.shape, manifest.spec.dtype) if len(parts) > 1 else None
-
-    def decoder(index: Shape, part: Region) -> Callable[[], np.ndarray]:
-        origin = tuple(i * length for i, length in zip(index, manifest.chunk_shape, strict=True))
-        return part_of(index, part.relative_to(origin))
-
-    if block is None:
-        return np.ascontiguousarray(decoder(*parts[0])()).reshape(region.shape)
+    if len(parts) == 1:
+        return np.ascontiguousarray(part_of(*_inside(manifest, *parts[0]))()).reshape(region.shape)
+    block = np.empty(region.shape, manifest.spec.dtype)
 
     def place(part: Region, decode: Callable[[], np.ndarray]) -> None:
         block[part.within(region)] = decode()
 
     if at_a_time == 1 or block.nbytes < PARALLEL_BYTES:
         for index, part in parts:
-            place(part, decoder(index, part))
+            place(part, part_of(*_inside(manifest, index, part)))
         return block
     with ThreadPoolExecutor(at_a_time, thread_name_prefix="decode") as pool:
-        for placed in [pool.submit(place, part, decoder(index, part)) for index, part in parts]:
+        begun = [pool.submit(place, part, part_of(*_inside(manifest, index, part))) for index, part in parts]
+        for placed in begun:
             placed.result()
     return block
+
+
+def _inside(manifest: Manifest, index: Shape, part: Region) -> tuple[Shape, Region]:
+    """A chunk's index, and the part of a region in it, counted from the chunk's beginning."""
+    origin = tuple(i * length for i, length in zip(index, manifest.chunk_shape, strict=True))
+    return index, part.relative_to(origin)
 
 
 def filled(manifest: Manifest, index: Shape, shape: Shape) -> np.ndarray:
