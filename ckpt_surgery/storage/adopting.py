@@ -73,7 +73,8 @@ class FileLinks:
         crc = None
         if how is LinkMode.COPY:
             _check_space(path, real, status.st_size, reason)
-            crc = _copy_file(source, unfinished)
+            with opened(real) as reader, unfinished.open("xb", buffering=0) as writer:
+                crc = _copy_bytes(reader, 0, reader.stat.size, writer, 0, 0)
         unfinished.rename(path)
         # Renaming does nothing where another worker has made a hard link to the same file meanwhile.
         unfinished.unlink(missing_ok=True)
@@ -163,12 +164,6 @@ def _copy_bytes(reader: OpenFile, offset: int, length: int, writer: FileIO, at: 
             # Starts writing to the disk now rather than when everything is synchronized at the end.
             os.posix_fadvise(writer.fileno(), at + done, len(part), os.POSIX_FADV_DONTNEED)
     return crc
-
-
-def _copy_file(source: Path, destination: Path) -> int:
-    """Copy a whole file; returns the CRC-32C of its bytes. Raises OSError of the file that is written."""
-    with opened(os.fspath(source)) as reader, destination.open("xb", buffering=0) as writer:
-        return _copy_bytes(reader, 0, reader.stat.size, writer, 0, 0)
 
 
 def _check_space(path: Path, source: str, size: int, reason: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.manifests import Chunk, Manifest
+from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.storage.adopting import copy_chunk
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.reading import opened, read_region, write_region
@@ -79,7 +79,7 @@ class PlacedArray:
 
         `known`: those of chunks that an earlier process copied.
         """
-        chunks = in_order(manifest)
+        chunks = sorted(manifest.chunks.items(), key=itemgetter(0))
         places = _dealt([chunk.length for _, chunk in chunks], self.ranges)
         return {
             index: copy_chunk(chunk, path, at, known.get(index))
@@ -131,11 +131,6 @@ def are_contiguous(manifest: Manifest) -> bool:
     shape = manifest.spec.shape
     cut = [axis for axis, (n, c) in enumerate(zip(shape, manifest.chunk_shape, strict=True)) if c < n]
     return not cut or (len(cut) == 1 and all(n == 1 for n in shape[: cut[0]]))
-
-
-def in_order(manifest: Manifest) -> Sequence[tuple[Shape, Chunk]]:
-    """The chunks of an array with their indices, in C order."""
-    return sorted(manifest.chunks.items(), key=itemgetter(0))
 
 
 @frozen()

@@ -75,13 +75,10 @@ def _gcs(bucket: str) -> Any:
         return GCSStore(bucket, client_options=options, retry_config=_RETRY)  # type: ignore[arg-type]
     url = host if "://" in host else f"http://{host}"
     options["allow_http"] = url.startswith("http://")
-    given: Any = {"base_url": url, "skip_signature": True, "credential_provider": _no_token}
+    # A constant in place of credentials, which an emulator does not look at.
+    token = {"token": "none", "expires_at": None}
+    given: Any = {"base_url": url, "skip_signature": True, "credential_provider": lambda: token}
     return GCSStore(bucket, client_options=options, retry_config=_RETRY, **given)  # type: ignore[arg-type]
-
-
-def _no_token() -> Any:
-    """A constant in place of credentials, which an emulator does not look at."""
-    return {"token": "none", "expires_at": None}
 
 
 class ObjectStore:
