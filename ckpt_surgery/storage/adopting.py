@@ -98,14 +98,10 @@ class FileLinks:
 
     def _ways(self, real: str) -> tuple[LinkMode, ...]:
         """The links that are tried, best first, before a file is copied."""
-        match self._mode:
-            case LinkMode.AUTO:
-                safe = (LinkMode.HARDLINK,) if self._replaced.allows(real) else ()
-                return (LinkMode.REFLINK, *safe)
-            case LinkMode.COPY:
-                return ()
-            case mode:
-                return (mode,)
+        if self._mode is LinkMode.AUTO:
+            safe = (LinkMode.HARDLINK,) if self._replaced.allows(real) else ()
+            return (LinkMode.REFLINK, *safe)
+        return () if self._mode is LinkMode.COPY else (self._mode,)
 
     def _resolved(self, path: str) -> str:
         """The file itself: a hard link to one of a Hugging Face cache's symbolic links would lead nowhere."""
