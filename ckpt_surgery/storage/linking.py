@@ -93,11 +93,7 @@ def reflink(source: Path, destination: Path) -> None:
     """Create a file that shares all blocks with the source. Raises OSError where that is not supported."""
     if system_calls.has("clonefile"):  # macOS
         system_calls.call("clonefile", os.fsencode(source), os.fsencode(destination), 0, path=destination)
-    else:
-        _ficlone(source, destination)
-
-
-def _ficlone(source: Path, destination: Path) -> None:
+        return
     with source.open("rb") as reader, destination.open("xb") as writer:
         try:
             fcntl.ioctl(writer.fileno(), FICLONE, reader.fileno())
