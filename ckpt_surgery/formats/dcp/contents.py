@@ -26,7 +26,8 @@ from ckpt_surgery.formats.shared.torch.tree import (
     stored_tensor,
 )
 from ckpt_surgery.formats.shared.torch.unpickler import load
-from ckpt_surgery.formats.shared.zip.layout import LOCAL, read_archive
+from ckpt_surgery.formats.shared.zip.layout import LOCAL
+from ckpt_surgery.formats.shared.zip.members import read_archive
 from ckpt_surgery.storage.failures import one_line, with_key, with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.paged import PagedFile
