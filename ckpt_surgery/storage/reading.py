@@ -39,6 +39,8 @@ OBJECT_PIECE = 16 << 20
 """The same of an object, where each piece is a request."""
 CALL_BYTES = 2**26
 """Largest number of bytes per call: cancellation is checked between calls."""
+WHOLE_BYTES = 2**30
+"""Largest number of bytes that are read from a file by one call, which copies nothing."""
 
 
 NONE_LISTED: Mapping[str, FileStat] = MappingProxyType({})
@@ -73,7 +75,8 @@ class OpenFile:
         """The `length` bytes from `offset` on."""
         if offset + length > self.stat.size:
             raise _too_short(self.path, self.stat.size, offset + length - self.stat.size)
-        if self.descriptor is not None and length <= CALL_BYTES:
+        if self.descriptor is not None and length <= WHOLE_BYTES:
+            raise_if_cancelled()
             with suppress(OSError):  # which reading again tells
                 data = os.pread(self.descriptor, length, offset)
                 if len(data) == length:

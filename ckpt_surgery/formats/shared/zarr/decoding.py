@@ -38,6 +38,8 @@ from ckpt_surgery.storage.failures import DAMAGED
 OPEN_ARRAYS = 64
 """Largest number of arrays that a thread keeps open: opening one takes longer than decoding a small chunk."""
 CRC32C = {"name": "crc32c"}
+CRC_RESIDUE = 0x48674BC7
+"""CRC-32C of any bytes that their own CRC-32C follows, little-endian."""
 WHOLE_BYTES = 8 << 20
 """Shards of at most this many bytes are small. In an object store, a second request takes as long."""
 
@@ -153,7 +155,7 @@ def _unwrapped_region(
         return partial(decoded, index, inner, next(chunks))
 
     def decoded(index: Shape, inner: Region, data: bytes) -> np.ndarray:
-        plain: bytes | None = data
+        plain: bytes | memoryview | None = data
         for name in wrappers:
             plain = _UNWRAP[name](plain, manifest.chunk_nbytes) if plain is not None else None
         if plain is None or len(plain) != manifest.chunk_nbytes:
@@ -163,13 +165,14 @@ def _unwrapped_region(
     return together(manifest, region, elements)
 
 
-def _checked(data: bytes, nbytes: int) -> bytes | None:
+def _checked(data: bytes | memoryview, nbytes: int) -> memoryview | None:
     """What stands before a CRC-32C; None where it differs."""
-    body = data[:-CRC_BYTES]
-    return body if google_crc32c.value(body) == int.from_bytes(data[-CRC_BYTES:], "little") else None
+    whole = data if isinstance(data, bytes) else bytes(data)
+    # With its own checksum behind it, everything has the same one: no part has to be copied.
+    return memoryview(whole)[:-CRC_BYTES] if google_crc32c.value(whole) == CRC_RESIDUE else None
 
 
-def _inflated(data: bytes, nbytes: int) -> bytes | None:
+def _inflated(data: bytes | memoryview, nbytes: int) -> bytes | None:
     """The content of one zstd frame that says how long it is; None where it is anything else."""
     try:
         if zstandard.frame_content_size(data) != nbytes:
