@@ -69,14 +69,15 @@ class Computing:
         count: Callable[[int], None],
     ):
         """`keep` is called with each value, and `count` with numbers of bytes, from several threads."""
-        self._jobs, self._sources, self._memory = jobs, sources, memory
+        self._jobs, self._memory = jobs, memory
         self._keep, self._count = keep, count
         self._missing = {id(job): len(job.result.regions) for job in jobs}
         """Regions still missing, by the identity of the job."""
         self.overflowed: Counter[str] = Counter()
         """Number of non-finite elements that `allow_nonfinite` permits, by key."""
         self._lock = threading.Lock()
-        self._evaluator = Evaluator(self._read)
+        # Not a method: in a circle, the result would keep memory of devices until garbage is collected.
+        self._evaluator = Evaluator(partial(_read, sources))
 
     def run(self, workers: int) -> None:
         """Compute all leaves. Raises SurgeryError, with the key."""
@@ -133,10 +134,6 @@ class Computing:
                     self.overflowed[job.step.leaf.key.text] += filled.overflowed
             self._complete(job, filled.regions)
 
-    def _read(self, source: str, leaf: Leaf, region: Region) -> np.ndarray:
-        raise_if_cancelled()
-        return self._sources[source].read(leaf, region)
-
     def _complete(self, job: Job, regions: int) -> None:
         """Count more regions as complete; after the last one, make the leaf."""
         with self._lock:
@@ -168,3 +165,8 @@ def same_jax_settings() -> Callable[[], AbstractContextManager[None]]:
             yield
 
     return settings
+
+
+def _read(sources: Mapping[str, Source], source: str, leaf: Leaf, region: Region) -> np.ndarray:
+    raise_if_cancelled()
+    return sources[source].read(leaf, region)

@@ -1,8 +1,10 @@
 """Plans carried out into arrays on eight devices: exact values, what is read, what stays where it is."""
 
+import gc
 import signal
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -173,6 +175,23 @@ def assert_read_once(regions: Sequence[Region], shape: Shape) -> None:
 # --- what is read -----------------------------------------------------------------------------------------
 
 STACK = "version: 1\nrules:\n- {match: 'layer_(\\d+)', to: w, value: stack(xs)}\n"
+
+
+def test_arrays_are_freed_once_nothing_uses_them() -> None:
+    """Not only when garbage is collected: they take memory of devices."""
+    source = MemorySource({"a": random_array(8, 4), "b": random_array(4, 4)})
+    recipe = PLAIN + "rules: [{match: a, value: x.T}]"
+
+    def restored() -> weakref.ref[Any]:
+        return weakref.ref(carried_out(recipe, source, {"a": jax.ShapeDtypeStruct((4, 8), "float32")})["a"])
+
+    restored()  # what is made once only, such as caches
+    gc.collect()
+    gc.disable()
+    try:
+        assert restored()() is None
+    finally:
+        gc.enable()
 
 
 def test_each_region_is_read_once_however_many_devices_hold_it() -> None:
