@@ -13,14 +13,14 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import did_you_mean, shown
-from ckpt_surgery.inputs import models
-from ckpt_surgery.inputs.decoder_layers import (
+from ckpt_surgery.formats.orbax.decoder_layers import (
     SCAN_LAYERS,
     is_mixed,
     is_numbered,
     is_scanned,
     layer_axes,
 )
+from ckpt_surgery.inputs import models
 from ckpt_surgery.inputs.models import HF, Layout, Model, Run
 from ckpt_surgery.inputs.opening import ConfigFiles, configs_of, open_input
 from ckpt_surgery.inputs.options import SourceOptions

@@ -22,9 +22,9 @@ from ckpt_surgery.core.protocols import Encoder, LinkMode, Source, details_of
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import known as formats
+from ckpt_surgery.formats.orbax.decoder_layers import with_scan_layers
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zarr.shards import wholly_stored
-from ckpt_surgery.inputs.decoder_layers import with_scan_layers
 from ckpt_surgery.inputs.model_configs import config_warnings
 from ckpt_surgery.inputs.opening import (
     ConfigFiles,
