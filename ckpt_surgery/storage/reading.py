@@ -25,7 +25,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import DAMAGED, LINKS, changed, unreadable
-from ckpt_surgery.storage.listing import FileStat, listed_object, object_stat
+from ckpt_surgery.storage.listing import FileStat, check_link, listed_object, object_stat, real_path
 from ckpt_surgery.storage.store import Range, Stat, store_of
 from ckpt_surgery.storage.views import HEADS
 
@@ -165,6 +165,13 @@ def stat_file(path: str) -> FileStat:
         return _stat(path, os.stat(path))
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def stat_within(directory: str, name: str) -> FileStat:
+    """Size and time of a file of the checkpoint in a directory, which a link must not leave."""
+    path = os.path.join(directory, name)
+    check_link(path, real_path(directory))
+    return stat_file(path)
 
 
 def _stat(path: str, status: os.stat_result) -> FileStat:
