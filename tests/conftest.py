@@ -18,7 +18,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.emulators.fixtures import bucket_of, gcs_bucket, gcs_emulator, s3_bucket, s3_emulator
-from tests.support import checkpoints
 from tests.support.models import save_model
 from tests.support.recipes import write_recipe
 from tests.support.site import site
@@ -83,6 +82,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """`checkpoint(layout)`: a checkpoint that stock Orbax wrote in that layout, built once; read-only."""
+    from tests.support import checkpoints  # imports jax and orbax, which most test files do without
+
     built: dict[str, Path] = {}
 
     def of(layout: str) -> Path:
