@@ -25,8 +25,8 @@ from ckpt_surgery.core.selections import (
     of_region,
     whole,
 )
-from ckpt_surgery.functions.axes import axes_of, axis_of
 from ckpt_surgery.functions.base import Blocks, Function, Specs
+from ckpt_surgery.functions.sizes import axes_of, axis_of
 
 Item = int | tuple[int | None, int | None, int | None] | EllipsisType | None
 """One item of a subscript: an index, a slice as (start, stop, step), `...`, or None for a new axis."""

@@ -16,10 +16,10 @@ from ckpt_surgery.core.rewrites.joining import concatenated, stacked
 from ckpt_surgery.core.selections import Selection, within
 from ckpt_surgery.core.text import few
 from ckpt_surgery.core.tiles import copy_into
-from ckpt_surgery.functions.axes import axis_of
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import number_as
 from ckpt_surgery.functions.marks import as_marks
+from ckpt_surgery.functions.sizes import axis_of
 
 MOST_INDICES = 5
 """Number of indices that a message names."""

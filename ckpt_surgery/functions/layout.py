@@ -18,12 +18,11 @@ from ckpt_surgery.core.selections import (
     within,
 )
 from ckpt_surgery.core.tiles import to_c_order
-from ckpt_surgery.functions.axes import axes_of, axis_of
 from ckpt_surgery.functions.axis_groups import axis_groups
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import number_as
 from ckpt_surgery.functions.marks import as_marks
-from ckpt_surgery.functions.sizes import check_axes
+from ckpt_surgery.functions.sizes import axes_of, axis_of, check_axes
 
 
 @dataclass(frozen=True)

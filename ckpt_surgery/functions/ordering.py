@@ -11,8 +11,8 @@ from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.tiles import tile_shape
-from ckpt_surgery.functions.axes import axis_of
 from ckpt_surgery.functions.base import Blocks, Function, Specs
+from ckpt_surgery.functions.sizes import axis_of
 
 TILE = 1 << 15
 """Elements that are ranked at a time, or one row where rows are longer."""

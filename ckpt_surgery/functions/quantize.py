@@ -10,8 +10,8 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, kind, limits
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.selections import Selection, blocks_of, broadcast
-from ckpt_surgery.functions.axes import axes_of
 from ckpt_surgery.functions.base import Blocks, Function, Specs
+from ckpt_surgery.functions.sizes import axes_of
 
 QUANTIZED = (
     *("int8", "int4", "int2"),

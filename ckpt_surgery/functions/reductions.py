@@ -17,10 +17,10 @@ from ckpt_surgery.core.dtypes import DType, computation, converted, declared_dty
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.tiles import to_c_order
-from ckpt_surgery.functions.axes import axes_of
 from ckpt_surgery.functions.base import Blocks, Function, Specs
 from ckpt_surgery.functions.integers import bound, check_exact, check_sums, exact_sums, summation
 from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, MinOfList, SumOfList
+from ckpt_surgery.functions.sizes import axes_of
 from ckpt_surgery.functions.streams import Folded, Pass, streamed
 
 T = TypeVar("T")
