@@ -32,7 +32,7 @@ BELOW: dict[str, set[str]] = {
     "verification": {"core", "storage", "system", "formats", "planner", "engine", "report"},
     "inference": {"core", "functions", "graph", "language", "planner"},
     "merging": {"core", "language"},
-    "migration": {"core", "graph", "language", "live"},
+    "migration": {"core", "functions", "graph", "language", "live"},
 }
 ALL_BELOW = set(BELOW)
 MAY_IMPORT = {
@@ -73,7 +73,7 @@ class Unfinished:
 UNFINISHED = {
     "cli": Unfinished(modules=35, circle=frozenset({"cli/commands"})),
     "core": Unfinished(modules=33),
-    "functions": Unfinished(modules=34),
+    "functions": Unfinished(modules=35),
     "inference": Unfinished(modules=64),
     "language": Unfinished(modules=44),
     "planner": Unfinished(modules=37),

@@ -12,10 +12,10 @@ import numpy as np
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.text import abridged
+from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.functions.base import Function, Number
 from ckpt_surgery.functions.fields import Mismatch, typed, wanted
 from ckpt_surgery.functions.signatures import Parameter, Signature, call_problem, signature_of, usage
-from ckpt_surgery.graph.nodes import Array
 
 LONGEST_TEXT = 4096
 """Limit on the characters of a text that is an argument of an array function, such as a pattern of axes."""

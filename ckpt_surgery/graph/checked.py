@@ -15,11 +15,11 @@ from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.tiles import to_c_order
+from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first
 from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.functions.marks import MARK
 from ckpt_surgery.functions.nonfinite import all_finite, finite, may_be_nonfinite, search_and_digest
 from ckpt_surgery.graph.evaluating import Known, Reader, Statistics, evaluate_in_any_order, taken_part
-from ckpt_surgery.graph.nodes import Apply, Node, Read, inputs_first
 from ckpt_surgery.graph.parts import Part, last_uses, parts_of
 
 FROM_LEAF = 1

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ckpt_surgery.core.arrays import Region, Shape, covering_chunks
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.graph.nodes import Apply, Node, Read
+from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.graph.parts import Part, last_uses, parts_of
 
 SHORT_RUN = 1 << 15

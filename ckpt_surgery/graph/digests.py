@@ -4,9 +4,9 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.functions.arrays import Apply, Node, inputs_first
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.fields import fields_text
-from ckpt_surgery.graph.nodes import Apply, Node, inputs_first
 
 LEAF = "leaf"
 """Kind of a leaf. No function has this kind."""

@@ -10,9 +10,10 @@ from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.tiles import to_c_order
+from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.streams import block_shape
 from ckpt_surgery.graph.fusion import Fused, Step, fused, steps_of
-from ckpt_surgery.graph.nodes import Apply, Node, Read, streams_of
+from ckpt_surgery.graph.nodes import streams_of
 from ckpt_surgery.graph.parts import Part, last_uses, parts_of
 from ckpt_surgery.graph.streaming import Streaming
 

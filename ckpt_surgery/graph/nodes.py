@@ -1,28 +1,18 @@
-"""The value of an output as a graph: leaves that are read, and functions that are applied to them.
+"""Walks over the graph of a value: leaves that are read, and functions that are applied to them.
 
-The graph holds no data. A node knows its shape and dtype, so these are known for every output while planning.
 A node can be the input of many others: `x + x` in each of a hundred passes is a hundred nodes, with 2^100
 paths to the leaf. So every walk over nodes visits each of them once, and none calls itself at each level,
 because thousands of passes make graphs that are thousands of levels deep.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from collections.abc import Hashable, Set
+from dataclasses import dataclass
 
-import numpy as np
-
-from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.text import brief
+from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.dtypes import Rounded
-from ckpt_surgery.functions.nonfinite import AllowNonfinite, may_be_nonfinite
-from ckpt_surgery.functions.sizes import MOST_GROWTH, check_size
+from ckpt_surgery.functions.sizes import MOST_GROWTH
 
 MOST_CHUNKS = 1 << 18
 """Limit on the chunks that the values of a plan have, all together, beyond MOST_GROWTH times those of their
@@ -30,149 +20,6 @@ leaves. Values with more are computed."""
 MOST_FUNCTIONS = 1 << 22
 """Limit on the functions that the values of a plan are made of, each counted with its inputs: on all that are
 made while planning, and on the sum over outputs of what each of them is computed from."""
-
-
-@frozen(eq=False)
-class Read:
-    """The stored value of a leaf of a source, or of the target (then `source` is `"target"`)."""
-
-    source: str
-    leaf: Leaf
-
-    @property
-    def spec(self) -> ArraySpec:
-        assert self.leaf.spec is not None, "strings and empty nodes have no array"
-        return self.leaf.spec
-
-    @property
-    def height(self) -> int:
-        return 0
-
-    @property
-    def kinds(self) -> frozenset[LeafKind]:
-        return _ONE_KIND[self.leaf.kind]
-
-
-_NO_KINDS: frozenset[LeafKind] = frozenset()
-_ONE_KIND = {kind: frozenset([kind]) for kind in LeafKind}
-
-
-@dataclass(frozen=True, eq=False)
-class Apply:
-    """A function applied to other nodes."""
-
-    function: Function
-    inputs: tuple["Node", ...] = field(repr=False)  # as text, a graph can have as many parts as it has paths
-    height: int = field(init=False, repr=False)
-    """The largest number of functions between the node and a leaf, itself included. A node is higher than
-    all nodes that it is computed from."""
-    kinds: frozenset[LeafKind] = field(init=False, repr=False)
-    """The kinds of all leaves that it is computed from."""
-
-    __repr__ = brief
-
-    def __post_init__(self) -> None:
-        inputs = self.inputs
-        if len(inputs) == 1:
-            height, kinds = inputs[0].height, inputs[0].kinds
-        else:
-            height = max([node.height for node in inputs], default=0)
-            kinds = _NO_KINDS.union(*{node.kinds for node in inputs})
-        self.__dict__["height"] = height + 1
-        self.__dict__["kinds"] = kinds
-
-    @cached_property
-    def spec(self) -> ArraySpec:
-        """Raises FunctionError if the inputs do not fit the function, and for an array that is too large."""
-        if any(isinstance(node, Apply) and "spec" not in vars(node) for node in self.inputs):
-            for node in inputs_first(self.inputs):
-                _ = node.spec  # from below, so that none calls itself at each level
-        specs = [node.spec for node in self.inputs]
-        spec = self.function.infer(specs)
-        check_size(self.function.called(), spec, self._bytes_read)
-        return spec
-
-    def _bytes_read(self) -> int:
-        """Bytes of all leaves that it is computed from."""
-        return sum(read.spec.nbytes for read in reads(self) if read.leaf.spec is not None)
-
-    @cached_property
-    def streamed(self) -> bool:
-        """Whether the whole value is computed once, in a stream of blocks of its input."""
-        function = self.function
-        if type(function).stream is Function.stream:
-            return False
-        return function.stream([node.spec for node in self.inputs]) is not None
-
-    @cached_property
-    def weight(self) -> int:
-        """The number of inputs, and of indices in the function's fields, with 1 for the function itself."""
-        fields = vars(self.function).values()
-        return 1 + len(self.inputs) + sum([len(value) for value in fields if type(value) is tuple])
-
-
-Node = Read | Apply
-
-
-@dataclass(frozen=True, eq=False)
-class Array:
-    """An array as a value of expressions: its node, and its declared dtype.
-
-    The dtype of the node is wider while narrow floats are computed in float32 (`Function.declared_dtype`).
-    """
-
-    node: Node
-    dtype: np.dtype[Any]
-
-    @property
-    def spec(self) -> ArraySpec:
-        return ArraySpec(self.node.spec.shape, self.dtype)
-
-    def settled(self) -> Node:
-        """The node, rounded to the declared dtype if it is computed in a wider one.
-
-        Numbers out of its range become what IEEE 754 says, which `checked.Evaluator` refuses in results.
-        """
-        return self._rounded("inf" if may_be_nonfinite(self.dtype) else "error")
-
-    def exact(self) -> Node:
-        """The same, where numbers out of range are an error, unless `allow_nonfinite` gave them."""
-        function = self.node.function if isinstance(self.node, Apply) else None
-        return self.settled() if isinstance(function, AllowNonfinite) else self._rounded("error")
-
-    def _rounded(self, on_overflow: str) -> Node:
-        if self.node.spec.dtype == self.dtype:
-            return self.node
-        return Apply(Rounded(self.dtype, on_overflow), (self.node,))
-
-
-@dataclass(frozen=True, eq=False)
-class Series:
-    """The value of `xs`: the leaves that one rule sends to one key, in order."""
-
-    items: tuple[Array, ...]
-    places: tuple[int, ...] | None
-    """Place of each item, ascending, if `by` gave integers; otherwise None."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether the places are 0..N-1, without a gap."""
-        return self.places is None or self.places == tuple(range(len(self.items)))
-
-
-def applied(function: Function, inputs: Sequence[Array]) -> Array:
-    """The lazy array of a function of arrays. Raises FunctionError if their shapes or dtypes do not fit."""
-    function = function.for_dtypes([array.dtype for array in inputs])
-    nodes = tuple(array.exact() if function.exact_inputs else array.node for array in inputs)
-    node = _with_statistics(function, nodes)
-    dtype = node.spec.dtype
-    return Array(node, function.declared_dtype([array.dtype for array in inputs]) if inputs else dtype)
-
-
-def _with_statistics(function: Function, nodes: tuple[Node, ...]) -> Apply:
-    """The function of these nodes, and of what it has to know about them as a whole."""
-    statistics = function.statistics([node.spec for node in nodes])
-    return Apply(function, (*nodes, *[Apply(statistic, nodes) for statistic in statistics]))
 
 
 def streams_of(value: Node) -> tuple[Apply, ...]:
@@ -204,47 +51,6 @@ def with_shared_parts(value: Node) -> Node:
             known[form] = node if same else Apply(node.function, inputs)
         found[id(node)] = known[form]
     return of(value)
-
-
-def reads(node: Node, seen: set[int] | None = None) -> Iterator[Read]:
-    """Every read that a value is computed from, once, depth first.
-
-    `seen`: the identities of nodes to leave out with all below them; those that are visited are added to it.
-    """
-    if isinstance(node, Read) and seen is None:
-        return iter((node,))
-    return _reads(node, set() if seen is None else seen)
-
-
-def _reads(root: "Node", seen: set[int]) -> Iterator[Read]:
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, Read):
-            yield node
-        else:
-            stack.extend(reversed(node.inputs))
-
-
-def inputs_first(nodes: Iterable[Node]) -> Iterator[Apply]:
-    """Every function of several values once, after its inputs."""
-    seen: set[int] = set()
-    stack = [node for node in nodes if isinstance(node, Apply)][::-1]
-    while stack:
-        node = stack[-1]
-        if id(node) in seen:
-            stack.pop()
-            continue
-        waiting = [child for child in node.inputs if isinstance(child, Apply) and id(child) not in seen]
-        if waiting:
-            stack += reversed(waiting)
-            continue
-        stack.pop()
-        seen.add(id(node))
-        yield node
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.graph.nodes import Apply, Node
+from ckpt_surgery.functions.arrays import Apply, Node
 
 MOST_REGIONS = 64
 """Limit on the regions of one function's result that are computed apart. Where more are needed, such as by

@@ -8,8 +8,8 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape, chunk_regions, grid_counts
 from ckpt_surgery.core.cancellation import raise_if_cancelled
+from ckpt_surgery.functions.arrays import Apply
 from ckpt_surgery.functions.streams import Pass, blocks_of
-from ckpt_surgery.graph.nodes import Apply
 
 POLL = 0.2
 """Seconds after which a thread that waits for the others looks whether its work was cancelled."""

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ckpt_surgery.core.selections import whole
+from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.layout import Reshape
-from ckpt_surgery.graph.nodes import Apply, Node, Read, inputs_first
 
 
 class Canonical:

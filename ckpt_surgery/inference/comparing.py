@@ -7,7 +7,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region, chunk_regions
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.graph.nodes import Node, Read
+from ckpt_surgery.functions.arrays import Node, Read
 from ckpt_surgery.inference.formations import Formation
 from ckpt_surgery.inference.reading import budget, evaluated
 from ckpt_surgery.inference.sides import Side

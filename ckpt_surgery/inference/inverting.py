@@ -11,7 +11,7 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.graph.nodes import Apply, Node, Read, reads
+from ckpt_surgery.functions.arrays import Apply, Node, Read, reads
 from ckpt_surgery.inference import holders
 from ckpt_surgery.inference.canonical import Canonical
 from ckpt_surgery.inference.formations import Evidence, Findings, Formation, Value

@@ -9,8 +9,8 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.blocks import read_block
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.functions.arrays import Node
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.graph.nodes import Node
 from ckpt_surgery.inference.fingerprints import Fingerprint, fingerprints, kind_of, least_common
 from ckpt_surgery.inference.formations import Value
 from ckpt_surgery.inference.sides import Side

@@ -11,8 +11,8 @@ from ckpt_surgery.core.blocks import read_regions
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.graph.evaluating import Reader, evaluate
-from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.inference.random_values import random_region
 from ckpt_surgery.planner.entries import HAS_ARRAY
 from ckpt_surgery.planner.plan import Plan, Step

@@ -9,6 +9,7 @@ from typing import Any
 
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.dtypes import DType, is_integer, kind
+from ckpt_surgery.functions.arrays import Apply, Node, Read, reads
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded
 from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Repeat, Squeeze, Take, Tile
@@ -19,7 +20,6 @@ from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.quantize import Quantize
 from ckpt_surgery.functions.rearranging import Rearrange
 from ckpt_surgery.functions.sizes import axis_of
-from ckpt_surgery.graph.nodes import Apply, Node, Read, reads
 from ckpt_surgery.inference.exactness import holds_all, scales_exactly
 from ckpt_surgery.inference.holders import INNER, Holder, called, cut, laid, mapped
 from ckpt_surgery.inference.layout_steps import identity, layout_of, restricted

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.graph.nodes import Array, Node, Read, Series
+from ckpt_surgery.functions.arrays import Array, Node, Read, Series
 from ckpt_surgery.inference.formations import Value
 from ckpt_surgery.language.expressions import parse
 from ckpt_surgery.language.scope import Scope

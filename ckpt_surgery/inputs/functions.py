@@ -6,7 +6,7 @@ from dataclasses import replace
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import without_collection
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.graph.nodes import Read
+from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.inputs.opening import open_sources
 from ckpt_surgery.inputs.request import Request
 from ckpt_surgery.live.source import TreeSource

@@ -15,7 +15,7 @@ from ckpt_surgery.core.protocols import RetypedSource, Source, details_of
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config, read_object
-from ckpt_surgery.graph.nodes import reads
+from ckpt_surgery.functions.arrays import reads
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.request import InMemory, OpenedPath, Request, checked_uint16, opened_otherwise
 from ckpt_surgery.language.configs import Config, Configs, Layer

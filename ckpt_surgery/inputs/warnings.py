@@ -17,7 +17,7 @@ from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats.shared.orbax_layout import is_item
 from ckpt_surgery.formats.shared.steps import holds_no_model
-from ckpt_surgery.graph.nodes import reads
+from ckpt_surgery.functions.arrays import reads
 from ckpt_surgery.live.source import FORMAT as TREE
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.storage.draft import OWN

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError, SurgeryError
+from ckpt_surgery.functions.arrays import Array, Series, applied
 from ckpt_surgery.functions.base import Function, Number, Plain
 from ckpt_surgery.graph.binding import bind
-from ckpt_surgery.graph.nodes import Array, Series, applied
 from ckpt_surgery.language.scope import Lookup, Scope
 from ckpt_surgery.language.values import bounded, gathered, told
 

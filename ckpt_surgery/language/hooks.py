@@ -30,9 +30,9 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.libraries import install_hint
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
+from ckpt_surgery.functions.arrays import Array, Series, applied
 from ckpt_surgery.functions.base import Blocks, Function, Specs
 from ckpt_surgery.functions.marks import MARK
-from ckpt_surgery.graph.nodes import Array, Series, applied
 from ckpt_surgery.language.values import bounded, gathered, told
 
 INFER = "infer_"

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.functions.arrays import Array, applied
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.contractions import Matmul
 from ckpt_surgery.functions.operators import Binary, Unary
-from ckpt_surgery.graph.nodes import Array, applied
 from ckpt_surgery.language.scope import Lookup
 from ckpt_surgery.language.values import (
     MAX_BITS,

@@ -11,7 +11,7 @@ import regex
 from ckpt_surgery.core.errors import FunctionError, Problem, SurgeryError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.graph.nodes import Array
+from ckpt_surgery.functions.arrays import Array
 
 Scalar = str | int | float | bool
 Constant = Scalar | tuple[Scalar, ...]

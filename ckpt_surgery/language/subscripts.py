@@ -5,9 +5,9 @@ from types import EllipsisType
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.functions.arrays import Array, Series, applied
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.graph.nodes import Array, Series, applied
 from ckpt_surgery.language.scope import Groups, Leaves, Lookup, looked_up
 from ckpt_surgery.language.values import gathered, is_list, series_hint, told
 

@@ -5,7 +5,7 @@ from types import EllipsisType
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.graph.nodes import Array, Series
+from ckpt_surgery.functions.arrays import Array, Series
 from ckpt_surgery.language.scope import Groups, Leaves, Lookup
 
 MAX_BITS = 128

@@ -14,7 +14,7 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, Progress
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.graph.nodes import Read
+from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.live.computing import Computing, Job
 from ckpt_surgery.live.lazy_arrays import LazyArray

@@ -10,9 +10,9 @@ from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.tiles import copy_into
+from ckpt_surgery.functions.arrays import Node
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.graph.costs import decoded_bytes, needed
-from ckpt_surgery.graph.nodes import Node
 from ckpt_surgery.live.results import Result
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.graph.nodes import Read
+from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.live.results import is_narrowed
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import LiveTree

@@ -11,7 +11,7 @@ import numpy as np
 
 from ckpt_surgery.core.dtypes import DType, dtype_named, kind
 from ckpt_surgery.core.errors import SurgeryError
-from ckpt_surgery.graph.nodes import Array
+from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.language.expressions import MAX_TEXT, parse
 from ckpt_surgery.language.scope import Scope
 from ckpt_surgery.migration.literals import Extent, Operands, concrete_array, extent_of, filled_in

@@ -12,7 +12,7 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.graph.nodes import Array, Read
+from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.migration.indexing import parse_subscript, subscript_node
 from ckpt_surgery.migration.literals import Extent, can_be_written, concrete_array, is_of_jax, literal_node

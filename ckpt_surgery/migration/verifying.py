@@ -12,8 +12,8 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import Interrupted, SurgeryError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.graph.nodes import Array, Read
 from ckpt_surgery.language.expressions import parse
 from ckpt_surgery.language.scope import Leaves, Scope
 

@@ -13,7 +13,7 @@ from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.graph.nodes import Read
+from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import Pass, reads_uint16_as_bfloat16
 from ckpt_surgery.language.operators import truth

@@ -6,8 +6,8 @@ from ckpt_surgery.core.dtypes import DTYPES, kind
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import few_keys
+from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.functions.dtypes import Bitcast
-from ckpt_surgery.graph.nodes import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.planner.plan import Plan
 
 UINT16, BFLOAT16 = DTYPES["uint16"], DTYPES["bfloat16"]

@@ -13,11 +13,11 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.functions.arrays import Apply, Read
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import InPlaceOf
 from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.list_reductions import MeanOfList
-from ckpt_surgery.graph.nodes import Apply, Read
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleEffect, RuleRef
 from ckpt_surgery.planner.origins import is_mean, origins

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
 
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.graph.nodes import Apply, Node
+from ckpt_surgery.functions.arrays import Apply, Node
 from ckpt_surgery.planner.entries import Entry, RuleEffect, RuleRef, Tree
 
 Effects = tuple[RuleEffect, ...]

@@ -13,9 +13,9 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.functions.arrays import Apply, Array, Node, Read, Series, reads
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.create import Absent, Full, InPlaceOf
-from ckpt_surgery.graph.nodes import Apply, Array, Node, Read, Series, reads
 from ckpt_surgery.language.scope import Leaves
 from ckpt_surgery.language.templates import Component
 from ckpt_surgery.language.values import told

@@ -12,7 +12,7 @@ from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.core.keys import Key, text_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.graph.nodes import Apply, Array
+from ckpt_surgery.functions.arrays import Apply, Array
 from ckpt_surgery.language.expressions import Expression
 from ckpt_surgery.language.models import Rule
 from ckpt_surgery.language.operators import truth

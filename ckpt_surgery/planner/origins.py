@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.list_reductions import MeanOfList
-from ckpt_surgery.graph.nodes import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.planner.plan import Step
 
 

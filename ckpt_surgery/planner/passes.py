@@ -12,7 +12,7 @@ from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
-from ckpt_surgery.graph.nodes import Apply, reads
+from ckpt_surgery.functions.arrays import Apply, reads
 from ckpt_surgery.language.field_types import Unmatched
 from ckpt_surgery.language.models import Pass, Rule
 from ckpt_surgery.language.templates import Template

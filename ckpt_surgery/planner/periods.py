@@ -1,7 +1,7 @@
 """How often along each axis an output reads other chunks of its sources."""
 
 from ckpt_surgery.core.arrays import Region, Shape
-from ckpt_surgery.graph.nodes import Apply, Node, Read
+from ckpt_surgery.functions.arrays import Apply, Node, Read
 
 
 def grid_of(node: Node) -> Shape:

@@ -18,8 +18,8 @@ from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.summaries.represented import Represented, from_above
 from ckpt_surgery.core.summaries.summary import Summary
 from ckpt_surgery.core.text import brief
+from ckpt_surgery.functions.arrays import Apply, Node
 from ckpt_surgery.functions.create import InPlaceOf
-from ckpt_surgery.graph.nodes import Apply, Node
 from ckpt_surgery.language.params import ParamValue
 from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.effects import changing_rules

@@ -11,7 +11,7 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key, natural_order
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.graph.nodes import Apply, Node, Series
+from ckpt_surgery.functions.arrays import Apply, Node, Series
 from ckpt_surgery.language.expressions import Expression
 from ckpt_surgery.language.models import Rule
 from ckpt_surgery.language.scope import Scalar, Unavailable

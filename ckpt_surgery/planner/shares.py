@@ -11,7 +11,7 @@ from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.parameters import is_of_optimizer
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.graph.nodes import Read
+from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import Rule
 from ckpt_surgery.language.written import TracedFunction

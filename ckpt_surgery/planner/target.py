@@ -18,9 +18,9 @@ from ckpt_surgery.core.keys import text_of
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import FEW, Notice, few_keys, sentences
 from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.functions.arrays import Apply, Array, Read, reads
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.quantize import QUANTIZED
-from ckpt_surgery.graph.nodes import Apply, Array, Read, reads
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.asked import PLACEHOLDER, Asked

@@ -12,7 +12,7 @@ import regex
 from ckpt_surgery.core.keys import SEPARATOR, natural_order
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import brief
-from ckpt_surgery.graph.nodes import Node, Read
+from ckpt_surgery.functions.arrays import Node, Read
 from ckpt_surgery.language.models import Rule
 from ckpt_surgery.language.values import told
 from ckpt_surgery.planner.claiming import OPEN_ENDS, Claim, Mirror, mirrors_of, views

@@ -11,7 +11,8 @@ from typing import NoReturn
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import DataFile, Encoder, Linkable
-from ckpt_surgery.graph.nodes import Node, Spare, relinked
+from ckpt_surgery.functions.arrays import Node
+from ckpt_surgery.graph.nodes import Spare, relinked
 
 Range = tuple[int, int]
 """Offsets in a file: of the first byte, and of the one after the last."""

@@ -11,7 +11,7 @@ from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.selections import Positions, Selection, as_array, bounding_box, count, whole
-from ckpt_surgery.graph.nodes import Apply, Node, Read, reads
+from ckpt_surgery.functions.arrays import Apply, Node, Read, reads
 
 MOST_MARKS = 2**24
 """The number of places and cells up to which the elements of one leaf are counted exactly."""

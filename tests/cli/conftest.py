@@ -10,7 +10,7 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
-from ckpt_surgery.graph.nodes import Read
+from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step
 from tests.support.leaves import array_leaf

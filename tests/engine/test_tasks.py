@@ -12,7 +12,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.engine.tasks import Task, make_tasks, outputs_of
-from ckpt_surgery.graph.nodes import Read
+from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.plan import Costs, Fate, Plan, Step, Transfer
 from ckpt_surgery.system.threads import BYTES_TOGETHER, MOST_TOGETHER, batches

@@ -14,6 +14,7 @@ from ckpt_surgery.core.dtypes import bits, dtype_named
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Codec, Manifest
+from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import Zeros
 from ckpt_surgery.functions.dtypes import Bitcast, Cast
@@ -22,7 +23,7 @@ from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.rearranging import Rearrange
-from ckpt_surgery.graph.nodes import Apply, Node, Read, Spare, relinked
+from ckpt_surgery.graph.nodes import Spare, relinked
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
 from tests.support.stored_arrays import Files, codec_of, decoded, sharded_codec, store

@@ -12,6 +12,7 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.arithmetic import Abs, Clip, Maximum, Sqrt, Where
+from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.contractions import Einsum
 from ckpt_surgery.functions.create import Init, Zeros
@@ -26,7 +27,6 @@ from ckpt_surgery.functions.reductions import Mean
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.signatures import signature_problem
 from ckpt_surgery.graph.binding import Bound, bind
-from ckpt_surgery.graph.nodes import Array, Read
 
 
 def array(name: str) -> Array:

@@ -10,6 +10,7 @@ from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import Zeros
 from ckpt_surgery.functions.indexing import Flip
@@ -18,7 +19,6 @@ from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.registry import kinds
 from ckpt_surgery.graph.digests import value_digests
-from ckpt_surgery.graph.nodes import Apply, Node, Read
 
 F32 = dtype_named("float32")
 

@@ -7,6 +7,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.functions.arrays import Apply, Read
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.joining import Concat
@@ -14,7 +15,6 @@ from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.reductions import Norm, Sum
 from ckpt_surgery.graph.evaluating import Statistics, evaluate
-from ckpt_surgery.graph.nodes import Apply, Read
 
 VALUES = {
     "a": np.arange(12, dtype=np.float32).reshape(3, 4),

@@ -27,6 +27,7 @@ from ckpt_surgery.functions.arithmetic import (
     Sqrt,
     Where,
 )
+from ckpt_surgery.functions.arrays import Apply, Array, Node, Read
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.indexing import ExpandDims
 from ckpt_surgery.functions.layout import Transpose
@@ -37,7 +38,6 @@ from ckpt_surgery.graph import fusion
 from ckpt_surgery.graph.costs import task_bytes
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.fusion import Fused, fused
-from ckpt_surgery.graph.nodes import Apply, Array, Node, Read
 from ckpt_surgery.graph.parts import parts_of
 from tests.support.comparing import same
 from tests.support.strategies import chunk_shapes, regions

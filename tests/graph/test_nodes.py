@@ -10,24 +10,14 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.functions.arrays import Apply, Array, Read, Series, applied, reads
 from ckpt_surgery.functions.dtypes import Cast, Rounded
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.masks import KthMagnitude, TopkMask
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.reductions import Norm, Sum
-from ckpt_surgery.graph.nodes import (
-    Apply,
-    Array,
-    Read,
-    Series,
-    Spare,
-    applied,
-    reads,
-    relinked,
-    streams_of,
-    with_shared_parts,
-)
+from ckpt_surgery.graph.nodes import Spare, relinked, streams_of, with_shared_parts
 
 NARROW = np.dtype(ml_dtypes.bfloat16)
 

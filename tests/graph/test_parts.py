@@ -4,11 +4,11 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.functions.arrays import Apply, Node
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.graph.costs import peak, working_set
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.graph.nodes import Apply, Node
 from ckpt_surgery.graph.parts import MOST_REGIONS, last_uses, parts_of
 from tests.support.chunked_nodes import leaf
 

@@ -13,10 +13,10 @@ from ckpt_surgery.core.cancellation import Cancelled, cancelled_by
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.functions.arrays import Apply, Read
 from ckpt_surgery.functions.base import Blocks, Function, Specs
 from ckpt_surgery.functions.reductions import Norm, Sum
 from ckpt_surgery.functions.streams import Folded, Pass, streamed
-from ckpt_surgery.graph.nodes import Apply, Read
 from ckpt_surgery.graph.streaming import Streaming
 
 ARRAY = np.random.default_rng(3).normal(size=(1500, 1000)).astype(np.float32)

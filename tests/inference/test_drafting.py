@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from ckpt_surgery.core.errors import PlanError
-from ckpt_surgery.graph.nodes import Node, Read, reads
+from ckpt_surgery.functions.arrays import Node, Read, reads
 from ckpt_surgery.inference.drafting import Draft, drafted
 from ckpt_surgery.inference.formations import (
     Candidate,

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.functions.arrays import Apply, Array, Series
 from ckpt_surgery.functions.create import Init
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.graph.nodes import Apply, Array, Series
 from ckpt_surgery.language.calls import called
 from ckpt_surgery.language.configs import Entries
 from ckpt_surgery.language.scope import Scope

@@ -18,6 +18,7 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.functions.arrays import Apply, Array, Read, Series
 from ckpt_surgery.functions.contractions import Matmul
 from ckpt_surgery.functions.create import Init
 from ckpt_surgery.functions.dtypes import Bitcast, Rounded
@@ -27,7 +28,6 @@ from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.list_reductions import MeanOfList
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.quantize import Quantize
-from ckpt_surgery.graph.nodes import Apply, Array, Read, Series
 from ckpt_surgery.language.expressions import Expression, check, parse
 from ckpt_surgery.language.scope import ExpressionError, Groups, Hooks, Leaves, Scope, Table, Unavailable
 from ckpt_surgery.language.vocabulary import function_names

@@ -14,8 +14,8 @@ import ckpt_surgery
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import DataError, FunctionError, PlanError
+from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.graph.nodes import Array, Read
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.plan_json import plan_json

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.functions.arrays import Apply, Array, Series
 from ckpt_surgery.functions.contractions import Matmul
 from ckpt_surgery.functions.operators import Binary, Unary
-from ckpt_surgery.graph.nodes import Apply, Array, Series
 from ckpt_surgery.language.operators import binary, compared, formatted, truth, unary
 from ckpt_surgery.language.scope import Table
 from tests.support.lazy_arrays import lazy

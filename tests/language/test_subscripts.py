@@ -6,9 +6,9 @@ import pytest
 import regex
 
 from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.functions.arrays import Apply, Series
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.graph.nodes import Apply, Series
 from ckpt_surgery.language.scope import Groups, Table
 from ckpt_surgery.language.subscripts import ATTRIBUTES, OF_VALUES, attribute, key_text, subscripted
 from tests.support.lazy_arrays import ArrayLeaves, lazy

@@ -7,7 +7,7 @@ import pytest
 import regex
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.graph.nodes import Series
+from ckpt_surgery.functions.arrays import Series
 from ckpt_surgery.language.configs import Entries
 from ckpt_surgery.language.scope import Groups, Table
 from ckpt_surgery.language.values import MAX_BITS, MAX_LIST, MAX_STRING, bounded, gathered, listed, told

@@ -16,6 +16,7 @@ from ckpt_surgery.core.arrays import (
     grid_counts,
 )
 from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.indexing import Flip, Index, Item
@@ -26,7 +27,6 @@ from ckpt_surgery.functions.rearranging import Rearrange
 from ckpt_surgery.functions.reductions import Norm, Sum
 from ckpt_surgery.functions.streams import block_shape
 from ckpt_surgery.graph.costs import SHORT_RUN, task_bytes
-from ckpt_surgery.graph.nodes import Apply, Node, Read
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, cut, finer, output_chunks, side_by_side, signature
 from ckpt_surgery.planner.periods import grid_of
 from tests.support.chunked_nodes import F32, MIB, leaf, nodes, raw_leaf

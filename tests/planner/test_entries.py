@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.functions.arrays import Apply, Array, Read, Series
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.graph.nodes import Apply, Array, Read, Series
 from ckpt_surgery.language.templates import Component
 from ckpt_surgery.planner.entries import (
     RuleRef,

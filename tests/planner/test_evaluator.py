@@ -5,7 +5,7 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError, SurgeryError
-from ckpt_surgery.graph.nodes import Array
+from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.language.patterns import MatchingTime
 from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.evaluator import FAILED, Evaluator, SourceLeaves, combinations_of, count_of, x_of

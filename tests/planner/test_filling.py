@@ -3,7 +3,7 @@
 import pytest
 
 from ckpt_surgery.core.errors import PlanError
-from ckpt_surgery.graph.nodes import reads
+from ckpt_surgery.functions.arrays import reads
 from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.evaluator import Evaluator
 from ckpt_surgery.planner.filling import filled

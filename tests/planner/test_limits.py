@@ -9,9 +9,10 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.sizes import MOST_GROWTH
-from ckpt_surgery.graph.nodes import MOST_CHUNKS, Apply, Node, Read
+from ckpt_surgery.graph.nodes import MOST_CHUNKS
 from ckpt_surgery.planner import evaluator, limits, problems
 from ckpt_surgery.planner.limits import check_values
 from tests.support.leaves import leaf

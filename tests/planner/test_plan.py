@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ckpt_surgery.graph.nodes import Read
+from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Fate, Input, Plan, Step, Transfer
 from tests.support.leaves import array_leaf

@@ -6,8 +6,8 @@ import pytest
 
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.keys import Key
+from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.graph.nodes import Apply, Node, Read
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Fate, Step, Transfer
 from ckpt_surgery.planner.planning import ambiguous, costs_of, origin

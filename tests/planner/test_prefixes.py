@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from ckpt_surgery.graph.nodes import Read
+from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.prefixes import look_alike, suggestions
 from tests.support.leaves import listing

@@ -6,10 +6,10 @@ import pytest
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.functions.arrays import Apply, Node, reads
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.graph.nodes import Apply, Node, reads
 from ckpt_surgery.planner.braces import braces_of
 from ckpt_surgery.planner.claiming import Mirror, claim
 from ckpt_surgery.planner.evaluator import Evaluator

@@ -12,7 +12,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import sentences
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.graph.nodes import Read, reads
+from ckpt_surgery.functions.arrays import Read, reads
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.entries import Entry

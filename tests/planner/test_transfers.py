@@ -15,7 +15,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Manifest, bytes_codec, encoding_of
 from ckpt_surgery.core.manifests import raw_codec as raw
 from ckpt_surgery.core.protocols import DataFile
-from ckpt_surgery.graph.nodes import Node, Read
+from ckpt_surgery.functions.arrays import Node, Read
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.planner.plan_json import plan_json

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import DataError
-from ckpt_surgery.graph.nodes import reads
+from ckpt_surgery.functions.arrays import reads
 from tests.recipes.flax_weights import told, weights
 from tests.recipes.peers.flax_cases import CASES, names
 from tests.recipes.running import Save, fails, planned

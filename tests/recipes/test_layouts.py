@@ -16,7 +16,7 @@ import pytest
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import Means, run
-from ckpt_surgery.graph.nodes import reads
+from ckpt_surgery.functions.arrays import reads
 from ckpt_surgery.language.loading import load_recipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan

@@ -16,7 +16,7 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.graph.nodes import Read
+from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer

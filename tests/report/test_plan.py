@@ -8,10 +8,10 @@ import pytest
 
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.functions.arrays import Apply, Read
 from ckpt_surgery.functions.create import Full, InPlaceOf
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.list_reductions import MeanOfList
-from ckpt_surgery.graph.nodes import Apply, Read
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer

@@ -18,9 +18,9 @@ from ckpt_surgery.core.manifests import (
     encoding_of,
     raw_codec,
 )
+from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.graph.nodes import Apply, Node, Read
 from tests.support.strategies import chunk_shapes, shapes
 
 F32 = np.dtype(np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.graph.nodes import Array, Read
+from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.language.scope import Leaves
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ckpt_surgery.graph.nodes import Read
+from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.models import Pass, TargetPolicy
 from ckpt_surgery.planner.entries import Entry, Tree

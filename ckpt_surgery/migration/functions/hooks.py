@@ -10,7 +10,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.graph.nodes import Array, Read
+from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.migration.literals import concrete_array, number_node
 from ckpt_surgery.migration.orbax_hooks import Hooks
 from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn
