@@ -13,9 +13,9 @@ from ckpt_surgery.core.tiles import to_c_order
 from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.streams import block_shape
 from ckpt_surgery.graph.fusion import Fused, Step, fused, steps_of
-from ckpt_surgery.graph.nodes import streams_of
 from ckpt_surgery.graph.parts import Part, last_uses, parts_of
 from ckpt_surgery.graph.streaming import Streaming
+from ckpt_surgery.graph.walks import streams_of
 
 Reader = Callable[[str, Leaf, Region], np.ndarray]
 """Reads the elements of a region: (source name, leaf, region) → array."""

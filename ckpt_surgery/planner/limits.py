@@ -9,7 +9,7 @@ from collections.abc import Collection, Set
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Node
-from ckpt_surgery.graph.nodes import MOST_FUNCTIONS, functions_of, too_many_functions
+from ckpt_surgery.graph.walks import MOST_FUNCTIONS, functions_of, too_many_functions
 from ckpt_surgery.language.patterns import MatchingTime
 
 MOST_LEAVES = 1_000_000

@@ -18,7 +18,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.arrays import Node, Read, reads
 from ckpt_surgery.functions.dtypes import Bitcast
-from ckpt_surgery.graph.nodes import too_many_functions, with_shared_parts
+from ckpt_surgery.graph.walks import too_many_functions, with_shared_parts
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
 from ckpt_surgery.planner.decisions import Watch, decide

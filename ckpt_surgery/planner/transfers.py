@@ -12,7 +12,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import DataFile, Encoder, Linkable
 from ckpt_surgery.functions.arrays import Node
-from ckpt_surgery.graph.nodes import Spare, relinked
+from ckpt_surgery.graph.walks import Spare, relinked
 
 Range = tuple[int, int]
 """Offsets in a file: of the first byte, and of the one after the last."""

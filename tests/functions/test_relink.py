@@ -23,7 +23,7 @@ from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.rearranging import Rearrange
-from ckpt_surgery.graph.nodes import Spare, relinked
+from ckpt_surgery.graph.walks import Spare, relinked
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
 from tests.support.stored_arrays import Files, codec_of, decoded, sharded_codec, store

@@ -12,7 +12,7 @@ from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.sizes import MOST_GROWTH
-from ckpt_surgery.graph.nodes import MOST_CHUNKS
+from ckpt_surgery.graph.walks import MOST_CHUNKS
 from ckpt_surgery.planner import evaluator, limits, problems
 from ckpt_surgery.planner.limits import check_values
 from tests.support.leaves import leaf

@@ -17,7 +17,7 @@ from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.masks import KthMagnitude, TopkMask
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.reductions import Norm, Sum
-from ckpt_surgery.graph.nodes import Spare, relinked, streams_of, with_shared_parts
+from ckpt_surgery.graph.walks import Spare, relinked, streams_of, with_shared_parts
 
 NARROW = np.dtype(ml_dtypes.bfloat16)
 
