@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import brief
@@ -148,6 +149,23 @@ class Series:
     def complete(self) -> bool:
         """Whether the places are 0..N-1, without a gap."""
         return self.places is None or self.places == tuple(range(len(self.items)))
+
+
+def require_no_gaps(series: Series) -> tuple[Array, ...]:
+    """The arrays of a series. Raises FunctionError if `by` leaves a gap between their places."""
+    if series.complete:
+        return series.items
+    assert series.places is not None
+    missing = next(i for i, place in enumerate((*series.places, -1)) if i != place)
+    raise FunctionError(
+        f"no leaf is at place {missing}; `by` gives {_shortened(series.places)}",
+        hint="If that is intended, say what fills the gaps: stack(xs, fill=0.0).",
+    )
+
+
+def _shortened(places: Sequence[int]) -> str:
+    few = ", ".join(map(str, places[:8]))
+    return few if len(places) <= 8 else f"{few}, … {places[-1]}"
 
 
 def applied(function: Function, inputs: Sequence[Array]) -> Array:

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError, SurgeryError
-from ckpt_surgery.functions.arrays import Array, Series, applied
+from ckpt_surgery.functions.arrays import Array, Series, applied, require_no_gaps
 from ckpt_surgery.functions.base import Function, Number, Plain
 from ckpt_surgery.graph.binding import bind
 from ckpt_surgery.language.scope import Lookup, Scope
-from ckpt_surgery.language.values import bounded, gathered, told
+from ckpt_surgery.language.values import bounded, told
 
 
 def called(
@@ -34,7 +34,7 @@ def _array_call(
     context = {"leaf_key": scope.leaf_key, "places": None if series is None else series.places}
     bound = bind(cls, given, {k: _argument(v) for k, v in keywords.items()}, context)
     if series is not None and all(getattr(f, "fill", None) is None for f in bound.functions):
-        gathered(series)
+        require_no_gaps(series)
     if bound.constant is not None:
         return bounded(bound.constant)
     results = [applied(f, bound.inputs) for f in bound.functions]
@@ -51,7 +51,7 @@ def _argument(value: Any) -> Any:
     Raises FunctionError for values that no function takes, such as a source.
     """
     if isinstance(value, Series):
-        return list(gathered(value))
+        return list(require_no_gaps(value))
     if isinstance(value, list | tuple):
         return value if _PLAIN.issuperset(map(type, value)) else type(value)(map(_argument, value))
     if isinstance(value, Array | Number | str | range) or value is None:

@@ -30,10 +30,10 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.libraries import install_hint
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
-from ckpt_surgery.functions.arrays import Array, Series, applied
+from ckpt_surgery.functions.arrays import Array, Series, applied, require_no_gaps
 from ckpt_surgery.functions.base import Blocks, Function, Specs
 from ckpt_surgery.functions.marks import MARK
-from ckpt_surgery.language.values import bounded, gathered, told
+from ckpt_surgery.language.values import bounded, told
 
 INFER = "infer_"
 """Prefix of the functions that give shape and dtype of a hook's result: `infer_NAME` for `NAME`."""
@@ -243,7 +243,7 @@ def _load_failure(file: str, error: BaseException) -> str:
 def _template(argument: Any, inputs: list[Array]) -> Any:
     """The argument with `...` for each array; the arrays are appended to `inputs`."""
     if isinstance(argument, Series):
-        argument = gathered(argument)
+        argument = require_no_gaps(argument)
     if isinstance(argument, Array):
         inputs.append(argument)
         return ...

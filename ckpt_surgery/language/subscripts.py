@@ -5,11 +5,11 @@ from types import EllipsisType
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.arrays import Array, Series, applied
+from ckpt_surgery.functions.arrays import Array, Series, applied, require_no_gaps
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.language.scope import Groups, Leaves, Lookup, looked_up
-from ckpt_surgery.language.values import gathered, is_list, series_hint, told
+from ckpt_surgery.language.values import is_list, series_hint, told
 
 
 def subscripted(value: Any, index: Any, name: str) -> Any:
@@ -24,7 +24,7 @@ def subscripted(value: Any, index: Any, name: str) -> Any:
     if isinstance(value, Groups):
         return value.text(index)
     if isinstance(value, Series):
-        return _element(list(gathered(value)), index)
+        return _element(list(require_no_gaps(value)), index)
     if isinstance(value, str | list | tuple | range):
         return _element(value, index)
     if isinstance(value, Leaves):

@@ -1,6 +1,6 @@
 """Values of expressions: their descriptions in messages, and the limits on their size."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from types import EllipsisType
 from typing import Any
 
@@ -77,20 +77,3 @@ def series_hint(value: object) -> str | None:
         if isinstance(value, Series)
         else None
     )
-
-
-def gathered(series: Series) -> tuple[Array, ...]:
-    """The arrays of `xs`. Raises FunctionError if `by` leaves a gap between their places."""
-    if series.complete:
-        return series.items
-    assert series.places is not None
-    missing = next(i for i, place in enumerate((*series.places, -1)) if i != place)
-    raise FunctionError(
-        f"no leaf is at place {missing}; `by` gives {_shortened(series.places)}",
-        hint="If that is intended, say what fills the gaps: stack(xs, fill=0.0).",
-    )
-
-
-def _shortened(places: Sequence[int]) -> str:
-    few = ", ".join(map(str, places[:8]))
-    return few if len(places) <= 8 else f"{few}, … {places[-1]}"

@@ -7,10 +7,10 @@ import pytest
 import regex
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.arrays import Series
+from ckpt_surgery.functions.arrays import Series, require_no_gaps
 from ckpt_surgery.language.configs import Entries
 from ckpt_surgery.language.scope import Groups, Table
-from ckpt_surgery.language.values import MAX_BITS, MAX_LIST, MAX_STRING, bounded, gathered, listed, told
+from ckpt_surgery.language.values import MAX_BITS, MAX_LIST, MAX_STRING, bounded, listed, told
 from tests.support.lazy_arrays import ArrayLeaves, lazy
 
 MATCH = regex.compile("a").fullmatch("a")
@@ -81,10 +81,10 @@ def test_long_lists_are_refused_before_the_next_one_is_made() -> None:
 
 def test_a_gap_in_xs_is_named() -> None:
     items = tuple(lazy() for _ in range(10))
-    assert gathered(Series(items, None)) is items
-    assert gathered(Series(items, tuple(range(10)))) is items
+    assert require_no_gaps(Series(items, None)) is items
+    assert require_no_gaps(Series(items, tuple(range(10)))) is items
     with pytest.raises(FunctionError) as caught:
-        gathered(Series(items, (0, 1, 2, 4, 5, 6, 7, 8, 9, 12)))
+        require_no_gaps(Series(items, (0, 1, 2, 4, 5, 6, 7, 8, 9, 12)))
     assert caught.value.problems[0].message == (
         "no leaf is at place 3; `by` gives 0, 1, 2, 4, 5, 6, 7, 8, … 12"
     )
