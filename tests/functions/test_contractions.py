@@ -5,10 +5,12 @@ import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named
-from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.errors import DataError, FunctionError
+from ckpt_surgery.functions import contractions
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.contractions import Einsum, Matmul
+from ckpt_surgery.functions.contractions import Einsum, Matmul, contraction, summed_products
 from tests.support.arrays import numbers
+from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
 
 F32, BF16, INT8, INT64, F64 = map(dtype_named, ("float32", "bfloat16", "int8", "int64", "float64"))
@@ -117,3 +119,28 @@ def test_what_is_refused_before_any_data(function: Function, texts: tuple[str, .
     with pytest.raises(FunctionError) as caught:
         function.infer([spec_of(numbers(text)) for text in texts])
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("elements", [1, 5, 1 << 15])
+def test_leading_axes_stay_and_the_others_are_summed(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = numbers("float64[3,1,4,2]", 1), numbers("float64[1,5,4,1]", 2)
+    whole = summed_products("einsum", [a, b], (3, 5), Region.whole((3, 5)))
+    np.testing.assert_allclose(whole, np.einsum("ijkl,ijkl->ij", *np.broadcast_arrays(a, b)), rtol=1e-13)
+    monkeypatch.setattr(contractions, "_BLOCK_ELEMENTS", elements)
+    assert same(summed_products("einsum", [a, b], (3, 5), Region.whole((3, 5))), whole)
+
+
+def test_the_index_in_the_message_is_that_of_the_whole_result() -> None:
+    large = np.array([[1, 1], [2**62, 2**62]])
+    with pytest.raises(DataError, match=rf"`@` at \[8\] is {2**63}, out of range of int64"):
+        summed_products("@", [large, np.ones((1, 2), np.int64)], (2,), Region((7,), (9,)))
+
+
+def test_the_dtype_of_sums_of_products() -> None:
+    int8, uint64, boolean, bfloat16 = (
+        numbers(f"{n}[1]").dtype for n in ("int8", "uint64", "bool", "bfloat16")
+    )
+    assert contraction([int8, int8], "@") == np.int64
+    assert contraction([uint64, uint64], "@") == np.uint64
+    assert contraction([bfloat16, int8], "@") == np.float32
+    assert contraction([boolean, boolean], "@") == np.bool_
