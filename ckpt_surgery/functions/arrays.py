@@ -177,6 +177,11 @@ def applied(function: Function, inputs: Sequence[Array]) -> Array:
     return Array(node, function.declared_dtype([array.dtype for array in inputs]) if inputs else dtype)
 
 
+def apply(function: Function, *inputs: Array) -> Array:
+    """The lazy array of a function of arrays. Raises FunctionError if their shapes or dtypes do not fit."""
+    return applied(function, inputs)
+
+
 def _with_statistics(function: Function, nodes: tuple[Node, ...]) -> Apply:
     """The function of these nodes, and of what it has to know about them as a whole."""
     statistics = function.statistics([node.spec for node in nodes])

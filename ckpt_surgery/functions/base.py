@@ -9,7 +9,7 @@ under the entry point group `ckpt_surgery.functions`.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NewType, TypeVar
 
 import numpy as np
 
@@ -221,11 +221,29 @@ class Function:
         raise NotImplementedError
 
 
+LeafKey = NewType("LeafKey", str)
+"""Type of a keyword-only parameter that the rule gives and no call can: the text of the key of the output."""
+
 Plain = Callable[..., Any]
-"""A Python function of text and numbers, marked with `plain`. It is called while planning."""
+"""A Python function of lazy arrays, text and numbers that expressions can call."""
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def plain(function: Plain) -> Plain:
-    """Mark a Python function of text and numbers so that expressions can call it by its name."""
+def in_expressions(function: _F) -> _F:
+    """Let expressions call a Python function by its name, without a `_` at its end.
+
+    Its annotations say what a call can give: `Array`, `Sequence[Array]` (also for `*xs: Array`), `Series`, a
+    dtype, text, numbers, `tuple`s of those, `|` of several, or `Any` for what is not an array. `**axes: int`
+    takes keywords of any name. Its docstring is its text in the reference.
+    """
     function.expression_name = function.__name__.rstrip("_")  # type: ignore[attr-defined]
     return function
+
+
+def expression_name(value: Any) -> str:
+    """The name of a function in expressions; empty for what they cannot call."""
+    return str(getattr(value, "expression_name", ""))
+
+
+plain = in_expressions

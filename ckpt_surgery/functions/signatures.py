@@ -1,17 +1,27 @@
 """The parameters of functions, and the messages for calls that do not fit them."""
 
-import dataclasses
 import functools
 import inspect
+import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Never
+
+import numpy as np
 
 from ckpt_surgery.core.text import did_you_mean
+from ckpt_surgery.functions.arrays import Array, Series
+from ckpt_surgery.functions.base import LeafKey, expression_name
 
 OTHER_NAMES: Mapping[str, str] = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "input": "x"}
 """What PyTorch calls parameters, and what they are called here."""
+
+
+_REQUIRED: Any = inspect.Parameter.empty
+_LISTS = (Sequence[Array], list[Array])
+_LAZY = (Array, Series, *_LISTS)
 
 
 @dataclass(frozen=True)
@@ -19,14 +29,61 @@ class Parameter:
     """One parameter of a function, as calls see it."""
 
     name: str
-    role: str
-    """`array`, `arrays` (a list of arrays), `operand` (an array or a number), or `static` (a constant)."""
-    required: bool
-    """Whether a call must give it."""
-    annotation: Any = None
-    """Type of a `static` parameter."""
-    by_name: bool = True
-    """Whether it can be given as a keyword."""
+    annotation: Any = Any
+    """The types that it takes."""
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    default: Any = _REQUIRED
+
+    @cached_property
+    def collects(self) -> bool:
+        """Whether it takes all remaining positional arguments."""
+        return self.kind is inspect.Parameter.VAR_POSITIONAL
+
+    @cached_property
+    def required(self) -> bool:
+        """Whether a call must give it."""
+        return self.takes_arrays if self.collects else self.default is _REQUIRED
+
+    @cached_property
+    def by_name(self) -> bool:
+        """Whether it can be given as a keyword."""
+        return self.kind is not inspect.Parameter.POSITIONAL_ONLY
+
+    @cached_property
+    def by_place(self) -> bool:
+        """Whether it can be given by its position."""
+        return self.kind is not inspect.Parameter.KEYWORD_ONLY
+
+    @cached_property
+    def types(self) -> tuple[Any, ...]:
+        """The types of which a value needs one."""
+        is_union = typing.get_origin(self.annotation) in (types.UnionType, typing.Union)
+        return typing.get_args(self.annotation) if is_union else (self.annotation,)
+
+    @cached_property
+    def takes_array(self) -> bool:
+        """Whether it takes a single array."""
+        return Array in self.types and not self.collects
+
+    @cached_property
+    def takes_arrays(self) -> bool:
+        """Whether it takes a list of arrays."""
+        return any(each in self.types for each in ((Array,) if self.collects else _LISTS))
+
+    @cached_property
+    def takes_series(self) -> bool:
+        """Whether it takes `xs` with the places of its arrays."""
+        return Series in self.types
+
+    @cached_property
+    def static(self) -> Any:
+        """The types that it takes besides arrays; `Never` if there are none."""
+        return typing.Union[tuple(t for t in self.types if t not in _LAZY) or (Never,)]  # noqa: UP007
+
+    @cached_property
+    def takes_dtype(self) -> bool:
+        """Whether it takes a dtype."""
+        return any(typing.get_origin(each) is np.dtype for each in self.types)
 
 
 @dataclass(frozen=True)
@@ -36,86 +93,48 @@ class Signature:
     name: str
     """Name of the function in messages."""
     parameters: tuple[Parameter, ...]
-    """Parameters in positional order."""
-    collects: bool = False
-    """Whether the last parameter takes all remaining positional arguments."""
-    free: Any = None
-    """Type of the values of keywords with free names; None if there are no such keywords."""
+    """Parameters in the order of their positions."""
+    free: Parameter | None = None
+    """Stands for keywords with free names; None if there are no such keywords."""
+    leaf_key: str | None = None
+    """Name of the parameter that gets the key of the output, if there is one."""
 
-    @property
+    @cached_property
     def keywords(self) -> frozenset[str]:
         """The names of the parameters that can be given as keywords."""
         return frozenset(p.name for p in self.parameters if p.by_name)
 
+    @cached_property
+    def places(self) -> tuple[Parameter, ...]:
+        """The parameters that can be given by position."""
+        return tuple(p for p in self.parameters if p.by_place)
+
+    @cached_property
+    def collects(self) -> bool:
+        """Whether the last of `places` takes all remaining positional arguments."""
+        return any(p.collects for p in self.parameters)
+
 
 @functools.cache
-def signature_of(cls: Any, called: str) -> Signature:
-    """The signature of a subclass of `Function`, which messages call `called`."""
-    hints = typing.get_type_hints(cls, include_extras=True)
-    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
-    names = cls.parameters
-    if names is None:
-        hidden = {*cls.context, cls.remaining, "part" if cls.parts else None}
-        names = ("x", *(name for name in defaults if name not in hidden))
-    unnamed = names.index("/") if "/" in names else 0
-    names = tuple(name for name in names if name != "/")
-    parameters = tuple(
-        replace(_parameter(name, hints.get(name), defaults), by_name=i >= unnamed)
-        for i, name in enumerate(names)
-    )
-    # `tuple[tuple[str, value], ...]`
-    free = None if cls.remaining is None else hints[cls.remaining].__args__[0].__args__[1]
-    return Signature(called, parameters, len(names) > 1 and names[-1].startswith("*"), free)
-
-
-def _parameter(name: str, hint: Any, defaults: Mapping[str, Any]) -> Parameter:
-    if name not in defaults:
-        return Parameter(name.lstrip("*"), "arrays" if name.startswith("*") else "array", required=True)
-    if typing.get_origin(hint) is Annotated and "operand" in hint.__metadata__:
-        return Parameter(name, "operand", required=True)
-    return Parameter(name, "static", defaults[name] is dataclasses.MISSING, hint)
-
-
-def _plain_signature(function: Callable[..., Any]) -> Signature:
-    parameters = tuple(
-        Parameter(p.name, "static", p.default is inspect.Parameter.empty)
+def signature_of(function: Callable[..., Any]) -> Signature:
+    """The signature of a function that `in_expressions` has marked."""
+    hints = typing.get_type_hints(function)
+    parameters = [
+        Parameter(p.name, hints.get(p.name, Any), p.kind, p.default)
         for p in inspect.signature(function).parameters.values()
-        if p.kind is not inspect.Parameter.VAR_POSITIONAL
-    )
-    kinds = {p.kind for p in inspect.signature(function).parameters.values()}
-    collects = inspect.Parameter.VAR_POSITIONAL in kinds
-    return Signature(getattr(function, "expression_name", function.__name__), parameters, collects)
-
-
-def signature_problem(
-    function: type[Any] | Callable[..., Any], positional: int, keywords: Iterable[str]
-) -> str | None:
-    """The message for a call with this many positional arguments and these keywords, or None if it fits.
-
-    The values of the arguments are not looked at.
-    """
-    return call_problem(_signature(function), positional, tuple(keywords))
-
-
-def usage_of(function: type[Any] | Callable[..., Any]) -> str:
-    """How a function of the language is called, for advice: `mean(x, axis=…, keepdims=…)`."""
-    signature = _signature(function)
-    written = [p.name if p.required else f"{p.name}=…" for p in signature.parameters]
-    return f"{signature.name}({', '.join(written)})"
-
-
-def _signature(function: type[Any] | Callable[..., Any]) -> Signature:
-    if isinstance(function, type):
-        cls: Any = function
-        return signature_of(cls, cls.name)
-    return _plain_signature(function)
+    ]
+    free = next((p for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD), None)
+    leaf_key = next((p for p in parameters if p.annotation is LeafKey), None)
+    given = tuple(p for p in parameters if p not in (free, leaf_key))
+    return Signature(expression_name(function), given, free, leaf_key and leaf_key.name)
 
 
 def call_problem(signature: Signature, positional: int, keywords: tuple[str, ...]) -> str | None:
     """The message for a call that does not fit the signature, or None."""
+    most = len(signature.places)
+    if positional > most and not signature.collects:
+        return f"`{signature.name}` takes {_counted(most)}, {positional} given: {usage(signature)}"
     names = [p.name for p in signature.parameters]
-    if positional > len(names) and not signature.collects:
-        return f"`{signature.name}` takes {_counted(len(names))}, {positional} given: {usage(signature)}"
     for keyword in keywords:
         if keyword in names[:positional] and keyword in signature.keywords:
             return f"`{signature.name}`: `{keyword}` is given twice"
@@ -139,3 +158,9 @@ def usage(signature: Signature) -> str:
     """The parameters as messages show them: `pad(x, axis, to, [value])`."""
     shown = [p.name if p.required else f"[{p.name}]" for p in signature.parameters]
     return f"{signature.name}({', '.join(shown)})"
+
+
+def usage_of(signature: Signature) -> str:
+    """How a function of the language is called, for advice: `mean(x, axis=…, keepdims=…)`."""
+    written = [p.name if p.required else f"{p.name}=…" for p in signature.parameters]
+    return f"{signature.name}({', '.join(written)})"

@@ -1,11 +1,12 @@
 """Arguments of a call: arrays become inputs of a function, everything else its fields."""
 
 import dataclasses
+import functools
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -15,10 +16,77 @@ from ckpt_surgery.core.text import abridged
 from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.functions.base import Function, Number
 from ckpt_surgery.functions.fields import Mismatch, typed, wanted
-from ckpt_surgery.functions.signatures import Parameter, Signature, call_problem, signature_of, usage
+from ckpt_surgery.functions.signatures import call_problem, usage
 
 LONGEST_TEXT = 4096
 """Limit on the characters of a text that is an argument of an array function, such as a pattern of axes."""
+
+
+@dataclass(frozen=True)
+class ClassParameter:
+    """One parameter of a function, as calls see it."""
+
+    name: str
+    role: str
+    """`array`, `arrays` (a list of arrays), `operand` (an array or a number), or `static` (a constant)."""
+    required: bool
+    """Whether a call must give it."""
+    annotation: Any = None
+    """Type of a `static` parameter."""
+    by_name: bool = True
+    """Whether it can be given as a keyword."""
+
+
+@dataclass(frozen=True)
+class ClassSignature:
+    """The parameters of a function."""
+
+    name: str
+    """Name of the function in messages."""
+    parameters: tuple[ClassParameter, ...]
+    """Parameters in positional order."""
+    collects: bool = False
+    """Whether the last parameter takes all remaining positional arguments."""
+    free: Any = None
+    """Type of the values of keywords with free names; None if there are no such keywords."""
+
+    @property
+    def places(self) -> tuple[ClassParameter, ...]:
+        """The parameters, all of which can be given by position."""
+        return self.parameters
+
+    @property
+    def keywords(self) -> frozenset[str]:
+        """The names of the parameters that can be given as keywords."""
+        return frozenset(p.name for p in self.parameters if p.by_name)
+
+
+@functools.cache
+def class_signature(cls: Any, called: str) -> ClassSignature:
+    """The signature of a subclass of `Function`, which messages call `called`."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
+    names = cls.parameters
+    if names is None:
+        hidden = {*cls.context, cls.remaining, "part" if cls.parts else None}
+        names = ("x", *(name for name in defaults if name not in hidden))
+    unnamed = names.index("/") if "/" in names else 0
+    names = tuple(name for name in names if name != "/")
+    parameters = tuple(
+        replace(_parameter(name, hints.get(name), defaults), by_name=i >= unnamed)
+        for i, name in enumerate(names)
+    )
+    # `tuple[tuple[str, value], ...]`
+    free = None if cls.remaining is None else hints[cls.remaining].__args__[0].__args__[1]
+    return ClassSignature(called, parameters, len(names) > 1 and names[-1].startswith("*"), free)
+
+
+def _parameter(name: str, hint: Any, defaults: Mapping[str, Any]) -> ClassParameter:
+    if name not in defaults:
+        return ClassParameter(name.lstrip("*"), "arrays" if name.startswith("*") else "array", required=True)
+    if typing.get_origin(hint) is Annotated and "operand" in hint.__metadata__:
+        return ClassParameter(name, "operand", required=True)
+    return ClassParameter(name, "static", defaults[name] is dataclasses.MISSING, hint)
 
 
 @dataclass(frozen=True)
@@ -51,7 +119,7 @@ def bind(
     called = cls.name
     if cls.list_form is not None and arguments and isinstance(arguments[0], list | tuple):
         cls = cls.list_form
-    signature = signature_of(cls, called)  # type: ignore[arg-type]
+    signature = class_signature(cls, called)  # type: ignore[arg-type]
     if problem := call_problem(signature, len(arguments), tuple(keywords)):
         raise FunctionError(problem)
     given = _given(signature, arguments, keywords)
@@ -70,7 +138,7 @@ def bind(
 
 
 @contextmanager
-def _explained(signature: Signature, parameter: Parameter, value: Any) -> Iterator[None]:
+def _explained(signature: ClassSignature, parameter: ClassParameter, value: Any) -> Iterator[None]:
     """Add the order of the parameters to an error about one of them, and where a dtype belongs."""
     try:
         yield
@@ -86,13 +154,15 @@ def _explained(signature: Signature, parameter: Parameter, value: Any) -> Iterat
         raise FunctionError(replace(first, hint=hint), *more) from None
 
 
-def _takes_dtype(parameter: Parameter) -> bool:
+def _takes_dtype(parameter: ClassParameter) -> bool:
     """Whether a parameter is a dtype."""
     annotations = (parameter.annotation, *typing.get_args(parameter.annotation))
     return any(typing.get_origin(annotation) is np.dtype for annotation in annotations)
 
 
-def _given(signature: Signature, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+def _given(
+    signature: ClassSignature, arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> dict[str, Any]:
     """The arguments by the name of their parameter."""
     names = [p.name for p in signature.parameters]
     named = {name: value for name, value in keywords.items() if name in signature.keywords}
@@ -111,7 +181,7 @@ def _context_fields(cls: type[Function], called: str, context: Mapping[str, Any]
 
 
 def _place(
-    parameter: Parameter,
+    parameter: ClassParameter,
     value: Any,
     called: str,
     fields: dict[str, Any],
@@ -146,7 +216,7 @@ def _array_list(value: Any, where: str) -> list[Array]:
 
 
 def _bound(
-    cls: type[Function], signature: Signature, fields: Mapping[str, Any], inputs: tuple[Array, ...]
+    cls: type[Function], signature: ClassSignature, fields: Mapping[str, Any], inputs: tuple[Array, ...]
 ) -> Bound:
     if cls.parts:
         return Bound(tuple(cls(**{**fields, "part": part}) for part in cls.parts), inputs, listed=True)

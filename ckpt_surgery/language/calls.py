@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
-from ckpt_surgery.core.errors import FunctionError, SurgeryError
+from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arrays import Array, Series, applied, require_no_gaps
-from ckpt_surgery.functions.base import Function, Number, Plain
+from ckpt_surgery.functions.base import Function, Number, Plain, expression_name
+from ckpt_surgery.functions.binding import call
 from ckpt_surgery.graph.binding import bind
 from ckpt_surgery.language.scope import Lookup, Scope
 from ckpt_surgery.language.values import bounded, told
@@ -20,7 +21,14 @@ def called(
     """
     if isinstance(function, type):
         return _array_call(function, arguments, keywords, scope)
-    return _plain_call(function, arguments, keywords)
+    given = [value if isinstance(value, Series) else _argument(value) for value in arguments]
+    named = {k: value if isinstance(value, Series) else _argument(value) for k, value in keywords.items()}
+    result = call(function, given, named, scope.leaf_key)
+    if isinstance(result, Array | Number | str | list | tuple | range):
+        return bounded(result)
+    raise FunctionError(
+        f"`{expression_name(function)}` gave a {type(result).__name__}, not an array or number"
+    )
 
 
 def _array_call(
@@ -59,18 +67,3 @@ def _argument(value: Any) -> Any:
     if isinstance(value, Lookup) and isinstance(value, Sized):
         return value  # a part of a config, for `len`
     raise FunctionError(f"{told(value)} cannot be an argument")
-
-
-def _plain_call(function: Plain, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-    given = [_argument(value) for value in arguments]
-    named = {name: _argument(value) for name, value in keywords.items()}
-    for value in (*given, *named.values()):
-        if isinstance(value, Array):
-            name = getattr(function, "expression_name", "")
-            raise FunctionError(f"`{name}` takes text, numbers and lists, not {told(value)}")
-    try:
-        return bounded(function(*given, **named))
-    except SurgeryError:
-        raise
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise FunctionError(str(error)) from None

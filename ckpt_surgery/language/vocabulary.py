@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.text import did_you_mean, shortened
+from ckpt_surgery.functions import signatures
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.functions.signatures import signature_problem, usage_of
+from ckpt_surgery.graph.binding import class_signature
 from ckpt_surgery.language.other_libraries import written_here
 from ckpt_surgery.language.scope import HOOKS
 
@@ -43,7 +45,14 @@ def _called(sources: Sequence[str]) -> str:
 
 def usages() -> dict[str, str]:
     """How each function of the registry is called, by name: `pad(x, axis, to, value=…)`."""
-    return {name: usage_of(function) for name, function in registry().items()}
+    return {name: signatures.usage_of(_signature(name)) for name in registry()}
+
+
+def _signature(name: str) -> Any:
+    function: Any = registry()[name]
+    return (
+        class_signature(function, name) if isinstance(function, type) else signatures.signature_of(function)
+    )
 
 
 def unknown_name(name: str, known: Iterable[str], sources: Sequence[str] = ()) -> str:
@@ -65,7 +74,6 @@ def call_problem(name: str, positional: int, keywords: Sequence[str]) -> str | N
     """The message for a call that does not fit the function's signature, or None."""
     if name in BUILT_IN:
         return None  # the compiler has checked their arguments
-    function = registry().get(name)
-    if function is None:
+    if name not in registry():
         return f"unknown function `{name}`{written_here(name) or did_you_mean(name, function_names())}"
-    return signature_problem(function, positional, keywords)
+    return signatures.call_problem(_signature(name), positional, tuple(keywords))

@@ -1,142 +1,111 @@
 """The parameters of functions, and the messages for calls that do not fit them."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+import inspect
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from ckpt_surgery.functions.base import Function, Operand, plain
-from ckpt_surgery.functions.signatures import (
-    Parameter,
-    Signature,
-    call_problem,
-    signature_of,
-    signature_problem,
-)
+from ckpt_surgery.core.dtypes import DType
+from ckpt_surgery.functions.arrays import Array, Series
+from ckpt_surgery.functions.base import LeafKey, Number, in_expressions
+from ckpt_surgery.functions.signatures import Parameter, Signature, call_problem, signature_of, usage_of
 
 
-@dataclass(frozen=True)
-class Scaled(Function):
-    """The default parameters: the array, then the fields that a call gives."""
-
-    name: ClassVar[str] = "scaled"
-    context: ClassVar[tuple[str, ...]] = ("leaf_key",)
-    parts: ClassVar[tuple[str, ...]] = ("values", "scale")
-    factor: float
-    axis: int = 0
-    leaf_key: str = ""
-    part: str = "values"
+@in_expressions
+def draw_(x: Array, /, p: Array | Number, *, seed: int = 0, leaf_key: LeafKey) -> Array:
+    raise AssertionError(x, p, seed, leaf_key)
 
 
-@dataclass(frozen=True)
-class Chosen(Function):
-    name: ClassVar[str] = "chosen"
-    parameters: ClassVar[tuple[str, ...] | None] = ("condition", "a", "b")
-    a: Operand = None
-    b: Operand = None
+@in_expressions
+def joined(first: str, *others: str) -> str:
+    return "".join((first, *others))
 
 
-@dataclass(frozen=True)
-class Joined(Function):
-    name: ClassVar[str] = "joined"
-    parameters: ClassVar[tuple[str, ...] | None] = ("pattern", "*arrays")
-    pattern: str
+@in_expressions
+def summed(x: Array | Sequence[Array], axis: int | None = None, dtype: DType | None = None) -> Array:
+    raise AssertionError(x, axis, dtype)
 
 
-@dataclass(frozen=True)
-class Listed(Function):
-    name: ClassVar[str] = "listed"
-    parameters: ClassVar[tuple[str, ...] | None] = ("*xs", "axis")
-    axis: int = 0
+@in_expressions
+def product(subscripts: str, *operands: Array, **lengths: int) -> Array:
+    raise AssertionError(subscripts, operands, lengths)
 
 
-@dataclass(frozen=True)
-class Averaged(Function):
-    name: ClassVar[str] = "averaged"
-    parameters: ClassVar[tuple[str, ...] | None] = ("*xs",)
+@in_expressions
+def stacked(xs: Sequence[Array] | Series, fill: Number | None = None) -> Array:
+    raise AssertionError(xs, fill)
 
 
-@dataclass(frozen=True)
-class Cut(Function):
-    name: ClassVar[str] = "cut"
-    parameters: ClassVar[tuple[str, ...] | None] = ("x", "pattern", "/")
-    remaining: ClassVar[str | None] = "lengths"
-    pattern: str
-    lengths: tuple[tuple[str, int], ...] = ()
+def undecorated(text):  # type: ignore[no-untyped-def]
+    return text
 
 
 # --- signatures -------------------------------------------------------------------------------------
 
 
-def test_a_call_gives_the_array_and_the_fields_that_the_rule_does_not_give() -> None:
-    assert signature_of(Scaled, "scaled") == Signature(
-        "scaled",
-        (
-            Parameter("x", "array", required=True),
-            Parameter("factor", "static", required=True, annotation=float),
-            Parameter("axis", "static", required=False, annotation=int),
-        ),
-    )
+def test_the_rule_gives_the_key_and_no_call_does() -> None:
+    signature = signature_of(draw_)
+    assert signature.name == "draw"
+    assert [p.name for p in signature.parameters] == ["x", "p", "seed"]
+    assert [p.name for p in signature.places] == ["x", "p"]
+    assert signature.keywords == {"p", "seed"}
+    assert signature.leaf_key == "leaf_key"
+    problem = "`draw` has no argument `leaf_key`"
+    assert (call_problem(signature, 2, ("leaf_key",)) or "").startswith(problem)
+    assert "`draw` takes at most 2 arguments" in (call_problem(signature, 3, ()) or "")
 
 
-def test_an_operand_has_to_be_given_though_its_field_has_a_default() -> None:
-    parameters = signature_of(Chosen, "chosen").parameters
-    assert [(p.name, p.role, p.required) for p in parameters] == [
-        ("condition", "array", True),
-        ("a", "operand", True),
-        ("b", "operand", True),
-    ]
+def test_annotations_say_what_is_taken() -> None:
+    x, axis, dtype = signature_of(summed).parameters
+    assert (x.takes_array, x.takes_arrays, x.takes_series, x.required) == (True, True, False, True)
+    assert (axis.takes_array, axis.static, axis.required) == (False, int | None, False)
+    assert (dtype.takes_dtype, axis.takes_dtype) == (True, False)
+    xs, fill = signature_of(stacked).parameters
+    assert (xs.takes_array, xs.takes_arrays, xs.takes_series) == (False, True, True)
+    assert fill.static == bool | int | float | None
+    assert signature_of(undecorated).parameters == (Parameter("text", Any),)
 
 
-def test_a_list_of_arrays_collects_the_rest_only_as_the_last_of_several_parameters() -> None:
-    joined, listed = signature_of(Joined, "joined"), signature_of(Listed, "listed")
-    assert [(p.name, p.role) for p in joined.parameters] == [("pattern", "static"), ("arrays", "arrays")]
-    assert joined.collects
-    assert [(p.name, p.role) for p in listed.parameters] == [("xs", "arrays"), ("axis", "static")]
-    assert not listed.collects
-    assert not signature_of(Averaged, "averaged").collects
+def test_parameters_that_collect_the_rest() -> None:
+    signature = signature_of(product)
+    _, operands = signature.parameters
+    assert (operands.takes_arrays, operands.takes_array, operands.required) == (True, False, True)
+    assert signature.free is not None
+    assert signature.free.annotation is int
+    assert signature_of(joined).collects
+    assert not signature_of(joined).parameters[1].required
+    assert not signature_of(summed).collects
 
 
-def test_parameters_before_the_slash_have_no_keyword() -> None:
-    signature = signature_of(Cut, "cut")
-    assert [p.name for p in signature.parameters] == ["x", "pattern"]
-    assert signature.keywords == frozenset()
-    assert signature_of(Scaled, "scaled").keywords == {"x", "factor", "axis"}
-
-
-def test_keywords_with_free_names_have_the_type_of_the_field_that_collects_them() -> None:
-    assert signature_of(Cut, "cut").free is int
-    assert signature_of(Scaled, "scaled").free is None
-
-
-def test_messages_call_the_function_what_the_caller_calls_it() -> None:
-    assert signature_of(Scaled, "hooks.scaled").name == "hooks.scaled"
+def test_how_functions_are_called() -> None:
+    assert usage_of(signature_of(summed)) == "summed(x, axis=…, dtype=…)"
+    assert usage_of(signature_of(draw_)) == "draw(x, p, seed=…)"
 
 
 # --- calls ------------------------------------------------------------------------------------------
 
 NOTHING = Signature("now", ())
-ONE = Signature("len", (Parameter("x", "static", required=True),))
+ONE = Signature("len", (Parameter("x"),))
 PAD = Signature(
     "pad",
     (
-        Parameter("x", "array", required=True),
-        Parameter("to", "static", required=True),
-        Parameter("value", "static", required=False),
+        Parameter("x"),
+        Parameter("to"),
+        Parameter("value", default=0),
     ),
 )
 EINSUM = Signature(
     "einsum",
-    (Parameter("subscripts", "static", required=True), Parameter("operands", "arrays", required=True)),
-    collects=True,
+    (Parameter("subscripts"), Parameter("operands", Array, inspect.Parameter.VAR_POSITIONAL)),
 )
 REARRANGE = Signature(
     "rearrange",
     (
-        Parameter("x", "array", required=True, by_name=False),
-        Parameter("pattern", "static", required=True, by_name=False),
+        Parameter("x", Array, inspect.Parameter.POSITIONAL_ONLY),
+        Parameter("pattern", str, inspect.Parameter.POSITIONAL_ONLY),
     ),
-    free=int,
+    free=Parameter("axes", int, inspect.Parameter.VAR_KEYWORD),
 )
 
 
@@ -185,30 +154,7 @@ def test_calls_that_do_not_fit(
     assert call_problem(signature, positional, keywords) == message
 
 
-@plain
-def shorten_(text: str, to: int = 3) -> str:
-    return text[:to]
-
-
-@plain
-def joined(first: str, *others: str) -> str:
-    return "".join((first, *others))
-
-
-def undecorated(text: str) -> str:
-    return text
-
-
 def test_a_python_function_has_the_parameters_of_its_definition() -> None:
-    assert signature_problem(shorten_, 1, ["to"]) is None
-    assert signature_problem(shorten_, 0, []) == "`shorten` needs `text`: shorten(text, [to])"
-    assert signature_problem(shorten_, 2, ["t"]) == "`shorten` has no argument `t`; did you mean `to`?"
-    assert signature_problem(joined, 9, []) is None
-    assert signature_problem(joined, 0, []) == "`joined` needs `first`: joined(first)"
-    assert signature_problem(undecorated, 0, []) == "`undecorated` needs `text`: undecorated(text)"
-
-
-def test_a_class_has_the_name_of_its_calls() -> None:
-    assert signature_problem(Scaled, 2, ["axis"]) is None
-    assert signature_problem(Scaled, 1, ["leaf_key"]) == "`scaled` has no argument `leaf_key`"
-    assert signature_problem(Scaled, 1, []) == "`scaled` needs `factor`: scaled(x, factor, [axis])"
+    assert call_problem(signature_of(joined), 9, ()) is None
+    assert call_problem(signature_of(joined), 0, ()) == "`joined` needs `first`: joined(first, [others])"
+    assert call_problem(signature_of(undecorated), 1, ()) is None

@@ -25,8 +25,8 @@ from ckpt_surgery.functions.quantize import Dequantize, Quantize
 from ckpt_surgery.functions.rearranging import Rearrange
 from ckpt_surgery.functions.reductions import Mean
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.functions.signatures import signature_problem
 from ckpt_surgery.graph.binding import Bound, bind
+from ckpt_surgery.language.vocabulary import call_problem
 
 
 def array(name: str) -> Array:
@@ -198,7 +198,7 @@ def test_annotations_of_functions_from_elsewhere() -> None:
 def test_calls_are_checked_without_values(
     name: str, positional: int, keywords: list[str], problem: str | None
 ) -> None:
-    assert signature_problem(registry()[name], positional, keywords) == problem
+    assert call_problem(name, positional, keywords) == problem
 
 
 def test_sqrt_of_an_array_is_not_a_constant() -> None:

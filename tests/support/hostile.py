@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.functions.signatures import signature_of
+from ckpt_surgery.graph.binding import class_signature
 
 LEAVES = {
     "a": "float32[4,6]",
@@ -159,7 +159,7 @@ class Hostile:
             return f"{name}({', '.join(self.expression(depth - 1) for _ in range(count))})"
         cls: Any = function
         given = []
-        for parameter in signature_of(cls, name).parameters:
+        for parameter in class_signature(cls, name).parameters:
             if not parameter.required and self.random.random() < 0.6:
                 continue
             value = {
