@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.functions.base import Function, Plain
+from ckpt_surgery.functions.base import Function, Plain, expression_name
 
 
 def _offers() -> Iterator[Any]:
@@ -25,18 +25,26 @@ def _offers() -> Iterator[Any]:
 def registry() -> dict[str, type[Function] | Plain]:
     """The functions that expressions can call, by name. Raises UsageError if two have the same name."""
     found: dict[str, type[Function] | Plain] = {}
+    classes: list[type[Function]] = []
     for value in _offers():
         if isinstance(value, type) and issubclass(value, Function):
-            name = value.name
-        else:
-            name = getattr(value, "expression_name", None) or ""
-        if name and found.setdefault(name, value) is not value:
-            raise UsageError(
-                f"two functions are called `{name}`: one in {found[name].__module__}, "
-                f"and one in {value.__module__}",
-                hint="Uninstall the package of one of them, or rename its function.",
-            )
+            classes.append(value)
+        elif name := expression_name(value):
+            _add(found, name, value)
+    own = {(f.__module__, name) for name, f in found.items()}
+    for cls in classes:  # those whose name a Python function of the module has, that function applies
+        if cls.name and (cls.__module__, cls.name) not in own:
+            _add(found, cls.name, cls)
     return found
+
+
+def _add(found: dict[str, Any], name: str, value: Any) -> None:
+    if found.setdefault(name, value) is not value:
+        raise UsageError(
+            f"two functions are called `{name}`: one in {found[name].__module__}, "
+            f"and one in {value.__module__}",
+            hint="Uninstall the package of one of them, or rename its function.",
+        )
 
 
 @functools.cache
