@@ -5,21 +5,22 @@ planning. A node can be the input of many others, with 2^100 paths to one leaf, 
 every walk over nodes visits each of them once, and none calls itself at each level.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.arrays import ArraySpec, Shape
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import brief
-from ckpt_surgery.functions.base import Function
+from ckpt_surgery.functions.base import Function, Number
 from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.functions.nonfinite import AllowNonfinite, may_be_nonfinite
+from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.sizes import check_size
 
 
@@ -105,19 +106,96 @@ class Apply:
 Node = Read | Apply
 
 
+_Operator = Callable[["Array", Any], Any]
+
+
+def _operator(symbol: str) -> _Operator:
+    """The method for an operator, where the array is on its left."""
+    return lambda left, right: binary(symbol, left, right) if _is_operand(right) else NotImplemented
+
+
+def _reflected(symbol: str) -> _Operator:
+    """The method for an operator, where the array is on its right."""
+    return lambda right, left: binary(symbol, left, right) if _is_operand(left) else NotImplemented
+
+
+def _is_operand(value: object) -> bool:
+    return isinstance(value, Array | Number)
+
+
 @dataclass(frozen=True, eq=False)
 class Array:
     """An array as a value of expressions: its node, and its declared dtype.
 
-    The dtype of the node is wider while narrow floats are computed in float32 (`Function.declared_dtype`).
+    It has the operators, subscripts and attributes that arrays have in expressions, all of them lazy: no
+    element is read. They raise FunctionError for shapes and dtypes that do not fit. The dtype of the node is
+    wider while narrow floats are computed in float32 (`Function.declared_dtype`).
     """
 
     node: Node
     dtype: np.dtype[Any]
 
+    __add__, __radd__ = _operator("+"), _reflected("+")
+    __sub__, __rsub__ = _operator("-"), _reflected("-")
+    __mul__, __rmul__ = _operator("*"), _reflected("*")
+    __truediv__, __rtruediv__ = _operator("/"), _reflected("/")
+    __floordiv__, __rfloordiv__ = _operator("//"), _reflected("//")
+    __mod__, __rmod__ = _operator("%"), _reflected("%")
+    __pow__, __rpow__ = _operator("**"), _reflected("**")
+    __and__, __rand__ = _operator("&"), _reflected("&")
+    __or__, __ror__ = _operator("|"), _reflected("|")
+    __matmul__, __rmatmul__ = _operator("@"), _reflected("@")
+    __lt__, __le__, __gt__, __ge__ = map(_operator, ("<", "<=", ">", ">="))
+    __eq__, __ne__ = _operator("=="), _operator("!=")
+    __hash__ = object.__hash__
+    __iter__ = None  # else Python would ask for x[0], x[1] and so on
+    __array_ufunc__ = None  # so that NumPy's numbers leave operators to it
+
+    def __neg__(self) -> "Array":
+        return apply(Unary("neg"), self)
+
+    def __pos__(self) -> "Array":
+        return self
+
+    def __invert__(self) -> "Array":
+        return apply(Unary("not"), self)
+
+    def __getitem__(self, index: Any) -> "Array":
+        from ckpt_surgery.functions.indexing import Index  # with functions of arrays beside it
+
+        items = index if isinstance(index, tuple) else (index,)
+        plain = tuple((i.start, i.stop, i.step) if isinstance(i, slice) else i for i in items)
+        return apply(Index(plain), self)
+
+    def __bool__(self) -> bool:
+        raise FunctionError(
+            f"an array {self.spec} is neither true nor false",
+            hint="For conditions on elements, use where(…), `&` and `|`.",
+        )
+
     @property
     def spec(self) -> ArraySpec:
+        """Shape, and declared dtype."""
         return ArraySpec(self.node.spec.shape, self.dtype)
+
+    @property
+    def shape(self) -> Shape:
+        return self.node.spec.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.node.spec.ndim
+
+    @property
+    def size(self) -> int:
+        return self.node.spec.size
+
+    @property
+    def T(self) -> "Array":
+        """The array with its axes in reverse order."""
+        from ckpt_surgery.functions.layout import Transpose
+
+        return apply(Transpose(), self)
 
     def settled(self) -> Node:
         """The node, rounded to the declared dtype if it is computed in a wider one.
@@ -168,18 +246,27 @@ def _shortened(places: Sequence[int]) -> str:
     return few if len(places) <= 8 else f"{few}, … {places[-1]}"
 
 
-def applied(function: Function, inputs: Sequence[Array]) -> Array:
-    """The lazy array of a function of arrays. Raises FunctionError if their shapes or dtypes do not fit."""
-    function = function.for_dtypes([array.dtype for array in inputs])
-    nodes = tuple(array.exact() if function.exact_inputs else array.node for array in inputs)
-    node = _with_statistics(function, nodes)
-    dtype = node.spec.dtype
-    return Array(node, function.declared_dtype([array.dtype for array in inputs]) if inputs else dtype)
-
-
 def apply(function: Function, *inputs: Array) -> Array:
     """The lazy array of a function of arrays. Raises FunctionError if their shapes or dtypes do not fit."""
-    return applied(function, inputs)
+    dtypes = [array.dtype for array in inputs]
+    function = function.for_dtypes(dtypes)
+    nodes = tuple(array.exact() if function.exact_inputs else array.node for array in inputs)
+    node = _with_statistics(function, nodes)
+    dtype = node.spec.dtype  # found first: it checks shapes
+    return Array(node, function.declared_dtype(dtypes) if inputs else dtype)
+
+
+def binary(symbol: str, left: Array | Number, right: Array | Number) -> Array:
+    """`left symbol right` of arrays, or of an array and a number. Raises FunctionError as `apply` does."""
+    inputs = [side for side in (left, right) if isinstance(side, Array)]
+    if symbol == "@":
+        if len(inputs) < 2:
+            raise FunctionError("`@` takes two arrays, not a number")
+        from ckpt_surgery.functions.contractions import Matmul
+
+        return apply(Matmul(), *inputs)
+    numbers = [None if isinstance(side, Array) else side for side in (left, right)]
+    return apply(Binary(symbol, *numbers), *inputs)
 
 
 def _with_statistics(function: Function, nodes: tuple[Node, ...]) -> Apply:

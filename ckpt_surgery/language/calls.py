@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.arrays import Array, Series, applied, require_no_gaps
+from ckpt_surgery.functions.arrays import Array, Series, apply, require_no_gaps
 from ckpt_surgery.functions.base import Function, Number, Plain, expression_name
 from ckpt_surgery.functions.binding import call
 from ckpt_surgery.graph.binding import bind
@@ -45,7 +45,7 @@ def _array_call(
         require_no_gaps(series)
     if bound.constant is not None:
         return bounded(bound.constant)
-    results = [applied(f, bound.inputs) for f in bound.functions]
+    results = [apply(f, *bound.inputs) for f in bound.functions]
     return results if bound.listed else results[0]
 
 

@@ -30,7 +30,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.libraries import install_hint
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
-from ckpt_surgery.functions.arrays import Array, Series, applied, require_no_gaps
+from ckpt_surgery.functions.arrays import Array, Series, apply, require_no_gaps
 from ckpt_surgery.functions.base import Blocks, Function, Specs
 from ckpt_surgery.functions.marks import MARK
 from ckpt_surgery.language.values import bounded, told
@@ -158,7 +158,7 @@ class HookSet:
         if not inputs and INFER + name not in self.functions:
             return _constant(name, self._called(name, _filled(template, ())))
         result = self._result(name, template, inputs)
-        return applied(HookCall(self, name, template, result.shape, result.dtype), inputs)
+        return apply(HookCall(self, name, template, result.shape, result.dtype), *inputs)
 
     def function(self, name: str) -> HookFunction:
         """The function of this name. Raises FunctionError if there is none."""

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.arrays import Array, applied
+from ckpt_surgery.functions import arrays
+from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.functions.base import Number
-from ckpt_surgery.functions.contractions import Matmul
-from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.language.scope import Lookup
 from ckpt_surgery.language.values import (
     MAX_BITS,
@@ -41,6 +40,11 @@ PYTHON_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 """Functions of Python by the symbols of binary operators."""
+PYTHON_UNARY: Mapping[str, Callable[[Any], Any]] = {
+    "-": operator.neg,
+    "+": operator.pos,
+    "~": operator.invert,
+}
 
 
 def binary(symbol: str, left: Any, right: Any) -> Any:
@@ -61,13 +65,8 @@ def _array_binary(symbol: str, left: Any, right: Any) -> Array:
     for side in (left, right):
         if not isinstance(side, Array | Number):
             raise FunctionError(f"`{symbol}` does not take an array and {told(side)}", hint=series_hint(side))
-    inputs = [side for side in (left, right) if isinstance(side, Array)]
-    if symbol == "@":
-        if len(inputs) < 2:
-            raise FunctionError("`@` takes two arrays, not a number")
-        return applied(Matmul(), inputs)
-    numbers = [None if isinstance(side, Array) else bounded(side) for side in (left, right)]
-    return applied(Binary(symbol, *numbers), inputs)
+    left, right = (side if isinstance(side, Array) else bounded(side) for side in (left, right))
+    return arrays.binary(symbol, left, right)
 
 
 def _number_binary(symbol: str, left: Number, right: Number) -> Number:
@@ -147,22 +146,17 @@ def _contained(item: Any, container: Any) -> bool:
 def unary(symbol: str, value: Any) -> Any:
     """The value of `-x`, `+x` or `~x`."""
     if isinstance(value, Array):
-        return value if symbol == "+" else applied(Unary("neg" if symbol == "-" else "not"), [value])
+        return PYTHON_UNARY[symbol](value)
     if symbol == "~" and isinstance(value, bool):
         return not value
     if symbol != "~" and isinstance(value, Number):
-        return bounded(-value if symbol == "-" else +value)
+        return bounded(PYTHON_UNARY[symbol](value))
     raise FunctionError(f"`{symbol}` does not take {told(value)}")
 
 
 def truth(value: Any) -> bool:
     """Whether a condition holds. Raises FunctionError for an array, which has no single truth value."""
-    if isinstance(value, Array):
-        raise FunctionError(
-            f"{told(value)} is neither true nor false",
-            hint="For conditions on elements, use where(…), `&` and `|`.",
-        )
-    if isinstance(value, bool | int | float | str | list | tuple | range) or value is None:
+    if isinstance(value, Array | Number | str | list | tuple | range) or value is None:
         return bool(value)
     raise FunctionError(f"{told(value)} is neither true nor false")
 

@@ -1,13 +1,10 @@
 """Subscripts and attributes: elements of arrays and lists, leaves of sources, entries of tables."""
 
-from collections.abc import Callable, Mapping, Sequence
 from types import EllipsisType
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.arrays import Array, Series, applied, require_no_gaps
-from ckpt_surgery.functions.indexing import Index
-from ckpt_surgery.functions.layout import Transpose
+from ckpt_surgery.functions.arrays import Array, Series, require_no_gaps
 from ckpt_surgery.language.scope import Groups, Leaves, Lookup, looked_up
 from ckpt_surgery.language.values import is_list, series_hint, told
 
@@ -18,7 +15,9 @@ def subscripted(value: Any, index: Any, name: str) -> Any:
     `index` is a tuple if the subscript has a comma. `name` is what the expression calls `value`.
     """
     if isinstance(value, Array):
-        return _indexed(value, index if isinstance(index, tuple) else (index,))
+        for item in index if isinstance(index, tuple) else (index,):
+            _check_item(item)
+        return value[index]
     if isinstance(value, Lookup):
         return value.entry(index)
     if isinstance(value, Groups):
@@ -39,30 +38,27 @@ def key_text(name: str, index: Any) -> str:
     return index
 
 
-def _indexed(array: Array, items: Sequence[Any]) -> Array:
-    return applied(Index(tuple(_index_item(item) for item in items)), [array])
-
-
-def _index_item(item: Any) -> Any:
+def _check_item(item: Any) -> None:
+    """Raises FunctionError for an item of a subscript that no array takes."""
     if isinstance(item, slice):
-        return (_slice_bound(item.start), _slice_bound(item.stop), _slice_bound(item.step))
-    if item is None or isinstance(item, EllipsisType) or type(item) is int:
-        return item
-    hint = "take(x, [0, 2], axis) takes several elements." if is_list(item) else None
-    raise FunctionError(f"an array is not indexed with {told(item)}", hint=hint)
+        for bound in (item.start, item.stop, item.step):
+            _check_bound(bound)
+    elif not (item is None or isinstance(item, EllipsisType) or type(item) is int):
+        hint = "take(x, [0, 2], axis) takes several elements." if is_list(item) else None
+        raise FunctionError(f"an array is not indexed with {told(item)}", hint=hint)
 
 
-def _slice_bound(bound: Any) -> int | None:
-    if bound is None or type(bound) is int:
-        return bound
-    raise FunctionError(f"the bounds of a slice have to be integers, not {told(bound)}")
+def _check_bound(bound: Any) -> None:
+    if bound is not None and type(bound) is not int:
+        raise FunctionError(f"the bounds of a slice have to be integers, not {told(bound)}")
 
 
 def _element(values: Any, index: Any) -> Any:
     if isinstance(index, slice):
         if index.step == 0:
             raise FunctionError("the step of a slice cannot be 0")
-        return values[slice(*map(_slice_bound, (index.start, index.stop, index.step)))]
+        _check_item(index)
+        return values[index]
     if type(index) is not int:
         raise FunctionError(f"{told(values)} is indexed with an integer, not {told(index)}")
     if not -len(values) <= index < len(values):
@@ -70,13 +66,7 @@ def _element(values: Any, index: Any) -> Any:
     return values[index]
 
 
-ATTRIBUTES: Mapping[str, Callable[[Array], Any]] = {
-    "T": lambda array: applied(Transpose(), [array]),
-    "shape": lambda array: array.spec.shape,
-    "dtype": lambda array: array.dtype.name,
-    "ndim": lambda array: array.spec.ndim,
-    "size": lambda array: array.spec.size,
-}
+ATTRIBUTES = ("T", "shape", "dtype", "ndim", "size")
 
 OF_VALUES = frozenset({"T"})
 """Attributes that need values. All others are known for leaves that are only listed."""
@@ -87,4 +77,4 @@ def attribute(value: Any, name: str) -> Any:
     if not isinstance(value, Array):
         hint = series_hint(value) and "xs[0] is the first of them."
         raise FunctionError(f"`.{name}` is for arrays, not {told(value)}", hint=hint)
-    return ATTRIBUTES[name](value)
+    return value.dtype.name if name == "dtype" else getattr(value, name)

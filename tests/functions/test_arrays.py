@@ -1,0 +1,173 @@
+"""Lazy arrays: specs, rounding, reads in order, and the operators that expressions have."""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.functions.arrays import Apply, Array, Read, Series, apply, reads
+from ckpt_surgery.functions.contractions import Matmul
+from ckpt_surgery.functions.dtypes import Cast, Rounded
+from ckpt_surgery.functions.indexing import Index
+from ckpt_surgery.functions.joining import Concat, Stack
+from ckpt_surgery.functions.layout import Transpose
+from ckpt_surgery.functions.masks import KthMagnitude, TopkMask
+from ckpt_surgery.functions.operators import Binary, Unary
+from tests.support.lazy_arrays import lazy
+
+NARROW = np.dtype(ml_dtypes.bfloat16)
+
+
+def read(name: str, shape: tuple[int, ...] = (2, 3), dtype: Any = np.float32) -> Read:
+    return Read("source", Leaf(Key.parse(name), LeafKind.ARRAY, ArraySpec(shape, np.dtype(dtype))))
+
+
+def test_a_node_knows_its_spec_without_data() -> None:
+    node = Apply(Transpose(), (read("a"),))
+    assert node.spec == ArraySpec((3, 2), np.dtype(np.float32))
+
+
+def test_narrow_floats_are_rounded_once_at_the_end() -> None:
+    array = Array(read("a", dtype=NARROW), NARROW)
+    assert array.settled() is array.node
+    doubled = apply(Binary("*", None, 2), array)
+    assert (doubled.dtype, doubled.node.spec.dtype) == (NARROW, np.dtype(np.float32))
+    assert doubled.spec == ArraySpec((2, 3), NARROW)
+    settled = doubled.settled()
+    assert isinstance(settled, Apply)
+    assert settled.function == Rounded(NARROW, "inf")
+    assert settled.inputs == (doubled.node,)
+
+
+def test_functions_of_exact_inputs_get_them_rounded() -> None:
+    wide = apply(Binary("*", None, 2), Array(read("a", dtype=NARROW), NARROW))
+    cast = apply(Cast(np.dtype(np.float64)), wide)
+    assert isinstance(cast.node, Apply)
+    assert cast.node.inputs == (wide.node,)
+
+
+def test_shapes_are_checked_when_a_function_is_applied() -> None:
+    with pytest.raises(FunctionError):
+        apply(Concat(0), Array(read("a"), NARROW), Array(read("b", (2, 4)), NARROW))
+
+
+def test_reads_come_depth_first_and_once() -> None:
+    a, b, c = read("a"), read("b"), read("c")
+    node = Apply(Stack(), (Apply(Concat(), (b, a)), Apply(Concat(), (c, a))))
+    assert [r.leaf.key.text for r in reads(node)] == ["b", "a", "c"]
+    assert list(reads(a)) == [a]
+    seen: set[int] = set()
+    assert list(reads(node.inputs[0], seen)) == [b, a]
+    assert list(reads(node, seen)) == [c]
+
+
+def test_a_series_is_complete_without_gaps() -> None:
+    items = tuple(Array(read(name), NARROW) for name in "abc")
+    assert Series(items, None).complete
+    assert Series(items, (0, 1, 2)).complete
+    assert not Series(items, (0, 1, 3)).complete
+    assert not Series(items, (1, 2, 3)).complete
+
+
+def test_a_function_gets_what_it_has_to_know_of_the_whole_as_a_further_input() -> None:
+    array = Array(read("a"), np.dtype(np.float32))
+    mask = apply(TopkMask(2), array)
+    assert isinstance(mask.node, Apply)
+    first, second = mask.node.inputs
+    assert first is array.node
+    assert isinstance(second, Apply)
+    assert (second.function, second.inputs) == (KthMagnitude(2), (array.node,))
+    assert mask.dtype == np.bool_
+
+
+# --- operators of Python ----------------------------------------------------------------------------------
+
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+    "&": operator.and_,
+    "|": operator.or_,
+}
+COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "==": (operator.eq, "=="),
+    "!=": (operator.ne, "!="),
+    "<": (operator.lt, ">"),
+    "<=": (operator.le, ">="),
+    ">": (operator.gt, "<"),
+    ">=": (operator.ge, "<="),
+}
+"""Each with the operator that means the same with its sides exchanged."""
+
+
+def made(array: Array) -> tuple[Any, list[Any]]:
+    """The function and the inputs of an array."""
+    assert isinstance(array.node, Apply)
+    return array.node.function, list(array.node.inputs)
+
+
+@pytest.mark.parametrize("symbol", ARITHMETIC)
+def test_arithmetic_is_lazy_on_both_sides(symbol: str) -> None:
+    x, y, compute = lazy(dtype=np.int8), lazy(dtype=np.int8), ARITHMETIC[symbol]
+    assert made(compute(x, y)) == (Binary(symbol), [x.node, y.node])
+    assert made(compute(x, 3)) == (Binary(symbol, None, 3), [x.node])
+    assert made(compute(3, x)) == (Binary(symbol, 3), [x.node])
+
+
+@pytest.mark.parametrize("symbol", COMPARISONS)
+def test_comparisons_give_lazy_masks(symbol: str) -> None:
+    x, y = lazy(), lazy()
+    compare, exchanged = COMPARISONS[symbol]
+    assert made(compare(x, y)) == (Binary(symbol), [x.node, y.node])
+    assert made(compare(2.5, x)) == (Binary(exchanged, None, 2.5), [x.node])
+    assert compare(x, y).dtype == np.bool_
+
+
+def test_other_operators_subscripts_and_attributes() -> None:
+    x, w = lazy((4, 6)), lazy((6, 2))
+    assert made(x @ w) == (Matmul(), [x.node, w.node])
+    assert made(-x) == (Unary("neg"), [x.node])
+    assert made(~(x < 0))[0] == Unary("not")
+    assert +x is x
+    assert made(x[1:, ::-1]) == (Index(((1, None, None), (None, None, -1))), [x.node])
+    assert made(x[..., None, 0]) == (Index((..., None, 0)), [x.node])
+    assert made(x.T) == (Transpose(), [x.node])
+    assert (x.shape, x.ndim, x.size, x.dtype) == ((4, 6), 2, 24, np.float32)
+    assert made(np.float64(2) * x)[0] == Binary("*", 2.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: x + lazy((5,)), "do not broadcast"),
+        (lambda x: x @ 2, "`@` takes two arrays, not a number"),
+        (lambda x: x[9], "index 9 is out of bounds for axis 0 of length 4"),
+        (lambda x: bool(x), "an array float32\\[4,6\\] is neither true nor false"),
+        (lambda x: x in [lazy()], "is neither true nor false"),
+    ],
+)
+def test_what_an_array_refuses(call: Callable[[Array], Any], message: str) -> None:
+    with pytest.raises(FunctionError, match=message):
+        call(lazy())
+
+
+@pytest.mark.parametrize("call", [lambda x: x + "1", lambda x: [1] * x, iter])
+def test_what_python_refuses_for_an_array(call: Callable[[Array], Any]) -> None:
+    with pytest.raises(TypeError):
+        call(lazy())
+
+
+def test_arrays_are_told_apart_by_identity() -> None:
+    x, y = lazy(), lazy()
+    assert len({x, y, x}) == 2
