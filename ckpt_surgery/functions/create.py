@@ -16,7 +16,8 @@ from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
+from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.base import Blocks, Function, LeafKey, Number, Specs, in_expressions
 from ckpt_surgery.functions.dtypes import Cast, number_as
 from ckpt_surgery.functions.sizes import check_axes, check_size
 
@@ -43,71 +44,57 @@ class _Created(Function):
 
 @dataclass(frozen=True)
 class Full(_Created):
-    """`full(shape, value, dtype)`: an array whose elements are all this number.
-
-    Raises FunctionError if the number is out of range of `dtype`, or a fraction and `dtype` an integer.
-    """
+    """An array whose elements are all one number."""
 
     name: ClassVar[str] = "full"
-    parameters: ClassVar[tuple[str, ...] | None] = ("shape", "value", "dtype")
-    shape: int | tuple[int, ...]
+    shape: Shape
     value: Number
     dtype: DType
 
     def infer(self, ins: Specs) -> ArraySpec:
         number_as(self.value, self.dtype)
-        return ArraySpec(_shape_of(self.shape, self.name), self.dtype)
+        return ArraySpec(self.shape, self.dtype)
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         return np.full(region.shape, number_as(self.value, self.dtype))
 
 
-@dataclass(frozen=True)
-class Zeros(_Created):
+@in_expressions
+def full(shape: int | tuple[int, ...], value: Number, dtype: DType) -> Array:
+    """`full(shape, value, dtype)`: an array whose elements are all this number.
+
+    Raises FunctionError if the number is out of range of `dtype`, or a fraction and `dtype` an integer.
+    """
+    return _filled("full", shape, value, dtype)
+
+
+@in_expressions
+def zeros(shape: int | tuple[int, ...], dtype: DType) -> Array:
     """`zeros(shape, dtype)`: an array of zeros.
 
     Raises FunctionError if `dtype` has no zero, as float8_e8m0fnu.
     """
-
-    name: ClassVar[str] = "zeros"
-    parameters: ClassVar[tuple[str, ...] | None] = ("shape", "dtype")
-    shape: int | tuple[int, ...]
-    dtype: DType
-
-    def infer(self, ins: Specs) -> ArraySpec:
-        number_as(0, self.dtype)
-        return ArraySpec(_shape_of(self.shape, self.name), self.dtype)
-
-    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        return np.zeros(region.shape, self.dtype)
+    return _filled("zeros", shape, 0, dtype)
 
 
-@dataclass(frozen=True)
-class Ones(_Created):
+@in_expressions
+def ones(shape: int | tuple[int, ...], dtype: DType) -> Array:
     """`ones(shape, dtype)`: an array of ones."""
+    return _filled("ones", shape, 1, dtype)
 
-    name: ClassVar[str] = "ones"
-    parameters: ClassVar[tuple[str, ...] | None] = ("shape", "dtype")
-    shape: int | tuple[int, ...]
-    dtype: DType
 
-    def infer(self, ins: Specs) -> ArraySpec:
-        number_as(1, self.dtype)
-        return ArraySpec(_shape_of(self.shape, self.name), self.dtype)
-
-    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        return np.ones(region.shape, self.dtype)
+def _filled(name: str, shape: int | tuple[int, ...], value: Number, dtype: DType) -> Array:
+    lengths = _shape_of(shape, name)
+    number_as(value, dtype)
+    check_size(name, ArraySpec(lengths, dtype), lambda: 0)
+    return apply(Full(lengths, value, dtype))
 
 
 @dataclass(frozen=True)
 class Absent(_Created):
-    """The value of a text or an empty node that comes from no source: it has no elements.
-
-    No call makes one.
-    """
+    """The value of a text or an empty node that comes from no source: it has no elements."""
 
     kind: ClassVar[str] = "absent"
-    parameters: ClassVar[tuple[str, ...] | None] = ()
 
     def infer(self, ins: Specs) -> ArraySpec:
         return ArraySpec((0,), np.dtype(bool))
@@ -120,12 +107,11 @@ class Absent(_Created):
 class InPlaceOf(Function):
     """The first input, in the place of the second, of which no element is read.
 
-    No call makes one. The planner adds it where a rule gives a leaf a value that follows from no leaf, so
+    The planner adds it where a rule gives a leaf a value that follows from no leaf, so
     that the plan tells what was there before.
     """
 
     kind: ClassVar[str] = "in_place_of"
-    parameters: ClassVar[tuple[str, ...] | None] = ("value", "replaced")
 
     def infer(self, ins: Specs) -> ArraySpec:
         return ins[0]
@@ -145,23 +131,16 @@ class InPlaceOf(Function):
 
 @dataclass(frozen=True)
 class Arange(_Created):
-    """`arange(stop, dtype='int32')`, `arange(start, stop, step=1, dtype='float32')`: evenly spaced numbers.
-
-    Element `i` is `start + i * step`, up to but not including `stop`: `ceil((stop - start) / step)`
-    elements. `dtype` is required, an integer or float dtype. Floats are computed in float64 and rounded
-    once. Raises FunctionError if the first or last element is out of range of `dtype`, and for floats as
-    arguments if `dtype` is an integer.
-    """
+    """Evenly spaced numbers: element `i` is `start + i * step`."""
 
     name: ClassVar[str] = "arange"
-    parameters: ClassVar[tuple[str, ...] | None] = ("start", "stop", "step", "dtype")
     start: int | float
-    stop: int | float | None = None
-    step: int | float = 1
-    dtype: DType | None = None
+    stop: int | float
+    step: int | float
+    dtype: DType
 
     def infer(self, ins: Specs) -> ArraySpec:
-        start, stop, dtype = *self._bounds(), self._dtype()
+        start, stop, dtype = self.start, self.stop, self.dtype
         numbers = (start, stop, self.step)
         if self.step == 0 or not all(map(math.isfinite, numbers)):
             raise FunctionError(f"`arange` from {start} to {stop} in steps of {self.step} has no end")
@@ -177,7 +156,7 @@ class Arange(_Created):
         return ArraySpec((count,), dtype)
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        (start, _), dtype = self._bounds(), self._dtype()
+        start, dtype = self.start, self.dtype
         index = np.arange(region.starts[0], region.stops[0], dtype=np.uint64)
         if is_integer(dtype):
             # Computed modulo 2**64, where neither a negative step nor a large uint64 overflows.
@@ -185,13 +164,22 @@ class Arange(_Created):
             return converted(values if kind(dtype) == "u" else values.view(np.int64), dtype)
         return converted(np.float64(start) + index.astype(np.float64) * np.float64(self.step), dtype)
 
-    def _bounds(self) -> tuple[int | float, int | float]:
-        return (0, self.start) if self.stop is None else (self.start, self.stop)
 
-    def _dtype(self) -> DType:
-        if self.dtype is None or rank(self.dtype) not in (1, 2):
-            raise FunctionError("`arange` needs an integer or float `dtype`: arange(10, dtype='int32')")
-        return self.dtype
+@in_expressions
+def arange(
+    start: int | float, stop: int | float | None = None, step: int | float = 1, dtype: DType | None = None
+) -> Array:
+    """`arange(stop, dtype='int32')`, `arange(start, stop, step=1, dtype='float32')`: evenly spaced numbers.
+
+    Element `i` is `start + i * step`, up to but not including `stop`: `ceil((stop - start) / step)`
+    elements. `dtype` is required, an integer or float dtype. Floats are computed in float64 and rounded
+    once. Raises FunctionError if the first or last element is out of range of `dtype`, and for floats as
+    arguments if `dtype` is an integer.
+    """
+    if dtype is None or rank(dtype) not in (1, 2):
+        raise FunctionError("`arange` needs an integer or float `dtype`: arange(10, dtype='int32')")
+    bounds = (0, start) if stop is None else (start, stop)
+    return apply(Arange(*bounds, step, dtype))
 
 
 Option = Number | str | tuple[int, ...]
@@ -201,23 +189,12 @@ Options = tuple[tuple[str, Option], ...]
 
 @dataclass(frozen=True)
 class Init(_Created):
-    """`init(initializer, shape, dtype, seed=0, …)`: values of an initializer of `jax.nn.initializers`.
-
-    The initializer is given by its name. Further keywords are its own arguments:
-    `init('normal', (8, 8), 'float32', stddev=0.02)`. The PRNG key is made of `seed` and the SHA-256 of the
-    leaf's key, so values depend only on the seed, the key, the shape, the options and JAX's version. JAX
-    computes the whole array on the CPU, in float64 if that is `dtype` and in float32 otherwise, and it is
-    rounded once. Raises FunctionError if the initializer does not accept its arguments, DataError if a value
-    is not finite or out of range of `dtype`.
-    """
+    """Values of an initializer of `jax.nn.initializers` for a leaf."""
 
     name: ClassVar[str] = "init"
-    parameters: ClassVar[tuple[str, ...] | None] = ("initializer", "shape", "dtype", "seed")
-    remaining: ClassVar[str | None] = "options"
-    context: ClassVar[tuple[str, ...]] = ("leaf_key",)
     full_copies: ClassVar[int] = 4  # random bits, uniform and transformed numbers, the result
     initializer: str
-    shape: int | tuple[int, ...]
+    shape: Shape
     dtype: DType
     leaf_key: str
     seed: int = 0
@@ -228,15 +205,14 @@ class Init(_Created):
             raise FunctionError(f"`init` needs a float dtype, not {self.dtype.name}")
         if not 0 <= self.seed < 2**32:
             raise FunctionError(f"`init`: seed should be from 0 to {2**32 - 1}, not {self.seed}")
-        spec = ArraySpec(_shape_of(self.shape, self.name), self.dtype)
+        spec = ArraySpec(self.shape, self.dtype)
         check_size(self.name, spec, lambda: 0)
         _check(self.initializer, self.options, spec.shape)
         return spec
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        shape = _shape_of(self.shape, self.name)
         whole = _initialized(
-            self.initializer, self.options, shape, computation(self.dtype), self.seed, self.leaf_key
+            self.initializer, self.options, self.shape, computation(self.dtype), self.seed, self.leaf_key
         )
         block = whole[region.slices]
         try:
@@ -253,6 +229,28 @@ class Init(_Created):
             f"`init`: `{self.initializer}` gives {found}, which {self.dtype.name} cannot represent",
             hint="Change the options of the initializer, or use a wider dtype.",
         )
+
+
+@in_expressions
+def init(
+    initializer: str,
+    shape: int | tuple[int, ...],
+    dtype: DType,
+    seed: int = 0,
+    *,
+    leaf_key: LeafKey,
+    **options: Option,
+) -> Array:
+    """`init(initializer, shape, dtype, seed=0, …)`: values of an initializer of `jax.nn.initializers`.
+
+    The initializer is given by its name. Further keywords are its own arguments:
+    `init('normal', (8, 8), 'float32', stddev=0.02)`. The PRNG key is made of `seed` and the SHA-256 of the
+    leaf's key, so values depend only on the seed, the key, the shape, the options and JAX's version. JAX
+    computes the whole array on the CPU, in float64 if that is `dtype` and in float32 otherwise, and it is
+    rounded once. Raises FunctionError if the initializer does not accept its arguments, DataError if a value
+    is not finite or out of range of `dtype`.
+    """
+    return apply(Init(initializer, _shape_of(shape, "init"), dtype, leaf_key, seed, tuple(options.items())))
 
 
 def _factories() -> dict[str, Callable[..., Any]]:

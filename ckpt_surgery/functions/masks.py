@@ -13,7 +13,8 @@ from ckpt_surgery.core.dtypes import BOOL, DType, computation, converted, is_int
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection, broadcast
 from ckpt_surgery.core.tiles import tile_shape
-from ckpt_surgery.functions.base import Blocks, Function, Operand, Specs
+from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.base import Blocks, Function, LeafKey, Number, Specs, in_expressions
 from ckpt_surgery.functions.philox import fractions
 from ckpt_surgery.functions.ranking import (
     INDEX_PASSES,
@@ -34,15 +35,12 @@ THRESHOLD = ArraySpec((2,), np.dtype(np.uint64))
 
 @dataclass(frozen=True)
 class _Threshold(Function):
-    """Base class of functions that find where the largest magnitudes of an array end: the least of them, and
-    an index, as uint64.
+    """Cut-off of the largest magnitudes: the smallest that counts, and the index where ties stop, as uint64.
 
     Magnitudes are unsigned integers in the order of the absolute values (`magnitudes`). Of the elements with
-    the least one, those before the index in C order are among the largest. No call makes these functions:
-    they belong to masks.
+    the least one, those before the index in C order are among the largest.
     """
 
-    parameters: ClassVar[tuple[str, ...] | None] = ("x",)
     scratch: ClassVar[int] = RANKING_BYTES
 
     def infer(self, ins: Specs) -> ArraySpec:
@@ -72,7 +70,7 @@ class KthMagnitude(_Threshold):
     k: int
 
     def infer(self, ins: Specs) -> ArraySpec:
-        _check(ins[0], TopkMask.name)
+        _check(ins[0], "topk_mask")
         if not 0 <= self.k <= ins[0].size:
             raise FunctionError(
                 f"`topk_mask`: `k` should be from 0 to {ins[0].size}, not {self.k}, for {ins[0]}"
@@ -90,8 +88,12 @@ class ShareMagnitude(_Threshold):
     kind: ClassVar[str] = "share_magnitude"
     share: float
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise FunctionError(f"`top_share_mask`: `share` should be from 0 to 1, not {self.share}")
+
     def infer(self, ins: Specs) -> ArraySpec:
-        _check(ins[0], TopShareMask.name)
+        _check(ins[0], "top_share_mask")
         return THRESHOLD
 
     def passes(self, ins: Specs) -> int:
@@ -102,22 +104,13 @@ class ShareMagnitude(_Threshold):
 
 
 @dataclass(frozen=True)
-class _LargestMask(Function):
-    """Base class of masks of the largest absolute values, whose end is found before."""
+class LargestMask(Function):
+    """The mask of the elements of the first input that lie on or above a threshold, the second input."""
 
+    kind: ClassVar[str] = "largest_mask"
     scratch: ClassVar[int] = TILE_BYTES
 
-    def statistics(self, ins: Specs) -> Sequence[Function]:
-        return [self.threshold()]
-
-    def threshold(self) -> _Threshold:
-        """The function that finds where the largest ones end."""
-        raise NotImplementedError
-
     def infer(self, ins: Specs) -> ArraySpec:
-        self.threshold().infer(ins[:1])
-        if ins[1] != THRESHOLD:
-            raise FunctionError(f"`{self.name}` needs {THRESHOLD} beside {ins[0]}, not {ins[1]}")
         return ArraySpec(ins[0].shape, BOOL)
 
     def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
@@ -138,8 +131,8 @@ class _LargestMask(Function):
         return mask
 
 
-@dataclass(frozen=True)
-class TopkMask(_LargestMask):
+@in_expressions
+def topk_mask(x: Array, k: int) -> Array:
     """`topk_mask(x, k)`: a bool array, true for the `k` elements of `x` with the largest absolute values.
 
     Of equal ones, those with the lower index in C order come first, so that exactly `k` elements are true.
@@ -149,58 +142,29 @@ class TopkMask(_LargestMask):
 
     Raises FunctionError if `k` is negative or larger than the number of elements, and for other dtypes.
     """
-
-    name: ClassVar[str] = "topk_mask"
-    parameters: ClassVar[tuple[str, ...] | None] = ("x", "k")
-    k: int
-
-    def threshold(self) -> _Threshold:
-        return KthMagnitude(self.k)
+    return apply(LargestMask(), x, apply(KthMagnitude(k), x))
 
 
-@dataclass(frozen=True)
-class TopShareMask(_LargestMask):
+@in_expressions
+def top_share_mask(x: Array, share: float) -> Array:
     """`top_share_mask(x, share)`: as `topk_mask(x, k)`, for the part `share` of the elements that are not 0.
 
     `k` is the whole number below or at `share` times their number, which is counted in one more pass.
 
     Raises FunctionError if `share` is not from 0 to 1, and for other dtypes than integers and floats.
     """
-
-    name: ClassVar[str] = "top_share_mask"
-    parameters: ClassVar[tuple[str, ...] | None] = ("x", "share")
-    share: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1:
-            raise FunctionError(f"`top_share_mask`: `share` should be from 0 to 1, not {self.share}")
-
-    def threshold(self) -> _Threshold:
-        return ShareMagnitude(self.share)
+    return apply(LargestMask(), x, apply(ShareMagnitude(share), x))
 
 
 @dataclass(frozen=True)
 class RandomMask(Function):
-    """`random_mask(x, p, seed, model=0)`: a bool array of the shape of `x`, each element true with
-    probability `p`.
+    """Random bools of the shape of the first input: true with probability `p`, or that of the second."""
 
-    `p` is a number from 0 to 1, or an array that broadcasts against `x`. Values depend only on `seed`, the
-    leaf's key, `model` (a number that tells apart several masks for one leaf: the position of a model among
-    those that are merged), the element's index and `p`; no element of `x` is read. Philox4x64-10 (Salmon and
-    others, "Parallel random numbers: as easy as 1, 2, 3", 2011) gives each element 64 bits: its key is the
-    first 16 bytes of the SHA-256 of `SEED/MODEL/KEY`, as two little-endian words, its counter the index in C
-    order divided by 4. True where the upper 53 bits divided by 2**53 are less than `p`.
-
-    Raises FunctionError for a number outside of 0 to 1, and for an array that does not broadcast.
-    """
-
-    name: ClassVar[str] = "random_mask"
+    kind: ClassVar[str] = "random_mask"
     scratch: ClassVar[int] = TILE_BYTES
-    parameters: ClassVar[tuple[str, ...] | None] = ("x", "p", "seed", "model")
-    context: ClassVar[tuple[str, ...]] = ("leaf_key",)
     leaf_key: str
     seed: int
-    p: Operand = None
+    p: Number | None = None
     model: int = 0
 
     def __post_init__(self) -> None:
@@ -232,6 +196,25 @@ class RandomMask(Function):
             wanted = converted(_cut(p, tile, region), np.dtype(np.float64))
             _cut(mask, tile, region)[...] = fractions(tile, ins[0].shape, key) < wanted
         return mask
+
+
+@in_expressions
+def random_mask(x: Array, p: Array | Number, seed: int, model: int = 0, *, leaf_key: LeafKey) -> Array:
+    """`random_mask(x, p, seed, model=0)`: a bool array of the shape of `x`, each element true with
+    probability `p`.
+
+    `p` is a number from 0 to 1, or an array that broadcasts against `x`. Values depend only on `seed`, the
+    leaf's key, `model` (a number that tells apart several masks for one leaf: the position of a model among
+    those that are merged), the element's index and `p`; no element of `x` is read. Philox4x64-10 (Salmon and
+    others, "Parallel random numbers: as easy as 1, 2, 3", 2011) gives each element 64 bits: its key is the
+    first 16 bytes of the SHA-256 of `SEED/MODEL/KEY`, as two little-endian words, its counter the index in C
+    order divided by 4. True where the upper 53 bits divided by 2**53 are less than `p`.
+
+    Raises FunctionError for a number outside of 0 to 1, and for an array that does not broadcast.
+    """
+    if isinstance(p, Array):
+        return apply(RandomMask(leaf_key, seed, None, model), x, p)
+    return apply(RandomMask(leaf_key, seed, p, model), x)
 
 
 def _check(spec: ArraySpec, name: str) -> None:

@@ -11,7 +11,8 @@ from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.tiles import tile_shape
-from ckpt_surgery.functions.base import Blocks, Function, Specs
+from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 from ckpt_surgery.functions.sizes import axis_of
 
 TILE = 1 << 15
@@ -24,18 +25,10 @@ INDEX_BITS = np.uint64(32)
 
 @dataclass(frozen=True)
 class Ranks(Function):
-    """`ranks(x, axis=-1)`: for each element the number of elements before it, along an axis, in ascending
-    order, as int64: 0 for the smallest.
-
-    Of equal elements, the one with the lower index comes first, so that the ranks of a row are all numbers
-    below its length. NaN comes after all numbers. `x` may have integers or floats of any dtype.
-
-    Raises FunctionError for other dtypes, and if there is no such axis.
-    """
+    """Ranks of the elements along an axis, 0 for the smallest, as int64."""
 
     name: ClassVar[str] = "ranks"
     scratch: ClassVar[int] = TILE_BYTES
-    parameters: ClassVar[tuple[str, ...] | None] = ("x", "axis")
     axis: int = -1
 
     def infer(self, ins: Specs) -> ArraySpec:
@@ -61,6 +54,19 @@ class Ranks(Function):
         for rows in _rows(source.shape):
             target[rows.slices[:-1]] = _ranks(source[rows.slices])[..., wanted]
         return found
+
+
+@in_expressions
+def ranks(x: Array, axis: int = -1) -> Array:
+    """`ranks(x, axis=-1)`: for each element the number of elements before it, along an axis, in ascending
+    order, as int64: 0 for the smallest.
+
+    Of equal elements, the one with the lower index comes first, so that the ranks of a row are all numbers
+    below its length. NaN comes after all numbers. `x` may have integers or floats of any dtype.
+
+    Raises FunctionError for other dtypes, and if there is no such axis.
+    """
+    return apply(Ranks(axis), x)
 
 
 def _rows(shape: Shape) -> Iterator[Region]:

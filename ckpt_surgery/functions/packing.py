@@ -10,22 +10,15 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import DType, bits, kind
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection, as_array, distinct
-from ckpt_surgery.functions.base import Blocks, Function, Specs
+from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 
 PACKED = ("float4_e2m1fn", "int4", "uint4", "int2", "uint2")
 
 
 @dataclass(frozen=True)
 class Unpack(Function):
-    """`unpack(x, dtype)`: the numbers that bytes hold, several in each, those in the low bits first.
-
-    `x` is uint8 or int8; `dtype` is float4_e2m1fn, int4 or uint4 (two to a byte), int2 or uint2 (four). The
-    last axis becomes as many times longer. MXFP4 weights (Open Compute Project, "Microscaling Formats (MX)
-    Specification", version 1.0) are `unpack(x, 'float4_e2m1fn')` times a power of two for each 32 elements,
-    of which a byte has the exponent: `bitcast(scales, 'float8_e8m0fnu')`.
-
-    Raises FunctionError for other dtypes, and for an array without axes.
-    """
+    """Numbers that bytes hold, several in each, those in the low bits first."""
 
     name: ClassVar[str] = "unpack"
     exact_inputs: ClassVar[bool] = True
@@ -68,3 +61,17 @@ class Unpack(Function):
     def _count(self) -> int:
         """Numbers in a byte."""
         return 8 // bits(self.dtype)
+
+
+@in_expressions
+def unpack(x: Array, dtype: DType) -> Array:
+    """`unpack(x, dtype)`: the numbers that bytes hold, several in each, those in the low bits first.
+
+    `x` is uint8 or int8; `dtype` is float4_e2m1fn, int4 or uint4 (two to a byte), int2 or uint2 (four). The
+    last axis becomes as many times longer. MXFP4 weights (Open Compute Project, "Microscaling Formats (MX)
+    Specification", version 1.0) are `unpack(x, 'float4_e2m1fn')` times a power of two for each 32 elements,
+    of which a byte has the exponent: `bitcast(scales, 'float8_e8m0fnu')`.
+
+    Raises FunctionError for other dtypes, and for an array without axes.
+    """
+    return apply(Unpack(dtype), x)

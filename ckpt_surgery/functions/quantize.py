@@ -10,7 +10,8 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, kind, limits
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.selections import Selection, blocks_of, broadcast
-from ckpt_surgery.functions.base import Blocks, Function, Specs
+from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 from ckpt_surgery.functions.sizes import axes_of
 
 QUANTIZED = (
@@ -19,30 +20,22 @@ QUANTIZED = (
     *("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e4m3b11fnuz", "float4_e2m1fn"),
 )
 
+PARTS = ("values", "scale")
 _PER_CHANNEL = "Leave out `block` for a scale that broadcasts, such as `quantize` gives."
 _BY_BLOCKS = "Give block=(128, 128) for a scale with one number per block, such as DeepSeek-V3 stores."
 
 
 @dataclass(frozen=True)
 class Quantize(Function):
-    """`quantize(x, dtype, axis=None)`: symmetric quantization without a zero point, as `[values, scale]`.
-
-    `scale = max(abs(x)) / m` over an axis, several, or (None) all, which stay with length 1; `m` is the
-    largest value of `dtype`, 127 for int8. `values = x / scale`, rounded to the nearest value of `dtype`,
-    ties to even. Where all of `x` is zero, values and scale are zero. The scale is float32, or float64 if
-    `x` is.
-
-    Raises FunctionError if `x` does not have a float dtype, DataError if it contains NaN or infinity.
-    """
+    """A part of the symmetric quantization of the input: its `values` or its `scale`."""
 
     name: ClassVar[str] = "quantize"
-    parts: ClassVar[tuple[str, ...]] = ("values", "scale")
     dtype: DType
     axis: int | tuple[int, ...] | None = None
     part: str = "values"
 
     def __post_init__(self) -> None:
-        if self.part not in self.parts:
+        if self.part not in PARTS:
             raise FunctionError(f"`quantize` has no part `{self.part}`")
         if self.dtype.name not in QUANTIZED:
             raise FunctionError(
@@ -87,25 +80,26 @@ class Quantize(Function):
         return axes_of(self.axis, ndim, self.name)
 
 
+@in_expressions
+def quantize(x: Array, dtype: DType, axis: int | tuple[int, ...] | None = None) -> list[Array]:
+    """`quantize(x, dtype, axis=None)`: symmetric quantization without a zero point, as `[values, scale]`.
+
+    `scale = max(abs(x)) / m` over an axis, several, or (None) all, which stay with length 1; `m` is the
+    largest value of `dtype`, 127 for int8. `values = x / scale`, rounded to the nearest value of `dtype`,
+    ties to even. Where all of `x` is zero, values and scale are zero. The scale is float32, or float64 if
+    `x` is.
+
+    Raises FunctionError if `x` does not have a float dtype, DataError if it contains NaN or infinity.
+    """
+    return [apply(Quantize(dtype, axis, part), x) for part in PARTS]
+
+
 @dataclass(frozen=True)
 class Dequantize(Function):
-    """`dequantize(x, scale, block=None, dtype=None)`: the values `x` times their scale.
-
-    The result has the dtype of the scale, or the float `dtype`: it is needed where the scale has powers of
-    two alone, as float8_e8m0fnu. Without `block` the scale broadcasts against `x`, like the one that
-    `quantize` gives. With `block`, the
-    last axes of `x` are divided into blocks of these lengths (the last block of an axis can be shorter), and
-    the scale has one number for each block. Leading axes are the same in both. For `block=(128, 128)` and
-    `x` of shape `[m, n]` the scale has the shape `[ceil(m / 128), ceil(n / 128)]`, and the result is `x[i,
-    j] * scale[i // 128, j // 128]`. DeepSeek-V3 stores its weights like this, as float8_e4m3fn `weight` and
-    float32 `weight_scale_inv` (see its README_WEIGHTS.md, "FP8 Weight Documentation").
-
-    Raises FunctionError if the shapes do not fit together, or if the scale does not have a float dtype.
-    """
+    """Products of the values and their scale, which broadcasts or has a number for each block."""
 
     name: ClassVar[str] = "dequantize"
     multilinear: ClassVar[bool] = True
-    parameters: ClassVar[tuple[str, ...] | None] = ("x", "scale", "block", "dtype")
     block: tuple[int, ...] | None = None
     dtype: DType | None = None
 
@@ -166,6 +160,26 @@ class Dequantize(Function):
 
     def _scale_shape(self, shape: Shape) -> Shape:
         return tuple(-(-n // length) for n, length in zip(shape, self._lengths(len(shape)), strict=True))
+
+
+@in_expressions
+def dequantize(
+    x: Array, scale: Array, block: tuple[int, ...] | None = None, dtype: DType | None = None
+) -> Array:
+    """`dequantize(x, scale, block=None, dtype=None)`: the values `x` times their scale.
+
+    The result has the dtype of the scale, or the float `dtype`: it is needed where the scale has powers of
+    two alone, as float8_e8m0fnu. Without `block` the scale broadcasts against `x`, like the one that
+    `quantize` gives. With `block`, the
+    last axes of `x` are divided into blocks of these lengths (the last block of an axis can be shorter), and
+    the scale has one number for each block. Leading axes are the same in both. For `block=(128, 128)` and
+    `x` of shape `[m, n]` the scale has the shape `[ceil(m / 128), ceil(n / 128)]`, and the result is `x[i,
+    j] * scale[i // 128, j // 128]`. DeepSeek-V3 stores its weights like this, as float8_e4m3fn `weight` and
+    float32 `weight_scale_inv` (see its README_WEIGHTS.md, "FP8 Weight Documentation").
+
+    Raises FunctionError if the shapes do not fit together, or if the scale does not have a float dtype.
+    """
+    return apply(Dequantize(block, dtype), x, scale)
 
 
 def _broadcasts(scale: Shape, shape: Shape) -> bool:

@@ -17,9 +17,16 @@ from ckpt_surgery.core.dtypes import DType, computation, converted, declared_dty
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.tiles import to_c_order
-from ckpt_surgery.functions.base import Blocks, Function, Specs
+from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 from ckpt_surgery.functions.integers import bound, check_exact, check_sums, exact_sums, summation
-from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, MinOfList, SumOfList
+from ckpt_surgery.functions.list_reductions import (
+    ListReduction,
+    MaxOfList,
+    MeanOfList,
+    MinOfList,
+    SumOfList,
+)
 from ckpt_surgery.functions.sizes import axes_of
 from ckpt_surgery.functions.streams import Folded, Pass, streamed
 
@@ -32,7 +39,6 @@ _FLOAT64 = np.dtype(np.float64)
 class Reduction(Function):
     """Base class of functions over an axis, several, or all (None); `keepdims` keeps these with length 1."""
 
-    parameters: ClassVar[tuple[str, ...] | None] = ("x", "axis", "keepdims")
     axis: int | tuple[int, ...] | None = None
     keepdims: bool = False
 
@@ -122,16 +128,9 @@ class Reduction(Function):
 
 @dataclass(frozen=True)
 class Sum(Reduction):
-    """`sum(x, axis=None, keepdims=False)`: the sum over an axis, several, or (None) all, with the dtype of
-    `x`.
-
-    The sum of bools is the number of true elements, in int64. Integers are added in 64 bits. Raises
-    DataError if a sum is out of range of the result's dtype; `cast(sum(x), 'int64')` keeps the 64-bit sum.
-    With `keepdims` the axes stay, with length 1.
-    """
+    """Sum over axes."""
 
     name: ClassVar[str] = "sum"
-    list_form: ClassVar[type[Function] | None] = SumOfList
 
     def work_dtype(self, dtype: DType) -> DType:
         return summation(computation(dtype))
@@ -154,6 +153,27 @@ class Sum(Reduction):
         return 0 if total is None else total
 
 
+@in_expressions
+def sum_(
+    x: Array | Sequence[Array], axis: int | tuple[int, ...] | None = None, keepdims: bool = False
+) -> Array:
+    """`sum(x, axis=None, keepdims=False)`: the sum over an axis, several, or (None) all, with the dtype of
+    `x`.
+
+    The sum of bools is the number of true elements, in int64. Integers are added in 64 bits. Raises
+    DataError if a sum is out of range of the result's dtype; `cast(sum(x), 'int64')` keeps the 64-bit sum.
+    With `keepdims` the axes stay, with length 1.
+
+    Of a list, `sum(xs)`: the sum of the arrays, with the dtype of the first array that is not bool.
+
+    If all arrays are bool, the sum counts the true elements, in int64. Integers are added in 64 bits. Raises
+    DataError if a sum is out of range of the result's dtype; `cast(sum(xs), 'int64')` keeps the 64-bit sum.
+    """
+    if isinstance(x, Array):
+        return apply(Sum(axis, keepdims), x)
+    return _of_list(SumOfList(), x, axis, keepdims)
+
+
 def _wide(dtype: DType) -> DType:
     """The dtype in which a stream of values of this work dtype is computed."""
     return np.result_type(dtype, np.float64) if rank(dtype) > 1 else dtype
@@ -171,13 +191,9 @@ def _fractional(dtype: DType) -> DType:
 
 @dataclass(frozen=True)
 class Mean(Reduction):
-    """`mean(x, axis=None, keepdims=False)`: the arithmetic mean over an axis, several, or (None) all.
-
-    For integers and bools it is float64.
-    """
+    """Arithmetic mean over axes."""
 
     name: ClassVar[str] = "mean"
-    list_form: ClassVar[type[Function] | None] = MeanOfList
 
     def work_dtype(self, dtype: DType) -> DType:
         return _fractional(dtype)
@@ -190,6 +206,22 @@ class Mean(Reduction):
 
     def finished(self, total: Any, spec: ArraySpec, region: Region) -> Any:
         return np.divide(0.0 if total is None else total, float(spec.size))
+
+
+@in_expressions
+def mean(
+    x: Array | Sequence[Array], axis: int | tuple[int, ...] | None = None, keepdims: bool = False
+) -> Array:
+    """`mean(x, axis=None, keepdims=False)`: the arithmetic mean over an axis, several, or (None) all.
+
+    For integers and bools it is float64.
+
+    Of a list, `mean(xs)`: the sum of the arrays divided by their number. For integers and bools it is
+    float64.
+    """
+    if isinstance(x, Array):
+        return apply(Mean(axis, keepdims), x)
+    return _of_list(MeanOfList(), x, axis, keepdims)
 
 
 @dataclass(frozen=True)
@@ -210,42 +242,59 @@ class _Extreme(Reduction):
 
 @dataclass(frozen=True)
 class Max(_Extreme):
-    """`max(x, axis=None, keepdims=False)`: the largest value over an axis, several, or (None) all.
-
-    NaN if any of the values is NaN. Raises FunctionError for an axis of length 0.
-    """
+    """Largest value over axes."""
 
     name: ClassVar[str] = "max"
-    list_form: ClassVar[type[Function] | None] = MaxOfList
 
     def reduced(self, rows: np.ndarray) -> np.ndarray:
         return np.asarray(np.maximum.reduce(rows, axis=1))
 
 
-@dataclass(frozen=True)
-class Min(_Extreme):
-    """`min(x, axis=None, keepdims=False)`: the smallest value over an axis, several, or (None) all.
+@in_expressions
+def max_(
+    x: Array | Sequence[Array], axis: int | tuple[int, ...] | None = None, keepdims: bool = False
+) -> Array:
+    """`max(x, axis=None, keepdims=False)`: the largest value over an axis, several, or (None) all.
 
     NaN if any of the values is NaN. Raises FunctionError for an axis of length 0.
+
+    Of a list, `max(xs)`: the largest of the arrays' values for each element; NaN where any array has NaN.
     """
+    if isinstance(x, Array):
+        return apply(Max(axis, keepdims), x)
+    return _of_list(MaxOfList(), x, axis, keepdims)
+
+
+@dataclass(frozen=True)
+class Min(_Extreme):
+    """Smallest value over axes."""
 
     name: ClassVar[str] = "min"
-    list_form: ClassVar[type[Function] | None] = MinOfList
 
     def reduced(self, rows: np.ndarray) -> np.ndarray:
         return np.asarray(np.minimum.reduce(rows, axis=1))
 
 
+@in_expressions
+def min_(
+    x: Array | Sequence[Array], axis: int | tuple[int, ...] | None = None, keepdims: bool = False
+) -> Array:
+    """`min(x, axis=None, keepdims=False)`: the smallest value over an axis, several, or (None) all.
+
+    NaN if any of the values is NaN. Raises FunctionError for an axis of length 0.
+
+    Of a list, `min(xs)`: the smallest of the arrays' values for each element; NaN where any array has NaN.
+    """
+    if isinstance(x, Array):
+        return apply(Min(axis, keepdims), x)
+    return _of_list(MinOfList(), x, axis, keepdims)
+
+
 @dataclass(frozen=True)
 class Norm(Reduction):
-    """`norm(x, axis=None, ord=2, keepdims=False)`: the vector norm over an axis, several, or (None) all.
-
-    `ord` is 1 (the sum of magnitudes), 2 (the square root of the sum of squares) or 'inf' (the largest
-    magnitude). For integers and bools the norm is float64.
-    """
+    """Vector norm over axes."""
 
     name: ClassVar[str] = "norm"
-    parameters: ClassVar[tuple[str, ...] | None] = ("x", "axis", "ord", "keepdims")
     ord: int | str = 2
 
     def __post_init__(self) -> None:
@@ -274,3 +323,26 @@ class Norm(Reduction):
 
     def finished(self, total: Any, spec: ArraySpec, region: Region) -> Any:
         return np.sqrt(total or 0.0) if self.ord == 2 else super().finished(total, spec, region)
+
+
+@in_expressions
+def norm(
+    x: Array, axis: int | tuple[int, ...] | None = None, ord: int | str = 2, keepdims: bool = False
+) -> Array:
+    """`norm(x, axis=None, ord=2, keepdims=False)`: the vector norm over an axis, several, or (None) all.
+
+    `ord` is 1 (the sum of magnitudes), 2 (the square root of the sum of squares) or 'inf' (the largest
+    magnitude). For integers and bools the norm is float64.
+    """
+    return apply(Norm(axis, keepdims, ord), x)
+
+
+def _of_list(
+    function: ListReduction, xs: Sequence[Array], axis: int | tuple[int, ...] | None, keepdims: bool
+) -> Array:
+    """The reduction of a list of arrays. Raises FunctionError if an axis is given."""
+    given = 1 + (axis is not None) + keepdims
+    if given > 1:
+        name = function.called()
+        raise FunctionError(f"`{name}` takes at most one argument, {given} given: {name}(xs)")
+    return apply(function, *xs)

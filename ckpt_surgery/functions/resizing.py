@@ -15,7 +15,8 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.dtypes import DType, computation, converted, declared_dtype_of, kind
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.base import Blocks, Function, Specs
+from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 
 RADIUS = {"linear": 1, "cubic": 2}
 """Methods, and how many elements of the input away the weight of an element becomes zero."""
@@ -24,16 +25,7 @@ ALIASES = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic", "tri
 
 @dataclass(frozen=True)
 class Resize(Function):
-    """`resize(x, shape, method, antialias=True)`: `x` interpolated to `shape`, like `jax.image.resize`.
-
-    `method` is 'linear' (also called 'bilinear', 'trilinear') or 'cubic' ('bicubic', 'tricubic'): the cubic
-    convolution of Keys ("Cubic convolution interpolation for digital image processing", 1981) with a = -0.5.
-    Axes that keep their length are left alone. Elements are the middles of equal intervals. Where an axis
-    becomes shorter, `antialias` averages over all elements that fall away. Values agree with
-    `jax.image.resize` within 1e-6 of the largest.
-
-    Raises FunctionError for an array that is not of floats, another number of axes, and axes of length 0.
-    """
+    """The input interpolated to a shape."""
 
     name: ClassVar[str] = "resize"
     shape: tuple[int, ...]
@@ -105,6 +97,21 @@ class Resize(Function):
             term *= weights[:, tap].reshape(along)
             total += term
         return total
+
+
+@in_expressions
+def resize(x: Array, shape: tuple[int, ...], method: str, antialias: bool = True) -> Array:
+    """`resize(x, shape, method, antialias=True)`: `x` interpolated to `shape`, like `jax.image.resize`.
+
+    `method` is 'linear' (also called 'bilinear', 'trilinear') or 'cubic' ('bicubic', 'tricubic'): the cubic
+    convolution of Keys ("Cubic convolution interpolation for digital image processing", 1981) with a = -0.5.
+    Axes that keep their length are left alone. Elements are the middles of equal intervals. Where an axis
+    becomes shorter, `antialias` averages over all elements that fall away. Values agree with
+    `jax.image.resize` within 1e-6 of the largest.
+
+    Raises FunctionError for an array that is not of floats, another number of axes, and axes of length 0.
+    """
+    return apply(Resize(shape, method, antialias), x)
 
 
 @functools.lru_cache(maxsize=64)

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,8 +13,10 @@ from jax.nn import initializers
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError, MissingLibraryError
-from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.create import Arange, Full, Init, Ones, Zeros, leaf_prng_key
+from ckpt_surgery.functions.arrays import Array
+from ckpt_surgery.functions.base import LeafKey
+from ckpt_surgery.functions.create import Init, arange, full, init, leaf_prng_key, ones, zeros
+from tests.support.calling import computed
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
 
@@ -23,41 +26,39 @@ F32, F64, BF16, INT8 = map(dtype_named, ("float32", "float64", "bfloat16", "int8
 @pytest.mark.parametrize("name", ["int4", "bfloat16", "float8_e4m3fn", "bool", "complex64"])
 def test_constant_arrays(name: str) -> None:
     dtype = dtype_named(name)
-    assert same(evaluate(Zeros((2, 3), dtype), []), np.zeros((2, 3), dtype))
-    assert same(evaluate(Ones(4, dtype), []), np.ones(4, dtype))
-    assert same(evaluate(Full((), 1, dtype), []), np.full((), 1, dtype))
-    assert Full((), 1, dtype).declared_dtype([]) == dtype
+    assert same(computed(zeros((2, 3), dtype), []), np.zeros((2, 3), dtype))
+    assert same(computed(ones(4, dtype), []), np.ones(4, dtype))
+    assert same(computed(full((), 1, dtype), []), np.full((), 1, dtype))
 
 
 def test_zeros_of_a_dtype_without_zero() -> None:
     """Bits that are all zero mean 2**-127 there."""
     with pytest.raises(FunctionError, match="float8_e8m0fnu cannot represent 0"):
-        Zeros(3, dtype_named("float8_e8m0fnu")).infer([])
+        zeros(3, dtype_named("float8_e8m0fnu"))
 
 
 @pytest.mark.parametrize(
-    ("function", "expected"),
+    ("value", "expected"),
     [
-        (Arange(5, dtype=F32), np.arange(5, dtype=F32)),
-        (Arange(2, 11, 3, INT8), np.arange(2, 11, 3, INT8)),  # type: ignore[call-overload]
-        (Arange(5, -5, -2, INT8), np.arange(5, -5, -2, INT8)),  # type: ignore[call-overload]
-        (Arange(5, 2, 1, INT8), np.zeros(0, INT8)),
-        (Arange(0, 1, 0.1, F64), np.arange(10) * 0.1),
-        (Arange(1.5, dtype=BF16), np.array([0, 1], BF16)),
+        (arange(5, dtype=F32), np.arange(5, dtype=F32)),
+        (arange(2, 11, 3, INT8), np.arange(2, 11, 3, INT8)),  # type: ignore[call-overload]
+        (arange(5, -5, -2, INT8), np.arange(5, -5, -2, INT8)),  # type: ignore[call-overload]
+        (arange(5, 2, 1, INT8), np.zeros(0, INT8)),
+        (arange(0, 1, 0.1, F64), np.arange(10) * 0.1),
+        (arange(1.5, dtype=BF16), np.array([0, 1], BF16)),
         (
-            Arange(2**64 - 1, 2**64 - 4, -1, np.dtype(np.uint64)),
+            arange(2**64 - 1, 2**64 - 4, -1, np.dtype(np.uint64)),
             np.array([2**64 - 1, 2**64 - 2, 2**64 - 3], np.uint64),
         ),
-        (Arange(2**62, 2**63 - 1, 2**61, np.dtype(np.int64)), np.array([2**62, 2**62 + 2**61])),
+        (arange(2**62, 2**63 - 1, 2**61, np.dtype(np.int64)), np.array([2**62, 2**62 + 2**61])),
     ],
-    ids=str,
 )
-def test_arange(function: Function, expected: np.ndarray) -> None:
-    assert same(evaluate(function, []), expected)
+def test_arange(value: Array, expected: np.ndarray) -> None:
+    assert same(computed(value, []), expected)
 
 
-def made(initializer: str, *shape: int, dtype: Any = F32, **options: Any) -> Init:
-    return Init(initializer, shape, dtype, "params/dense/kernel", 7, tuple(options.items()))
+def made(initializer: str, *shape: int, dtype: Any = F32, seed: int = 7, **options: Any) -> Array:
+    return init(initializer, shape, dtype, seed, leaf_key=LeafKey("params/dense/kernel"), **options)
 
 
 SHAPE, TALL = (4, 8, 3), (4, 6)
@@ -79,7 +80,7 @@ def test_every_initializer_is_jaxs_with_the_leafs_key(name: str) -> None:
     # It is for convolutions, of which the last axis is not the shorter one.
     shape = (3, 4, 8) if name == "delta_orthogonal" else SHAPE
     expected = getattr(initializers, name)()(leaf_prng_key(7, "params/dense/kernel"), shape, F32)
-    assert same(evaluate(made(name, *shape), []), np.asarray(expected))
+    assert same(computed(made(name, *shape), []), np.asarray(expected))
 
 
 @pytest.mark.parametrize(
@@ -94,26 +95,26 @@ def test_every_initializer_is_jaxs_with_the_leafs_key(name: str) -> None:
 )
 def test_options_are_the_initializers_own(name: str, options: dict[str, Any]) -> None:
     expected = getattr(initializers, name)(**options)(leaf_prng_key(7, "params/dense/kernel"), SHAPE, F32)
-    assert same(evaluate(made(name, *SHAPE, **options), []), np.asarray(expected))
+    assert same(computed(made(name, *SHAPE, **options), []), np.asarray(expected))
 
 
 def test_zeros_and_ones_are_initializers_themselves() -> None:
-    assert same(evaluate(made("ones", 2, 3), []), np.ones((2, 3), F32))
-    assert same(evaluate(made("zeros", 2), []), np.zeros(2, F32))
+    assert same(computed(made("ones", 2, 3), []), np.ones((2, 3), F32))
+    assert same(computed(made("zeros", 2), []), np.zeros(2, F32))
 
 
 def test_float64_is_computed_in_float64() -> None:
     with jax.enable_x64(True):
         expected = np.asarray(initializers.normal()(leaf_prng_key(7, "params/dense/kernel"), (5,), F64))
-    found = evaluate(made("normal", 5, dtype=F64), [])
+    found = computed(made("normal", 5, dtype=F64), [])
     assert same(found, expected)
     assert not np.array_equal(found, found.astype(F32).astype(F64))
     assert jax.numpy.zeros(1).dtype == F32  # the setting is left as it was
 
 
 def test_narrow_floats_are_computed_in_float32_and_rounded_once() -> None:
-    wide = evaluate(made("lecun_normal", *SHAPE), [])
-    assert same(evaluate(made("lecun_normal", *SHAPE, dtype=BF16), []), wide.astype(BF16))
+    wide = computed(made("lecun_normal", *SHAPE), [])
+    assert same(computed(made("lecun_normal", *SHAPE, dtype=BF16), []), wide.astype(BF16))
 
 
 def test_values_depend_on_seed_and_leaf_and_on_nothing_else() -> None:
@@ -141,46 +142,45 @@ def test_regions_of_two_leaves_in_turn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "message"),
+    ("make", "message"),
     [
-        (Full((2,), 0.5, INT8), "0.5 is not an integer, but the array is int8"),
-        (Zeros((2, -1), F32), "`zeros`: the shape has the negative length -1"),
-        (Arange(3), "`arange` needs an integer or float `dtype`"),
-        (Arange(0, 3, 0, F32), "`arange` from 0 to 3 in steps of 0 has no end"),
-        (Arange(0, float("inf"), 1, F32), "has no end"),
-        (Arange(0, 3, 0.5, INT8), "`arange` of int8 needs integers, not 0, 3, 0.5"),
-        (Arange(200, dtype=INT8), "199 is out of range of int8"),
-        (Arange(2**70, 2**70 + 2, 1, np.dtype(np.int64)), "is out of range of int64"),
+        (lambda: full((2,), 0.5, INT8), "0.5 is not an integer, but the array is int8"),
+        (lambda: zeros((2, -1), F32), "`zeros`: the shape has the negative length -1"),
+        (lambda: arange(3), "`arange` needs an integer or float `dtype`"),
+        (lambda: arange(0, 3, 0, F32), "`arange` from 0 to 3 in steps of 0 has no end"),
+        (lambda: arange(0, float("inf"), 1, F32), "has no end"),
+        (lambda: arange(0, 3, 0.5, INT8), "`arange` of int8 needs integers, not 0, 3, 0.5"),
+        (lambda: arange(200, dtype=INT8), "199 is out of range of int8"),
+        (lambda: arange(2**70, 2**70 + 2, 1, np.dtype(np.int64)), "is out of range of int64"),
         (
-            made("lecun_norml", 2, 2),
+            lambda: made("lecun_norml", 2, 2),
             "no initializer `lecun_norml` in jax.nn.initializers; did you mean `lecun_n",
         ),
         (
-            made("lecun_normal", 2),
+            lambda: made("lecun_normal", 2),
             "`init`: `lecun_normal` for shape [2]: Can't compute input and output sizes",
         ),
-        (made("lecun_normal", 2, 2, in_axis=5), "`init`: `in_axis` is 5, but the shape [2, 2] has 2 axes"),
-        (made("lecun_normal", 2, 2, out_axis=-3), "`init`: `out_axis` is -3, but"),
-        (made("he_uniform", 2, 2, 2, batch_axis=(0, 3)), "`init`: `batch_axis` is 3, but"),
-        (made("orthogonal", 2, 2, column_axis=2), "`init`: `column_axis` is 2, but"),
-        (made("normal", 2, std=1.0), "`init`: `normal` has no option `std`; did you mean `stddev`?"),
-        (made("normal", 2, dtype=INT8), "`init` needs a float dtype, not int8"),
-        (made("normal", -2), "the shape has the negative length -2"),
-        (made("ones", 2, value=1.0), "`init`: `ones` has no option `value`"),
-        (made("constant", 2), "missing 1 required positional argument: 'value'"),
-        (made("variance_scaling", 2, 2, scale=1.0, mode="fan", distribution="normal"), "fan"),
-        (Init("normal", (2,), F32, "a", -1), "seed should be from 0 to 4294967295, not -1"),
+        (lambda: made("lecun_normal", 2, 2, in_axis=5), "`in_axis` is 5, but the shape [2, 2] has 2 axes"),
+        (lambda: made("lecun_normal", 2, 2, out_axis=-3), "`init`: `out_axis` is -3, but"),
+        (lambda: made("he_uniform", 2, 2, 2, batch_axis=(0, 3)), "`init`: `batch_axis` is 3, but"),
+        (lambda: made("orthogonal", 2, 2, column_axis=2), "`init`: `column_axis` is 2, but"),
+        (lambda: made("normal", 2, std=1.0), "`init`: `normal` has no option `std`; did you mean `stddev`?"),
+        (lambda: made("normal", 2, dtype=INT8), "`init` needs a float dtype, not int8"),
+        (lambda: made("normal", -2), "the shape has the negative length -2"),
+        (lambda: made("ones", 2, value=1.0), "`init`: `ones` has no option `value`"),
+        (lambda: made("constant", 2), "missing 1 required positional argument: 'value'"),
+        (lambda: made("variance_scaling", 2, 2, scale=1.0, mode="fan", distribution="normal"), "fan"),
+        (lambda: made("normal", 2, seed=-1), "seed should be from 0 to 4294967295, not -1"),
     ],
-    ids=str,
 )
-def test_what_is_refused_before_anything_is_made(function: Function, message: str) -> None:
+def test_what_is_refused_before_anything_is_made(make: Callable[[], Array], message: str) -> None:
     with pytest.raises(FunctionError) as caught:
-        function.infer([])
+        make()
     assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("function", "message"),
+    ("value", "message"),
     [
         (
             made("constant", 2, value=1e39),
@@ -201,11 +201,10 @@ def test_what_is_refused_before_anything_is_made(function: Function, message: st
         ),
         (made("constant", 2, value=float("nan")), "`constant` gives NaN, which float32 cannot represent"),
     ],
-    ids=str,
 )
-def test_values_that_are_not_finite_are_refused(function: Function, message: str) -> None:
+def test_values_that_are_not_finite_are_refused(value: Array, message: str) -> None:
     with pytest.raises(DataError) as caught:
-        evaluate(function, [])
+        computed(value, [])
     assert message in str(caught.value)
     assert "cast" not in str(caught.value)
 

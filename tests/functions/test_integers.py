@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import chunk_regions
 from ckpt_surgery.core.dtypes import dtype_named, limits
 from ckpt_surgery.core.errors import DataError, FunctionError
-from ckpt_surgery.functions import products
+from ckpt_surgery.functions import contractions
 from ckpt_surgery.functions.arithmetic import Abs
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.contractions import Einsum, Matmul
@@ -263,7 +263,7 @@ def test_products_that_cannot_add_up_to_too_much_are_not_computed_in_pythons_int
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever the largest of each operand are: it is what meets that counts."""
-    monkeypatch.setattr(products, "check_exact", lambda *arguments: pytest.fail("computed"))
+    monkeypatch.setattr(contractions, "check_exact", lambda *arguments: pytest.fail("computed"))
     large = np.arange(-8, 8).reshape(4, 4) * 2**58 + 1
     unit = np.eye(4, dtype=np.int64)
     assert np.array_equal(evaluate(Matmul(), [large, unit]), large)

@@ -32,7 +32,7 @@ from ckpt_surgery.functions.arithmetic import (
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.comparing import RequireEqual
 from ckpt_surgery.functions.contractions import Einsum, Matmul
-from ckpt_surgery.functions.create import Absent, Arange, Full, Init, InPlaceOf, Ones, Zeros
+from ckpt_surgery.functions.create import Absent, Arange, Full, Init, InPlaceOf
 from ckpt_surgery.functions.directions import KarcherWeights
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded
 from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Repeat, Squeeze, Take, Tile
@@ -40,7 +40,7 @@ from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, MinOfList, SumOfList
 from ckpt_surgery.functions.marks import MARK
-from ckpt_surgery.functions.masks import KthMagnitude, RandomMask, ShareMagnitude, TopkMask, TopShareMask
+from ckpt_surgery.functions.masks import KthMagnitude, LargestMask, RandomMask, ShareMagnitude
 from ckpt_surgery.functions.nonfinite import AllowNonfinite, may_be_nonfinite
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.ordering import Ranks
@@ -185,9 +185,8 @@ QUANTIZED: list[Case] = [
 
 MASKS: list[Case] = [
     (KthMagnitude(5), ("float32[4,6]",)),
-    (TopkMask(5), ("int8[4,6]", "uint64[2]")),
+    (LargestMask(), ("int8[4,6]", "uint64[2]")),
     (ShareMagnitude(0.4), ("float32[4,6]",)),
-    (TopShareMask(0.4), ("bfloat16[4,6]", "uint64[2]")),
     (RandomMask("a/b", 7, 0.25), ("float32[4,3,5]",)),
     (RandomMask("a/b", 7, None, 2), ("float32[4,6]", "float32[4,1]")),
 ]
@@ -203,8 +202,7 @@ ORDERED: list[Case] = [
 
 CREATED: list[Case] = [
     (Full((3, 4), 2.5, BF16), ()),
-    (Zeros(5, INT8), ()),
-    (Ones((), F32), ()),
+    (Full((), 1, F32), ()),
     (Absent(), ()),
     (Arange(10, -3, -2, dtype_named("int16")), ()),
     (Arange(0, 1, 0.125, BF16), ()),

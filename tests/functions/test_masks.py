@@ -13,17 +13,27 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions import streams
-from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.masks import KthMagnitude, RandomMask, ShareMagnitude, TopkMask, TopShareMask
+from ckpt_surgery.functions.base import Function, LeafKey
+from ckpt_surgery.functions.masks import (
+    KthMagnitude,
+    LargestMask,
+    RandomMask,
+    ShareMagnitude,
+    random_mask,
+    top_share_mask,
+    topk_mask,
+)
 from ckpt_surgery.functions.philox import fractions, words
 from ckpt_surgery.functions.ranking import magnitudes
+from tests.support.calling import result_of
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
+from tests.support.lazy_arrays import lazy
 from tests.support.strategies import regions, shapes
 
 
 def topk(array: np.ndarray, k: int, region: Region | None = None) -> np.ndarray:
-    return evaluate(TopkMask(k), [array, evaluate(KthMagnitude(k), [array])], region)
+    return evaluate(LargestMask(), [array, evaluate(KthMagnitude(k), [array])], region)
 
 
 def by_sorting(array: np.ndarray, k: int) -> np.ndarray:
@@ -78,7 +88,7 @@ def test_a_share_is_of_the_elements_that_are_not_0(
 ) -> None:
     array = np.array(values, np.float32)
     for shaped in (array, array[:, None], array.astype(np.float64)):
-        mask = evaluate(TopShareMask(share), [shaped, evaluate(ShareMagnitude(share), [shaped])])
+        mask = evaluate(LargestMask(), [shaped, evaluate(ShareMagnitude(share), [shaped])])
         assert np.nonzero(mask.ravel())[0].tolist() == sorted(wanted)
 
 
@@ -172,11 +182,10 @@ def test_each_element_can_have_a_probability_of_its_own() -> None:
 
 
 REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
-    (TopkMask(7), ("float32[2,3]", "uint64[2]"), "`k` should be from 0 to 6, not 7, for float32[2,3]"),
-    (TopkMask(-1), ("float32[2,3]", "uint64[2]"), "`k` should be from 0 to 6, not -1"),
-    (TopkMask(1), ("bool[2,3]", "uint64[2]"), "`topk_mask` needs integers or floats, not bool[2,3]"),
-    (TopkMask(1), ("float32[2,3]", "float32[2]"), "`topk_mask` needs uint64[2] beside float32[2,3], not"),
-    (TopShareMask(1), ("bool[2,3]", "uint64[2]"), "`top_share_mask` needs integers or floats, not bool[2,3]"),
+    (KthMagnitude(7), ("float32[2,3]",), "`k` should be from 0 to 6, not 7, for float32[2,3]"),
+    (KthMagnitude(-1), ("float32[2,3]",), "`k` should be from 0 to 6, not -1"),
+    (KthMagnitude(1), ("bool[2,3]",), "`topk_mask` needs integers or floats, not bool[2,3]"),
+    (ShareMagnitude(1), ("bool[2,3]",), "`top_share_mask` needs integers or floats, not bool[2,3]"),
     (KthMagnitude(1), ("complex64[2]",), "`topk_mask` needs integers or floats, not complex64[2]"),
     (
         RandomMask("a", 1),
@@ -205,6 +214,22 @@ def test_what_is_refused(function: Function, texts: tuple[str, ...], message: st
 
 def test_shares_and_probabilities_are_from_0_to_1() -> None:
     with pytest.raises(FunctionError, match=r"`share` should be from 0 to 1, not 1\.5"):
-        TopShareMask(1.5)
+        top_share_mask(lazy(), 1.5)
     with pytest.raises(FunctionError, match=r"`p` should be from 0 to 1, not 1\.5"):
         RandomMask("a", 1, 1.5)
+
+
+def test_masks_of_lazy_arrays_find_where_they_end_themselves() -> None:
+    x = np.array([[3, -4, 0], [0, 1, 2]], np.float32)
+    assert np.array_equal(result_of(topk_mask, x, k=2), np.abs(x) > 2)
+    assert np.array_equal(result_of(top_share_mask, x, share=0.5), np.abs(x) > 2)
+    part = Region((1, 0), (2, 2))
+    assert result_of(topk_mask, x, k=3, region=part).tolist() == [[False, False]]
+
+
+def test_a_random_mask_takes_the_key_of_the_leaf() -> None:
+    x, p = np.zeros((4, 50), np.float32), np.full((4, 1), 0.5, np.float32)
+    wanted = evaluate(RandomMask("a", 1, 0.5, 2), [x])
+    key = LeafKey("a")
+    assert np.array_equal(result_of(random_mask, x, p=0.5, seed=1, model=2, leaf_key=key), wanted)
+    assert np.array_equal(result_of(random_mask, x, p, seed=1, model=2, leaf_key=key), wanted)

@@ -9,7 +9,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named, limits
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.quantize import Dequantize, Quantize
+from ckpt_surgery.functions.quantize import PARTS, Dequantize, Quantize
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
@@ -18,7 +18,7 @@ F32, BF16, F64, INT8, F8 = map(dtype_named, ("float32", "bfloat16", "float64", "
 
 
 def quantized(x: np.ndarray, dtype: np.dtype, axis: int | None) -> tuple[np.ndarray, np.ndarray]:
-    values, scale = (evaluate(Quantize(dtype, axis, part), [x]) for part in Quantize.parts)
+    values, scale = (evaluate(Quantize(dtype, axis, part), [x]) for part in PARTS)
     return values, scale
 
 

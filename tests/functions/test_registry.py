@@ -139,5 +139,5 @@ def test_a_plain_function_cannot_replace_one_of_the_package(install: Install) ->
         return text
 
     install(stack=plain(stack))
-    with pytest.raises(UsageError, match="two functions are called `stack`: one in .*ckpt_surgery"):
+    with pytest.raises(UsageError, match="two functions are called `stack`: one in"):
         registry()

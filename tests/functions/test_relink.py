@@ -16,7 +16,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Codec, Manifest
 from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.create import Zeros
+from ckpt_surgery.functions.create import Full
 from ckpt_surgery.functions.dtypes import Bitcast, Cast
 from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Item, Repeat, Squeeze, Take, Tile
 from ckpt_surgery.functions.joining import Concat, Stack
@@ -181,7 +181,7 @@ def test_bytes_that_need_not_move(described: Stored, count: int, built: Callable
 COMPUTED: list[tuple[str, Stored, int, Callable[[list[Node]], Node]]] = [
     ("a cast", MATRIX, 1, then(Cast(F32))),
     ("arithmetic", MATRIX, 2, then(Binary("+"))),
-    ("nothing stored", MATRIX, 1, lambda _: Apply(Zeros((2,), dtype_named("int8")), ())),
+    ("nothing stored", MATRIX, 1, lambda _: Apply(Full((2,), 0, dtype_named("int8")), ())),
     ("a stack with filled places", MATRIX, 2, then(Stack(fill=0, count=3))),
     ("padding", MATRIX, 1, then(Pad(0, 8))),
     ("concat within chunks", GRID, 2, then(Concat())),

@@ -87,7 +87,7 @@ def test_bounds_are_exact() -> None:
 
 def test_their_names_in_expressions() -> None:
     names = {"int", "str", "lower", "upper", "len", "range", "replace", "require", "is_inexact"}
-    assert {name for name, value in registry().items() if not isinstance(value, type)} == names
+    assert names <= registry().keys()
 
 
 def test_require() -> None:

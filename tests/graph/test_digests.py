@@ -12,7 +12,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.create import Zeros
+from ckpt_surgery.functions.create import Full
 from ckpt_surgery.functions.indexing import Flip
 from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.layout import Transpose
@@ -36,7 +36,7 @@ def test_other_functions_fields_inputs_and_leaves_are_told_apart() -> None:
     others = [
         *(a, b, read("a", "target"), Apply(Transpose(), (a,)), Apply(Transpose((1, 0)), (a,))),
         *(Apply(Flip(0), (a,)), Apply(Flip(1), (a,)), Apply(Stack(), (a, b)), Apply(Stack(), (b, a))),
-        *(Apply(Stack(), (a,)), Apply(Stack(), (a, Apply(Flip(0), (b,)))), Apply(Zeros(3, F32), ())),
+        *(Apply(Stack(), (a,)), Apply(Stack(), (a, Apply(Flip(0), (b,)))), Apply(Full((3,), 0, F32), ())),
     ]
     assert len(set(digests(*others))) == len(others)
     assert digests(*others) == [digests(value)[0] for value in others]
@@ -60,12 +60,12 @@ def test_trees_with_many_paths_and_deep_ones() -> None:
 
 def test_functions_that_are_not_the_one_of_their_kind_have_none() -> None:
     @dataclass(frozen=True)
-    class OtherZeros(Zeros):
-        kind: ClassVar[str] = "zeros"
+    class OtherFull(Full):
+        kind: ClassVar[str] = "full"
 
     class Nameless(Function):
         pass
 
-    for function in (OtherZeros(3, F32), Nameless()):
+    for function in (OtherFull((3,), 0, F32), Nameless()):
         with pytest.raises(FunctionError, match=r"cannot be saved in a plan: the kind `.*` is not its own"):
             digests(Apply(function, ()))
