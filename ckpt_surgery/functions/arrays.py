@@ -3,6 +3,9 @@
 A graph of nodes holds no data. A node knows its shape and dtype, so these are known for every output while
 planning. A node can be the input of many others, with 2^100 paths to one leaf, and thousands of levels deep:
 every walk over nodes visits each of them once, and none calls itself at each level.
+
+Operators and subscripts import the primitives that they apply when they are used: their modules also have
+functions of arrays, and import this one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,14 +16,12 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Shape
+from ckpt_surgery.core.dtypes import has_infinity, has_nan
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import brief
 from ckpt_surgery.functions.base import Function, Number
-from ckpt_surgery.functions.dtypes import Rounded
-from ckpt_surgery.functions.nonfinite import AllowNonfinite, may_be_nonfinite
-from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.sizes import check_size
 
 
@@ -152,16 +153,20 @@ class Array:
     __array_ufunc__ = None  # so that NumPy's numbers leave operators to it
 
     def __neg__(self) -> "Array":
+        from ckpt_surgery.functions.operators import Unary
+
         return apply(Unary("neg"), self)
 
     def __pos__(self) -> "Array":
         return self
 
     def __invert__(self) -> "Array":
+        from ckpt_surgery.functions.operators import Unary
+
         return apply(Unary("not"), self)
 
     def __getitem__(self, index: Any) -> "Array":
-        from ckpt_surgery.functions.indexing import Index  # with functions of arrays beside it
+        from ckpt_surgery.functions.indexing import Index
 
         items = index if isinstance(index, tuple) else (index,)
         plain = tuple((i.start, i.stop, i.step) if isinstance(i, slice) else i for i in items)
@@ -202,16 +207,20 @@ class Array:
 
         Numbers out of its range become what IEEE 754 says, which `checked.Evaluator` refuses in results.
         """
-        return self._rounded("inf" if may_be_nonfinite(self.dtype) else "error")
+        return self._rounded("inf" if has_nan(self.dtype) or has_infinity(self.dtype) else "error")
 
     def exact(self) -> Node:
         """The same, where numbers out of range are an error, unless `allow_nonfinite` gave them."""
+        from ckpt_surgery.functions.nonfinite import AllowNonfinite
+
         function = self.node.function if isinstance(self.node, Apply) else None
         return self.settled() if isinstance(function, AllowNonfinite) else self._rounded("error")
 
     def _rounded(self, on_overflow: str) -> Node:
         if self.node.spec.dtype == self.dtype:
             return self.node
+        from ckpt_surgery.functions.dtypes import Rounded
+
         return Apply(Rounded(self.dtype, on_overflow), (self.node,))
 
 
@@ -249,9 +258,8 @@ def _shortened(places: Sequence[int]) -> str:
 def apply(function: Function, *inputs: Array) -> Array:
     """The lazy array of a function of arrays. Raises FunctionError if their shapes or dtypes do not fit."""
     dtypes = [array.dtype for array in inputs]
-    function = function.for_dtypes(dtypes)
     nodes = tuple(array.exact() if function.exact_inputs else array.node for array in inputs)
-    node = _with_statistics(function, nodes)
+    node = Apply(function, nodes)
     dtype = node.spec.dtype  # found first: it checks shapes
     return Array(node, function.declared_dtype(dtypes) if inputs else dtype)
 
@@ -265,14 +273,10 @@ def binary(symbol: str, left: Array | Number, right: Array | Number) -> Array:
         from ckpt_surgery.functions.contractions import Matmul
 
         return apply(Matmul(), *inputs)
+    from ckpt_surgery.functions.operators import Binary
+
     numbers = [None if isinstance(side, Array) else side for side in (left, right)]
     return apply(Binary(symbol, *numbers), *inputs)
-
-
-def _with_statistics(function: Function, nodes: tuple[Node, ...]) -> Apply:
-    """The function of these nodes, and of what it has to know about them as a whole."""
-    statistics = function.statistics([node.spec for node in nodes])
-    return Apply(function, (*nodes, *[Apply(statistic, nodes) for statistic in statistics]))
 
 
 def reads(node: Node, seen: set[int] | None = None) -> Iterator[Read]:

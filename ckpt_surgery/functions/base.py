@@ -96,10 +96,6 @@ class Function:
         if "kind" not in vars(cls):
             cls.kind = cls.name
 
-    def for_dtypes(self, dtypes: Sequence[np.dtype[Any]]) -> "Function":
-        """The function for inputs of these declared dtypes. By default they do not matter."""
-        return self
-
     def called(self) -> str:
         """The operator or the name of the function, for messages."""
         return self.name or self.kind
@@ -171,13 +167,6 @@ class Function:
         """How many passes a stream that gives the result makes at most, for the plan's costs."""
         return 1
 
-    def statistics(self, ins: Specs) -> "Sequence[Function]":
-        """Functions of the same inputs whose results become further inputs, in this order, behind them.
-
-        They are asked for when the function is called in an expression; the default is none.
-        """
-        return ()
-
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         """The elements of the inputs that these elements of the result are computed from.
 
@@ -244,6 +233,3 @@ def in_expressions(function: _F) -> _F:
 def expression_name(value: Any) -> str:
     """The name of a function in expressions; empty for what they cannot call."""
     return str(getattr(value, "expression_name", ""))
-
-
-plain = in_expressions

@@ -101,6 +101,8 @@ def _converted(parameter: Parameter, value: Any, where: str) -> Any:
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         raise FunctionError(f"{where} has {len(value):,} characters; the limit is {LONGEST_TEXT:,}")
     try:
+        if isinstance(value, Array):
+            raise Mismatch
         return typed(value, parameter.static)
     except Mismatch:
         told = ["an array"] * parameter.takes_array

@@ -18,7 +18,8 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions
 from ckpt_surgery.core.dtypes import DType, converted, declared_dtype_of, is_integer, promoted
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Positions, Selection, broadcast
-from ckpt_surgery.functions.base import Blocks, Function, Specs
+from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 from ckpt_surgery.functions.elementwise import broadcast_needs, broadcast_shapes
 from ckpt_surgery.functions.integers import bound, can_overflow, check_exact, summation
 
@@ -35,7 +36,6 @@ class Matmul(Function):
 
     kind: ClassVar[str] = "matmul"
     multilinear: ClassVar[bool] = True
-    parameters: ClassVar[tuple[str, ...] | None] = ("a", "b")
 
     def infer(self, ins: Specs) -> ArraySpec:
         a, b = ins
@@ -93,18 +93,10 @@ class Matmul(Function):
 
 @dataclass(frozen=True)
 class Einsum(Function):
-    """`einsum('bij,bjk->bik', a, b)`: products of any number of arrays, summed over some of their axes.
-
-    The subscripts name the axes of each array by letters, like those of `numpy.einsum`; axes whose letters
-    are not in the result are summed over. A letter that stands twice for one array means its diagonal.
-    Without `->` the result has the letters that occur once, in alphabetical order. An axis of length 1
-    broadcasts. `...` is not supported. Integers are multiplied and added in 64 bits. Raises FunctionError if
-    subscripts and shapes do not fit together, and DataError if a sum is out of range of the result's dtype.
-    """
+    """Products of the inputs, summed over the axes whose letters the result does not have."""
 
     name: ClassVar[str] = "einsum"
     multilinear: ClassVar[bool] = True
-    parameters: ClassVar[tuple[str, ...] | None] = ("subscripts", "*operands")
     subscripts: str
 
     def infer(self, ins: Specs) -> ArraySpec:
@@ -162,6 +154,19 @@ class Einsum(Function):
                     )
                 lengths[letter] = length if known == 1 else known
         return lengths
+
+
+@in_expressions
+def einsum(subscripts: str, *operands: Array) -> Array:
+    """`einsum('bij,bjk->bik', a, b)`: products of any number of arrays, summed over some of their axes.
+
+    The subscripts name the axes of each array by letters, like those of `numpy.einsum`; axes whose letters
+    are not in the result are summed over. A letter that stands twice for one array means its diagonal.
+    Without `->` the result has the letters that occur once, in alphabetical order. An axis of length 1
+    broadcasts. `...` is not supported. Integers are multiplied and added in 64 bits. Raises FunctionError if
+    subscripts and shapes do not fit together, and DataError if a sum is out of range of the result's dtype.
+    """
+    return apply(Einsum(subscripts), *operands)
 
 
 @functools.lru_cache(maxsize=256)

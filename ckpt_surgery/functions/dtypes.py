@@ -28,10 +28,11 @@ from ckpt_surgery.core.rewrites.reshaping import reinterpreted
 from ckpt_surgery.core.rounding import as_float
 from ckpt_surgery.core.selections import Selection, bounds
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, plain
+from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, in_expressions
 
 
-@plain
+@in_expressions
 def is_inexact(dtype: Any) -> bool:
     """`is_inexact('bfloat16')`: whether a dtype has fractions, as floating-point and complex numbers have.
 
@@ -89,17 +90,7 @@ def _always_fits(source: DType, target: DType) -> bool:
 
 @dataclass(frozen=True)
 class Cast(Function):
-    """`cast(x, dtype, on_overflow='error')`: the values of `x` converted to another dtype.
-
-    Floats are rounded once, to the nearest value, ties to even. Floats cast to integers lose their fraction.
-    As bool, zero is false and everything else is true. NaN and infinity are kept. `on_overflow` says what
-    happens to values that are out of the range of `dtype` after rounding, and to NaN and infinity if `dtype`
-    lacks them:
-
-    - `error`: DataError, with the value that is furthest out of range;
-    - `saturate`: the nearest value of `dtype`; DataError for NaN, which has none;
-    - `inf`: infinity, or NaN if `dtype` has no infinity. Raises FunctionError if `dtype` has neither.
-    """
+    """The values of the input converted to another dtype."""
 
     name: ClassVar[str] = "cast"
     elementwise: ClassVar[bool] = True
@@ -173,6 +164,22 @@ class Cast(Function):
         clamps = not np.isnan(number).any() and kind(self.dtype) != "c"
         advice = "; on_overflow='saturate' clamps" if clamps else ""
         return DataError(f"cast to {self.dtype.name}: {overflow_reason(number, where, self.dtype)}{advice}")
+
+
+@in_expressions
+def cast(x: Array, dtype: DType, on_overflow: str = "error") -> Array:
+    """`cast(x, dtype, on_overflow='error')`: the values of `x` converted to another dtype.
+
+    Floats are rounded once, to the nearest value, ties to even. Floats cast to integers lose their fraction.
+    As bool, zero is false and everything else is true. NaN and infinity are kept. `on_overflow` says what
+    happens to values that are out of the range of `dtype` after rounding, and to NaN and infinity if `dtype`
+    lacks them:
+
+    - `error`: DataError, with the value that is furthest out of range;
+    - `saturate`: the nearest value of `dtype`; DataError for NaN, which has none;
+    - `inf`: infinity, or NaN if `dtype` has no infinity. Raises FunctionError if `dtype` has neither.
+    """
+    return apply(Cast(dtype, on_overflow), x)
 
 
 @dataclass(frozen=True)
@@ -279,12 +286,7 @@ def _outside_floats_without_nan(wide: np.ndarray, dtype: DType) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Bitcast(Function):
-    """`bitcast(x, dtype)`: the bytes of `x` interpreted as another dtype, like `numpy.ndarray.view`.
-
-    If the item sizes differ, the last axis becomes longer or shorter, as the bytes stay the same. Bytes are
-    little-endian. Raises FunctionError for a cast to bool, for dtypes of less than a byte (int4,
-    float4_e2m1fn), and for a last axis whose bytes are not a multiple of the new item size.
-    """
+    """The bytes of the input interpreted as another dtype."""
 
     name: ClassVar[str] = "bitcast"
     exact_inputs: ClassVar[bool] = True
@@ -329,3 +331,14 @@ class Bitcast(Function):
 
     def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
         return reinterpreted(manifests[0], self.infer([manifests[0].spec]))
+
+
+@in_expressions
+def bitcast(x: Array, dtype: DType) -> Array:
+    """`bitcast(x, dtype)`: the bytes of `x` interpreted as another dtype, like `numpy.ndarray.view`.
+
+    If the item sizes differ, the last axis becomes longer or shorter, as the bytes stay the same. Bytes are
+    little-endian. Raises FunctionError for a cast to bool, for dtypes of less than a byte (int4,
+    float4_e2m1fn), and for a last axis whose bytes are not a multiple of the new item size.
+    """
+    return apply(Bitcast(dtype), x)

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +12,8 @@ from ckpt_surgery.core.digests import values_crc
 from ckpt_surgery.core.dtypes import DType, converted, has_infinity, has_nan, kind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.tiles import tile_shape
-from ckpt_surgery.functions.base import Blocks, Function, Specs
+from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 
 TILE = 1 << 16
 """Elements that are searched at a time, so that what is found for them stays in the processor's cache."""
@@ -88,21 +89,12 @@ def _nonfinite_bytes(dtype: DType) -> np.ndarray:
 
 @dataclass(frozen=True)
 class AllowNonfinite(Function):
-    """`allow_nonfinite(x)`: the same values, in which NaN and infinity are permitted.
-
-    Without it, NaN or infinity in a result is an error, unless an element that it is made of is NaN or
-    infinite. What is permitted is counted: a warning tells how many such elements the leaves of the result
-    have.
-    """
+    """The same values, in which NaN and infinity are permitted."""
 
     name: ClassVar[str] = "allow_nonfinite"
     elementwise: ClassVar[bool] = True
-    parameters: ClassVar[tuple[str, ...] | None] = ("x",)
     dtype: DType | None = None
     """The declared dtype of the input: what rounding to it makes infinite is permitted too."""
-
-    def for_dtypes(self, dtypes: Sequence[DType]) -> Function:
-        return replace(self, dtype=dtypes[0])
 
     def infer(self, ins: Specs) -> ArraySpec:
         return ins[0]
@@ -121,3 +113,14 @@ class AllowNonfinite(Function):
 
     def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
         return manifests[0]
+
+
+@in_expressions
+def allow_nonfinite(x: Array) -> Array:
+    """`allow_nonfinite(x)`: the same values, in which NaN and infinity are permitted.
+
+    Without it, NaN or infinity in a result is an error, unless an element that it is made of is NaN or
+    infinite. What is permitted is counted: a warning tells how many such elements the leaves of the result
+    have.
+    """
+    return apply(AllowNonfinite(x.dtype), x)

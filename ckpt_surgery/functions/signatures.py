@@ -126,7 +126,7 @@ def signature_of(function: Callable[..., Any]) -> Signature:
     free = next((p for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD), None)
     leaf_key = next((p for p in parameters if p.annotation is LeafKey), None)
     given = tuple(p for p in parameters if p not in (free, leaf_key))
-    return Signature(expression_name(function), given, free, leaf_key and leaf_key.name)
+    return Signature(expression_name(function), given, free, leaf_key.name if leaf_key else None)
 
 
 def call_problem(signature: Signature, positional: int, keywords: tuple[str, ...]) -> str | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.text import abridged
-from ckpt_surgery.functions.base import plain
+from ckpt_surgery.functions.base import in_expressions
 
 LONGEST_RANGE = 1_000_000
 """Limit on the numbers that `range` gives."""
@@ -27,7 +27,7 @@ def _bounded(text: str, name: str) -> str:
     return text
 
 
-@plain
+@in_expressions
 def int_(x: Any) -> int:
     """`int('12')` and `int(2.7)`: a decimal text or a number as an integer; fractions are truncated."""
     if isinstance(x, str | int | float):
@@ -46,7 +46,7 @@ def _described(value: Any) -> str:
     return abridged(value)
 
 
-@plain
+@in_expressions
 def str_(x: Any) -> str:
     """`str(3)`: text, a number, a bool or None as text."""
     if x is not None and not isinstance(x, str | int | float):
@@ -57,19 +57,19 @@ def str_(x: Any) -> str:
         raise FunctionError("`str`: the integer has too many digits") from None
 
 
-@plain
+@in_expressions
 def lower(text: Any) -> str:
     """`lower('Q')` is `'q'`."""
     return _bounded(_text(text, "lower").lower(), "lower")
 
 
-@plain
+@in_expressions
 def upper(text: Any) -> str:
     """`upper('q')` is `'Q'`."""
     return _bounded(_text(text, "upper").upper(), "upper")
 
 
-@plain
+@in_expressions
 def replace(text: Any, old: Any, new: Any) -> str:
     """`replace(text, old, new)`: every `old` in the text becomes `new`."""
     whole, part, instead = (_text(value, "replace") for value in (text, old, new))
@@ -80,7 +80,7 @@ def replace(text: Any, old: Any, new: Any) -> str:
     return whole.replace(part, instead)
 
 
-@plain
+@in_expressions
 def len_(x: Any) -> int:
     """`len(xs)`: the number of items of a list, characters of a text, or entries of a part of a config."""
     if isinstance(x, Sized) and not isinstance(x, bytes):
@@ -88,7 +88,7 @@ def len_(x: Any) -> int:
     raise FunctionError(f"`len` is for text, lists and parts of a config, not {_described(x)}")
 
 
-@plain
+@in_expressions
 def range_(start: Any, stop: Any = None, step: Any = 1) -> tuple[int, ...]:
     """`range(stop)`, `range(start, stop)`, `range(start, stop, step)`: integers, at most a million."""
     first, last = (0, start) if stop is None else (start, stop)
@@ -104,7 +104,7 @@ def range_(start: Any, stop: Any = None, step: Any = 1) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-@plain
+@in_expressions
 def require(condition: Any, message: Any) -> bool:
     """`require(condition, message)`: true if the condition holds, otherwise an error with this message.
 

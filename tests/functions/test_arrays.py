@@ -18,7 +18,7 @@ from ckpt_surgery.functions.dtypes import Cast, Rounded
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.functions.masks import KthMagnitude, TopkMask
+from ckpt_surgery.functions.masks import KthMagnitude, topk_mask
 from ckpt_surgery.functions.operators import Binary, Unary
 from tests.support.lazy_arrays import lazy
 
@@ -78,7 +78,7 @@ def test_a_series_is_complete_without_gaps() -> None:
 
 def test_a_function_gets_what_it_has_to_know_of_the_whole_as_a_further_input() -> None:
     array = Array(read("a"), np.dtype(np.float32))
-    mask = apply(TopkMask(2), array)
+    mask = topk_mask(array, 2)
     assert isinstance(mask.node, Apply)
     first, second = mask.node.inputs
     assert first is array.node

@@ -9,7 +9,7 @@ import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.selections import Selection
-from ckpt_surgery.functions.base import Function, Specs, plain
+from ckpt_surgery.functions.base import Function, Specs
 
 F32 = np.dtype(np.float32)
 INS = [ArraySpec((4, 6), F32)]
@@ -74,5 +74,5 @@ def test_a_plain_function_has_the_name_without_the_underscore_that_python_needs(
     def int_(text: Sequence[str]) -> int:
         return len(text)
 
-    assert plain(int_) is int_
+    assert in_expressions(int_) is int_
     assert int_.expression_name == "int"  # type: ignore[attr-defined]

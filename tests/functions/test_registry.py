@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import pytest
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.functions import text
-from ckpt_surgery.functions.base import Function, plain
-from ckpt_surgery.functions.dtypes import Cast
+from ckpt_surgery.functions import dtypes, text
+from ckpt_surgery.functions.base import Function, in_expressions
+from ckpt_surgery.functions.dtypes import cast
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.registry import kinds, registry
 
@@ -58,7 +58,7 @@ class OtherCast(Function):
     kind: ClassVar[str] = "cast"
 
 
-@plain
+@in_expressions
 def half_(number: float) -> float:
     return number / 2
 
@@ -68,7 +68,7 @@ def unmarked(number: float) -> float:
 
 
 def test_expressions_call_functions_by_their_name() -> None:
-    assert registry()["cast"] is Cast
+    assert registry()["cast"] is cast
     assert registry()["replace"] is text.replace
     assert registry()["int"] is text.int_  # the name without the underscore
     assert Binary not in registry().values()
@@ -83,7 +83,7 @@ def test_every_function_is_found_by_the_name_that_it_has() -> None:
 
 
 def test_kinds_are_of_classes_only_and_include_those_without_a_name() -> None:
-    assert kinds()["cast"] is Cast
+    assert kinds()["cast"] is dtypes.Cast
     assert kinds()["binary"] is Binary
     assert "replace" not in kinds()
     assert "" not in kinds()
@@ -138,6 +138,6 @@ def test_a_plain_function_cannot_replace_one_of_the_package(install: Install) ->
     def stack(text: str) -> str:
         return text
 
-    install(stack=plain(stack))
+    install(stack=in_expressions(stack))
     with pytest.raises(UsageError, match="two functions are called `stack`: one in"):
         registry()
