@@ -25,7 +25,8 @@ from ckpt_surgery.core.selections import (
     of_region,
     whole,
 )
-from ckpt_surgery.functions.base import Blocks, Function, Specs
+from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 from ckpt_surgery.functions.sizes import axes_of, axis_of
 
 Item = int | tuple[int | None, int | None, int | None] | EllipsisType | None
@@ -176,34 +177,16 @@ def _positions(item: int | tuple[int | None, int | None, int | None], axis: int,
     return range(length)[slice(start, stop, step)]
 
 
-@dataclass(frozen=True)
-class Flip(_Gather):
+@in_expressions
+def flip(x: Array, axis: int | tuple[int, ...] | None = None) -> Array:
     """`flip(x, axis=None)`: the elements in reverse order along an axis, several, or (None) all axes."""
-
-    name: ClassVar[str] = "flip"
-    axis: int | tuple[int, ...] | None = None
-
-    def infer(self, ins: Specs) -> ArraySpec:
-        self._axes(ins[0].ndim)
-        return ins[0]
-
-    def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
-        flipped = self._axes(len(shape))
-        return tuple(
-            at(range(shape[axis])[::-1], positions) if axis in flipped else positions
-            for axis, positions in enumerate(selection)
-        )
-
-    def _axes(self, ndim: int) -> tuple[int, ...]:
-        return axes_of(self.axis, ndim, self.name)
+    flipped = axes_of(axis, x.ndim, "flip")
+    return x[tuple(slice(None, None, -1 if i in flipped else None) for i in range(x.ndim))]
 
 
 @dataclass(frozen=True)
 class Take(_Gather):
-    """`take(x, indices, axis)`: the elements at a list of indices along one axis, in the order of the list.
-
-    Indices can be negative and can repeat. Raises FunctionError for an index that is out of bounds.
-    """
+    """The elements at a list of indices along one axis, in the order of the list."""
 
     name: ClassVar[str] = "take"
     indices: tuple[int, ...]
@@ -225,31 +208,39 @@ class Take(_Gather):
         return (*selection[:axis], at(taken, selection[axis]), *selection[axis + 1 :])
 
 
-@dataclass(frozen=True)
-class Repeat(_Gather):
-    """`repeat(x, repeats, axis)`: each element along the axis `repeats` times in a row: `abc` → `aabbcc`."""
+@in_expressions
+def take(x: Array, indices: tuple[int, ...], axis: int) -> Array:
+    """`take(x, indices, axis)`: the elements at a list of indices along one axis, in the order of the list.
 
-    name: ClassVar[str] = "repeat"
-    repeats: int
-    axis: int
+    Indices can be negative and can repeat. Raises FunctionError for an index that is out of bounds.
+    """
+    return apply(Take(indices, axis), x)
+
+
+@dataclass(frozen=True)
+class Copies(_Gather):
+    """Along each axis, every element `each` times in a row, and `copies` of all that."""
+
+    kind: ClassVar[str] = "copies"
+    each: Shape
+    copies: Shape
+
+    def called(self) -> str:
+        return "repeat" if any(n != 1 for n in self.each) else "tile"
 
     def infer(self, ins: Specs) -> ArraySpec:
-        axis = axis_of(self.axis, ins[0].ndim, self.name)
-        if self.repeats < 0:
-            raise FunctionError(f"`repeat`: repeats should be 0 or more, not {self.repeats}")
-        return ArraySpec(replaced(ins[0].shape, axis, ins[0].shape[axis] * self.repeats), ins[0].dtype)
+        lengths = zip(ins[0].shape, self.each, self.copies, strict=True)
+        return ArraySpec(tuple(n * each * copies for n, each, copies in lengths), ins[0].dtype)
 
     def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
-        axis = axis_of(self.axis, len(shape), self.name)
-        return tuple(
-            as_array(positions) // self.repeats if i == axis and self.repeats > 1 else positions
-            for i, positions in enumerate(selection)
+        elements = (
+            as_array(positions) // each if each > 1 else positions
+            for positions, each in zip(selection, self.each, strict=True)
         )
+        return tuple(map(_wrapped, elements, shape))
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        axis = axis_of(self.axis, ins[0].ndim, self.name)
-        used = _repeated(selection[axis], self.repeats)
-        return [(0, (*selection[:axis], used, *selection[axis + 1 :]))]
+        return [(0, tuple(map(_of_one_copy, map(_repeated, selection, self.each), ins[0].shape)))]
 
 
 def _repeated(positions: Positions, repeats: int) -> Positions:
@@ -258,37 +249,6 @@ def _repeated(positions: Positions, repeats: int) -> Positions:
         low, high = bounds(positions)
         return range(low // repeats, -(-high // repeats)) if high else range(0)
     return distinct(as_array(positions) // max(1, repeats))
-
-
-@dataclass(frozen=True)
-class Tile(_Gather):
-    """`tile(x, reps)`: copies of the whole array next to each other, `reps` along each axis: `abc` →
-    `abcabc`.
-
-    Fewer numbers than axes apply to the last axes, as in NumPy. Raises FunctionError for more numbers than
-    axes.
-    """
-
-    name: ClassVar[str] = "tile"
-    reps: int | tuple[int, ...]
-
-    def infer(self, ins: Specs) -> ArraySpec:
-        reps = self.reps if isinstance(self.reps, tuple) else (self.reps,)
-        if len(reps) > ins[0].ndim:
-            raise FunctionError(
-                f"`tile`: {len(reps)} reps for an array of {ins[0].ndim} axes",
-                hint="Use `expand_dims` first.",
-            )
-        if min(reps, default=1) < 0:
-            raise FunctionError(f"`tile`: reps should be 0 or more, not {min(reps)}")
-        full = (1,) * (ins[0].ndim - len(reps)) + reps
-        return ArraySpec(tuple(n * r for n, r in zip(ins[0].shape, full, strict=True)), ins[0].dtype)
-
-    def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
-        return tuple(map(_wrapped, selection, shape))
-
-    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        return [(0, tuple(map(_of_one_copy, selection, ins[0].shape)))]
 
 
 def _of_one_copy(positions: Positions, length: int) -> Positions:
@@ -310,51 +270,52 @@ def _wrapped(positions: Positions, length: int) -> Positions:
     return as_array(positions) % length
 
 
-@dataclass(frozen=True)
-class Squeeze(_Gather):
+@in_expressions
+def repeat(x: Array, repeats: int, axis: int) -> Array:
+    """`repeat(x, repeats, axis)`: each element along the axis `repeats` times in a row: `abc` → `aabbcc`."""
+    along = axis_of(axis, x.ndim, "repeat")
+    if repeats < 0:
+        raise FunctionError(f"`repeat`: repeats should be 0 or more, not {repeats}")
+    once = (1,) * x.ndim
+    return apply(Copies(replaced(once, along, repeats), once), x)
+
+
+@in_expressions
+def tile(x: Array, reps: int | tuple[int, ...]) -> Array:
+    """`tile(x, reps)`: copies of the whole array next to each other, `reps` along each axis: `abc` →
+    `abcabc`.
+
+    Fewer numbers than axes apply to the last axes, as in NumPy. Raises FunctionError for more numbers than
+    axes.
+    """
+    copies = reps if isinstance(reps, tuple) else (reps,)
+    if len(copies) > x.ndim:
+        raise FunctionError(
+            f"`tile`: {len(copies)} reps for an array of {x.ndim} axes", hint="Use `expand_dims` first."
+        )
+    if min(copies, default=1) < 0:
+        raise FunctionError(f"`tile`: reps should be 0 or more, not {min(copies)}")
+    once = (1,) * x.ndim
+    return apply(Copies(once, once[len(copies) :] + copies), x)
+
+
+@in_expressions
+def squeeze(x: Array, axis: int | tuple[int, ...] | None = None) -> Array:
     """`squeeze(x, axis=None)`: the array without these axes of length 1, or (None) without all of them.
 
     Raises FunctionError if one of the given axes has another length.
     """
-
-    name: ClassVar[str] = "squeeze"
-    axis: int | tuple[int, ...] | None = None
-
-    def infer(self, ins: Specs) -> ArraySpec:
-        gone = self._axes(ins[0].shape)
-        for axis in gone:
-            if ins[0].shape[axis] != 1:
-                raise FunctionError(f"`squeeze`: axis {axis} of {ins[0]} does not have length 1")
-        return ArraySpec(tuple(n for i, n in enumerate(ins[0].shape) if i not in gone), ins[0].dtype)
-
-    def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
-        gone = self._axes(shape)
-        kept = iter(selection)
-        return tuple(range(1) if axis in gone else next(kept) for axis in range(len(shape)))
-
-    def _axes(self, shape: Shape) -> tuple[int, ...]:
-        if self.axis is None:
-            return tuple(axis for axis, length in enumerate(shape) if length == 1)
-        return axes_of(self.axis, len(shape), self.name)
+    short = tuple(i for i, length in enumerate(x.shape) if length == 1)
+    gone = short if axis is None else axes_of(axis, x.ndim, "squeeze")
+    for i in gone:
+        if i not in short:
+            raise FunctionError(f"`squeeze`: axis {i} of {x.spec} does not have length 1")
+    return x[tuple(0 if i in gone else slice(None) for i in range(x.ndim))]
 
 
-@dataclass(frozen=True)
-class ExpandDims(_Gather):
+@in_expressions
+def expand_dims(x: Array, axis: int | tuple[int, ...]) -> Array:
     """`expand_dims(x, axis)`: the array with new axes of length 1, which are these axes of the result."""
-
-    name: ClassVar[str] = "expand_dims"
-    axis: int | tuple[int, ...]
-
-    def infer(self, ins: Specs) -> ArraySpec:
-        new = self._axes(ins[0].ndim)
-        old = iter(ins[0].shape)
-        shape = tuple(1 if axis in new else next(old) for axis in range(ins[0].ndim + len(new)))
-        return ArraySpec(shape, ins[0].dtype)
-
-    def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
-        new = self._axes(len(shape))
-        return tuple(positions for axis, positions in enumerate(selection) if axis not in new)
-
-    def _axes(self, ndim: int) -> tuple[int, ...]:
-        count = len(self.axis) if isinstance(self.axis, tuple) else 1
-        return axes_of(self.axis, ndim + count, self.name)
+    ndim = x.ndim + (len(axis) if isinstance(axis, tuple) else 1)
+    new = axes_of(axis, ndim, "expand_dims")
+    return x[tuple(None if i in new else slice(None) for i in range(ndim))]

@@ -18,8 +18,9 @@ from ckpt_surgery.core.selections import (
     within,
 )
 from ckpt_surgery.core.tiles import to_c_order
+from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.axis_groups import axis_groups
-from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
+from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, in_expressions
 from ckpt_surgery.functions.dtypes import number_as
 from ckpt_surgery.functions.marks import as_marks
 from ckpt_surgery.functions.sizes import axes_of, axis_of, check_axes
@@ -27,10 +28,7 @@ from ckpt_surgery.functions.sizes import axes_of, axis_of, check_axes
 
 @dataclass(frozen=True)
 class Transpose(Function):
-    """`transpose(x, axes=None)`: axis `i` of the result is axis `axes[i]` of `x`.
-
-    Without `axes` the order of the axes is reversed, as in `x.T`.
-    """
+    """Axis `i` of the result is axis `axes[i]` of the input; without `axes` their order is reversed."""
 
     name: ClassVar[str] = "transpose"
     is_layout: ClassVar[bool] = True
@@ -64,13 +62,19 @@ class Transpose(Function):
         return transposed(manifests[0], self.permutation(manifests[0].spec.ndim))
 
 
+@in_expressions
+def transpose(x: Array, axes: tuple[int, ...] | None = None) -> Array:
+    """`transpose(x, axes=None)`: axis `i` of the result is axis `axes[i]` of `x`.
+
+    Without `axes` the order of the axes is reversed, as in `x.T`.
+    """
+    function = Transpose(axes)
+    return x if function.permutation(x.ndim) == tuple(range(x.ndim)) else apply(function, x)
+
+
 @dataclass(frozen=True)
 class Reshape(Function):
-    """`reshape(x, shape)`: the same elements in C order (the last index changes fastest) in another shape.
-
-    One length may be -1; it is computed from the others. Raises FunctionError if the number of elements
-    differs.
-    """
+    """The same elements in C order in another shape, of which one length may be -1."""
 
     name: ClassVar[str] = "reshape"
     is_layout: ClassVar[bool] = True
@@ -127,16 +131,23 @@ class Reshape(Function):
         return reshaped(manifests[0], self.infer([manifests[0].spec]).shape)
 
 
+@in_expressions
+def reshape(x: Array, shape: int | tuple[int, ...]) -> Array:
+    """`reshape(x, shape)`: the same elements in C order (the last index changes fastest) in another shape.
+
+    One length may be -1; it is computed from the others. Raises FunctionError if the number of elements
+    differs.
+    """
+    return x if x.shape == shape else apply(Reshape(shape), x)
+
+
 def _text(shape: Shape) -> str:
     return f"[{','.join(map(str, shape))}]"
 
 
 @dataclass(frozen=True)
 class Pad(Function):
-    """`pad(x, axis, to, value=0)`: the axis extended to the length `to`, with `value` after its last element.
-
-    Raises FunctionError if the axis is longer than `to`, or if the dtype does not hold the value.
-    """
+    """An axis extended to the length `to`, with `value` after its last element."""
 
     name: ClassVar[str] = "pad"
     is_layout: ClassVar[bool] = True
@@ -173,3 +184,12 @@ class Pad(Function):
 
     def marks(self, region: Region, ins: Specs, blocks: Blocks, marks: Blocks) -> np.ndarray:
         return replace(self, value=0).apply(region, as_marks(ins), marks)
+
+
+@in_expressions
+def pad(x: Array, axis: int, to: int, value: Number = 0) -> Array:
+    """`pad(x, axis, to, value=0)`: the axis extended to the length `to`, with `value` after its last element.
+
+    Raises FunctionError if the axis is longer than `to`, or if the dtype does not hold the value.
+    """
+    return apply(Pad(axis, to, value), x)

@@ -5,12 +5,10 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.dtypes import BOOL
+from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.layout import Reshape, Transpose
-from ckpt_surgery.functions.rearranging import Rearrange
 from ckpt_surgery.inference.layouts import Layout
 
 
@@ -67,7 +65,7 @@ def transposing(shape: Shape, axes: Sequence[int]) -> Layout:
 
 
 def layout_of(function: Function, shape: Shape) -> Layout | None:
-    """The layout of `rearrange`, `reshape` or `transpose` of an array without an empty axis.
+    """The layout of `reshape` or `transpose` of an array without an empty axis.
 
     None for any other function, and for a reshape that cuts axes across each other.
     """
@@ -75,8 +73,6 @@ def layout_of(function: Function, shape: Shape) -> Layout | None:
         return transposing(shape, function.permutation(len(shape)))
     if isinstance(function, Reshape):
         return reshaping(shape, _resolved(function, shape))
-    if isinstance(function, Rearrange):
-        return _rearranging(function, shape)
     return None
 
 
@@ -85,14 +81,6 @@ def _resolved(function: Reshape, shape: Shape) -> Shape:
     wanted = function.shape if isinstance(function.shape, tuple) else (function.shape,)
     known = math.prod(n for n in wanted if n != -1)
     return tuple(math.prod(shape) // known if n == -1 else n for n in wanted)
-
-
-def _rearranging(function: Rearrange, shape: Shape) -> Layout | None:
-    found: Layout | None = identity(shape)
-    for step in function.steps([ArraySpec(shape, BOOL)]):
-        step_layout = found and layout_of(step, found.shape_out)
-        found = found and step_layout and composed(found, step_layout)
-    return found
 
 
 @functools.lru_cache(maxsize=4096)  # thousands of leaves are laid alike

@@ -12,13 +12,12 @@ from ckpt_surgery.core.dtypes import DType, is_integer, kind
 from ckpt_surgery.functions.arrays import Apply, Node, Read, reads
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded
-from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Repeat, Squeeze, Take, Tile
+from ckpt_surgery.functions.indexing import Copies, Index, Take
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.nonfinite import AllowNonfinite
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.quantize import Quantize
-from ckpt_surgery.functions.rearranging import Rearrange
 from ckpt_surgery.functions.sizes import axis_of
 from ckpt_surgery.inference.exactness import holds_all, scales_exactly
 from ckpt_surgery.inference.holders import INNER, Holder, called, cut, laid, mapped
@@ -72,7 +71,7 @@ def _reshaped(holder: Holder, shape: Shape) -> Holder:
 
 
 def _layout(function: Any, node: Apply, held: Held) -> Undone:
-    """`rearrange`, `reshape`, `transpose`."""
+    """`reshape`, `transpose`."""
     shape = node.inputs[0].spec.shape
     layout = layout_of(function, shape)
     before = None if layout is None else restricted(layout, held.region)
@@ -258,8 +257,8 @@ def _unary(function: Unary, node: Apply, held: Held) -> Undone:
 
 
 _UNDO: Mapping[type, Callable[[Any, Apply, Held], Undone]] = {
-    **dict.fromkeys((Rearrange, Reshape, Transpose), _layout),
-    **dict.fromkeys((Index, Flip, Take, Repeat, Tile, Squeeze, ExpandDims), _choice),
+    **dict.fromkeys((Reshape, Transpose), _layout),
+    **dict.fromkeys((Index, Take, Copies), _choice),
     Pad: _pad,
     Stack: _stack,
     Concat: _concat,

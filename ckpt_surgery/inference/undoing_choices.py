@@ -1,4 +1,4 @@
-"""What undoes a choice of indices along axes: subscripts, `flip`, `take`, `repeat`, `tile`, `squeeze`, …"""
+"""What undoes a choice of indices along axes: subscripts, `take`, `repeat`, `tile`"""
 
 import numpy as np
 
@@ -6,14 +6,14 @@ from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.selections import as_array, whole
-from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Repeat, Squeeze, Take, Tile
+from ckpt_surgery.functions.indexing import Copies, Index, Take
 from ckpt_surgery.inference.holders import INNER, Holder, called, cut, laid
 from ckpt_surgery.inference.layout_steps import reshaping, restricted
 
 MOST_LISTED = 1000
 """Numbers that the order of elements may take in an expression."""
 
-Choice = Index | Flip | Take | Repeat | Tile | Squeeze | ExpandDims
+Choice = Index | Take | Copies
 
 
 class Lost(Exception):

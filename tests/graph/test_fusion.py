@@ -29,7 +29,7 @@ from ckpt_surgery.functions.arithmetic import (
 )
 from ckpt_surgery.functions.arrays import Apply, Array, Node, Read
 from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.functions.indexing import ExpandDims
+from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, SumOfList
 from ckpt_surgery.functions.operators import Binary, Unary
@@ -176,7 +176,7 @@ def test_what_is_fused_is_all_that_is_elementwise() -> None:
         ("bb", Region((2, 1), (13, 9))),
     ]
     turned = Apply(Transpose(), (node,))
-    outer = Apply(Binary("+"), (turned, Apply(ExpandDims(0), (leaf((13,), F32),))))
+    outer = Apply(Binary("+"), (turned, Apply(Index((None,)), (leaf((13,), F32),))))
     found = tiled(outer, Region((0, 4), (9, 6)))
     assert found is not None
     assert [part.node for part in found.parts] == list(outer.inputs)

@@ -23,7 +23,7 @@ def computed(value: Array, arrays: list[np.ndarray], region: Region | None = Non
     """A region of a value of `lazily(arrays)`, by default all of it."""
 
     def read(source: str, leaf: Leaf, region: Region) -> np.ndarray:
-        block: np.ndarray = arrays[int(leaf.key.text)][region.slices]
+        block = np.array(arrays[int(leaf.key.text)][region.slices])
         block.flags.writeable = False
         return block
 
