@@ -8,21 +8,15 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import computation, converted, kind
 from ckpt_surgery.core.errors import DataError, FunctionError
-from ckpt_surgery.functions.base import Blocks, Function, Specs
+from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 
 
 @dataclass(frozen=True)
 class RequireEqual(Function):
-    """`require_equal(x, other, message)`: `x`, if `other` has the same values; otherwise an error.
-
-    Use it where a rule leaves out `other` because it is a copy of `x`, as the head of a model with tied
-    embeddings is: `require_equal(x, source['lm_head.weight'], 'the head is not the embedding')`. Dtypes may
-    differ, values may not; NaN equals NaN. Raises FunctionError for different shapes, and DataError, with the
-    message and the number of elements that differ, for different values.
-    """
+    """The first input, if the second has the same values; otherwise an error."""
 
     name: ClassVar[str] = "require_equal"
-    parameters: ClassVar[tuple[str, ...] | None] = ("x", "other", "message")
     elementwise: ClassVar[bool] = True
     message: str
 
@@ -44,3 +38,15 @@ class RequireEqual(Function):
         if count:
             raise DataError(f"{self.message} ({count:,} of {differs.size:,} values here differ)")
         return blocks[0]
+
+
+@in_expressions
+def require_equal(x: Array, other: Array, message: str) -> Array:
+    """`require_equal(x, other, message)`: `x`, if `other` has the same values; otherwise an error.
+
+    Use it where a rule leaves out `other` because it is a copy of `x`, as the head of a model with tied
+    embeddings is: `require_equal(x, source['lm_head.weight'], 'the head is not the embedding')`. Dtypes may
+    differ, values may not; NaN equals NaN. Raises FunctionError for different shapes, and DataError, with the
+    message and the number of elements that differ, for different values.
+    """
+    return apply(RequireEqual(message), x, other)

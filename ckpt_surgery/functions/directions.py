@@ -10,7 +10,8 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import DType, converted, kind
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection, whole
-from ckpt_surgery.functions.base import Blocks, Function, Specs
+from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 
 MOST_ITERATIONS = 10_000
 FLOAT64 = np.dtype(np.float64)
@@ -18,20 +19,9 @@ FLOAT64 = np.dtype(np.float64)
 
 @dataclass(frozen=True)
 class KarcherWeights(Function):
-    """`karcher_weights(cosines, lengths, max_iter=10, tol=1e-5)`: the factors with which vectors are added up
-    to their Karcher mean on the sphere, which has the mean of their lengths, as float64.
-
-    Of `n` vectors, `cosines` (floats, `n` by `n`) has those of the angles between each two, and `lengths`
-    (floats, `n`) has their norms. The mean (Karcher, "Riemannian center of mass and mollifier smoothing",
-    1977) begins at the mean of all directions. Each iteration moves it along the mean of the ways to all of
-    them; it ends after `max_iter` of them, or where a move is shorter than `tol`. All points are sums of the
-    vectors, so only factors are computed. Vectors of lengths up to `tol` do not count.
-
-    Raises FunctionError for other shapes and dtypes, and for a `max_iter` that is not from 0 to 10,000.
-    """
+    """Factors with which vectors are added up to their Karcher mean on the sphere, as float64."""
 
     name: ClassVar[str] = "karcher_weights"
-    parameters: ClassVar[tuple[str, ...] | None] = ("cosines", "lengths", "max_iter", "tol")
     max_iter: int = 10
     tol: float = 1e-5
 
@@ -59,6 +49,22 @@ class KarcherWeights(Function):
         with np.errstate(all="ignore"):
             weights = _mean(cosines, lengths, self.max_iter, self.tol)
             return np.asarray(np.mean(lengths) * weights / np.where(lengths == 0, 1, lengths))[region.slices]
+
+
+@in_expressions
+def karcher_weights(cosines: Array, lengths: Array, max_iter: int = 10, tol: float = 1e-5) -> Array:
+    """`karcher_weights(cosines, lengths, max_iter=10, tol=1e-5)`: the factors with which vectors are added up
+    to their Karcher mean on the sphere, which has the mean of their lengths, as float64.
+
+    Of `n` vectors, `cosines` (floats, `n` by `n`) has those of the angles between each two, and `lengths`
+    (floats, `n`) has their norms. The mean (Karcher, "Riemannian center of mass and mollifier smoothing",
+    1977) begins at the mean of all directions. Each iteration moves it along the mean of the ways to all of
+    them; it ends after `max_iter` of them, or where a move is shorter than `tol`. All points are sums of the
+    vectors, so only factors are computed. Vectors of lengths up to `tol` do not count.
+
+    Raises FunctionError for other shapes and dtypes, and for a `max_iter` that is not from 0 to 10,000.
+    """
+    return apply(KarcherWeights(max_iter, tol), cosines, lengths)
 
 
 def _mean(cosines: np.ndarray, lengths: np.ndarray, max_iter: int, tol: float) -> np.ndarray:

@@ -9,7 +9,7 @@ import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.selections import Selection
-from ckpt_surgery.functions.base import Function, Specs
+from ckpt_surgery.functions.base import Function, Specs, in_expressions
 
 F32 = np.dtype(np.float32)
 INS = [ArraySpec((4, 6), F32)]
