@@ -17,7 +17,7 @@ from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.nonfinite import AllowNonfinite
 from ckpt_surgery.functions.operators import Binary, Unary
-from ckpt_surgery.functions.quantize import Quantize
+from ckpt_surgery.functions.quantization import Quantize
 from ckpt_surgery.functions.sizes import axis_of
 from ckpt_surgery.inference.exactness import holds_all, scales_exactly
 from ckpt_surgery.inference.holders import INNER, Holder, called, cut, laid, mapped

@@ -88,7 +88,7 @@ GROUPS: Mapping[str, str] = {
     "masks": "Masks",
     "ordering": "Order",
     "directions": "Directions",
-    "quantize": "Quantization",
+    "quantization": "Quantization",
     "packing": "Packed numbers",
     "comparing": "Comparisons of arrays",
     "text": "Names and conditions",

@@ -20,7 +20,7 @@ from ckpt_surgery.core.notices import FEW, Notice, few_keys, sentences
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Apply, Array, Read, reads
 from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.functions.quantize import QUANTIZED
+from ckpt_surgery.functions.quantization import QUANTIZED
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.asked import PLACEHOLDER, Asked

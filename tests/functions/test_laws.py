@@ -45,7 +45,7 @@ from ckpt_surgery.functions.nonfinite import AllowNonfinite, may_be_nonfinite
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.ordering import Ranks
 from ckpt_surgery.functions.packing import Unpack
-from ckpt_surgery.functions.quantize import Dequantize, Quantize
+from ckpt_surgery.functions.quantization import Dequantize, Quantize
 from ckpt_surgery.functions.reductions import Max, Mean, Min, Norm, Sum
 from ckpt_surgery.functions.registry import kinds, registry
 from ckpt_surgery.functions.resizing import Resize

@@ -10,7 +10,7 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.packing import Unpack
-from ckpt_surgery.functions.quantize import Dequantize
+from ckpt_surgery.functions.quantization import Dequantize
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
 

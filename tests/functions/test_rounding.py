@@ -21,7 +21,7 @@ from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import Arange, Full
 from ckpt_surgery.functions.dtypes import Cast, Rounded, number_as
 from ckpt_surgery.functions.operators import Binary
-from ckpt_surgery.functions.quantize import Quantize
+from ckpt_surgery.functions.quantization import Quantize
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
 

@@ -20,7 +20,7 @@ from ckpt_surgery.functions.create import Full, Init
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.list_reductions import MeanOfList
-from ckpt_surgery.functions.quantize import Dequantize, Quantize
+from ckpt_surgery.functions.quantization import Dequantize, Quantize
 from ckpt_surgery.functions.reductions import Mean
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.graph.binding import Bound, bind

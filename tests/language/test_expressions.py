@@ -27,7 +27,7 @@ from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.list_reductions import MeanOfList
 from ckpt_surgery.functions.operators import Binary
-from ckpt_surgery.functions.quantize import Quantize
+from ckpt_surgery.functions.quantization import Quantize
 from ckpt_surgery.language.expressions import Expression, check, parse
 from ckpt_surgery.language.scope import ExpressionError, Groups, Hooks, Leaves, Scope, Table, Unavailable
 from ckpt_surgery.language.vocabulary import function_names

@@ -9,7 +9,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named, limits
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.quantize import PARTS, Dequantize, Quantize
+from ckpt_surgery.functions.quantization import PARTS, Dequantize, Quantize
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
