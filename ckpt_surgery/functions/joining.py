@@ -16,7 +16,8 @@ from ckpt_surgery.core.rewrites.joining import concatenated, stacked
 from ckpt_surgery.core.selections import Selection, within
 from ckpt_surgery.core.text import few
 from ckpt_surgery.core.tiles import copy_into
-from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
+from ckpt_surgery.functions.arrays import Array, Series, apply, require_no_gaps
+from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, in_expressions
 from ckpt_surgery.functions.dtypes import number_as
 from ckpt_surgery.functions.marks import as_marks
 from ckpt_surgery.functions.sizes import axis_of
@@ -49,18 +50,10 @@ def _common_dtype(ins: Specs, name: str) -> DType:
 
 @dataclass(frozen=True)
 class Stack(Function):
-    """`stack(xs, axis=0, fill=None, count=None)`: the arrays next to each other along a new axis.
-
-    If `by` of the rule gives integers, each array has its integer as index along the new axis. Otherwise the
-    arrays follow each other in the order of the list. `count` is the length of the new axis; by default it
-    ends with the last array. Indices without an array are filled with the number `fill`. Raises
-    FunctionError for such an index if there is no `fill`, and if shapes or dtypes differ.
-    """
+    """The inputs next to each other along a new axis."""
 
     name: ClassVar[str] = "stack"
     is_layout: ClassVar[bool] = True
-    parameters: ClassVar[tuple[str, ...] | None] = ("*xs", "axis", "fill", "count")
-    context: ClassVar[tuple[str, ...]] = ("places",)
     axis: int = 0
     fill: Number | None = None
     count: int | None = None
@@ -149,6 +142,23 @@ class Stack(Function):
         return length
 
 
+@in_expressions
+def stack(
+    xs: Sequence[Array] | Series, axis: int = 0, fill: Number | None = None, count: int | None = None
+) -> Array:
+    """`stack(xs, axis=0, fill=None, count=None)`: the arrays next to each other along a new axis.
+
+    If `by` of the rule gives integers, each array has its integer as index along the new axis. Otherwise the
+    arrays follow each other in the order of the list. `count` is the length of the new axis; by default it
+    ends with the last array. Indices without an array are filled with the number `fill`. Raises
+    FunctionError for such an index if there is no `fill`, and if shapes or dtypes differ.
+    """
+    if isinstance(xs, Series):
+        arrays = require_no_gaps(xs) if fill is None else xs.items
+        return apply(Stack(axis, fill, count, xs.places), *arrays)
+    return apply(Stack(axis, fill, count), *xs)
+
+
 def _named(indices: Sequence[int]) -> str:
     return few([str(index) for index in indices], MOST_INDICES)
 
@@ -159,14 +169,10 @@ def _without(values: Shape, axis: int) -> Shape:
 
 @dataclass(frozen=True)
 class Concat(Function):
-    """`concat(xs, axis=0)`: the arrays one after another along an existing axis.
-
-    Raises FunctionError if dtypes differ, or lengths along another axis.
-    """
+    """The inputs one after another along an existing axis."""
 
     name: ClassVar[str] = "concat"
     is_layout: ClassVar[bool] = True
-    parameters: ClassVar[tuple[str, ...] | None] = ("*xs", "axis")
     axis: int = 0
 
     def infer(self, ins: Specs) -> ArraySpec:
@@ -217,3 +223,12 @@ class Concat(Function):
 
     def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
         return concatenated(manifests, axis_of(self.axis, manifests[0].spec.ndim, self.name))
+
+
+@in_expressions
+def concat(xs: Sequence[Array], axis: int = 0) -> Array:
+    """`concat(xs, axis=0)`: the arrays one after another along an existing axis.
+
+    Raises FunctionError if dtypes differ, or lengths along another axis.
+    """
+    return apply(Concat(axis), *xs)

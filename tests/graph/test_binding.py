@@ -12,7 +12,7 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.arithmetic import Abs, Clip, Maximum, Sqrt, Where
-from ckpt_surgery.functions.arrays import Array, Read
+from ckpt_surgery.functions.arrays import Array, Read, Series
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.binding import call
 from ckpt_surgery.functions.contractions import Einsum
@@ -55,8 +55,9 @@ def one(function: Function, *inputs: Array) -> Bound:
 CALLS: list[tuple[Bound, Bound]] = [
     (called("cast", A, "bfloat16"), one(Cast(dtype_named("bfloat16")), A)),
     (called("cast", A, "int8", on_overflow="saturate"), one(Cast(dtype_named("int8"), "saturate"), A)),
-    (called("concat", [A, B], 1), one(Concat(1), A, B)),
-    (called("stack", (A, B), fill=0), one(Stack(fill=0, places=(0, 2)), A, B)),
+    (called("concat", [A, B], -1), one(Concat(-1), A, B)),
+    (called("stack", (A, B), fill=0), one(Stack(fill=0), A, B)),
+    (called("stack", Series((A, B), (0, 2)), fill=0), one(Stack(fill=0, places=(0, 2)), A, B)),
     (called("einsum", "i,j->ij", A, B), one(Einsum("i,j->ij"), A, B)),
     (called("einsum", "i,j->ij", [A, B]), one(Einsum("i,j->ij"), A, B)),
     (called("mean", A, axis=0), one(Mean(0), A)),
