@@ -1,10 +1,9 @@
-"""Functions that combine a list of arrays of one shape element by element: `sum(xs)`, `mean(xs)` and
-others."""
+"""The reductions of a list of arrays of one shape, element by element: `sum(xs)`, `mean(xs)` and others."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,32 +13,40 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.base import Blocks, Function, Specs
 from ckpt_surgery.functions.integers import check_list_sums, summation
 
+_COMBINED: Mapping[str, Callable[[Any, Any], Any]] = {
+    "sum": np.add,
+    "mean": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
 
 @dataclass(frozen=True)
 class ListReduction(Function):
-    """Base class of elementwise functions of a list of arrays of one shape, combined from first to last."""
+    """Elements at the same index of all inputs combined from first to last: `sum`, `mean`, `max` or `min`.
 
-    shared_name: ClassVar[str] = ""
-    """The name in expressions, where it is shared with the function of a single array."""
+    Sums of integers are in 64 bits. Means of integers and bools are float64.
+    """
+
+    kind: ClassVar[str] = "list_reduction"
     elementwise: ClassVar[bool] = True
-    parameters: ClassVar[tuple[str, ...] | None] = ("*xs",)
+    op: str
 
     def called(self) -> str:
-        return self.shared_name
-
-    def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """The result for the arrays so far (`first`) combined with the next array (`second`)."""
-        raise NotImplementedError
+        return self.op
 
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
         """The dtype of the computation, which inputs are converted to first."""
-        return promoted(dtypes, self.called())
+        dtype = promoted(dtypes, self.op)
+        if self.op == "sum":
+            return summation(dtype)
+        return np.dtype(np.float64) if self.op == "mean" and kind(dtype) in "biu" else dtype
 
     def infer(self, ins: Specs) -> ArraySpec:
         for i, spec in enumerate(ins):
             if spec.shape != ins[0].shape:
                 raise FunctionError(
-                    f"`{self.called()}`: array 0 is {ins[0]}, array {i} is {spec}; shapes have to be equal"
+                    f"`{self.op}`: array 0 is {ins[0]}, array {i} is {spec}; shapes have to be equal"
                 )
         return ArraySpec(ins[0].shape, self.work_dtype([spec.dtype for spec in ins]))
 
@@ -52,70 +59,9 @@ class ListReduction(Function):
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         dtype = self.work_dtype([spec.dtype for spec in ins])
         with np.errstate(all="ignore"):
-            total = functools.reduce(self.combined, (converted(block, dtype) for block in blocks))
+            total = functools.reduce(_COMBINED[self.op], (converted(block, dtype) for block in blocks))
+            if self.op == "mean":
+                total = total / dtype.type(len(ins))
+        if self.op == "sum" and is_integer(dtype):
+            check_list_sums(self.op, blocks, dtype, region)
         return np.asarray(total)
-
-
-@dataclass(frozen=True)
-class SumOfList(ListReduction):
-    """`sum(xs)`: the sum of the arrays, with the dtype of the first array that is not bool.
-
-    If all arrays are bool, the sum counts the true elements, in int64. Integers are added in 64 bits. Raises
-    DataError if a sum is out of range of the result's dtype; `cast(sum(xs), 'int64')` keeps the 64-bit sum.
-    """
-
-    kind: ClassVar[str] = "sum_of_list"
-    shared_name: ClassVar[str] = "sum"
-
-    def work_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return summation(super().work_dtype(dtypes))
-
-    def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        return np.asarray(first + second)
-
-    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        total = super().apply(region, ins, blocks)
-        if is_integer(total.dtype):
-            check_list_sums(self.called(), blocks, total.dtype, region)
-        return total
-
-
-@dataclass(frozen=True)
-class MeanOfList(ListReduction):
-    """`mean(xs)`: the sum of the arrays divided by their number. For integers and bools it is float64."""
-
-    kind: ClassVar[str] = "mean_of_list"
-    shared_name: ClassVar[str] = "mean"
-
-    def work_dtype(self, dtypes: Sequence[DType]) -> DType:
-        dtype = super().work_dtype(dtypes)
-        return np.dtype(np.float64) if kind(dtype) in "biu" else dtype
-
-    def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        return np.asarray(first + second)
-
-    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        total = super().apply(region, ins, blocks)
-        return np.asarray(total / total.dtype.type(len(ins)))
-
-
-@dataclass(frozen=True)
-class MaxOfList(ListReduction):
-    """`max(xs)`: the largest of the arrays' values for each element; NaN where any array has NaN."""
-
-    kind: ClassVar[str] = "max_of_list"
-    shared_name: ClassVar[str] = "max"
-
-    def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        return np.asarray(np.maximum(first, second))
-
-
-@dataclass(frozen=True)
-class MinOfList(ListReduction):
-    """`min(xs)`: the smallest of the arrays' values for each element; NaN where any array has NaN."""
-
-    kind: ClassVar[str] = "min_of_list"
-    shared_name: ClassVar[str] = "min"
-
-    def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        return np.asarray(np.minimum(first, second))

@@ -20,13 +20,7 @@ from ckpt_surgery.core.tiles import to_c_order
 from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 from ckpt_surgery.functions.integers import bound, check_exact, check_sums, exact_sums, summation
-from ckpt_surgery.functions.list_reductions import (
-    ListReduction,
-    MaxOfList,
-    MeanOfList,
-    MinOfList,
-    SumOfList,
-)
+from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.functions.sizes import axes_of
 from ckpt_surgery.functions.streams import Folded, Pass, streamed
 
@@ -171,7 +165,7 @@ def sum_(
     """
     if isinstance(x, Array):
         return apply(Sum(axis, keepdims), x)
-    return _of_list(SumOfList(), x, axis, keepdims)
+    return _of_list(ListReduction("sum"), x, axis, keepdims)
 
 
 def _wide(dtype: DType) -> DType:
@@ -221,7 +215,7 @@ def mean(
     """
     if isinstance(x, Array):
         return apply(Mean(axis, keepdims), x)
-    return _of_list(MeanOfList(), x, axis, keepdims)
+    return _of_list(ListReduction("mean"), x, axis, keepdims)
 
 
 @dataclass(frozen=True)
@@ -262,7 +256,7 @@ def max_(
     """
     if isinstance(x, Array):
         return apply(Max(axis, keepdims), x)
-    return _of_list(MaxOfList(), x, axis, keepdims)
+    return _of_list(ListReduction("max"), x, axis, keepdims)
 
 
 @dataclass(frozen=True)
@@ -287,7 +281,7 @@ def min_(
     """
     if isinstance(x, Array):
         return apply(Min(axis, keepdims), x)
-    return _of_list(MinOfList(), x, axis, keepdims)
+    return _of_list(ListReduction("min"), x, axis, keepdims)
 
 
 @dataclass(frozen=True)

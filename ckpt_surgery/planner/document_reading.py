@@ -17,7 +17,7 @@ from ckpt_surgery.functions.arrays import Apply, Read
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import InPlaceOf
 from ckpt_surgery.functions.joining import Stack
-from ckpt_surgery.functions.list_reductions import MeanOfList
+from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleEffect, RuleRef
 from ckpt_surgery.planner.origins import is_mean, origins
@@ -95,7 +95,11 @@ def param_json(value: Any) -> Any:
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-_FUNCTIONS: Mapping[str | None, Function] = {AVERAGED: MeanOfList(), REPLACED: InPlaceOf(), None: Stack()}
+_FUNCTIONS: Mapping[str | None, Function] = {
+    AVERAGED: ListReduction("mean"),
+    REPLACED: InPlaceOf(),
+    None: Stack(),
+}
 """A function for each way in which a value is shown; the last stands for all others, which look alike."""
 
 

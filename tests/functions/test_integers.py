@@ -17,7 +17,7 @@ from ckpt_surgery.functions.arithmetic import Abs
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.contractions import Einsum, Matmul
 from ckpt_surgery.functions.dtypes import Rounded
-from ckpt_surgery.functions.list_reductions import MeanOfList, SumOfList
+from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.reductions import Mean, Sum
 from tests.support.evaluation import evaluate
@@ -108,7 +108,7 @@ def test_sums_are_exact_or_refuse(name: str, data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.lists(integers_of(name), min_size=4, max_size=4), min_size=1, max_size=3))
     exact = [sum(row) for row in rows]
     array = of(rows, name)
-    for function, arrays in ((Sum(1), [array]), (SumOfList(), list(array.T))):
+    for function, arrays in ((Sum(1), [array]), (ListReduction("sum"), list(array.T))):
         if fits(exact, name):
             assert settled(function, arrays, name) == exact
         else:
@@ -168,7 +168,11 @@ SAID: list[tuple[Function, list[tuple[Any, str]], str]] = [
     ),
     (Sum(), [([MAXU64, 1], "uint64")], "`sum` is 18446744073709551616, out of range of uint64, 0 to 184467"),
     (Sum(1, keepdims=True), [([[0, 1], [MIN64, -1]], "int64")], "`sum` at [1, 0] is -9223372036854775809, "),
-    (SumOfList(), [([0, MAX64], "int64"), ([0, 1], "int64")], "`sum` at [1] is 9223372036854775808, out of"),
+    (
+        ListReduction("sum"),
+        [([0, MAX64], "int64"), ([0, 1], "int64")],
+        "`sum` at [1] is 9223372036854775808, out of",
+    ),
     (Matmul(), [([[1, 0], [0, 2**62]], "int64"), ([3, 3], "int64")], "`@` at [1] is 13835058055282163712, o"),
     (Matmul(), [([2**40], "int64"), ([2**40], "int64")], f"`@` is {2**80}, out of range of int64"),
     (
@@ -191,7 +195,7 @@ def test_what_is_said_of_a_result_that_does_not_fit(
 CANCELLING: list[tuple[Function, list[tuple[Any, str]], list[int]]] = [
     (Sum(), [([MAX64, MAX64, MIN64, MIN64], "int64")], [-2]),
     (Sum(0), [([[MAX64, 1]] * 3 + [[MIN64, 1]] * 3, "int64")], [-3, 6]),
-    (SumOfList(), [(MAX64, "int64"), (5, "int64"), (MIN64, "int64")], [4]),
+    (ListReduction("sum"), [(MAX64, "int64"), (5, "int64"), (MIN64, "int64")], [4]),
     (Matmul(), [([2**62, 2**62, -(2**62)], "int64"), ([3, 1, 4], "int64")], [0]),
     (Einsum("i,i,i->"), [([2**40, -(2**40)], "int64")] * 2 + [([2**20, 2**20], "int64")], [2**101]),
     (Einsum("i,i,i->"), [([2**40, -(2**40)], "int64"), ([2**40] * 2, "int64"), ([7, 7], "int64")], [0]),
@@ -278,7 +282,7 @@ def test_narrow_types_that_are_summed_in_64_bits_keep_all_of_it() -> None:
 
 def test_means_do_not_overflow() -> None:
     assert evaluate(Mean(), [of([MAX64] * 4, "int64")]).item() == 2.0**63
-    assert evaluate(MeanOfList(), [of([MAX64], "int64")] * 4).tolist() == [2.0**63]
+    assert evaluate(ListReduction("mean"), [of([MAX64], "int64")] * 4).tolist() == [2.0**63]
 
 
 def test_a_number_that_the_type_does_not_have_is_refused_before_any_data() -> None:

@@ -38,7 +38,7 @@ from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded
 from ckpt_surgery.functions.indexing import Copies, Index, Take
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
-from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, MinOfList, SumOfList
+from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.functions.marks import MARK
 from ckpt_surgery.functions.masks import KthMagnitude, LargestMask, RandomMask, ShareMagnitude
 from ckpt_surgery.functions.nonfinite import AllowNonfinite, may_be_nonfinite
@@ -95,10 +95,10 @@ LISTS: list[Case] = [
     (Stack(), ("float32[]",) * 3),
     (Concat(1), ("float32[2,3]", "float32[2,0]", "float32[2,4]")),
     (Concat(), ("bfloat16[2]", "float32[3]")),  # one of them computed, both nominally bfloat16
-    (SumOfList(), ("bfloat16[3,2]",) * 3),
-    (MeanOfList(), ("int8[3,2]",) * 3),
-    (MaxOfList(), ("float32[3,2]",) * 2),
-    (MinOfList(), ("float16[3,2]",) * 2),
+    (ListReduction("sum"), ("bfloat16[3,2]",) * 3),
+    (ListReduction("mean"), ("int8[3,2]",) * 3),
+    (ListReduction("max"), ("float32[3,2]",) * 2),
+    (ListReduction("min"), ("float16[3,2]",) * 2),
 ]
 
 DTYPES: list[Case] = [

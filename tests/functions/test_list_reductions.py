@@ -8,7 +8,7 @@ from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, MinOfList, SumOfList
+from ckpt_surgery.functions.list_reductions import ListReduction
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
@@ -23,8 +23,12 @@ def specs(*texts: str) -> list[ArraySpec]:
 @pytest.mark.parametrize(
     ("function", "texts", "message"),
     [
-        (MeanOfList(), ("float32[2]", "float32[1]"), "`mean`: array 0 is float32[2], array 1 is float32[1]"),
-        (SumOfList(), ("int8[2]", "float32[2]"), "`sum` of int8 and float32 would give int8 again"),
+        (
+            ListReduction("mean"),
+            ("float32[2]", "float32[1]"),
+            "`mean`: array 0 is float32[2], array 1 is float32[1]",
+        ),
+        (ListReduction("sum"), ("int8[2]", "float32[2]"), "`sum` of int8 and float32 would give int8 again"),
     ],
 )
 def test_lists_that_are_refused(function: Function, texts: tuple[str, ...], message: str) -> None:
@@ -36,27 +40,27 @@ def test_lists_that_are_refused(function: Function, texts: tuple[str, ...], mess
 def test_reductions_of_lists() -> None:
     arrays = [np.array(values, np.float32) for values in ([1, np.nan, 4], [2, 5, 0.5], [6, 0, 3])]
     for function, expected in (
-        (SumOfList(), [9, np.nan, 7.5]),
-        (MeanOfList(), [3, np.nan, 2.5]),
-        (MaxOfList(), [6, np.nan, 4]),
-        (MinOfList(), [1, np.nan, 0.5]),
+        (ListReduction("sum"), [9, np.nan, 7.5]),
+        (ListReduction("mean"), [3, np.nan, 2.5]),
+        (ListReduction("max"), [6, np.nan, 4]),
+        (ListReduction("min"), [1, np.nan, 0.5]),
     ):
         assert same(evaluate(function, arrays), np.array(expected, np.float32))
 
 
 def test_narrow_floats_are_summed_in_float32_and_rounded_once() -> None:
     arrays = [np.array([1.0], BF16), *[np.array([2**-9], BF16)] * 4]
-    total = evaluate(SumOfList(), arrays)
+    total = evaluate(ListReduction("sum"), arrays)
     assert (total.dtype, total.item()) == (F32, 1 + 2**-7)  # in bfloat16 each step would round to 1
-    assert SumOfList().declared_dtype([BF16] * 5) == BF16
+    assert ListReduction("sum").declared_dtype([BF16] * 5) == BF16
 
 
 def test_integers_are_summed_in_64_bits_and_averaged_in_float64() -> None:
     arrays = [np.array([100, 1], np.int8)] * 2
-    assert evaluate(SumOfList(), arrays).tolist() == [200, 2]
-    assert SumOfList().declared_dtype([INT8, INT8]) == INT8
+    assert evaluate(ListReduction("sum"), arrays).tolist() == [200, 2]
+    assert ListReduction("sum").declared_dtype([INT8, INT8]) == INT8
     with pytest.raises(DataError, match="200 is out of range"):
-        evaluate(Cast(INT8), [evaluate(SumOfList(), arrays)])
-    assert same(evaluate(MeanOfList(), arrays), np.array([100.0, 1.0]))
-    assert MeanOfList().declared_dtype([INT8, INT8]) == np.dtype(np.float64)
-    assert evaluate(SumOfList(), [np.array([True, False])] * 3).tolist() == [3, 0]
+        evaluate(Cast(INT8), [evaluate(ListReduction("sum"), arrays)])
+    assert same(evaluate(ListReduction("mean"), arrays), np.array([100.0, 1.0]))
+    assert ListReduction("mean").declared_dtype([INT8, INT8]) == np.dtype(np.float64)
+    assert evaluate(ListReduction("sum"), [np.array([True, False])] * 3).tolist() == [3, 0]

@@ -19,7 +19,7 @@ from ckpt_surgery.functions.contractions import Einsum
 from ckpt_surgery.functions.create import Full, Init
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.joining import Concat, Stack
-from ckpt_surgery.functions.list_reductions import MeanOfList
+from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.functions.quantization import Dequantize, Quantize
 from ckpt_surgery.functions.reductions import Mean
 from ckpt_surgery.functions.registry import registry
@@ -61,7 +61,7 @@ CALLS: list[tuple[Bound, Bound]] = [
     (called("einsum", "i,j->ij", A, B), one(Einsum("i,j->ij"), A, B)),
     (called("einsum", "i,j->ij", [A, B]), one(Einsum("i,j->ij"), A, B)),
     (called("mean", A, axis=0), one(Mean(0), A)),
-    (called("mean", [A, B]), one(MeanOfList(), A, B)),
+    (called("mean", [A, B]), one(ListReduction("mean"), A, B)),
     (called("where", A, 0, B), one(Where(a=0), A, B)),
     (called("where", A, B, 1.5), one(Where(b=1.5), A, B)),
     (called("maximum", 0, A), one(Maximum(a=0), A)),

@@ -31,7 +31,7 @@ from ckpt_surgery.functions.arrays import Apply, Array, Node, Read
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, SumOfList
+from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.graph import fusion
@@ -98,7 +98,7 @@ ONE = [
     *(Clip(None, -1, 2.5), Binary("*", None, 0.1), Cast(F32)),
 ]
 TWO = [*map(Binary, "+-*/%"), Binary("**"), Maximum(), Binary("//")]
-LISTS = [MeanOfList(), SumOfList(), MaxOfList()]
+LISTS = [ListReduction("mean"), ListReduction("sum"), ListReduction("max")]
 
 
 @st.composite
@@ -254,7 +254,8 @@ def test_integers_keep_their_width_and_their_errors() -> None:
         average((1024, 1024)),
         average((512, 1024)),
         Apply(
-            Cast(BF16), (Apply(MeanOfList(), tuple(leaf((1024, 1024), BF16, "x" * n) for n in range(1, 5))),)
+            Cast(BF16),
+            (Apply(ListReduction("mean"), tuple(leaf((1024, 1024), BF16, "x" * n) for n in range(1, 5))),),
         ),
         Apply(Cast(BF16), (Apply(Transpose(), (leaf((1024, 1024), F32),)),)),
         Apply(Binary("+"), (Apply(Transpose(), (leaf((1024, 1024), F32),)), leaf((1024, 1024), F32, "bb"))),

@@ -25,7 +25,7 @@ from ckpt_surgery.functions.dtypes import Bitcast, Rounded
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.functions.list_reductions import MeanOfList
+from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.quantization import Quantize
 from ckpt_surgery.language.expressions import Expression, check, parse
@@ -288,7 +288,7 @@ def test_calls_are_bound_to_functions() -> None:
     assert function_of("x.T") == Transpose()
     assert function_of("transpose(x, axes=[1, 0])") == Transpose((1, 0))
     assert value("rearrange(x, 'a (b c) -> a b c', c=i)").spec.shape == (4, 2, 3)
-    assert function_of("mean([x, x * 2])") == MeanOfList()
+    assert function_of("mean([x, x * 2])") == ListReduction("mean")
     assert value("take(x, range(0, 4, 2), 0)").spec.shape == (2, 6)
 
 

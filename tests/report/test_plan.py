@@ -11,7 +11,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.arrays import Apply, Read
 from ckpt_surgery.functions.create import Full, InPlaceOf
 from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.functions.list_reductions import MeanOfList
+from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
@@ -331,7 +331,7 @@ def test_averages_of_whole_trees_share_a_row() -> None:
 
     def average(key: str) -> Step:
         leaf = array_leaf(key)
-        mean = Apply(MeanOfList(), tuple(Read(name, leaf) for name in names))
+        mean = Apply(ListReduction("mean"), tuple(Read(name, leaf) for name in names))
         return Step(leaf, mean, Fate.TRANSFORMED, FIRST, tuple((name, key) for name in names))
 
     steps = [average(f"{tree}/layer_{n}/{name}") for tree in trees for n in range(13) for name in "qk"]
