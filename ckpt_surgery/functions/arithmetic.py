@@ -9,49 +9,52 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import BOOL, DType, converted, declared_dtype_of
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.base import Blocks, Number, Operand, Specs
+from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.base import Blocks, Number, Specs, in_expressions
 from ckpt_surgery.functions.dtypes import number_as
 from ckpt_surgery.functions.elementwise import Elementwise
 from ckpt_surgery.functions.marks import MARK
-from ckpt_surgery.functions.operators import Unary
+from ckpt_surgery.functions.operators import Binary, Unary
 
 
-@dataclass(frozen=True)
-class Maximum(Elementwise):
+def _combined(function: Elementwise, *operands: Array | Number | None) -> Any:
+    """An elementwise function of those operands that are arrays; a number if none is."""
+    arrays = [operand for operand in operands if isinstance(operand, Array)]
+    return apply(function, *arrays) if arrays else function.constant()
+
+
+def _number(operand: Array | Number) -> Number | None:
+    return None if isinstance(operand, Array) else operand
+
+
+@in_expressions
+def maximum(a: Array | Number, b: Array | Number) -> Any:
     """`maximum(a, b)`: the larger of two arrays, or of an array and a number, for each element.
 
     The result is NaN where either is NaN.
     """
-
-    name: ClassVar[str] = "maximum"
-    parameters: ClassVar[tuple[str, ...] | None] = ("a", "b")
-    a: Operand = None
-    b: Operand = None
-
-    def operands(self) -> tuple[Number | None, ...]:
-        return (self.a, self.b)
-
-    def compute(self, operands: Sequence[Any]) -> Any:
-        return np.maximum(*operands)
+    return _combined(Binary("maximum", _number(a), _number(b)), a, b)
 
 
-@dataclass(frozen=True)
-class Minimum(Elementwise):
+@in_expressions
+def minimum(a: Array | Number, b: Array | Number) -> Any:
     """`minimum(a, b)`: the smaller of two arrays, or of an array and a number, for each element.
 
     The result is NaN where either is NaN.
     """
+    return _combined(Binary("minimum", _number(a), _number(b)), a, b)
 
-    name: ClassVar[str] = "minimum"
-    parameters: ClassVar[tuple[str, ...] | None] = ("a", "b")
-    a: Operand = None
-    b: Operand = None
 
-    def operands(self) -> tuple[Number | None, ...]:
-        return (self.a, self.b)
+@in_expressions
+def clip(x: Array | Number, min: Number | None = None, max: Number | None = None) -> Any:
+    """`clip(x, min=None, max=None)`: values below `min` become `min`, values above `max` become `max`.
 
-    def compute(self, operands: Sequence[Any]) -> Any:
-        return np.minimum(*operands)
+    At least one of the two has to be given. NaN stays NaN.
+    """
+    if min is None and max is None:
+        raise FunctionError("`clip` needs `min`, `max` or both")
+    raised = x if min is None else maximum(x, min)
+    return raised if max is None else minimum(raised, max)
 
 
 _SIGNED = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
@@ -75,15 +78,11 @@ def selected(condition: np.ndarray, a: Any, b: Any) -> Any:
 
 @dataclass(frozen=True)
 class Where(Elementwise):
-    """`where(condition, a, b)`: the element of `a` where the condition is true, that of `b` elsewhere.
-
-    The condition is a bool array; `a` and `b` are arrays or numbers. All broadcast against each other.
-    """
+    """The element of `a` where the condition, the first input, is true, that of `b` elsewhere."""
 
     name: ClassVar[str] = "where"
-    parameters: ClassVar[tuple[str, ...] | None] = ("condition", "a", "b")
-    a: Operand = None
-    b: Operand = None
+    a: Number | None = None
+    b: Number | None = None
 
     def operands(self) -> tuple[Number | None, ...]:
         return (self.a, self.b)
@@ -115,111 +114,75 @@ class Where(Elementwise):
         return [blocks[0], *(converted(value, work) for value in values)]
 
 
-@dataclass(frozen=True)
-class Clip(Elementwise):
-    """`clip(x, min=None, max=None)`: values below `min` become `min`, values above `max` become `max`.
+@in_expressions
+def where(condition: Array, a: Array | Number, b: Array | Number) -> Array:
+    """`where(condition, a, b)`: the element of `a` where the condition is true, that of `b` elsewhere.
 
-    At least one of the two has to be given. NaN stays NaN.
+    The condition is a bool array; `a` and `b` are arrays or numbers. All broadcast against each other.
     """
-
-    name: ClassVar[str] = "clip"
-    parameters: ClassVar[tuple[str, ...] | None] = ("x", "min", "max")
-    x: Operand = None
-    min: Number | None = None
-    max: Number | None = None
-
-    def __post_init__(self) -> None:
-        if self.min is None and self.max is None:
-            raise FunctionError("`clip` needs `min`, `max` or both")
-
-    def operands(self) -> tuple[Number | None, ...]:
-        return (self.x, *(bound for bound in (self.min, self.max) if bound is not None))
-
-    def compute(self, operands: Sequence[Any]) -> Any:
-        x, *bounds = operands
-        if self.min is not None:
-            x = np.maximum(x, bounds[0])
-        return x if self.max is None else np.minimum(x, bounds[-1])
+    return apply(Where(_number(a), _number(b)), *[v for v in (condition, a, b) if isinstance(v, Array)])
 
 
-@dataclass(frozen=True)
-class Abs(Unary):
+def _unary(op: str, x: Array | Number) -> Any:
+    return _combined(Unary(op, _number(x)), x)
+
+
+@in_expressions
+def abs_(x: Array | Number) -> Any:
     """`abs(x)`: the absolute value; for complex numbers, the magnitude.
 
     Raises DataError for the smallest integer of a dtype, whose absolute value the dtype does not hold.
     """
-
-    name: ClassVar[str] = "abs"
-    op: str = "abs"
-
-    def constant(self) -> Number:
-        assert self.x is not None, "a constant has no inputs"
-        return abs(self.x)
+    return _unary("abs", x) if isinstance(x, Array) else abs(x)
 
 
-@dataclass(frozen=True)
-class Sqrt(Unary):
+@in_expressions
+def sqrt(x: Array | Number) -> Any:
     """`sqrt(x)`: the square root; NaN for negative numbers. The square root of integers is float64."""
-
-    name: ClassVar[str] = "sqrt"
-    op: str = "sqrt"
+    return _unary("sqrt", x)
 
 
-@dataclass(frozen=True)
-class Rsqrt(Unary):
+@in_expressions
+def rsqrt(x: Array | Number) -> Any:
     """`rsqrt(x)`: one divided by the square root, `1 / sqrt(x)`. For integers it is float64."""
-
-    name: ClassVar[str] = "rsqrt"
-    op: str = "rsqrt"
+    return _unary("rsqrt", x)
 
 
-@dataclass(frozen=True)
-class Exp(Unary):
+@in_expressions
+def exp(x: Array | Number) -> Any:
     """`exp(x)`: e to the power of `x`. For integers it is float64."""
-
-    name: ClassVar[str] = "exp"
-    op: str = "exp"
+    return _unary("exp", x)
 
 
-@dataclass(frozen=True)
-class Log(Unary):
+@in_expressions
+def log(x: Array | Number) -> Any:
     """`log(x)`: the natural logarithm; -inf for 0 and NaN for negative numbers. For integers it is
     float64."""
-
-    name: ClassVar[str] = "log"
-    op: str = "log"
+    return _unary("log", x)
 
 
-@dataclass(frozen=True)
-class Sin(Unary):
+@in_expressions
+def sin(x: Array | Number) -> Any:
     """`sin(x)`: the sine of an angle in radians. For integers it is float64."""
-
-    name: ClassVar[str] = "sin"
-    op: str = "sin"
+    return _unary("sin", x)
 
 
-@dataclass(frozen=True)
-class Cos(Unary):
+@in_expressions
+def cos(x: Array | Number) -> Any:
     """`cos(x)`: the cosine of an angle in radians. For integers it is float64."""
-
-    name: ClassVar[str] = "cos"
-    op: str = "cos"
+    return _unary("cos", x)
 
 
-@dataclass(frozen=True)
-class Arccos(Unary):
+@in_expressions
+def arccos(x: Array | Number) -> Any:
     """`arccos(x)`: the angle in radians, from 0 to π, whose cosine is `x`; NaN outside of -1 to 1.
 
     For integers it is float64. A cosine that was computed can be a little above 1: `arccos(clip(x, -1, 1))`.
     """
-
-    name: ClassVar[str] = "arccos"
-    op: str = "arccos"
+    return _unary("arccos", x)
 
 
-@dataclass(frozen=True)
-class Sign(Unary):
+@in_expressions
+def sign(x: Array | Number) -> Any:
     """`sign(x)`: -1, 0 or 1, with the dtype of `x`; NaN for NaN. Not for bools and complex numbers."""
-
-    name: ClassVar[str] = "sign"
-    op: str = "sign"
+    return _unary("sign", x)

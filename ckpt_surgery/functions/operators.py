@@ -1,4 +1,4 @@
-"""Operators of expressions, and the base class of functions of one array such as `sqrt`."""
+"""Operators of expressions, and functions of one or two operands such as `sqrt` and `maximum`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import numpy as np
 from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, kind, rank
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.rounding import as_float
-from ckpt_surgery.functions.base import Blocks, Number, Operand
+from ckpt_surgery.functions.base import Blocks, Number
 from ckpt_surgery.functions.elementwise import Elementwise
 from ckpt_surgery.functions.integers import check_sign, exact
 
@@ -28,6 +28,8 @@ _BINARY: dict[str, Ufunc] = {
     "**": np.power,
     "&": np.bitwise_and,
     "|": np.bitwise_or,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
 }
 _EXACT = ("+", "-", "*", "//", "**")
 """Operators on integers whose result can be out of the range of the operands' dtype."""
@@ -52,10 +54,9 @@ class Binary(Elementwise):
     """
 
     kind: ClassVar[str] = "binary"
-    parameters: ClassVar[tuple[str, ...] | None] = ("left", "right")
     op: str
-    left: Operand = None
-    right: Operand = None
+    left: Number | None = None
+    right: Number | None = None
 
     def __post_init__(self) -> None:
         if self.op not in _BINARY and self.op not in _COMPARISONS:
@@ -138,9 +139,8 @@ class Unary(Elementwise):
     """
 
     kind: ClassVar[str] = "unary"
-    parameters: ClassVar[tuple[str, ...] | None] = ("x",)
-    op: str = ""
-    x: Operand = None
+    op: str
+    x: Number | None = None
 
     def __post_init__(self) -> None:
         if self.op not in _UNARY:

@@ -206,7 +206,7 @@ def _quantize(function: Quantize, node: Apply, held: Held) -> Undone:
 def _binary(function: Binary, node: Apply, held: Held) -> Undone:
     child = node.inputs[0].spec.dtype
     number = function.right if function.left is None else function.left
-    if number is None or kind(child) in "bc" or kind(node.spec.dtype) != kind(child):
+    if number is None or kind(child) in "bc" or kind(node.spec.dtype) != kind(child) or function.op.isalpha():
         raise _lost(node)
     number_first = function.left is not None
     undo = _undo_integers if is_integer(child) else _undo_floats

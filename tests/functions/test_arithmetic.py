@@ -8,42 +8,28 @@ import pytest
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.arithmetic import (
-    Abs,
-    Arccos,
-    Clip,
-    Cos,
-    Exp,
-    Log,
-    Maximum,
-    Minimum,
-    Rsqrt,
-    Sign,
-    Sin,
-    Sqrt,
-    Where,
-    selected,
-)
+from ckpt_surgery.functions.arithmetic import Where, abs_, clip, log, maximum, selected, sqrt
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.operators import Binary, Unary
 from tests.support.arrays import numbers
+from tests.support.calling import result_of
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
+from tests.support.lazy_arrays import lazy
 
 F32 = np.dtype(np.float32)
 
 
 DTYPES = [
-    (Abs(), ("complex128",), "float64", "float64"),
-    (Sqrt(), ("int8",), "float64", "float64"),
-    (Exp(), ("float16",), "float32", "float16"),
-    (Maximum(b=0), ("bfloat16",), "float32", "bfloat16"),
+    (Unary("abs"), ("complex128",), "float64", "float64"),
+    (Unary("sqrt"), ("int8",), "float64", "float64"),
+    (Unary("exp"), ("float16",), "float32", "float16"),
+    (Binary("maximum", None, 0), ("bfloat16",), "float32", "bfloat16"),
     (Where(b=0), ("bool", "bfloat16"), "float32", "bfloat16"),
     (Where(0, 1.5), ("bool",), "float64", "float64"),
-    (Clip(min=0), ("int16",), "int16", "int16"),
-    (Sin(), ("bfloat16",), "float32", "bfloat16"),
-    (Arccos(), ("int8",), "float64", "float64"),
-    (Sign(), ("int4",), "int8", "int4"),
+    (Unary("sin"), ("bfloat16",), "float32", "bfloat16"),
+    (Unary("arccos"), ("int8",), "float64", "float64"),
+    (Unary("sign"), ("int4",), "int8", "int4"),
 ]
 
 
@@ -58,9 +44,9 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
     (Where(), ("int8[2]", "int8[2]", "int8[2]"), "`where`: the condition has to be bool, it is int8"),
     (Where(), ("bool[2]", "int8[3]", "int8[3]"), "`where`: shapes [2] and [3] and [3] do not broadcast"),
     (Where(b=0.5), ("bool[2]", "int8[2]"), "0.5 is not an integer"),
-    (Clip(max=999), ("int8[2]",), "999 is out of range of int8"),
-    (Sign(), ("bool[2]",), "`sign` has no meaning for bool"),
-    (Sign(), ("complex64[2]",), "`sign` has no meaning for complex64"),
+    (Binary("minimum", None, 999), ("int8[2]",), "999 is out of range of int8"),
+    (Unary("sign"), ("bool[2]",), "`sign` has no meaning for bool"),
+    (Unary("sign"), ("complex64[2]",), "`sign` has no meaning for complex64"),
 ]
 
 
@@ -77,18 +63,15 @@ def test_what_is_refused_before_any_data(function: Function, texts: tuple[str, .
         (Where(), ([[True], [False]], [1.0, 2.0], 5.0), [[1.0, 2.0], [5.0, 5.0]]),
         (Where(a=7), ([True, False], [1, 2]), [7, 2]),
         (Where(1, 0), ([True, False],), [1, 0]),
-        (Maximum(a=2), ([1, 3],), [2, 3]),
-        (Minimum(), ([1, 3], [2, 2]), [1, 2]),
-        (Clip(min=0, max=2), ([-1, 1, 3],), [0, 1, 2]),
-        (Clip(max=2), ([-1, 1, 3],), [-1, 1, 2]),
-        (Clip(min=2), ([-1, 1, 3],), [2, 2, 3]),
-        (Abs(), ([-2.0, 2.0],), [2.0, 2.0]),
-        (Rsqrt(), ([4.0, 0.25],), [0.5, 2.0]),
-        (Sin(), ([0.0, np.pi / 6],), [0.0, np.sin(np.pi / 6)]),
-        (Cos(), ([0.0, np.pi],), [1.0, -1.0]),
-        (Arccos(), ([1.0, -1.0],), [0.0, np.pi]),
-        (Sign(), ([-3.5, 0.0, 7.0],), [-1.0, 0.0, 1.0]),
-        (Sign(), (np.array([0, 200], np.uint8),), [0, 1]),
+        (Binary("maximum", 2), ([1, 3],), [2, 3]),
+        (Binary("minimum"), ([1, 3], [2, 2]), [1, 2]),
+        (Unary("abs"), ([-2.0, 2.0],), [2.0, 2.0]),
+        (Unary("rsqrt"), ([4.0, 0.25],), [0.5, 2.0]),
+        (Unary("sin"), ([0.0, np.pi / 6],), [0.0, np.sin(np.pi / 6)]),
+        (Unary("cos"), ([0.0, np.pi],), [1.0, -1.0]),
+        (Unary("arccos"), ([1.0, -1.0],), [0.0, np.pi]),
+        (Unary("sign"), ([-3.5, 0.0, 7.0],), [-1.0, 0.0, 1.0]),
+        (Unary("sign"), (np.array([0, 200], np.uint8),), [0, 1]),
         (Unary("neg"), ([-2, 2],), [2, -2]),
         (Unary("not"), ([True, False],), [False, True]),
         (Binary("<", right=2.5), ([2, 3],), [True, False]),
@@ -104,7 +87,8 @@ def test_values(function: Function, arrays: tuple[Any, ...], expected: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("function", "ufunc"), [(Sqrt(), np.sqrt), (Exp(), np.exp), (Log(), np.log), (Abs(), np.abs)]
+    ("function", "ufunc"),
+    [(Unary("sqrt"), np.sqrt), (Unary("exp"), np.exp), (Unary("log"), np.log), (Unary("abs"), np.abs)],
 )
 def test_functions_of_narrow_floats_are_numpys_in_float32(function: Function, ufunc: Any) -> None:
     array = np.abs(numbers("bfloat16[5,7]"))
@@ -112,19 +96,29 @@ def test_functions_of_narrow_floats_are_numpys_in_float32(function: Function, uf
 
 
 def test_calls_without_arrays_give_numbers() -> None:
-    assert Sqrt(x=16).constant() == 4.0
-    assert Abs(x=-3).constant() == 3
-    assert Maximum(2, 3.5).constant() == 3.5
-    assert Clip(x=9, max=4).constant() == 4
+    assert sqrt(16) == 4.0
+    assert abs_(-3) == 3
+    assert maximum(2, 3.5) == 3.5
+    assert clip(9, max=4) == 4
     with pytest.raises(FunctionError, match=r"sqrt\(-1\) is not a number"):
-        Sqrt(x=-1).constant()
+        sqrt(-1)
     with pytest.raises(FunctionError, match=r"log\(0\) is not a number"):
-        Log(x=0).constant()
+        log(0)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [({"min": 0, "max": 2}, [0, 1, 2]), ({"max": 2}, [-1, 1, 2]), ({"min": 2}, [2, 2, 3])],
+)
+def test_clip(bounds: dict[str, int], expected: list[int]) -> None:
+    for name in ("int16", "float32"):
+        found = result_of(clip, np.array([-1, 1, 3], name), **bounds)
+        assert (found.tolist(), found.dtype.name) == (expected, name)
 
 
 def test_clip_needs_a_bound() -> None:
     with pytest.raises(FunctionError, match="`clip` needs `min`, `max` or both"):
-        Clip()
+        clip(lazy())
 
 
 @pytest.mark.parametrize(

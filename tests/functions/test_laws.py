@@ -14,21 +14,7 @@ from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.axes import replaced
 from ckpt_surgery.core.selections import Selection, bounding_box
-from ckpt_surgery.functions.arithmetic import (
-    Abs,
-    Arccos,
-    Clip,
-    Cos,
-    Exp,
-    Log,
-    Maximum,
-    Minimum,
-    Rsqrt,
-    Sign,
-    Sin,
-    Sqrt,
-    Where,
-)
+from ckpt_surgery.functions.arithmetic import Where
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.comparing import RequireEqual
 from ckpt_surgery.functions.contractions import Einsum, Matmul
@@ -125,15 +111,14 @@ ARITHMETIC: list[Case] = [
     (Binary("+"), ("float32[1,5]", "float32[3,1]")),
     (Binary("*", right=0.5), ("float32[]",)),
     (Binary(">=", left=0), ("int64[5]",)),
-    (Maximum(b=0.25), ("bfloat16[3,5]",)),
-    (Minimum(), ("float64[3,5]", "float64[5]")),
+    (Binary("maximum", None, 0.25), ("bfloat16[3,5]",)),
+    (Binary("minimum"), ("float64[3,5]", "float64[5]")),
     (Where(b=0), ("bool[3,1]", "float16[5]")),
     (Where(), ("bool[5]", "int32[3,1]", "int32[]")),
-    (Clip(min=-0.5, max=0.5), ("float32[3,5]",)),
-    *((function, ("float32[3,37]",)) for function in (Abs(), Exp(), Log(), Sqrt(), Rsqrt(), Unary("neg"))),
-    *((function, ("float32[3,37]",)) for function in (Sin(), Cos(), Arccos(), Sign())),
-    *((function, ("float64[3,37]",)) for function in (Exp(), Log(), Sin(), Cos(), Arccos())),
-    (Sign(), ("int8[3,5]",)),
+    *((Unary(op), ("float32[3,37]",)) for op in ("abs", "exp", "log", "sqrt", "rsqrt", "neg")),
+    *((Unary(op), ("float32[3,37]",)) for op in ("sin", "cos", "arccos", "sign")),
+    *((Unary(op), ("float64[3,37]",)) for op in ("exp", "log", "sin", "cos", "arccos")),
+    (Unary("sign"), ("int8[3,5]",)),
     (Unary("not"), ("bool[3,5]",)),
     (RequireEqual("equal"), ("float32[0,3]", "bfloat16[0,3]")),  # others are in test_comparing
 ]
