@@ -1,19 +1,22 @@
-"""The base class of the functions that expressions can call.
+"""The base class of primitives, and the mark of the functions that expressions can call.
 
-A function is a frozen dataclass that describes how an array is computed from other arrays, its inputs. Its
-fields are the arguments of the call that are not arrays; the inputs are passed to every method. It is pure:
-it does no I/O, keeps no state, and gives the same result whichever chunks the result is computed in. To add a
-function, write one class in a module of this package, or in a module of another package that is registered
-under the entry point group `ckpt_surgery.functions`.
+A function of expressions is a Python function of lazy arrays, marked with `in_expressions`, in a module of
+this package, or of another package that names it under the entry point group `ckpt_surgery.functions`. What
+it applies to arrays are other functions, or primitives.
+
+A primitive is a frozen dataclass that describes how an array is computed from other arrays, its inputs. Its
+fields are the arguments that are not arrays; the inputs are passed to every method. It is pure: it does no
+I/O, keeps no state, and gives the same result whichever chunks the result is computed in.
 """
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, NewType, TypeVar
+from typing import Any, ClassVar, NewType, TypeVar
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.selections import Selection, bounding_box, broadcast, of_region
 from ckpt_surgery.functions.marks import as_marks, of_products, one_by_one
@@ -25,20 +28,21 @@ Blocks = Sequence[np.ndarray]
 """Regions of a function's inputs, read into memory: one for each region that `needs` names, in its order."""
 
 Number = bool | int | float
-"""A number in a recipe. In a field with this annotation `2` stays an int and `2.0` a float."""
+"""A number in a recipe. As an argument with this annotation `2` stays an int and `2.0` a float."""
 
-Operand = Annotated[Number | None, "operand"]
-"""The annotation of a field for an argument that is either an array or a number: None means an array.
 
-The inputs are the arrays among the arguments, in the order of the parameters: `where(c, 0, x)` has the fields
-`a=0, b=None` and the inputs `c` and `x`.
-"""
+NEW_FORM = (
+    "Expressions call Python functions of lazy arrays: `@in_expressions` above "
+    "`def roll(x: Array, shift: int) -> Array`. A class is a primitive, which such a function applies."
+)
+"""What to do about a module whose classes expressions called before."""
+_OLD_FORM = {"parameters", "context", "remaining", "parts", "list_form", "statistics"}
 
 
 class Function:
-    """Base class of all array functions. Subclasses are frozen dataclasses.
+    """Base class of primitives. Subclasses are frozen dataclasses.
 
-    Tests hold these laws for every function:
+    Tests hold these laws for each of them:
 
     - `apply` of a region equals that region of the whole result, bit for bit;
     - the result has the shape and dtype that `infer` gives;
@@ -48,26 +52,12 @@ class Function:
     """
 
     name: ClassVar[str] = ""
-    """The name in expressions. Empty for functions that are written as operators or subscripts."""
+    """The name in messages, that of the function of expressions that applies it. Default: `kind`."""
     kind: ClassVar[str] = ""
     """The name of the class in saved plans, different for every class. Default: `name`."""
     external: ClassVar[tuple[str, ...]] = ()
     """Fields whose values exist in one process only. They are left out of saved plans and are filled in again
     by the code that loads the plan."""
-    parameters: ClassVar[tuple[str, ...] | None] = None
-    """The positional parameters of a call, in order. Default: `x`, then the fields.
-
-    A name that is not a field is an array. `*name` is a list of arrays; as the last of several parameters it
-    takes all remaining arguments. Parameters before a `/` are positional-only, as in Python."""
-    remaining: ClassVar[str | None] = None
-    """The field that collects all other keyword arguments, as `tuple[tuple[str, value], ...]`."""
-    context: ClassVar[tuple[str, ...]] = ()
-    """Fields that the rule gives (`leaf_key`, `places`), not the call: a call cannot name them."""
-    parts: ClassVar[tuple[str, ...]] = ()
-    """Names of the results, where a call gives a list of arrays. Each is computed by its own instance of the
-    class, whose field `part` is the name."""
-    list_form: ClassVar["type[Function] | None"] = None
-    """The function that a call means if its first argument is a list: `mean(xs)` beside `mean(x, 0)`."""
     is_layout: ClassVar[bool] = False
     """Whether elements are only moved: each is an unchanged element of an input, or a constant filler."""
     elementwise: ClassVar[bool] = False
@@ -93,6 +83,12 @@ class Function:
     numbers, however large the region is."""
 
     def __init_subclass__(cls) -> None:
+        if old := _OLD_FORM & vars(cls).keys():
+            raise UsageError(
+                f"the class {cls.__qualname__} of {cls.__module__} has `{min(old)}`, which said how "
+                "expressions call it",
+                hint=NEW_FORM,
+            )
         if "kind" not in vars(cls):
             cls.kind = cls.name
 
@@ -201,13 +197,6 @@ class Function:
         None if the stored bytes cannot be used as they are and the result has to be computed.
         """
         return None
-
-    def constant(self) -> Number:
-        """The value of a call without arrays, such as `sqrt(2)`. Only for functions with `Operand` fields.
-
-        Raises FunctionError if there is no such number.
-        """
-        raise NotImplementedError
 
 
 LeafKey = NewType("LeafKey", str)

@@ -5,53 +5,85 @@ import functools
 import importlib
 import importlib.metadata
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.functions.base import Function, Plain, expression_name
+from ckpt_surgery.functions.base import NEW_FORM, Function, Plain, expression_name
 
-
-def _offers() -> Iterator[Any]:
-    """All values defined in the modules of this package and in those of entry points."""
-    package = importlib.import_module("ckpt_surgery.functions")
-    for found in pkgutil.iter_modules(package.__path__):
-        yield from vars(importlib.import_module(f"{package.__name__}.{found.name}")).values()
-    for entry in importlib.metadata.entry_points(group="ckpt_surgery.functions"):
-        yield from vars(entry.load()).values()
+GROUP = "ckpt_surgery.functions"
+"""Group of the entry points that name modules with further functions; this package's name, too."""
+WRITTEN_WITH = {
+    "base": ("Function", "LeafKey", "Number", "in_expressions"),
+    "arrays": ("Array", "Series", "apply"),
+}
+"""What functions are written with, by the module that defines it."""
 
 
 @functools.cache
-def registry() -> dict[str, type[Function] | Plain]:
-    """The functions that expressions can call, by name. Raises UsageError if two have the same name."""
-    found: dict[str, type[Function] | Plain] = {}
-    classes: list[type[Function]] = []
-    for value in _offers():
-        if isinstance(value, type) and issubclass(value, Function):
-            classes.append(value)
-        elif name := expression_name(value):
-            _add(found, name, value)
-    own = {(f.__module__, name) for name, f in found.items()}
-    for cls in classes:  # those whose name a Python function of the module has, that function applies
-        if cls.name and (cls.__module__, cls.name) not in own:
-            _add(found, cls.name, cls)
-    return found
+def registry() -> dict[str, Plain]:
+    """The functions that expressions can call, by name.
+
+    Raises UsageError if two have the same name, and for an entry point that registers none.
+    """
+    functions = dict(_own())
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        module = entry.load()
+        _add(functions, module)
+        if not any(map(expression_name, vars(module).values())):
+            raise UsageError(
+                f"the entry point `{entry.name}` registers no function: {module.__name__} has none that "
+                "`in_expressions` marks",
+                hint=NEW_FORM,
+            )
+    return functions
 
 
-def _add(found: dict[str, Any], name: str, value: Any) -> None:
-    if found.setdefault(name, value) is not value:
-        raise UsageError(
-            f"two functions are called `{name}`: one in {found[name].__module__}, "
-            f"and one in {value.__module__}",
-            hint="Uninstall the package of one of them, or rename its function.",
-        )
+@functools.cache
+def _own() -> Mapping[str, Plain]:
+    """The functions of this package by name."""
+    functions: dict[str, Plain] = {}
+    for module in _modules():
+        _add(functions, module)
+    return functions
+
+
+def _modules() -> Iterator[ModuleType]:
+    """The modules of this package."""
+    for module in pkgutil.iter_modules(importlib.import_module(GROUP).__path__):
+        yield importlib.import_module(f"{GROUP}.{module.name}")
+
+
+def _add(functions: dict[str, Plain], module: ModuleType) -> None:
+    """Add the functions of a module. Raises UsageError if two have the same name."""
+    for function in vars(module).values():
+        name = expression_name(function)
+        if name and functions.setdefault(name, function) is not function:
+            raise UsageError(
+                f"two functions are called `{name}`: one in {functions[name].__module__}, "
+                f"and one in {function.__module__}",
+                hint="Uninstall the package of one of them, or rename its function.",
+            )
+
+
+@functools.cache
+def offered() -> Mapping[str, Any]:
+    """What can be imported from this package: its own functions by name, and what they are written with."""
+    written = {
+        name: getattr(importlib.import_module(f"{GROUP}.{module}"), name)
+        for module, names in WRITTEN_WITH.items()
+        for name in names
+    }
+    return {**_own(), **written}
 
 
 @functools.cache
 def kinds() -> dict[str, type[Function]]:
-    """Every class of functions by its `kind`. Raises UsageError if two classes have the same kind."""
+    """Every class of primitives by its `kind`. Raises UsageError if two classes have the same kind."""
     found: dict[str, type[Function]] = {}
-    for value in _offers():
+    others = [entry.load() for entry in importlib.metadata.entry_points(group=GROUP)]
+    for value in (value for module in (*_modules(), *others) for value in vars(module).values()):
         if not (isinstance(value, type) and issubclass(value, Function) and value.kind):
             continue
         if found.setdefault(value.kind, value) is not value:

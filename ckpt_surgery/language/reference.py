@@ -168,9 +168,6 @@ def _functions() -> Iterator[str]:
         for name, function in _of_module(module):
             yield f"#### {name}"
             yield _documented(function)
-            list_form = getattr(function, "list_form", None)
-            if list_form is not None:
-                yield f"Of a list, {_documented(list_form)}"
         if module == "text":
             for name, text in vocabulary.BUILT_IN.items():
                 yield f"#### {name}"

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.text import did_you_mean, shortened
-from ckpt_surgery.functions import signatures
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.graph.binding import class_signature
+from ckpt_surgery.functions.signatures import call_problem as problem_of_call
+from ckpt_surgery.functions.signatures import signature_of, usage_of
 from ckpt_surgery.language.other_libraries import written_here
 from ckpt_surgery.language.scope import HOOKS
 
@@ -45,14 +44,7 @@ def _called(sources: Sequence[str]) -> str:
 
 def usages() -> dict[str, str]:
     """How each function of the registry is called, by name: `pad(x, axis, to, value=…)`."""
-    return {name: signatures.usage_of(_signature(name)) for name in registry()}
-
-
-def _signature(name: str) -> Any:
-    function: Any = registry()[name]
-    return (
-        class_signature(function, name) if isinstance(function, type) else signatures.signature_of(function)
-    )
+    return {name: usage_of(signature_of(function)) for name, function in registry().items()}
 
 
 def unknown_name(name: str, known: Iterable[str], sources: Sequence[str] = ()) -> str:
@@ -74,6 +66,7 @@ def call_problem(name: str, positional: int, keywords: Sequence[str]) -> str | N
     """The message for a call that does not fit the function's signature, or None."""
     if name in BUILT_IN:
         return None  # the compiler has checked their arguments
-    if name not in registry():
+    function = registry().get(name)
+    if function is None:
         return f"unknown function `{name}`{written_here(name) or did_you_mean(name, function_names())}"
-    return signatures.call_problem(_signature(name), positional, tuple(keywords))
+    return problem_of_call(signature_of(function), positional, tuple(keywords))

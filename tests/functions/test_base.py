@@ -34,7 +34,6 @@ class OfBoxes(Function):
 @dataclass(frozen=True)
 class Two(Function):
     elementwise: ClassVar[bool] = True
-    parameters: ClassVar[tuple[str, ...] | None] = ("a", "b")
     kind: ClassVar[str] = "two"
 
 

@@ -4,14 +4,16 @@ import importlib.metadata
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, ClassVar
 
 import pytest
 
+from ckpt_surgery import functions
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.functions import dtypes, text
-from ckpt_surgery.functions.base import Function, in_expressions
+from ckpt_surgery.functions.arrays import Array
+from ckpt_surgery.functions.base import Function, expression_name, in_expressions
 from ckpt_surgery.functions.dtypes import cast
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.registry import kinds, registry
@@ -47,13 +49,6 @@ class Rolled(Function):
 
 
 @dataclass(frozen=True)
-class Written(Function):
-    """Written as an operator: it has a kind and no name."""
-
-    kind: ClassVar[str] = "written"
-
-
-@dataclass(frozen=True)
 class OtherCast(Function):
     kind: ClassVar[str] = "cast"
 
@@ -75,11 +70,18 @@ def test_expressions_call_functions_by_their_name() -> None:
 
 
 def test_every_function_is_found_by_the_name_that_it_has() -> None:
-    names = {
-        name: value.name if isinstance(value, type) else value.expression_name  # type: ignore[attr-defined]
-        for name, value in registry().items()
-    }
+    names = {name: expression_name(function) for name, function in registry().items()}
     assert names == {name: name for name in names}
+    assert set(map(type, registry().values())) == {FunctionType}
+
+
+def test_the_package_gives_its_functions_by_their_names() -> None:
+    for name, function in registry().items():
+        assert getattr(functions, name) is function
+    assert functions.Array is Array
+    assert functions.text is text
+    with pytest.raises(AttributeError, match="no attribute 'half'"):
+        _ = functions.half
 
 
 def test_kinds_are_of_classes_only_and_include_those_without_a_name() -> None:
@@ -90,19 +92,31 @@ def test_kinds_are_of_classes_only_and_include_those_without_a_name() -> None:
 
 
 def test_packages_add_functions_by_an_entry_point(install: Install) -> None:
-    install(Rolled=Rolled, Written=Written, half=half_, unmarked=unmarked, Function=Function, limit=3)
-    install(Again=Rolled)  # the same class in a second module is no second function
-    assert registry()["rolled"] is Rolled
+    install(Rolled=Rolled, half=half_, unmarked=unmarked, Function=Function, limit=3, sum=functions.sum)
+    install(again=half_)  # the same function in a second module is no second function
     assert registry()["half"] is half_
     assert kinds()["rolled"] is Rolled
-    assert kinds()["written"] is Written
-    assert registry().keys().isdisjoint({"", "written", "unmarked", "limit"})
+    assert registry().keys().isdisjoint({"", "rolled", "unmarked", "limit"})
     assert kinds().keys().isdisjoint({"", "half"})
 
 
 def test_without_the_package_its_functions_are_unknown() -> None:
-    assert registry().keys().isdisjoint({"rolled", "half"})
-    assert kinds().keys().isdisjoint({"rolled", "written"})
+    assert "half" not in registry()
+    assert "rolled" not in kinds()
+
+
+def test_an_entry_point_without_functions_names_the_form_that_they_have(install: Install) -> None:
+    install(Rolled=Rolled)
+    with pytest.raises(UsageError, match="`other_functions_0` registers no function") as caught:
+        registry()
+    assert "@in_expressions" in (caught.value.problems[0].hint or "")
+
+
+@pytest.mark.parametrize("name", ["parameters", "context", "remaining", "parts", "list_form", "statistics"])
+def test_a_class_that_says_how_it_is_called_names_the_form_of_today(name: str) -> None:
+    with pytest.raises(UsageError, match=f"has `{name}`") as caught:
+        type("Old", (Function,), {name: ()})
+    assert "@in_expressions" in (caught.value.problems[0].hint or "")
 
 
 def test_two_functions_of_one_kind_are_refused(install: Install) -> None:
@@ -121,23 +135,20 @@ def test_modules_are_searched_once() -> None:
     assert kinds() is kinds()
 
 
-@dataclass(frozen=True)
-class AnotherRolled(Function):
-    name: ClassVar[str] = "rolled"
-    kind: ClassVar[str] = "another"
-
-
 def test_two_functions_of_one_name_are_an_error_that_names_both_modules(install: Install) -> None:
-    install(Rolled=Rolled)
-    install(AnotherRolled=AnotherRolled)
-    with pytest.raises(UsageError, match=f"two functions are called `rolled`: one in {__name__}"):
+    def half(text: str) -> str:
+        return text
+
+    install(half=half_)
+    install(half=in_expressions(half))
+    with pytest.raises(UsageError, match=f"two functions are called `half`: one in {__name__}"):
         registry()
 
 
-def test_a_plain_function_cannot_replace_one_of_the_package(install: Install) -> None:
+def test_a_function_cannot_replace_one_of_the_package(install: Install) -> None:
     def stack(text: str) -> str:
         return text
 
     install(stack=in_expressions(stack))
-    with pytest.raises(UsageError, match="two functions are called `stack`: one in"):
+    with pytest.raises(UsageError, match="two functions are called `stack`: one in ckpt_surgery"):
         registry()

@@ -1,12 +1,11 @@
 """Recipes that nobody means well with: any functions of any values, in any fields, made from a number."""
 
-import inspect
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.graph.binding import class_signature
+from ckpt_surgery.functions.signatures import signature_of
 
 LEAVES = {
     "a": "float32[4,6]",
@@ -153,23 +152,23 @@ class Hostile:
     def call(self, depth: int) -> str:
         """A call whose arguments are as many as the function takes, and of the right kind, mostly."""
         name = self.random.choice(sorted(registry()))
-        function = registry()[name]
-        if not isinstance(function, type):
-            count = len(inspect.signature(function).parameters)
-            return f"{name}({', '.join(self.expression(depth - 1) for _ in range(count))})"
-        cls: Any = function
+        signature = signature_of(registry()[name])
         given = []
-        for parameter in class_signature(cls, name).parameters:
+        for parameter in signature.parameters:
             if not parameter.required and self.random.random() < 0.6:
                 continue
-            value = {
-                "array": lambda: self.array(depth - 1),
-                "arrays": lambda: f"[{self.array(depth - 1)}, {self.array(depth - 1)}]",
-                "operand": lambda: self.array(depth - 1),
-                "static": lambda: self.static(depth - 1),
-            }[parameter.role if self.random.random() < 0.9 else "static"]()
+            if self.random.random() >= 0.9:
+                value = self.static(depth - 1)
+            elif parameter.static is Any:
+                value = self.expression(depth - 1)
+            elif parameter.takes_array:
+                value = self.array(depth - 1)
+            elif parameter.takes_arrays:
+                value = f"[{self.array(depth - 1)}, {self.array(depth - 1)}]"
+            else:
+                value = self.static(depth - 1)
             given.append(value if parameter.required else f"{parameter.name}={value}")
-        if cls.remaining is not None and self.random.random() < 0.5:
+        if signature.free is not None and self.random.random() < 0.5:
             given.append(
                 f"{self.random.choice(['a', 'b', 'stddev', 'in_axis'])}={self.random.choice(NUMBERS)}"
             )
