@@ -42,6 +42,7 @@ MODULES = (
     "core.leaves",
     "core.manifests",
     "core.protocols",
+    "functions",
     "functions.base",
     "functions.streams",
     "formats.registry",

@@ -30,6 +30,7 @@ PUBLIC = {
         f"ckpt_surgery.core.{name}"
         for name in ("arrays", "leaves", "keys", "errors", "manifests", "protocols")
     ),
+    "ckpt_surgery.functions",
     "ckpt_surgery.functions.base",
     "ckpt_surgery.functions.streams",
     "ckpt_surgery.formats.registry",
