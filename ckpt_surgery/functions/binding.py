@@ -1,20 +1,33 @@
 """Calls of functions by expressions: arguments are checked, and converted to the annotated types."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Never
+
+import numpy as np
 
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.errors import FunctionError, SurgeryError
 from ckpt_surgery.core.text import abridged
 from ckpt_surgery.functions.arrays import Array, Series, require_no_gaps
+from ckpt_surgery.functions.base import LeafKey, expression_name
 from ckpt_surgery.functions.fields import Mismatch, typed, wanted
-from ckpt_surgery.functions.signatures import Parameter, Signature, call_problem, signature_of, usage
+from ckpt_surgery.functions.signatures import (
+    LISTS,
+    call_problem,
+    parameters_of,
+    signature_of,
+    static_type,
+    types_of,
+    usage,
+)
 
 LONGEST_TEXT = 4096
 """Limit on the characters of a text that is an argument, such as a pattern of axes."""
+_PLAIN = frozenset([str, int, float, bool, type(None)])
+"""Types of values that hold no array: lists of a million of them are looked at at once."""
 
 
 def call(
@@ -26,100 +39,90 @@ def call(
     `leaf_key` is the text of the key of the output. Raises FunctionError for arguments that are missing,
     unexpected or of the wrong type, and for those that the function itself refuses.
     """
-    signature = signature_of(function)
-    if problem := call_problem(signature, len(arguments), tuple(keywords)):
+    if problem := call_problem(function, len(arguments), tuple(keywords)):
         raise FunctionError(problem)
-    given = _given(signature, arguments, keywords)
-    positional: list[Any] = []
-    named: dict[str, Any] = {} if signature.leaf_key is None else {signature.leaf_key: leaf_key}
-    for parameter in signature.parameters:
-        value = parameter.default
-        if parameter.name in given:
-            with _explained(signature, parameter, given[parameter.name]):
-                where = f"`{parameter.name}` of `{signature.name}`"
-                value = _converted(parameter, given[parameter.name], where)
-        if parameter.collects:
-            positional += value if parameter.name in given else ()
-        elif parameter.by_place:
-            positional.append(value)
-        else:
-            named[parameter.name] = value
-    if signature.free is not None:
-        free = {k: v for k, v in keywords.items() if k not in signature.keywords}
-        named |= {k: _converted(signature.free, v, f"`{k}` of `{signature.name}`") for k, v in free.items()}
+    signature, name = signature_of(function), expression_name(function)
+    bound = signature.bind_partial(*arguments, **keywords)
+    for parameter in signature.parameters.values():
+        if parameter.annotation is LeafKey:
+            bound.arguments[parameter.name] = leaf_key
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            given = bound.arguments.get(parameter.name, {})
+            free = {k: _converted(v, parameter.annotation, k, name) for k, v in given.items()}
+            bound.arguments[parameter.name] = free
+        elif parameter.name in bound.arguments:
+            value = bound.arguments[parameter.name]
+            try:
+                bound.arguments[parameter.name] = _argument(parameter, value, name)
+            except FunctionError as error:
+                raise _explained(error, function, parameter, value) from None
     try:
-        return function(*positional, **named)
+        return function(*bound.args, **bound.kwargs)
     except SurgeryError:
         raise
     except (TypeError, ValueError, ArithmeticError) as error:
         raise FunctionError(str(error)) from error
 
 
-def _given(signature: Signature, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments by the name of their parameter; those that one collects as a list."""
-    names = [p.name for p in signature.places]
-    given = {name: value for name, value in keywords.items() if name in signature.keywords}
-    given |= zip(names, arguments, strict=False)
-    if signature.collects and (rest := arguments[len(names) - 1 :]):
-        is_list = len(rest) == 1 and isinstance(rest[0], list | tuple | Series)
-        given[names[-1]] = rest[0] if is_list and signature.places[-1].takes_arrays else list(rest)
-    return given
+def _argument(parameter: inspect.Parameter, value: Any, called: str) -> Any:
+    """The argument of a parameter; all that one collects."""
+    annotation = parameter.annotation
+    if parameter.kind is not parameter.VAR_POSITIONAL:
+        return _converted(value, annotation, parameter.name, called)
+    if annotation is Array:
+        listed = len(value) == 1 and isinstance(value[0], list | tuple | Series)
+        return _converted(value[0] if listed else value, Sequence[Array], parameter.name, called)
+    return [_converted(item, annotation, parameter.name, called) for item in value]
 
 
-@contextmanager
-def _explained(signature: Signature, parameter: Parameter, value: Any) -> Iterator[None]:
-    """Add the order of the parameters to an error about one of them, and where a dtype belongs."""
-    try:
-        yield
-    except FunctionError as error:
-        if parameter.static is Any or (parameter.takes_dtype and isinstance(value, str)):
-            raise  # it is no dtype, which was said
-        named, text = "", abridged(value)
-        dtype = next((p.name for p in signature.parameters if p.takes_dtype), None)
-        if dtype is not None and isinstance(value, str) and value in DTYPES:
-            named = f"{text} is a dtype: give it by name, {dtype}={text}. "
-        first, *more = error.problems
-        hint = first.hint or f"{named}The arguments are {usage(signature)}."
-        raise FunctionError(replace(first, hint=hint), *more) from None
-
-
-def _converted(parameter: Parameter, value: Any, where: str) -> Any:
-    """An argument as the function takes it. Raises FunctionError for one of another type, or too long."""
-    if parameter.collects and not parameter.takes_arrays:
-        each = replace(parameter, kind=inspect.Parameter.POSITIONAL_ONLY)
-        return [_converted(each, item, where) for item in value]
-    if isinstance(value, Array) and parameter.takes_array:
+def _converted(value: Any, annotation: Any, name: str, called: str) -> Any:
+    """A value as one of the annotated types. Raises FunctionError for one of another type, or too long."""
+    kinds, where = types_of(annotation), f"`{name}` of `{called}`"
+    if type(value) is Array and Array in kinds:
         return value
     if isinstance(value, Series):
-        if parameter.takes_series:
+        if Series in kinds:
             return value
         value = list(require_no_gaps(value))
-    if parameter.takes_arrays and (isinstance(value, list | tuple) or not parameter.takes_array):
+    if not LISTS.isdisjoint(kinds) and (isinstance(value, list | tuple) or Array not in kinds):
         return _array_list(value, where)
-    if parameter.static is Any:
-        return _plain(value, where)
+    if annotation is Any:
+        if isinstance(value, Array):
+            raise FunctionError(f"`{called}` takes text, numbers and lists, not an array {value.spec}")
+        return value
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         raise FunctionError(f"{where} has {len(value):,} characters; the limit is {LONGEST_TEXT:,}")
+    static = static_type(annotation)
     try:
         if isinstance(value, Array):
             raise Mismatch
-        return typed(value, parameter.static)
+        return typed(value, static)
     except Mismatch:
-        told = ["an array"] * parameter.takes_array
-        told += [wanted(parameter.static)] * (parameter.static is not Never)
-        several = parameter.takes_array and isinstance(value, list | tuple) and value and _all_arrays(value)
+        told = ["an array"] * (Array in kinds) + [wanted(static)] * (static is not Never)
+        several = Array in kinds and isinstance(value, list | tuple) and value and _all_arrays(value)
         raise FunctionError(
             f"{where} has to be {' or '.join(told)}, not {_described(value)}",
             hint="stack(…) makes one array of them." if several else None,
         ) from None
 
 
-def _plain(value: Any, where: str) -> Any:
-    """Text, a number, or a list, as it is."""
-    if isinstance(value, Array):
-        name = where.rpartition(" ")[2]
-        raise FunctionError(f"{name} takes text, numbers and lists, not an array {value.spec}")
-    return value
+def _explained(
+    error: FunctionError, function: Callable[..., Any], parameter: inspect.Parameter, value: Any
+) -> FunctionError:
+    """The same error about an argument, with the order of the parameters, and where a dtype belongs."""
+    if parameter.annotation is Any or (_takes_dtype(parameter) and isinstance(value, str)):
+        return error  # it is no dtype, which was said
+    named, text = "", abridged(value)
+    dtype = next((p.name for p in parameters_of(function) if _takes_dtype(p)), None)
+    if dtype is not None and isinstance(value, str) and value in DTYPES:
+        named = f"{text} is a dtype: give it by name, {dtype}={text}. "
+    first, *more = error.problems
+    hint = first.hint or f"{named}The arguments are {usage(function)}."
+    return FunctionError(replace(first, hint=hint), *more)
+
+
+def _takes_dtype(parameter: inspect.Parameter) -> bool:
+    return any(typing.get_origin(each) is np.dtype for each in types_of(parameter.annotation))
 
 
 def _array_list(value: Any, where: str) -> list[Array]:
@@ -142,7 +145,7 @@ def _described(value: Any) -> str:
     return abridged(value)
 
 
-def _all_arrays(values: Iterable[Any]) -> bool:
+def _all_arrays(values: Sequence[Any]) -> bool:
     return all(isinstance(value, Array) for value in values)
 
 
@@ -152,7 +155,3 @@ def _has_array(values: Sequence[Any]) -> bool:
         isinstance(value, Array) or (isinstance(value, list | tuple) and _has_array(value))
         for value in values
     )
-
-
-_PLAIN = frozenset([str, int, float, bool, type(None)])
-"""Types of values that hold no array: lists of a million of them are looked at at once."""

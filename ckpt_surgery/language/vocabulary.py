@@ -7,7 +7,7 @@ from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.text import did_you_mean, shortened
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.signatures import call_problem as problem_of_call
-from ckpt_surgery.functions.signatures import signature_of, usage_of
+from ckpt_surgery.functions.signatures import usage
 from ckpt_surgery.language.other_libraries import written_here
 from ckpt_surgery.language.scope import HOOKS
 
@@ -44,7 +44,7 @@ def _called(sources: Sequence[str]) -> str:
 
 def usages() -> dict[str, str]:
     """How each function of the registry is called, by name: `pad(x, axis, to, value=…)`."""
-    return {name: usage_of(signature_of(function)) for name, function in registry().items()}
+    return {name: usage(function, "{}=…") for name, function in registry().items()}
 
 
 def unknown_name(name: str, known: Iterable[str], sources: Sequence[str] = ()) -> str:
@@ -69,4 +69,4 @@ def call_problem(name: str, positional: int, keywords: Sequence[str]) -> str | N
     function = registry().get(name)
     if function is None:
         return f"unknown function `{name}`{written_here(name) or did_you_mean(name, function_names())}"
-    return problem_of_call(signature_of(function), positional, tuple(keywords))
+    return problem_of_call(function, positional, keywords)

@@ -60,7 +60,6 @@ def called(function: Any, *arguments: Any, **keywords: Any) -> Any:
         (called(echo_, True, to=range(2)), (True, (0, 1), None, {})),
         (called(joined, "a", A, B), ("a", (A, B))),
         (called(joined, "a", [A, B]), ("a", (A, B))),
-        (called(joined, "a", xs=[A]), ("a", (A,))),
         (called(joined, "a", Series((A, B), None)), ("a", (A, B))),
         (called(mixed, A), (A, "fast")),
         (called(mixed, (A, B), mode="slow"), ([A, B], "slow")),

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.functions.signatures import signature_of
+from ckpt_surgery.functions.signatures import LISTS, is_required, parameters_of, signature_of, types_of
 
 LEAVES = {
     "a": "float32[4,6]",
@@ -152,23 +153,27 @@ class Hostile:
     def call(self, depth: int) -> str:
         """A call whose arguments are as many as the function takes, and of the right kind, mostly."""
         name = self.random.choice(sorted(registry()))
-        signature = signature_of(registry()[name])
+        function = registry()[name]
         given = []
-        for parameter in signature.parameters:
-            if not parameter.required and self.random.random() < 0.6:
+        for parameter in parameters_of(function):
+            required, types = is_required(parameter), types_of(parameter.annotation)
+            if not required and self.random.random() < 0.6:
                 continue
             if self.random.random() >= 0.9:
                 value = self.static(depth - 1)
-            elif parameter.static is Any:
+            elif parameter.annotation is Any:
                 value = self.expression(depth - 1)
-            elif parameter.takes_array:
+            elif Array in types:
                 value = self.array(depth - 1)
-            elif parameter.takes_arrays:
+            elif not LISTS.isdisjoint(types):
                 value = f"[{self.array(depth - 1)}, {self.array(depth - 1)}]"
             else:
                 value = self.static(depth - 1)
-            given.append(value if parameter.required else f"{parameter.name}={value}")
-        if signature.free is not None and self.random.random() < 0.5:
+            given.append(value if required else f"{parameter.name}={value}")
+        if (
+            len(parameters_of(function)) < len(signature_of(function).parameters)
+            and self.random.random() < 0.5
+        ):
             given.append(
                 f"{self.random.choice(['a', 'b', 'stddev', 'in_axis'])}={self.random.choice(NUMBERS)}"
             )
