@@ -202,7 +202,7 @@ class Array:
 
         return apply(Transpose(), self)
 
-    def settled(self) -> Node:
+    def rounded_to_declared(self) -> Node:
         """The node, rounded to the declared dtype if it is computed in a wider one.
 
         Numbers out of its range become what IEEE 754 says, which `checked.Evaluator` refuses in results.
@@ -214,7 +214,7 @@ class Array:
         from ckpt_surgery.functions.nonfinite import AllowNonfinite
 
         function = self.node.function if isinstance(self.node, Apply) else None
-        return self.settled() if isinstance(function, AllowNonfinite) else self._rounded("error")
+        return self.rounded_to_declared() if isinstance(function, AllowNonfinite) else self._rounded("error")
 
     def _rounded(self, on_overflow: str) -> Node:
         if self.node.spec.dtype == self.dtype:

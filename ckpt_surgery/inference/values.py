@@ -37,7 +37,7 @@ def node_of(value: Value, leaves: Sequence[Leaf]) -> Node:
     names: Mapping[str, Any] = {"x": arrays[0], "xs": Series(tuple(arrays), tuple(range(len(arrays))))}
     found = parse(str(value)).evaluate(Scope(names, leaves[0].key.text))
     assert isinstance(found, Array), "values of formations are arrays"
-    return found.settled()
+    return found.rounded_to_declared()
 
 
 def _array(leaf: Leaf) -> Array:

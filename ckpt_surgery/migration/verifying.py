@@ -102,7 +102,7 @@ def _evaluated(expression: str, arrays: Mapping[str, np.ndarray], key: str) -> n
     value = parse(expression).evaluate(Scope(names, key))
     if not isinstance(value, Array):
         return None
-    node = value.settled()
+    node = value.rounded_to_declared()
     return evaluate(node, Region.whole(node.spec.shape), lambda s, leaf, r: arrays[leaf.key.text][r.slices])
 
 

@@ -155,7 +155,7 @@ def computed(
         raise SurgeryError(
             f"`value` gives {_described(value)}, not an array or a number", code=Code.NOT_AN_ARRAY
         )
-    node = value.settled()
+    node = value.rounded_to_declared()
     scalar = node.spec.shape == () and node.kinds == {LeafKind.SCALAR}
     kind = LeafKind.SCALAR if scalar else LeafKind.ARRAY
     if isinstance(node, Read):

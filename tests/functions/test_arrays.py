@@ -36,11 +36,11 @@ def test_a_node_knows_its_spec_without_data() -> None:
 
 def test_narrow_floats_are_rounded_once_at_the_end() -> None:
     array = Array(read("a", dtype=NARROW), NARROW)
-    assert array.settled() is array.node
+    assert array.rounded_to_declared() is array.node
     doubled = apply(Binary("*", None, 2), array)
     assert (doubled.dtype, doubled.node.spec.dtype) == (NARROW, np.dtype(np.float32))
     assert doubled.spec == ArraySpec((2, 3), NARROW)
-    settled = doubled.settled()
+    settled = doubled.rounded_to_declared()
     assert isinstance(settled, Apply)
     assert settled.function == Rounded(NARROW, "inf")
     assert settled.inputs == (doubled.node,)

@@ -149,7 +149,7 @@ def test_any_chunking_gives_the_same_bits(node: Node, data: st.DataObject) -> No
 def average(shape: tuple[int, ...] = SHAPE, dtype: np.dtype = BF16) -> Apply:
     """`0.5 * a + 0.5 * b`, rounded at the end."""
     halves = tuple(Apply(Binary("*", None, 0.5), (leaf(shape, dtype, name),)) for name in ("a", "bb"))
-    total = Array(Apply(Binary("+"), halves), dtype).settled()
+    total = Array(Apply(Binary("+"), halves), dtype).rounded_to_declared()
     assert isinstance(total, Apply)
     return total
 

@@ -253,7 +253,7 @@ def test_narrow_floats_stay_wide_until_the_end() -> None:
     array = value("b * 2 + 1")
     assert array.dtype == np.dtype(ml_dtypes.bfloat16)
     assert array.node.spec.dtype == np.float32
-    settled = array.settled()
+    settled = array.rounded_to_declared()
     assert settled.function == Rounded(np.dtype(ml_dtypes.bfloat16), on_overflow="inf")
     assert settled.spec == ArraySpec((4, 6), np.dtype(ml_dtypes.bfloat16))
     assert value("(b * 2).dtype") == "bfloat16"
@@ -509,7 +509,7 @@ ESCAPES = [
     ("x.node", 0),
     ("x.node.leaf", 0),
     ("x.spec", 0),
-    ("x.settled()", 0),
+    ("x.rounded_to_declared()", 0),
     ("x._run", 0),
     ("key.format(x)", 0),
     ("'{0.__class__}'.format(x)", 0),

@@ -69,7 +69,7 @@ def computed(value: StandIn, recorder: ArrayRecorder, arrays: Mapping[str, np.nd
         functions[f"infer_{name}"] = lambda constant=constant: (constant.shape, constant.dtype)
     scope = Scope({"source": Samples(arrays), "hooks": HookFunctions(functions)})
     found = parse(value.expression).evaluate(scope)
-    node = found.settled()
+    node = found.rounded_to_declared()
     whole = Region.whole(node.spec.shape)
     return np.asarray(evaluate(node, whole, lambda s, leaf, r: arrays[leaf.key.text][r.slices]))
 

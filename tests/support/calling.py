@@ -27,7 +27,7 @@ def computed(value: Array, arrays: list[np.ndarray], region: Region | None = Non
         block.flags.writeable = False
         return block
 
-    node = value.settled()
+    node = value.rounded_to_declared()
     whole = Region.whole(node.spec.shape)
     found = evaluate(node, region or whole, read)
     assert (found.shape, found.dtype) == ((region or whole).shape, value.dtype)
