@@ -1,7 +1,7 @@
 """How often along each axis an output reads other chunks of its sources."""
 
 from ckpt_surgery.core.arrays import Region, Shape
-from ckpt_surgery.functions.arrays import Apply, Node, Read
+from ckpt_surgery.functions.arrays import Apply, Node
 
 
 def grid_of(node: Node) -> Shape:
@@ -12,52 +12,31 @@ def grid_of(node: Node) -> Shape:
     leads to another input, the period is 1. Any other function, such as a reshape, has one period over the
     whole axis.
     """
-    known: dict[int, Shape] = {}
-    leads: dict[int, list[Lead]] = {}
-    stack = [node]
-    while stack:
-        one = stack[-1]
-        if isinstance(one, Read):
-            known[id(one)] = _stored_grid(one)
-        elif id(one) not in known:
-            found = leads.get(id(one)) or leads.setdefault(id(one), _leads(one))
-            below = [lead[0] for lead in found if not isinstance(lead, int)]
-            waiting = [child for child in below if id(child) not in known]
-            if waiting:
-                stack += waiting
-                continue
-            known[id(one)] = tuple(
-                lead if isinstance(lead, int) else min(known[id(lead[0])][lead[1]], max(1, length))
-                for lead, length in zip(found, one.spec.shape, strict=True)
-            )
-        stack.pop()
-    return known[id(node)]
+    return tuple(_period(node, axis) for axis in range(node.spec.ndim))
 
 
-def _stored_grid(node: Read) -> Shape:
-    """The periods of a leaf: those of its chunks."""
-    shape = tuple(max(1, n) for n in node.spec.shape)
+def _period(node: Node, axis: int) -> int:
+    """The period along one axis, no longer than any of the axes that lead to it."""
+    period = node.spec.shape[axis]
+    while isinstance(node, Apply):
+        lead = _lead(node, axis)
+        if isinstance(lead, int):
+            return max(1, min(period, lead))
+        node, axis = lead
+        period = min(period, node.spec.shape[axis])
     manifest = node.leaf.manifest
     if manifest is None or manifest.supports_partial_reads:
-        return (1,) * node.spec.ndim
-    return tuple(min(max(1, c), n) for c, n in zip(manifest.chunk_shape, shape, strict=True))
+        return 1
+    return max(1, min(period, manifest.chunk_shape[axis]))
 
 
-Lead = int | tuple[Node, int]
-"""The period along an axis; or the input and its axis that have the same one."""
-
-
-def _leads(node: Apply) -> list[Lead]:
-    """Where the period along each axis comes from."""
-    if node.spec.size == 0:
-        return [max(1, length) for length in node.spec.shape]
-    return [_lead(node, axis) for axis in range(node.spec.ndim)]
-
-
-def _lead(node: Apply, axis: int) -> Lead:
+def _lead(node: Apply, axis: int) -> int | tuple[Node, int]:
+    """The period along an axis; or the input and its axis that have the same one."""
     length = node.spec.shape[axis]
     if length < 2:
         return 1
+    if node.spec.size == 0:
+        return length
     here, there = (_steps(node, axis, at) for at in (0, 1))
     if not here or not there or here[0][0] != there[0][0]:
         return 1 if here and there else length
