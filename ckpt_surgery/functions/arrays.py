@@ -8,10 +8,10 @@ Operators and subscripts import the primitives that they apply when they are use
 functions of arrays, and import this one.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -304,17 +304,27 @@ def _reads(root: "Node", seen: set[int]) -> Iterator[Read]:
 
 def inputs_first(nodes: Iterable[Node]) -> Iterator[Apply]:
     """Every function of several values once, after its inputs."""
-    seen: set[int] = set()
-    stack = [node for node in nodes if isinstance(node, Apply)][::-1]
+    return below_first(_functions(nodes), lambda node: _functions(node.inputs))
+
+
+def _functions(nodes: Iterable[Node]) -> list[Apply]:
+    return [node for node in nodes if isinstance(node, Apply)]
+
+
+T = TypeVar("T", bound=Hashable)
+
+
+def below_first(roots: Sequence[T], below: Callable[[T], Sequence[T]]) -> Iterator[T]:
+    """Every item once, after all that `below` names for it: depth first, from the first root on."""
+    done: set[T] = set()
+    stack = list(reversed(roots))
     while stack:
-        node = stack[-1]
-        if id(node) in seen:
-            stack.pop()
-            continue
-        waiting = [child for child in node.inputs if isinstance(child, Apply) and id(child) not in seen]
+        item = stack[-1]
+        waiting = [] if item in done else [other for other in below(item) if other not in done]
         if waiting:
             stack += reversed(waiting)
             continue
         stack.pop()
-        seen.add(id(node))
-        yield node
+        if item not in done:
+            done.add(item)
+            yield item

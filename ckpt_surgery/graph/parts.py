@@ -5,17 +5,19 @@ grows with the number of nodes, not with that of paths through the graph.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import TypeGuard
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.functions.arrays import Apply, Node
+from ckpt_surgery.functions.arrays import Apply, Node, below_first
 
 MOST_REGIONS = 64
 """Limit on the regions of one function's result that are computed apart. Where more are needed, such as by
 `x[1:] + x[:-1]` in each of many passes, the smallest region that contains them all is computed."""
 
+Place = tuple[Node, Region]
+"""The node of a part, and its region."""
 Wanted = tuple[int, Region]
 """What a part takes of another: its number, and the region of its node, which the other part contains."""
 
@@ -39,88 +41,55 @@ def parts_of(node: Node, region: Region) -> list[Part]:
 
     The order is that of a walk depth first, so that few results are waiting to be used at any time.
     """
-    if not isinstance(node, Apply) or node.streamed:
+    if not _is_computed(node):
         return [Part(node, region, ())]
-    needs = _needs(node, region)
-    return _ordered(node, region, needs)
+    taken = _taken(node, region)
+    root: Place = (node, region)
+    order = below_first([root], lambda place: [below for below, _ in taken.get(place, ())])
+    numbers = {place: number for number, place in enumerate(order)}
+    return [
+        Part(*place, tuple([(numbers[below], wanted) for below, wanted in taken.get(place, ())]))
+        for place in numbers
+    ]
 
 
-@dataclass(frozen=True, eq=False)
-class _Needs:
-    """The regions of one node, and what they need of its inputs."""
-
-    regions: list[Region]
-    of_inputs: list[list[Wanted]]
-    """For each region what it needs, by the number of the function's input."""
-
-    def containing(self, region: Region) -> int:
-        """The number of the region that a wanted one is part of: itself, or the one for all."""
-        return 0 if len(self.regions) == 1 else self.regions.index(region)
+def _is_computed(node: Node) -> TypeGuard[Apply]:
+    """Whether regions of a node are computed from those of its inputs."""
+    return isinstance(node, Apply) and not node.streamed
 
 
-def _needs(root: Apply, region: Region) -> dict[int, _Needs]:
-    """The regions of every function that are needed, by its identity.
+def _taken(root: Apply, region: Region) -> dict[Place, list[tuple[Place, Region]]]:
+    """What each part that is computed takes: other parts, and the region that it takes of each.
 
     The highest functions come first: everything that needs one of them is higher, and so is known by then.
+    Nodes that the region does not need are not visited, such as all but a few of the arrays of a stack.
     """
-    found: dict[int, _Needs] = {}
-    wanted: dict[int, dict[Region, None]] = {id(root): {region: None}}
+    needs: dict[Place, list[Place]] = {}
+    whole: dict[Node, Region] = {}
+    """The one region of each node of which too many are wanted."""
+    wanted: dict[Node, dict[Region, None]] = {root: {region: None}}
     waiting: list[tuple[int, int, Apply]] = [(-root.height, id(root), root)]
     while waiting:
         node = heappop(waiting)[2]
-        regions = list(wanted[id(node)])
-        if len(regions) > MOST_REGIONS:
-            regions = [Region.around(regions)]
+        regions: Iterable[Region] = wanted[node]
+        if len(wanted[node]) > MOST_REGIONS:
+            whole[node] = Region.around(list(regions))
+            regions = [whole[node]]
         specs = [child.spec for child in node.inputs]
-        of_inputs = [node.function.needs(one, specs) for one in regions]
-        found[id(node)] = _Needs(regions, of_inputs)
-        for needs in of_inputs:
-            for number, part in needs:
-                child = node.inputs[number]
-                if isinstance(child, Apply) and not child.streamed:
-                    if id(child) not in wanted:
-                        wanted[id(child)] = {}
+        for one in regions:
+            needs[node, one] = [
+                (node.inputs[number], part) for number, part in node.function.needs(one, specs)
+            ]
+            for child, part in needs[node, one]:
+                if child not in wanted:
+                    wanted[child] = {}
+                    if _is_computed(child):
                         heappush(waiting, (-child.height, id(child), child))
-                    wanted[id(child)][part] = None
-    return found
-
-
-def _ordered(root: Apply, region: Region, needs: dict[int, _Needs]) -> list[Part]:
-    """The parts in the order of evaluation."""
-    parts: list[Part] = []
-    numbers: dict[tuple[int, Region], int] = {}
-    """The numbers of the parts that have theirs, by node and region."""
-    stack: list[tuple[Node, Region]] = [(root, region)]
-    while stack:
-        node, wanted = stack[-1]
-        if (id(node), wanted) in numbers:
-            stack.pop()
-            continue
-        if not isinstance(node, Apply) or node.streamed:
-            stack.pop()
-            numbers[id(node), wanted] = len(parts)
-            parts.append(Part(node, wanted, ()))
-            continue
-        of_node = needs[id(node)]
-        found = of_node.of_inputs[of_node.containing(wanted)]
-        below = [_whole_part(node.inputs[number], part, needs) for number, part in found]
-        waiting = [one for one in below if (id(one[0]), one[1]) not in numbers]
-        if waiting:
-            stack += reversed(waiting)
-            continue
-        stack.pop()
-        inputs = [(numbers[id(one[0]), one[1]], part) for one, (_, part) in zip(below, found, strict=True)]
-        numbers[id(node), wanted] = len(parts)
-        parts.append(Part(node, wanted, tuple(inputs)))
-    return parts
-
-
-def _whole_part(node: Node, region: Region, needs: dict[int, _Needs]) -> tuple[Node, Region]:
-    """The part that contains a wanted region of a node."""
-    if not isinstance(node, Apply) or node.streamed:
-        return node, region
-    of_node = needs[id(node)]
-    return node, of_node.regions[of_node.containing(region)]
+                wanted[child][part] = None
+    return {
+        place: [((child, whole.get(child, part)), part) for child, part in below]
+        for place, below in needs.items()
+    }
 
 
 def last_uses(inputs: Sequence[Iterable[int]]) -> list[list[int]]:
