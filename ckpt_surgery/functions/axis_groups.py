@@ -5,7 +5,6 @@ A reshape of `[2, 6, 5]` to `[2, 2, 3, 5]` has three groups: 2 → 2, 6 → 2 ×
 
 import functools
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,15 +12,6 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.rewrites.reshaping import matching_axes
-from ckpt_surgery.core.selections import (
-    Selection,
-    as_array,
-    bounding_box,
-    count,
-    distinct,
-    of_region,
-    whole,
-)
 
 
 @dataclass(frozen=True)
@@ -62,63 +52,14 @@ class AxisGroup:
         stops = tuple(i + 1 for i in last[: same + 1]) + self.old[same + 1 :]
         return Region(starts, stops)
 
-    def uses(self, selection: Selection) -> list[Selection]:
-        """The elements of the old axes that these elements of the output come from, as disjoint selections.
-
-        If computing that exactly takes too many indices or selections, the whole `box` is returned instead.
-        """
-        part = selection[self.first_new : self.first_new + len(self.new)]
-        if len(self.old) == len(self.new) == 1:
-            return [part]
-        if count(part) == math.prod(self.new):
-            return [whole(self.old)]
-        exact = _unflattened(_flattened(part, self.new), self.old) if count(part) <= MOST_FOLLOWED else None
-        return [of_region(self.box(bounding_box(selection)))] if exact is None else exact
-
     def flat_indices(self, region: Region, box: Region) -> np.ndarray:
         """Indices of the part's elements in the flattened `box`, int64, in the order of the output."""
-        flat = _flattened(of_region(self.part(region)), self.new)
+        part = self.part(region)
+        flat = np.zeros((), np.int64)
+        for start, stop, length in zip(part.starts, part.stops, self.new, strict=True):
+            flat = flat[..., None] * length + np.arange(start, stop)
         # Only leading axes of the box are cut, so its elements are contiguous in C order.
-        return flat - _ravelled(box.starts, self.old)
-
-
-MOST_FOLLOWED = 2**20
-"""Limit on the elements of one group up to which `uses` is exact; beyond, it is the surrounding box."""
-MOST_SELECTIONS = 64
-"""Limit on the selections that `uses` returns for one group; beyond, it is the surrounding box."""
-
-
-def _flattened(selection: Selection, shape: Shape) -> np.ndarray:
-    """Indices of the selected elements in the flattened array, int64, in C order."""
-    flat = np.zeros((), np.int64)
-    for positions, length in zip(selection, shape, strict=True):
-        flat = flat[..., None] * length + as_array(positions)
-    return flat.ravel()
-
-
-def _unflattened(flat: np.ndarray, shape: Shape) -> list[Selection] | None:
-    """Ascending indices of a flattened array, as disjoint selections of the array of this shape.
-
-    None if more than MOST_SELECTIONS are needed.
-    """
-    if flat.size == 0:
-        return []
-    if len(shape) < 2:
-        return [(distinct(flat),) * len(shape)]
-    heads, rests = np.divmod(flat, math.prod(shape[1:]))
-    first, begins = np.unique(heads, return_index=True)
-    alike: dict[bytes, tuple[list[int], np.ndarray]] = {}
-    for head, rest in zip(first.tolist(), np.split(rests, begins[1:]), strict=True):
-        alike.setdefault(rest.tobytes(), ([], rest))[0].append(head)
-        if len(alike) > MOST_SELECTIONS:
-            return None
-    found: list[Selection] = []
-    for same, rest in alike.values():
-        tails = _unflattened(rest, shape[1:])
-        if tails is None or len(found) + len(tails) > MOST_SELECTIONS:
-            return None
-        found += [(distinct(np.array(same)), *tail) for tail in tails]
-    return found
+        return flat.ravel() - _ravelled(box.starts, self.old)
 
 
 def _ravelled(index: Sequence[int], shape: Shape) -> int:

@@ -1,6 +1,5 @@
 """Functions that rearrange elements without computing any. They are exact for every dtype."""
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -103,11 +102,6 @@ class Reshape(Function):
             starts += box.starts
             stops += box.stops
         return [(0, Region(tuple(starts), tuple(stops)))]
-
-    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        groups = axis_groups(ins[0].shape, self.infer(ins).shape)
-        choices = itertools.product(*(group.uses(selection) for group in groups))
-        return [(0, tuple(itertools.chain.from_iterable(choice))) for choice in choices]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         groups = axis_groups(ins[0].shape, self.infer(ins).shape)
