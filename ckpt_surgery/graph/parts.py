@@ -4,9 +4,9 @@ A node that several others need is one part where they need the same region of i
 grows with the number of nodes, not with that of paths through the graph.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from heapq import heappop, heappush
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.frozen import frozen
@@ -92,13 +92,16 @@ def _taken(root: Apply, region: Region) -> dict[Place, list[tuple[Place, Region]
     }
 
 
-def last_uses(inputs: Sequence[Iterable[int]]) -> list[list[int]]:
+T = TypeVar("T", bound=Hashable)
+
+
+def last_uses(inputs: Sequence[Iterable[T]]) -> list[list[T]]:
     """For each step of an evaluation, the results that no later one needs. `inputs`: what each takes."""
-    ends: list[list[int]] = [[] for _ in inputs]
-    seen: set[int] = set()
+    ends: list[list[T]] = [[] for _ in inputs]
+    seen: set[T] = set()
     for step in reversed(range(len(inputs))):
-        for number in inputs[step]:
-            if number not in seen:
-                seen.add(number)
-                ends[step].append(number)
+        for used in inputs[step]:
+            if used not in seen:
+                seen.add(used)
+                ends[step].append(used)
     return ends

@@ -5,7 +5,6 @@ paths to the leaf. So every walk over nodes visits each of them once, and none c
 because thousands of passes make graphs that are thousands of levels deep.
 """
 
-from collections import Counter
 from collections.abc import Hashable, Set
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.sizes import MOST_GROWTH
+from ckpt_surgery.graph.parts import last_uses
 
 MOST_CHUNKS = 1 << 18
 """Limit on the chunks that the values of a plan have, all together, beyond MOST_GROWTH times those of their
@@ -76,36 +76,22 @@ def relinked(node: Node, spare: Spare) -> Manifest | None:
     """
     if isinstance(node, Read):
         return node.leaf.manifest
-    if type(node.function).relink is Function.relink:
-        return None
-    if node.height == 1:
-        stored = [child.leaf.manifest for child in node.inputs if isinstance(child, Read)]
-        manifests = [manifest for manifest in stored if manifest is not None]
-        return node.function.relink(manifests) if len(manifests) == len(stored) else None
     functions = list(inputs_first([node]))
-    allowed = MOST_GROWTH * sum(_chunks(read.leaf.manifest) for read in reads(node))
     if any(type(apply.function).relink is Function.relink for apply in functions):
         return None
-    left = Counter(id(child) for apply in functions for child in apply.inputs)
-    """How many functions still need the manifest of each node: those of long chains are not kept."""
-    known: dict[int, Manifest | None] = {}
-    for apply in functions:
-        manifests = []
-        for child in apply.inputs:
-            manifest = child.leaf.manifest if isinstance(child, Read) else known[id(child)]
-            left[id(child)] -= 1
-            if not left[id(child)]:
-                known.pop(id(child), None)
-            if manifest is None:
-                return None
-            manifests.append(manifest)
+    allowed = MOST_GROWTH * sum(_chunks(read.leaf.manifest) for read in reads(node))
+    known: dict[Node, Manifest | None] = {}
+    for apply, unused in zip(functions, last_uses([apply.inputs for apply in functions]), strict=True):
+        stored = [known[child] if isinstance(child, Apply) else child.leaf.manifest for child in apply.inputs]
+        manifests = [manifest for manifest in stored if manifest is not None]
         beyond = sum(map(_chunks, manifests)) - allowed
-        if beyond > 0:
-            if not spare.spend(beyond):
-                return None
-            allowed += beyond
-        known[id(apply)] = apply.function.relink(manifests)
-    return known[id(node)]
+        if len(manifests) < len(stored) or (beyond > 0 and not spare.spend(beyond)):
+            return None
+        allowed += max(0, beyond)
+        known[apply] = apply.function.relink(manifests)
+        for child in unused:
+            known.pop(child, None)  # long chains would hold a manifest for each function
+    return known[node]
 
 
 def _chunks(manifest: Manifest | None) -> int:
