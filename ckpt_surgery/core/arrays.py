@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,18 @@ class Region:
 def grid_counts(shape: Shape, chunks: Shape) -> Shape:
     """The number of chunks along each axis; an axis of length 0 has none."""
     return tuple([-(-length // chunk) for length, chunk in zip(shape, chunks, strict=True)])
+
+
+def grown(start: Shape, shape: Shape, most: int, first: Container[int] = ()) -> Shape:
+    """The block `start` of an array repeated along one axis after the other, up to `most` elements.
+
+    The last axes come first, but those in `first` before all others. The block is cut where the array ends.
+    """
+    block = list(start)
+    for axis in sorted(range(len(shape)), key=lambda axis: (axis not in first, -axis)):
+        repeated = most // math.prod(block) * block[axis]
+        block[axis] = max(block[axis], min(shape[axis], repeated))
+    return tuple(block)
 
 
 def chunk_regions(shape: Shape, chunks: Shape) -> Iterator[Region]:

@@ -1,9 +1,8 @@
 """The regions in which whole leaves are read, a part of a budget of memory at a time."""
 
-import math
 from collections.abc import Iterator
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions
+from ckpt_surgery.core.arrays import Region, Shape, chunk_regions, grown
 from ckpt_surgery.core.leaves import Leaf
 
 READ_BYTES = 32 << 20
@@ -19,7 +18,8 @@ def read_regions(leaf: Leaf, memory: int) -> Iterator[Region]:
 def read_block(leaf: Leaf, memory: int) -> Shape:
     """The shape of the regions of `read_regions`."""
     assert leaf.spec is not None
-    return _block(leaf.spec, _unit(leaf), min(READ_BYTES, memory // 8))
+    unit = tuple(min(length, max(1, n)) for length, n in zip(_unit(leaf), leaf.spec.shape, strict=True))
+    return grown(unit, leaf.spec.shape, min(READ_BYTES, memory // 8) // leaf.spec.dtype.itemsize)
 
 
 def _unit(leaf: Leaf) -> Shape:
@@ -28,17 +28,3 @@ def _unit(leaf: Leaf) -> Shape:
     if leaf.manifest is None or leaf.manifest.codec.name == "raw":
         return (1,) * leaf.spec.ndim
     return leaf.manifest.chunk_shape
-
-
-def _block(spec: ArraySpec, unit: Shape, nbytes: int) -> Shape:
-    """Shape of a block of whole units with at most `nbytes` bytes, grown along the last axes first.
-
-    It has at least one unit.
-    """
-    shape, limit = spec.shape, max(1, nbytes // spec.dtype.itemsize)
-    block = [min(u, n) if n else 1 for u, n in zip(unit, shape, strict=True)]
-    for axis in reversed(range(len(shape))):
-        others = math.prod(block) // block[axis]
-        units = max(1, limit // (others * unit[axis]))
-        block[axis] = max(1, min(shape[axis], units * unit[axis]))
-    return tuple(block)

@@ -15,12 +15,11 @@ memory):
 | bfloat16 [4096,32,128], axes 0, 2, 1: fits into the cache, left to NumPy | 13 | 13 | 14 |
 """
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Shape, chunk_regions
+from ckpt_surgery.core.arrays import Shape, chunk_regions, grown
 
 EDGE = 256
 """Elements along each side of a tile that is transposed."""
@@ -55,26 +54,16 @@ def tile_shape(shape: Shape, blocks: Iterable[np.ndarray], most: int | None = No
     Arrays of other shapes are ignored.
 
     If all arrays have the same near axis (see `near_axis`), tiles are whole rows, of at most `most` elements
-    together (by default ROWS). Otherwise they are squares
-    in the plane of the near axes, or longer if these axes are short.
+    together (by default ROWS). Otherwise they are squares in the plane of the last two near axes, or longer
+    if these axes are short.
     """
-    near = {near_axis(block) for block in blocks if block.shape == shape} - {None}
+    axes = (near_axis(block) for block in blocks if block.shape == shape)
+    near = {axis for axis in axes if axis is not None}
     if len(near) < 2:
-        return _grown((1,) * len(shape), shape, range(len(shape))[::-1], most or ROWS)
-    start = tuple(min(n, EDGE) if axis in near else 1 for axis, n in enumerate(shape))
-    order = sorted(range(len(shape)), key=lambda axis: (axis not in near, -axis))
-    return _grown(start, shape, order, EDGE * EDGE)
-
-
-def _grown(start: Shape, shape: Shape, order: Sequence[int], most: int) -> Shape:
-    """A tile made as long as possible along one axis after the other, up to `most` elements."""
-    lengths = list(start)
-    for axis in order:
-        others = math.prod(lengths[:axis] + lengths[axis + 1 :])
-        lengths[axis] = max(1, min(shape[axis], most // max(1, others)))
-        if lengths[axis] < shape[axis]:
-            break
-    return tuple(lengths)
+        return grown((1,) * len(shape), shape, most or ROWS)
+    plane = sorted(near)[-2:]
+    start = tuple(min(n, EDGE) if axis in plane else 1 for axis, n in enumerate(shape))
+    return grown(start, shape, EDGE * EDGE, first=plane)
 
 
 def _is_far(block: np.ndarray, other: np.ndarray) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions, grown
 from ckpt_surgery.core.dtypes import DType, converted, declared_dtype_of, is_integer, promoted
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Positions, Selection, broadcast
@@ -227,7 +227,7 @@ def summed_products(name: str, operands: Sequence[np.ndarray], shape: Shape, reg
     terms = [np.broadcast_to(operand, operand.shape[:outer] + summed) for operand in operands]
     checked = is_integer(dtype) and _may_overflow(operands, summed)
     result: np.ndarray = np.zeros(shape, dtype)
-    for part in chunk_regions(shape, _blocks(shape)):
+    for part in chunk_regions(shape, grown((1,) * outer, shape, _BLOCK_ELEMENTS)):
         cut = [term[broadcast_needs(part, term.shape[:outer]).slices] for term in terms]
         view: tuple[Any, ...] = (*part.slices, ...)  # the ellipsis makes one even where there are no axes
         _add_products(result[view], cut, summed)
@@ -256,13 +256,3 @@ def _add_products(
 def _may_overflow(operands: Sequence[np.ndarray], summed: Shape) -> bool:
     magnitude = math.prod(map(bound, operands)) * math.prod(summed)
     return can_overflow(magnitude, operands[0].dtype)
-
-
-def _blocks(shape: Shape) -> Shape:
-    """The shape of blocks of at most `_BLOCK_ELEMENTS` elements, with as many whole trailing axes as fit."""
-    room = _BLOCK_ELEMENTS
-    lengths: list[int] = []
-    for length in reversed(shape):
-        lengths.append(max(1, min(length, room)))
-        room //= lengths[-1]
-    return tuple(reversed(lengths))

@@ -19,7 +19,7 @@ DTYPES = [
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of a few elements, so that small arrays have many of them."""
-    monkeypatch.setattr(tiles, "EDGE", 3)
+    monkeypatch.setattr(tiles, "EDGE", 4)
     monkeypatch.setattr(tiles, "ROWS", 10)
     monkeypatch.setattr(tiles, "CACHE", 0)
 
@@ -89,9 +89,9 @@ def test_near_axis(block: np.ndarray, axis: int | None) -> None:
     [
         (np.zeros((7, 4)), (2, 4)),  # whole rows, no more than ten elements
         (np.zeros((7, 40)), (1, 10)),
-        (np.zeros((40, 7)).T, (3, 3)),  # a square
-        (np.zeros((2, 40)).T, (4, 2)),  # one side is short, so the other is longer
-        (np.zeros((7, 6, 5)).transpose(2, 1, 0), (3, 1, 3)),  # the two near axes
+        (np.zeros((40, 7)).T, (4, 4)),  # a square
+        (np.zeros((2, 40)).T, (8, 2)),  # one side is short, so the other is longer
+        (np.zeros((7, 6, 5)).transpose(2, 1, 0), (4, 1, 4)),  # the two near axes
         (np.zeros((2, 2, 2)).transpose(2, 1, 0), (2, 2, 2)),
     ],
 )
