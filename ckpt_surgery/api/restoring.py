@@ -94,7 +94,7 @@ def plan_restore(
     check_values(restoration.plan, restoration.sources)
     decided = request_of_inputs(request, restoration.plan, restoration.sources, restoration.hooks)
     decided = replace(decided, memory=restoration.memory, workers=restoration.workers)
-    origin = PlanOrigin(decided, RESTORE, restoration.hooks, shardings=shardings)
+    origin = PlanOrigin(decided, RESTORE, shardings=shardings)
     return with_origin(restoration.plan, origin)
 
 
@@ -259,7 +259,7 @@ def _prepare(request: Request, shardings: Any) -> Restoration:
     budget = planned_memory(request)
     plan = plan_inputs(inputs, arrays_in_memory(LiveEncoder(tree), staged=True), {}, budget, workers)
     if pinned is not None:
-        check_same_plan(plan, hooks, memory, pinned)
+        check_same_plan(plan, memory, pinned)
     if tree is not None:
         tree = settled(tree, plan, inputs.sources)
         places = dict(resolved_shardings(tree, shardings))

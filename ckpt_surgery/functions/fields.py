@@ -1,23 +1,15 @@
-"""Fields of functions: their conversion to the annotated types, and their text in digests of plans.
+"""Fields of functions: their conversion to the annotated types.
 
 Fields hold None, bools, integers of any size, floats, text, dtypes, `...`, and tuples of those.
 """
 
-import dataclasses
-import math
 import types
 import typing
 from collections.abc import Iterable
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-
-from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.core.text import abridged
-
-if TYPE_CHECKING:
-    from ckpt_surgery.functions.base import Function
 
 
 class Mismatch(Exception):
@@ -94,29 +86,3 @@ def wanted(annotation: Any) -> str:
     if origin is Literal:
         return " or ".join(map(repr, members))
     return _WANTED.get(annotation, str(annotation))
-
-
-# --- digests ----------------------------------------------------------------------------------------------
-
-
-def fields_text(function: "Function") -> str:
-    """The fields of a function as text, without those that are `external`: equal for equal fields alone.
-
-    Raises FunctionError for a value that fields do not hold.
-    """
-    names = (field.name for field in dataclasses.fields(function))  # type: ignore[arg-type]
-    try:
-        return ", ".join(f"{n}={_text_of(getattr(function, n))}" for n in names if n not in function.external)
-    except Mismatch as error:
-        raise FunctionError(f"`{function.kind}` cannot be saved in a plan: it holds {error}") from None
-
-
-def _text_of(value: Any) -> str:
-    """Text that only equal values have. Raises Mismatch, with the value as its message, for any other."""
-    if type(value) is tuple:
-        return f"({''.join(f'{_text_of(item)}, ' for item in value)})"
-    if isinstance(value, float) and math.isnan(value):
-        return f"{math.copysign(1, value)} nan"
-    if value is None or value is ... or isinstance(value, bool | int | float | str | np.dtype):
-        return repr(value)
-    raise Mismatch(abridged(value))

@@ -1,35 +1,36 @@
 """Digests of values: equal for the same functions of the same leaves, and for no others."""
 
+import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.text import abridged
 from ckpt_surgery.functions.arrays import Apply, Node, inputs_first
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.fields import fields_text
 
 LEAF = "leaf"
-"""Kind of a leaf. No function has this kind."""
-
-Kinds = Mapping[str, type[Function]]
+"""What a leaf has in place of the text of a function."""
 
 
-def value_digests(values: Sequence[Node], kinds: Kinds) -> list[str]:
-    """SHA-256, hexadecimal, of each value: of its function's kind and fields, and of its inputs.
+def value_digests(values: Sequence[Node]) -> list[str]:
+    """SHA-256, hexadecimal, of each value: of its function, and of its inputs.
 
-    `kinds`: the functions that values can have. Raises FunctionError for a function that is not registered
-    under its kind, or whose fields have no text.
+    Raises FunctionError for a function whose fields have no text.
     """
-    digests: dict[int, str] = {}
+    digests: dict[Node, str] = {}
 
     def digest(node: Node) -> str:
         if isinstance(node, Apply):
-            return digests[id(node)]
+            return digests[node]
         return _sha256(LEAF, node.source, node.leaf.key.text)
 
     for node in inputs_first(values):
-        own = _kind(node.function, kinds), fields_text(node.function)
-        digests[id(node)] = _sha256(*own, *map(digest, node.inputs))
+        digests[node] = _sha256(function_text(node.function), *map(digest, node.inputs))
     return [digest(value) for value in values]
 
 
@@ -37,11 +38,23 @@ def _sha256(*parts: str) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _kind(function: Function, kinds: Kinds) -> str:
-    if function.kind == LEAF or kinds.get(function.kind) is not type(function):
-        raise FunctionError(
-            f"{type(function).__qualname__} of {type(function).__module__} cannot be saved in a plan: "
-            f"the kind `{function.kind}` is not its own",
-            hint="Each class of functions needs a `name`, or else a `kind`, that no other class has.",
-        )
-    return function.kind
+def function_text(function: Function) -> str:
+    """Text that only equal functions have: module, name, and the fields that are compared.
+
+    Raises FunctionError for a field with something else than None, bools, numbers, texts, dtypes, `...`, and
+    tuples of those.
+    """
+    cls = type(function)
+    fields = [field for field in dataclasses.fields(function) if field.compare]  # type: ignore[arg-type]
+    given = ", ".join(f"{field.name}={_text_of(getattr(function, field.name))}" for field in fields)
+    return f"{cls.__module__}.{cls.__qualname__}({given})"
+
+
+def _text_of(value: Any) -> str:
+    if type(value) is tuple:
+        return f"({''.join(f'{_text_of(item)}, ' for item in value)})"
+    if isinstance(value, float) and math.isnan(value):
+        return f"{math.copysign(1, value)} nan"
+    if value is None or value is ... or isinstance(value, bool | int | float | str | np.dtype):
+        return repr(value)
+    raise FunctionError(f"a value cannot be saved in a plan: a function in it holds {abridged(value)}")

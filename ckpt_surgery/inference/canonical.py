@@ -7,6 +7,7 @@ from ckpt_surgery.core.selections import whole
 from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.layout import Reshape
+from ckpt_surgery.language.hooks import HookCall
 
 
 class Canonical:
@@ -53,7 +54,7 @@ class Canonical:
 
     def _one(self, node: Apply) -> Apply:
         function: Any = node.function
-        if function.external:  # a hook, say, whose fields may not compare
+        if isinstance(function, HookCall):  # a function of the program may have no hash
             function = id(node)
         return self._applies.setdefault((function, *map(id, node.inputs)), node)
 

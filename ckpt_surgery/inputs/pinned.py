@@ -83,10 +83,10 @@ def links_of(plan: Plan) -> str:
     return "".join(["1" if step.takes_files else "0" for step in plan.steps])
 
 
-def digest_of_plan(plan: Plan, hooks: HookFile | None) -> str:
+def digest_of_plan(plan: Plan) -> str:
     """Digest of a plan; without its values where these call functions of this program, which have no text."""
     try:
-        return plan_digest(plan, hooks)
+        return plan_digest(plan)
     except FunctionError:
         return leaves_digest(plan)
 
@@ -205,7 +205,7 @@ def as_pinned(prepared: Prepared, pinned: Pinned) -> Prepared:
     Raises what `check_same_plan` raises, and UsageError where it copies what is to be linked.
     """
     plan, memory = prepared.plan, prepared.memory
-    check_same_plan(plan, prepared.hooks, memory, pinned)
+    check_same_plan(plan, memory, pinned)
     if prepared.destination.link_mode is LinkMode.HARDLINK and plan.costs.bytes_linkable:
         size = bytes_text(plan.costs.bytes_linkable)
         raise UsageError(
@@ -218,9 +218,9 @@ def as_pinned(prepared: Prepared, pinned: Pinned) -> Prepared:
     return replace(prepared, plan=replace(plan, costs=costs))
 
 
-def check_same_plan(plan: Plan, hooks: HookFile | None, memory: int, pinned: Pinned) -> None:
+def check_same_plan(plan: Plan, memory: int, pinned: Pinned) -> None:
     """Raise PlanError if a plan differs from the pinned one, or a task needs more than the budget."""
-    if digest_of_plan(plan, hooks) != pinned.digest:
+    if digest_of_plan(plan) != pinned.digest:
         raise PlanError(
             f"{shown(pinned.name)}: planned again, it came out differently: {_difference(plan, pinned)}",
             hint=AGAIN,

@@ -38,7 +38,6 @@ class PlanOrigin:
     """The request as it was decided, with its recipe, hooks and trees loaded."""
     carried_out_by: str
     """The function that carries the plan out: `apply` or `restore`."""
-    hooks: HookFile | None = None
     configs: Mapping[str, tuple[str, Mapping[str, Any]] | None] = field(default_factory=dict)
     """See `Pinned`, as for the next two."""
     listing: Mapping[str, Leaf] | None = None
@@ -64,7 +63,7 @@ def remember_request(prepared: Prepared, request: Request, config_changes: Chang
         workers=prepared.workers,
     )
     changes = config_changes or {}
-    origin = PlanOrigin(decided, APPLY, prepared.hooks, prepared.configs, prepared.listing, changes)
+    origin = PlanOrigin(decided, APPLY, prepared.configs, prepared.listing, changes)
     return with_origin(prepared.plan, origin)
 
 
@@ -99,7 +98,7 @@ def request_of_plan(given: Request, function: str) -> Request:
         configs=origin.configs,
         listing=origin.listing,
         linked=links_of(plan),
-        digest=digest_of_plan(plan, origin.hooks),
+        digest=digest_of_plan(plan),
         leaves=lambda: [step_json(step) for step in plan.steps],
         config_changes=origin.config_changes,
         shardings=origin.shardings,

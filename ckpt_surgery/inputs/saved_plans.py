@@ -55,7 +55,7 @@ def document_of(prepared: Prepared, request: Request) -> bytes:
     if loaded is not None and loaded.function is not None:
         loaded.function.check_written()
     try:
-        digest = plan_digest(plan, hooks)
+        digest = plan_digest(plan)
     except FunctionError as error:
         raise UsageError(*error.problems) from error
     return plan_file(

@@ -46,6 +46,9 @@ class HookFunctions(HookSet):
         code = getattr(_made_of(self.functions[name]) or self.functions[name], "__code__", None)
         return code.co_filename if isinstance(code, CodeType) else self.file
 
+    def of_program(self, name: str) -> HookFunction:
+        return self.functions[name]
+
     def shape_hint(self, name: str) -> str:
         """What to do where the function gives another shape or dtype than was expected."""
         return getattr(

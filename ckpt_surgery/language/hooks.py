@@ -16,7 +16,7 @@ import threading
 import traceback
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -52,10 +52,9 @@ class HookCall(Function):
     """A call of a hook. It computes the whole result for any region."""
 
     kind: ClassVar[str] = "hook"
-    external: ClassVar[tuple[str, ...]] = ("hooks",)
     exact_inputs: ClassVar[bool] = True
     full_copies: ClassVar[int] = 2
-    hooks: "HookSet"
+    hooks: "HookSet" = field(repr=False, compare=False)
     """Functions of which this is one."""
     function: str
     """Name of the function."""
@@ -64,6 +63,8 @@ class HookCall(Function):
     """Shape of the result."""
     dtype: np.dtype[Any]
     """Dtype of the result."""
+    of_program: HookFunction | None = None
+    """The function itself where no file has it: no other process is known to have the same."""
 
     def infer(self, ins: Specs) -> ArraySpec:
         return ArraySpec(self.shape, self.dtype)
@@ -135,6 +136,10 @@ class HookSet:
         """Path of the file with the text of the function of this name."""
         return self.file
 
+    def of_program(self, name: str) -> HookFunction | None:
+        """The function of this name if it is of the running program; None if it is of a file."""
+        return None
+
     def shape_hint(self, name: str) -> str:
         """What to do where the function gives another shape or dtype than was expected."""
         return f"Add a function `{INFER}{name}` to {self.name} for its shape and dtype."
@@ -158,7 +163,8 @@ class HookSet:
         if not inputs and INFER + name not in self.functions:
             return _constant(name, self._called(name, _filled(template, ())))
         result = self._result(name, template, inputs)
-        return apply(HookCall(self, name, template, result.shape, result.dtype), *inputs)
+        call = HookCall(self, name, template, result.shape, result.dtype, self.of_program(name))
+        return apply(call, *inputs)
 
     def function(self, name: str) -> HookFunction:
         """The function of this name. Raises FunctionError if there is none."""

@@ -21,9 +21,6 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.core.version import VERSION
-from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.registry import kinds
-from ckpt_surgery.language.hooks import HookCall, HookFile
 from ckpt_surgery.language.other_documents import REPORT, SAVE
 from ckpt_surgery.planner.document_reading import param_json
 from ckpt_surgery.planner.plan import Input, Plan
@@ -160,11 +157,6 @@ def seal(document: Mapping[str, Any]) -> str:
     except UnicodeEncodeError:  # as in `plan_file`
         text = json.dumps(rest, sort_keys=True).encode()
     return hashlib.sha256(text).hexdigest()
-
-
-def known_kinds(hooks: HookFile | None) -> Mapping[str, type[Function]]:
-    """The functions that values can have."""
-    return kinds() if hooks is None else {**kinds(), HookCall.kind: HookCall}
 
 
 # --- from a file ------------------------------------------------------------------------------------------

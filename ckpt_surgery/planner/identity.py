@@ -10,8 +10,6 @@ from typing import Any
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.graph.digests import value_digests
-from ckpt_surgery.language.hooks import HookFile
-from ckpt_surgery.planner.document import known_kinds
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Input, Plan, Step
 
@@ -38,7 +36,7 @@ def identity_of(prepared: Prepared) -> Mapping[str, str]:
         "name": destination.name,
         "metadata": json.dumps(plan.metadata, default=repr),
         "outputs": [_form(step) for step in steps],
-        "values": _values(steps, prepared.hooks),
+        "values": _values(steps),
     }
     return {
         "version": VERSION,
@@ -60,13 +58,13 @@ def _sources_text(inputs: Sequence[Input]) -> str:
     return text if len(text) <= LONGEST_TEXT else digest_of([which, files])
 
 
-def plan_digest(plan: Plan, hooks: HookFile | None) -> str:
+def plan_digest(plan: Plan) -> str:
     """SHA-256, hexadecimal, of what a plan makes: descriptions of leaves, values, grids and metadata.
 
-    It is the same on every machine, whatever can be linked there. `hooks` are those that values call. Raises
-    FunctionError for values that cannot be written down.
+    It is the same on every machine, whatever can be linked there. Raises FunctionError for values that cannot
+    be written down.
     """
-    values = value_digests([step.value for step in plan.steps], known_kinds(hooks))
+    values = value_digests([step.value for step in plan.steps])
     return digest_of({**_described(plan), "values": values})
 
 
@@ -96,9 +94,9 @@ def _form(step: Step) -> list[Any]:
     return [step.leaf.key.text, str(step.leaf.spec), step.transfer, grid]
 
 
-def _values(steps: Sequence[Step], hooks: HookFile | None) -> Any:
+def _values(steps: Sequence[Step]) -> Any:
     try:
-        return value_digests([step.value for step in steps], known_kinds(hooks))
+        return value_digests([step.value for step in steps])
     except FunctionError:
         # A function of an extension that cannot be written down: no other run is known to do the same.
         return secrets.token_hex()

@@ -1,24 +1,34 @@
 """Digests of values: equal for the same functions of the same leaves, and for no others."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.dtypes import dtype_named
+from ckpt_surgery.core.dtypes import ELEMENT_TYPES, dtype_named
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.functions.arrays import Apply, Node, Read
+from ckpt_surgery.functions.arrays import Apply, Array, Node, Read
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import Full
 from ckpt_surgery.functions.indexing import Take
 from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.operators import Binary, Unary
-from ckpt_surgery.functions.registry import kinds
-from ckpt_surgery.graph.digests import value_digests
+from ckpt_surgery.graph.digests import function_text, value_digests
+from ckpt_surgery.language.hook_functions import HookFunctions
+from ckpt_surgery.language.hooks import HookFile
 
 F32 = dtype_named("float32")
 
@@ -28,7 +38,7 @@ def read(name: str, source: str = "source") -> Read:
 
 
 def digests(*values: Node) -> list[str]:
-    return value_digests(values, kinds())
+    return value_digests(list(values))
 
 
 def test_other_functions_fields_inputs_and_leaves_are_told_apart() -> None:
@@ -67,14 +77,100 @@ def test_trees_with_many_paths_and_deep_ones() -> None:
     assert len(digests(node)[0]) == 64
 
 
-def test_functions_that_are_not_the_one_of_their_kind_have_none() -> None:
+# --- the text of a function -----------------------------------------------------------------------
+
+
+def classes(cls: type[Function] = Function) -> Iterator[type[Function]]:
+    """The classes of functions that values of plans can have."""
+    for child in cls.__subclasses__():
+        if child.__module__.startswith("ckpt_surgery.functions.") and dataclasses.is_dataclass(child):
+            yield child
+        yield from classes(child)
+
+
+def fields(annotation: Any) -> st.SearchStrategy[Any]:
+    """Anything that a field of this annotation may hold."""
+    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (types.UnionType, typing.Union):
+        return st.one_of(*map(fields, members))
+    if origin is np.dtype:
+        return st.sampled_from(sorted(ELEMENT_TYPES)).map(dtype_named)
+    if origin is tuple and members[-1:] == (...,):
+        return st.lists(fields(members[0]), max_size=3).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(fields, members))
+    if origin is Literal:
+        return st.sampled_from(members)
+    return {
+        int: st.integers() | st.integers(-(2**200), 2**200),
+        float: st.floats() | st.just(-0.0),
+        bool: st.booleans(),
+        str: st.text() | st.just("\ud800\0"),
+        types.NoneType: st.none(),
+        types.EllipsisType: st.just(...),
+    }[annotation]
+
+
+@given(data=st.data())
+def test_any_fields_of_any_function(data: st.DataObject) -> None:
+    cls = data.draw(st.sampled_from(sorted(set(classes()), key=lambda cls: cls.__qualname__)))
+    hints = typing.get_type_hints(cls)
+    made = []
+    for _ in range(2):
+        given_fields = {f.name: data.draw(fields(hints[f.name])) for f in dataclasses.fields(cls)}
+        if "op" in given_fields:
+            given_fields["op"] = data.draw(st.sampled_from(["+", "<=", "neg", "sqrt"]))
+        try:
+            made.append(cls(**given_fields))
+        except FunctionError:
+            assume(False)
+    one, other = made
+    assert function_text(dataclasses.replace(one)) == function_text(one)
+    # Their repr tells 0.0 from -0.0, 1 from True and from 1.0.
+    assert (function_text(one) == function_text(other)) == (repr(one) == repr(other))
+
+
+NUMBERS = (0.0, -0.0, 1, 1.0, True, 2**64, -(2**63) - 1, 1e300, 5e-324, 1e22, 0.1, math.inf, -math.inf)
+
+
+def test_numbers_are_told_apart() -> None:
+    numbers = [*NUMBERS, math.nan, math.copysign(math.nan, -1)]
+    assert len({function_text(Full((), number, F32)) for number in numbers}) == len(numbers)
+
+
+def test_dtypes_of_other_byte_orders_are_others() -> None:
+    swapped = np.dtype(">f4")
+    assert swapped.name == F32.name
+    assert function_text(Full((3,), 0, swapped)) != function_text(Full((3,), 0, F32))
+
+
+def test_classes_of_one_name_are_others_in_other_modules() -> None:
+    other = dataclasses.make_dataclass("Full", [], bases=(Full,), frozen=True)
+    assert other.__qualname__ == Full.__qualname__
+    assert function_text(other((3,), 0, F32)) != function_text(Full((3,), 0, F32))
+
+
+@pytest.mark.parametrize("value", [3j, np.zeros(2), object(), [1], (1, [2])])
+def test_what_fields_do_not_hold(value: Any) -> None:
+    with pytest.raises(FunctionError, match="a value cannot be saved in a plan: a function in it holds "):
+        function_text(Full((), value, F32))
+
+
+def test_fields_that_are_not_compared_are_left_out() -> None:
     @dataclass(frozen=True)
-    class OtherFull(Full):
-        kind: ClassVar[str] = "full"
+    class Here(Function):
+        handle: object = field(repr=False, compare=False)
+        shift: int = 0
 
-    class Nameless(Function):
-        pass
+    texts = [function_text(Here(object(), 3)), function_text(Here(None, 3)), function_text(Here(None, 4))]
+    assert texts[0] == texts[1] != texts[2]
 
-    for function in (OtherFull((3,), 0, F32), Nameless()):
-        with pytest.raises(FunctionError, match=r"cannot be saved in a plan: the kind `.*` is not its own"):
-            digests(Apply(function, ()))
+
+def test_a_function_of_the_program_has_no_digest_and_one_of_a_file_has(tmp_path: Path) -> None:
+    """Its text names the function; what a file does is in the file's own digest."""
+    (tmp_path / "hooks.py").write_text("def twice(x):\n    return x * 2\n")
+    x = Array(read("a"), F32)
+    [found] = digests(HookFile(tmp_path / "hooks.py").call("twice", [x]).node)
+    assert [found] == digests(HookFile(tmp_path / "hooks.py").call("twice", [x]).node)
+    with pytest.raises(FunctionError):
+        digests(HookFunctions({"twice": lambda x: x * 2}).call("twice", [x]).node)

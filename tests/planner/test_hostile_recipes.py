@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import DataError, PlanError, RecipeError
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.functions.registry import kinds
 from ckpt_surgery.graph.digests import value_digests
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.planner import limits
@@ -31,7 +30,7 @@ def evaluated(plan: Plan) -> None:
     for step in plan.steps:
         if step.leaf.spec is None or step.leaf.spec.nbytes > SMALL or step.cut is None:
             continue
-        value_digests([step.value], kinds())
+        value_digests([step.value])
         if step.cut.working_set > 64 * SMALL:
             continue
         try:
