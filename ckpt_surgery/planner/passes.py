@@ -16,12 +16,12 @@ from ckpt_surgery.functions.arrays import Apply, reads
 from ckpt_surgery.language.field_types import Unmatched
 from ckpt_surgery.language.models import Pass, Rule
 from ckpt_surgery.language.templates import Template
-from ckpt_surgery.planner.braces import braces_of
 from ckpt_surgery.planner.claiming import Claims, Mirror, claim, mirrors_of, views
 from ckpt_surgery.planner.entries import CONVERT, Drop, Entry, Tree, not_held
 from ckpt_surgery.planner.evaluator import Evaluator
 from ckpt_surgery.planner.filling import filled, last_resorts
 from ckpt_surgery.planner.limits import check_leaves
+from ckpt_surgery.planner.mistakes import braces_of
 from ckpt_surgery.planner.problems import MANY, Problems
 from ckpt_surgery.planner.producing import produce
 from ckpt_surgery.planner.target import Target, fitted

@@ -22,16 +22,14 @@ from ckpt_surgery.graph.walks import too_many_functions, with_shared_parts
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
 from ckpt_surgery.planner.decisions import Watch, decide
-from ckpt_surgery.planner.dots import mistaken_dots
 from ckpt_surgery.planner.effects import deciding_rule, naming_rule
 from ckpt_surgery.planner.entries import Decisions, Drop, Entry, RuleRef
-from ckpt_surgery.planner.flat import with_dicts
 from ckpt_surgery.planner.limits import check_values
-from ckpt_surgery.planner.outputs import leaves_that_contain, without_empty
+from ckpt_surgery.planner.mistakes import left_slots, mistaken_dots
+from ckpt_surgery.planner.outputs import leaves_that_contain, with_dicts, without_empty
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.problems import MANY
 from ckpt_surgery.planner.resharding import is_unsharded, lost_shardings, resharded
-from ckpt_surgery.planner.slots import left_slots
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.planner.transfers import Destination, Transfers, transfers
 from ckpt_surgery.planner.unused import unused_elements

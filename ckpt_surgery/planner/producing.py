@@ -16,10 +16,10 @@ from ckpt_surgery.language.expressions import Expression
 from ckpt_surgery.language.models import Rule
 from ckpt_surgery.language.scope import Scalar, Unavailable
 from ckpt_surgery.language.templates import Template
-from ckpt_surgery.planner.braces import braces_of
 from ckpt_surgery.planner.claiming import Claim, Claims, Mirror, why_unused
 from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, array_of, in_place_of, key_of, under
 from ckpt_surgery.planner.evaluator import FAILED, Evaluator, Names, Ranges, combinations_of
+from ckpt_surgery.planner.mistakes import braces_of
 from ckpt_surgery.planner.problems import OPTIONAL, Field
 
 

@@ -10,9 +10,9 @@ from ckpt_surgery.functions.arrays import Apply, Node, reads
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.planner.braces import braces_of
 from ckpt_surgery.planner.claiming import Mirror, claim
 from ckpt_surgery.planner.evaluator import Evaluator
+from ckpt_surgery.planner.mistakes import braces_of
 from ckpt_surgery.planner.producing import Produced, is_layout, produce
 from tests.support.comparing import same
 from tests.support.passes import Described, evaluator_of, pass_of, rules_of, tree_of
