@@ -23,8 +23,7 @@ from ckpt_surgery.language.scope import CONFIGS
 from ckpt_surgery.live.source import FORMAT, TreeSource
 from ckpt_surgery.live.tree import is_abstract, live_tree
 from ckpt_surgery.live.wanted import Wanted
-from ckpt_surgery.planner.asked import Asked
-from ckpt_surgery.planner.entries import not_held
+from ckpt_surgery.planner.entries import Asked, not_held
 from ckpt_surgery.storage.samples import states, states_by_path
 
 if TYPE_CHECKING:

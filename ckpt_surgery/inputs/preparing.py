@@ -57,9 +57,9 @@ from ckpt_surgery.planner.options import DEFAULT_FORMAT, DestinationOptions, Pre
 from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.resharding import without_shardings
-from ckpt_surgery.planner.shares import check_keys, check_sources_used, target_share
 from ckpt_surgery.planner.target import TARGET, Target, as_bfloat16, listed_target
 from ckpt_surgery.planner.transfers import Destination
+from ckpt_surgery.planner.unused import check_keys, check_sources_used, target_share
 from ckpt_surgery.storage.linking import SafeToHardlink, linking_rule
 from ckpt_surgery.storage.listing import data_file, is_file, real_path
 from ckpt_surgery.system.resources import default_memory, default_workers

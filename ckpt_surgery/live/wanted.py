@@ -13,7 +13,7 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.live.orbax_metadata import described_value
-from ckpt_surgery.planner.asked import Asked
+from ckpt_surgery.planner.entries import Asked
 
 ARRAYS = frozenset({LeafKind.ARRAY})
 NUMBERS_TOO = frozenset({LeafKind.ARRAY, LeafKind.SCALAR})

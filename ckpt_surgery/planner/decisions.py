@@ -18,9 +18,8 @@ from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import Pass, reads_uint16_as_bfloat16
 from ckpt_surgery.language.operators import truth
 from ckpt_surgery.language.scope import ExpressionError, Scope
-from ckpt_surgery.planner.asked import PLACEHOLDER
 from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
-from ckpt_surgery.planner.entries import Decisions, Drop, Entry, Tree
+from ckpt_surgery.planner.entries import PLACEHOLDER, Decisions, Drop, Entry, Tree
 from ckpt_surgery.planner.evaluator import Evaluator, count_of, names_of_sources
 from ckpt_surgery.planner.limits import Limits
 from ckpt_surgery.planner.passes import PassRun, run_pass

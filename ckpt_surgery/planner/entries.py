@@ -1,12 +1,13 @@
 """What passes hand to each other: leaves with values that are not read yet."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.errors import FunctionError, Place, SurgeryError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key
@@ -259,3 +260,22 @@ def under(key: Key, old: Sequence[str], new: Sequence[str], lists: frozenset[tup
         return None
     head = with_lists(Key.of(new), lists)
     return Key((*new, *key.names[len(old) :]), (*head.sequences, *key.sequences[len(old) :]))
+
+
+PLACEHOLDER = "placeholder"
+"""Why a leaf is dropped for which the target has `...`, and which no rule claims."""
+
+
+@frozen()
+class Asked:
+    """Kinds and dtype that a leaf of a target accepts.
+
+    Its shape is that of the target's leaf; without a `spec` there, any.
+    """
+
+    kinds: Set[LeafKind]
+    """Kinds of leaves that it takes."""
+    dtype: DType | None = None
+    """Dtype that `dtype: target` casts to, where the target's leaf has no `spec`; None: the value's own."""
+    is_placeholder: bool = False
+    """True for `...`: it gets a value only if a rule claims its key, and is left as it is otherwise."""

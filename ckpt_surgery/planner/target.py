@@ -23,14 +23,12 @@ from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.quantization import QUANTIZED
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
-from ckpt_surgery.planner.asked import PLACEHOLDER, Asked
 from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
 from ckpt_surgery.planner.effects import deciding_rule, naming_rule
-from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, Tree, with_lists
+from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, PLACEHOLDER, Asked, Drop, Entry, Tree, with_lists
 from ckpt_surgery.planner.evaluator import Evaluator, SourceLeaves
-from ckpt_surgery.planner.missing_hints import move_hints, pattern_of, without_place
 from ckpt_surgery.planner.mistakes import slashed
-from ckpt_surgery.planner.prefixes import look_alike, suggestions
+from ckpt_surgery.planner.prefixes import look_alike, move_hints, pattern_of, suggestions, without_place
 from ckpt_surgery.planner.problems import MANY, Problems
 
 TARGET = "target"

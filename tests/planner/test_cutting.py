@@ -27,8 +27,15 @@ from ckpt_surgery.functions.rearranging import rearrange
 from ckpt_surgery.functions.reductions import Norm, Sum
 from ckpt_surgery.functions.streams import block_shape
 from ckpt_surgery.graph.costs import SHORT_RUN, task_bytes
-from ckpt_surgery.planner.cutting import WRITE_BUFFER, cut, finer, output_chunks, side_by_side, signature
-from ckpt_surgery.planner.periods import grid_of
+from ckpt_surgery.planner.cutting import (
+    WRITE_BUFFER,
+    cut,
+    finer,
+    grid_of,
+    output_chunks,
+    side_by_side,
+    signature,
+)
 from tests.support.chunked_nodes import F32, MIB, leaf, nodes, raw_leaf
 from tests.support.lazy_arrays import Changed, by, changed
 from tests.support.strategies import chunk_shapes
