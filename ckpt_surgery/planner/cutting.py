@@ -133,7 +133,7 @@ def cut(value: Node, budget: int, grid: Callable[[Shape], Shape] = as_wanted, st
     """
     spec = value.spec
     room = room_of(budget, staged)
-    periods = grid_of(value)
+    periods = source_grid(value)
     # At least a quarter of the room, so that several tasks run at once; never less than the smallest block.
     least = min(room, task_bytes(value, _first_block(spec.shape, periods)))
     block = _shrink([value], spec.shape, periods, max(room // 4, least + (room - least) // 4))
@@ -175,7 +175,7 @@ def finer(value: Node, known: Cut, share: int) -> Cut:
     """
     if known.working_set <= share:
         return known
-    periods = grid_of(value)
+    periods = source_grid(value)
     least = task_bytes(value, _first_block(value.spec.shape, periods))
     if least > share:
         share = least + max(0, known.working_set - least) // 4
@@ -193,7 +193,7 @@ def piece_of(node: Apply, room: int, budget: int) -> Shape:
     [child] = node.inputs
     shape = child.spec.shape
     blocks = block_shape(shape)
-    pairs = zip(blocks, grid_of(child), shape, strict=True)
+    pairs = zip(blocks, source_grid(child), shape, strict=True)
     periods = tuple(min(math.lcm(b, n), -(-max(1, length) // b) * b) for b, n, length in pairs)
     held = partial(_piece_bytes, node)
     least = held(_first_block(shape, periods))
@@ -251,7 +251,7 @@ def side_by_side(values: Sequence[Node], budget: int) -> Shape:
     if _held(values, Region.whole(shape)) <= budget:
         return shape
     share = max(budget, _held(values, _first_block(shape, (1,) * len(shape))) * 5 // 4)
-    periods = tuple(map(math.lcm, *(grid_of(value) for value in values)))
+    periods = tuple(map(math.lcm, *(source_grid(value) for value in values)))
     block = tuple(-(-n // p) * p for n, p in zip(shape, periods, strict=True))
     block = _shrink(values, block, periods, share)
     if _held(values, _first_block(shape, block)) > share:
@@ -324,8 +324,8 @@ def _reading(value: Node, shape: Shape, block: Shape) -> int:
     )
 
 
-def grid_of(node: Node) -> Shape:
-    """For each axis of the output, the period after which it reads other chunks of its sources.
+def source_grid(node: Node) -> Shape:
+    """Chunk grid of the sources along an output's axes: the period after which it reads other chunks.
 
     It is found by looking at what one step along the axis changes. Where the step moves what is needed along
     one axis of an input, one for one, forwards or backwards, the period is that of the input's axis. Where it

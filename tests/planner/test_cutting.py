@@ -31,10 +31,10 @@ from ckpt_surgery.planner.cutting import (
     WRITE_BUFFER,
     cut,
     finer,
-    grid_of,
     output_chunks,
     side_by_side,
     signature,
+    source_grid,
 )
 from tests.support.chunked_nodes import F32, MIB, leaf, nodes, raw_leaf
 from tests.support.lazy_arrays import Changed, by, changed
@@ -80,7 +80,7 @@ def test_chunks_divide_a_block_that_does_not_cover_the_axis() -> None:
     ],
 )
 def test_grid_of(node: Node, grid: tuple[int, ...]) -> None:
-    assert grid_of(node) == grid
+    assert source_grid(node) == grid
 
 
 def test_a_rename_reads_every_chunk_once() -> None:
