@@ -285,12 +285,9 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(
         importlib.metadata, "entry_points", lambda *, group: [e for e in entries if e.group == group]
     )
-    caches = (functions.registry, functions.kinds)
-    for cache in caches:
-        cache.cache_clear()
+    functions.registry.cache_clear()
     yield
-    for cache in caches:
-        cache.cache_clear()
+    functions.registry.cache_clear()
     sys.modules.pop("docs_functions", None)
 
 

@@ -52,12 +52,7 @@ class Function:
     """
 
     name: ClassVar[str] = ""
-    """The name in messages, that of the function of expressions that applies it. Default: `kind`."""
-    kind: ClassVar[str] = ""
-    """The name of the class in saved plans, different for every class. Default: `name`."""
-    external: ClassVar[tuple[str, ...]] = ()
-    """Fields whose values exist in one process only. They are left out of saved plans and are filled in again
-    by the code that loads the plan."""
+    """The name in messages, that of the function of expressions that applies it."""
     is_layout: ClassVar[bool] = False
     """Whether elements are only moved: each is an unchanged element of an input, or a constant filler."""
     elementwise: ClassVar[bool] = False
@@ -89,12 +84,10 @@ class Function:
                 "expressions call it",
                 hint=NEW_FORM,
             )
-        if "kind" not in vars(cls):
-            cls.kind = cls.name
 
     def called(self) -> str:
         """The operator or the name of the function, for messages."""
-        return self.name or self.kind
+        return self.name
 
     def infer(self, ins: Specs) -> ArraySpec:
         """Shape and dtype of the array that `apply` gives. Raises FunctionError if the inputs do not fit."""

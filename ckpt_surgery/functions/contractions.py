@@ -34,7 +34,7 @@ class Matmul(Function):
     dtype.
     """
 
-    kind: ClassVar[str] = "matmul"
+    name: ClassVar[str] = "matmul"
     multilinear: ClassVar[bool] = True
 
     def infer(self, ins: Specs) -> ArraySpec:

@@ -94,7 +94,7 @@ def _filled(name: str, shape: int | tuple[int, ...], value: Number, dtype: DType
 class Absent(_Created):
     """The value of a text or an empty node that comes from no source: it has no elements."""
 
-    kind: ClassVar[str] = "absent"
+    name: ClassVar[str] = "absent"
 
     def infer(self, ins: Specs) -> ArraySpec:
         return ArraySpec((0,), np.dtype(bool))
@@ -111,7 +111,7 @@ class InPlaceOf(Function):
     that the plan tells what was there before.
     """
 
-    kind: ClassVar[str] = "in_place_of"
+    name: ClassVar[str] = "in_place_of"
 
     def infer(self, ins: Specs) -> ArraySpec:
         return ins[0]

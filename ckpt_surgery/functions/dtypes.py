@@ -189,8 +189,7 @@ class Rounded(Cast):
     No call makes one. The planner adds it where such a result is stored or reinterpreted as bytes.
     """
 
-    name: ClassVar[str] = ""
-    kind: ClassVar[str] = "rounded"
+    name: ClassVar[str] = "rounded"
 
     def permits(self, result: np.ndarray) -> np.ndarray | None:
         return None  # numbers out of range are infinite for now, and refused in results

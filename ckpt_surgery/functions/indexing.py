@@ -92,7 +92,7 @@ class Index(_Gather):
     more items than the array has axes.
     """
 
-    kind: ClassVar[str] = "index"
+    name: ClassVar[str] = "index"
     items: tuple[Item, ...]
 
     def __post_init__(self) -> None:
@@ -221,7 +221,7 @@ def take(x: Array, indices: tuple[int, ...], axis: int) -> Array:
 class Copies(_Gather):
     """Along each axis, every element `each` times in a row, and `copies` of all that."""
 
-    kind: ClassVar[str] = "copies"
+    name: ClassVar[str] = "copies"
     each: Shape
     copies: Shape
 

@@ -28,7 +28,7 @@ class ListReduction(Function):
     Sums of integers are in 64 bits. Means of integers and bools are float64.
     """
 
-    kind: ClassVar[str] = "list_reduction"
+    name: ClassVar[str] = "list_reduction"
     elementwise: ClassVar[bool] = True
     op: str
 

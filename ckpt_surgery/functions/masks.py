@@ -66,7 +66,7 @@ class _Threshold(Function):
 class KthMagnitude(_Threshold):
     """The threshold of the `k` largest magnitudes."""
 
-    kind: ClassVar[str] = "kth_magnitude"
+    name: ClassVar[str] = "kth_magnitude"
     k: int
 
     def infer(self, ins: Specs) -> ArraySpec:
@@ -85,7 +85,7 @@ class KthMagnitude(_Threshold):
 class ShareMagnitude(_Threshold):
     """The threshold of the largest magnitudes that are a share of all that are not 0."""
 
-    kind: ClassVar[str] = "share_magnitude"
+    name: ClassVar[str] = "share_magnitude"
     share: float
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class ShareMagnitude(_Threshold):
 class LargestMask(Function):
     """The mask of the elements of the first input that lie on or above a threshold, the second input."""
 
-    kind: ClassVar[str] = "largest_mask"
+    name: ClassVar[str] = "largest_mask"
     scratch: ClassVar[int] = TILE_BYTES
 
     def infer(self, ins: Specs) -> ArraySpec:
@@ -160,7 +160,7 @@ def top_share_mask(x: Array, share: float) -> Array:
 class RandomMask(Function):
     """Random bools of the shape of the first input: true with probability `p`, or that of the second."""
 
-    kind: ClassVar[str] = "random_mask"
+    name: ClassVar[str] = "random_mask"
     scratch: ClassVar[int] = TILE_BYTES
     leaf_key: str
     seed: int

@@ -53,7 +53,7 @@ class Binary(Elementwise):
     divided by zero or raised to a negative power, and if a result is out of the range of its integer dtype.
     """
 
-    kind: ClassVar[str] = "binary"
+    name: ClassVar[str] = "binary"
     op: str
     left: Number | None = None
     right: Number | None = None
@@ -138,7 +138,7 @@ class Unary(Elementwise):
     negative the dtype does not hold.
     """
 
-    kind: ClassVar[str] = "unary"
+    name: ClassVar[str] = "unary"
     op: str
     x: Number | None = None
 

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.functions.base import NEW_FORM, Function, Plain, expression_name
+from ckpt_surgery.functions.base import NEW_FORM, Plain, expression_name
 
 GROUP = "ckpt_surgery.functions"
 """Group of the entry points that name modules with further functions; this package's name, too."""
@@ -76,20 +76,3 @@ def offered() -> Mapping[str, Any]:
         for name in names
     }
     return {**_own(), **written}
-
-
-@functools.cache
-def kinds() -> dict[str, type[Function]]:
-    """Every class of primitives by its `kind`. Raises UsageError if two classes have the same kind."""
-    found: dict[str, type[Function]] = {}
-    others = [entry.load() for entry in importlib.metadata.entry_points(group=GROUP)]
-    for value in (value for module in (*_modules(), *others) for value in vars(module).values()):
-        if not (isinstance(value, type) and issubclass(value, Function) and value.kind):
-            continue
-        if found.setdefault(value.kind, value) is not value:
-            raise UsageError(
-                f"two functions have the kind `{value.kind}`: one in {found[value.kind].__module__}, "
-                f"and one in {value.__module__}",
-                hint="Uninstall the package of one of them, or give its function a `kind` of its own.",
-            )
-    return found

@@ -51,7 +51,7 @@ ArgumentTemplate = tuple[Any, ...]
 class HookCall(Function):
     """A call of a hook. It computes the whole result for any region."""
 
-    kind: ClassVar[str] = "hook"
+    name: ClassVar[str] = "hook"
     exact_inputs: ClassVar[bool] = True
     full_copies: ClassVar[int] = 2
     hooks: "HookSet" = field(repr=False, compare=False)

@@ -34,11 +34,7 @@ class OfBoxes(Function):
 @dataclass(frozen=True)
 class Two(Function):
     elementwise: ClassVar[bool] = True
-    kind: ClassVar[str] = "two"
-
-
-def test_the_kind_is_the_name_unless_the_class_says_otherwise() -> None:
-    assert (Named.kind, Two.kind, Function.kind) == ("named", "two", "")
+    name: ClassVar[str] = "two"
 
 
 def test_regions_are_the_boxes_of_elements() -> None:

@@ -14,7 +14,7 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.core.arrays import chunk_regions
 from ckpt_surgery.core.errors import RecipeError
-from ckpt_surgery.functions.registry import kinds, registry
+from ckpt_surgery.functions.registry import registry
 from tests.support.calling import result_of
 from tests.support.comparing import same
 from tests.test_docs import blocks, code
@@ -44,12 +44,10 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     name = install(directory)
     sys.path.insert(0, str(directory))
     registry.cache_clear()
-    kinds.cache_clear()
     yield importlib.import_module(name)
     sys.path.remove(str(directory))
     sys.modules.pop(name, None)
     registry.cache_clear()
-    kinds.cache_clear()
 
 
 X = np.arange(35, dtype=np.float32).reshape(5, 7) - 17

@@ -33,11 +33,12 @@ from ckpt_surgery.functions.ordering import Ranks
 from ckpt_surgery.functions.packing import Unpack
 from ckpt_surgery.functions.quantization import Dequantize, Quantize
 from ckpt_surgery.functions.reductions import Max, Mean, Min, Norm, Sum
-from ckpt_surgery.functions.registry import kinds, registry
+from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.resizing import Resize
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
+from tests.support.primitives import primitives
 from tests.support.stored_arrays import Files, codec_of, decoded, store
 from tests.support.strategies import regions, selections
 
@@ -359,7 +360,7 @@ def test_every_layout_function_has_a_case_that_takes_no_new_bytes() -> None:
         for codec, chunk in STORED
         if case[0].relink(stored_as(arrays_of(case), codec, chunk)[0]) is not None
     }
-    assert linked == {cls for cls in kinds().values() if cls.relink is not Function.relink} - {Rounded}
+    assert linked == {cls for cls in primitives() if cls.relink is not Function.relink} - {Rounded}
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if len(case[1]) == 1], ids=str)
@@ -396,7 +397,7 @@ def test_an_axis_that_is_followed_moves_alone_and_as_far(case: Case) -> None:
 def test_every_function_has_a_case() -> None:
     """Those that expressions call by name, those of operators and lists, and those of the planner."""
     tested = {type(function) for function, _ in CASES}
-    assert set(kinds().values()) == tested
+    assert primitives() == tested
     assert {f for f in registry().values() if isinstance(f, type)} <= tested
 
 

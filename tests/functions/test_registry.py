@@ -1,4 +1,4 @@
-"""Discovery of functions: by their names in expressions, and by their kinds in saved plans."""
+"""Discovery of functions: by their names in expressions."""
 
 import importlib.metadata
 import sys
@@ -11,12 +11,12 @@ import pytest
 
 from ckpt_surgery import functions
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.functions import dtypes, text
+from ckpt_surgery.functions import text
 from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.functions.base import Function, expression_name, in_expressions
 from ckpt_surgery.functions.dtypes import cast
 from ckpt_surgery.functions.operators import Binary
-from ckpt_surgery.functions.registry import kinds, registry
+from ckpt_surgery.functions.registry import registry
 
 Install = Callable[..., None]
 
@@ -37,20 +37,13 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
         importlib.metadata, "entry_points", lambda *, group: [e for e in entries if e.group == group]
     )
     registry.cache_clear()
-    kinds.cache_clear()
     yield add
     registry.cache_clear()
-    kinds.cache_clear()
 
 
 @dataclass(frozen=True)
 class Rolled(Function):
     name: ClassVar[str] = "rolled"
-
-
-@dataclass(frozen=True)
-class OtherCast(Function):
-    kind: ClassVar[str] = "cast"
 
 
 @in_expressions
@@ -84,25 +77,15 @@ def test_the_package_gives_its_functions_by_their_names() -> None:
         _ = functions.half
 
 
-def test_kinds_are_of_classes_only_and_include_those_without_a_name() -> None:
-    assert kinds()["cast"] is dtypes.Cast
-    assert kinds()["binary"] is Binary
-    assert "replace" not in kinds()
-    assert "" not in kinds()
-
-
 def test_packages_add_functions_by_an_entry_point(install: Install) -> None:
     install(Rolled=Rolled, half=half_, unmarked=unmarked, Function=Function, limit=3, sum=functions.sum)
     install(again=half_)  # the same function in a second module is no second function
     assert registry()["half"] is half_
-    assert kinds()["rolled"] is Rolled
     assert registry().keys().isdisjoint({"", "rolled", "unmarked", "limit"})
-    assert kinds().keys().isdisjoint({"", "half"})
 
 
 def test_without_the_package_its_functions_are_unknown() -> None:
     assert "half" not in registry()
-    assert "rolled" not in kinds()
 
 
 def test_an_entry_point_without_functions_names_the_form_that_they_have(install: Install) -> None:
@@ -119,20 +102,8 @@ def test_a_class_that_says_how_it_is_called_names_the_form_of_today(name: str) -
     assert "@in_expressions" in (caught.value.problems[0].hint or "")
 
 
-def test_two_functions_of_one_kind_are_refused(install: Install) -> None:
-    install(OtherCast=OtherCast)
-    with pytest.raises(UsageError) as caught:
-        kinds()
-    assert str(caught.value) == (
-        "two functions have the kind `cast`: one in ckpt_surgery.functions.dtypes, "
-        f"and one in {__name__}\n"
-        "  Uninstall the package of one of them, or give its function a `kind` of its own."
-    )
-
-
 def test_modules_are_searched_once() -> None:
     assert registry() is registry()
-    assert kinds() is kinds()
 
 
 def test_two_functions_of_one_name_are_an_error_that_names_both_modules(install: Install) -> None:

@@ -21,13 +21,13 @@ from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.functions.operators import Binary, Unary
-from ckpt_surgery.functions.registry import kinds
 from ckpt_surgery.graph import fusion
 from ckpt_surgery.graph.costs import task_bytes
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.fusion import Fused, fused
 from ckpt_surgery.graph.parts import parts_of
 from tests.support.comparing import same
+from tests.support.primitives import primitives
 from tests.support.strategies import chunk_shapes, regions
 
 BF16, F16, F32, F64 = (np.dtype(t) for t in (ml_dtypes.bfloat16, np.float16, np.float32, np.float64))
@@ -278,7 +278,7 @@ def whole_of(node: Node, reader: Callable[[str, Leaf, Region], np.ndarray]) -> n
 
 
 def test_every_arithmetic_primitive_is_fused() -> None:
-    assert {cls.kind for cls in kinds().values() if cls.elementwise} == {
+    assert {cls.name for cls in primitives() if cls.elementwise} == {
         *("binary", "unary", "where", "cast", "rounded", "allow_nonfinite", "require_equal"),
         "list_reduction",
     }

@@ -50,7 +50,7 @@ class _Above(Pass):
 
 @dataclass(frozen=True)
 class Above(Function):
-    kind: ClassVar[str] = "above_for_a_test"
+    name: ClassVar[str] = "above_for_a_test"
 
     def infer(self, ins: Specs) -> ArraySpec:
         return ArraySpec((), np.dtype(np.int64))
@@ -139,7 +139,7 @@ def test_a_result_out_of_range_is_refused_in_the_last_step() -> None:
 
     @dataclass(frozen=True)
     class Refused(Norm):
-        kind: ClassVar[str] = "refused_for_a_test"
+        name: ClassVar[str] = "refused_for_a_test"
 
         def stream(self, ins: Specs) -> Pass:
             return Folded(len, int.__add__, total)
