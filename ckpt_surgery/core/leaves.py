@@ -1,9 +1,10 @@
-"""Descriptions of the leaves of a checkpoint, without their data."""
+"""Descriptions of the leaves of a checkpoint, without their data, and the regions in which they are read."""
 
 import enum
+from collections.abc import Iterator
 from dataclasses import field
 
-from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions, grown
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.manifests import Manifest
@@ -99,3 +100,28 @@ class Leaf:
             return array_repr("Leaf", self.key.text, self.spec)
         about = "" if self.prng_impl is None else f"({self.prng_impl})"
         return leaf_repr("Leaf", self.key.text, f"{self.kind.value}{about} {self.spec}")
+
+
+READ_BYTES = 32 << 20
+"""Largest number of bytes of one leaf that are read at once, unless a single chunk is larger."""
+
+
+def read_regions(leaf: Leaf, memory: int) -> Iterator[Region]:
+    """Disjoint regions that cover the leaf; each has at most an eighth of `memory` bytes, or is one chunk."""
+    assert leaf.spec is not None, "only leaves with an array are read"
+    return chunk_regions(leaf.spec.shape, read_block(leaf, memory))
+
+
+def read_block(leaf: Leaf, memory: int) -> Shape:
+    """The shape of the regions of `read_regions`."""
+    assert leaf.spec is not None
+    unit = tuple(min(length, max(1, n)) for length, n in zip(_unit(leaf), leaf.spec.shape, strict=True))
+    return grown(unit, leaf.spec.shape, min(READ_BYTES, memory // 8) // leaf.spec.dtype.itemsize)
+
+
+def _unit(leaf: Leaf) -> Shape:
+    """Shape of the smallest region that can be read alone: a chunk, or one element if none is encoded."""
+    assert leaf.spec is not None
+    if leaf.manifest is None or leaf.manifest.codec.name == "raw":
+        return (1,) * leaf.spec.ndim
+    return leaf.manifest.chunk_shape

@@ -1,9 +1,9 @@
-"""The states of optimizers as Flax's state dicts and as Orbax have them: the same trees, spelled differently.
+"""Leaves of a training state beside the parameters, and the forms that states of optimizers have.
 
-Flax turns tuples and lists into dicts with the keys `0`, `1`, …, and named tuples without fields, such as
-`optax.EmptyState`, into empty dicts; `from_state_dict` insists on both. Orbax keeps lists, and stores named
-tuples without fields as None. Only within the state of an optimizer is it known which is meant: a dict with
-such keys elsewhere may well be one.
+Flax's state dicts and Orbax have the same trees, spelled differently. Flax turns tuples and lists into dicts
+with the keys `0`, `1`, …, and named tuples without fields, such as `optax.EmptyState`, into empty dicts;
+`from_state_dict` insists on both. Orbax keeps lists, and stores named tuples without fields as None. Only
+within the state of an optimizer is it known which is meant: a dict with such keys elsewhere may well be one.
 
 Source of the conventions: flax 0.12 (`flax.serialization`), orbax-checkpoint 0.12.8.
 """
@@ -12,8 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
+from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 
 STATES = frozenset({"opt_state", "opt_states", "optimizer_state"})
 """Components of keys that the states of optimizers are below."""
@@ -132,3 +133,34 @@ def _mirrored(container: Path, leaves: list[Leaf], trees: list[Parameters]) -> P
 def _with_lists(key: Key, lists: Set[Path]) -> Key:
     sequences = tuple(known or key.names[:i] in lists for i, known in enumerate(key.sequences))
     return key if sequences == key.sequences else Key(key.names, sequences)
+
+
+OPTIMIZER = frozenset(
+    {"opt_state", "opt_states", "optim_state", "optimizer", "optimizer_state", "optimizer_states"}
+    | {"param_states", "mu", "nu", "v_row", "v_col"}
+)
+"""Components of keys that the states of optimizers are below: names of Optax, Flax, T5X and PyTorch."""
+COLLECTIONS = frozenset({"flax_mutables", "batch_stats", "cache", "intermediates", "params_axes", "nnx_aux"})
+"""Components of keys that the variables which are not trained are below: names of T5X, Flax and MaxText. They
+are beside `params`; below it they are names of modules."""
+_TELLING = OPTIMIZER | COLLECTIONS
+PARAMS = "params"
+COUNTERS = frozenset(DTYPES[name] for name in ("bool", "int32", "int64", "uint32", "uint64"))
+"""Dtypes of counters, masks and indices; narrower integers can be quantized weights."""
+
+
+def is_parameter(leaf: Leaf) -> bool:
+    """Whether a leaf is an array that is trained, and not an optimizer's state, a statistic or a counter."""
+    if leaf.kind is not LeafKind.ARRAY or leaf.spec is None or leaf.spec.dtype in COUNTERS:
+        return False
+    names = leaf.key.names
+    if _TELLING.isdisjoint(names):
+        return True
+    beside = names[: names.index(PARAMS)] if PARAMS in names else names
+    return not is_of_optimizer(leaf) and COLLECTIONS.isdisjoint(beside)
+
+
+def is_of_optimizer(leaf: Leaf) -> bool:
+    """Whether a leaf belongs to an optimizer's state, which a layer `mu` below `params` does not."""
+    known = (name in OPTIMIZER for name in leaf.key.names if name in OPTIMIZER or name == PARAMS)
+    return next(known, False)

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.blocks import read_block
-from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.leaves import Leaf, read_block
 from ckpt_surgery.functions.arrays import Node
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.inference.fingerprints import Fingerprint, fingerprints, kind_of, least_common

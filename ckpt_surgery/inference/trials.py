@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape
-from ckpt_surgery.core.blocks import read_regions
 from ckpt_surgery.core.errors import SurgeryError
-from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.leaves import Leaf, read_regions
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.graph.evaluating import Reader, evaluate

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.parameters import COLLECTIONS, OPTIMIZER
+from ckpt_surgery.core.optimizer_states import COLLECTIONS, OPTIMIZER
 from ckpt_surgery.language.examples import example
 from ckpt_surgery.language.findings import Finding
 from ckpt_surgery.language.models import Pass, Recipe, Rule

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.containers import container_flaws, index_flaws
 from ckpt_surgery.core.dtypes import ELEMENT_TYPES, DType, lost_by_cast
 from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.keys import container_flaws, index_flaws
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import Encoder

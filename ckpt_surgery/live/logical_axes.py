@@ -9,7 +9,7 @@ from typing import Any
 from ckpt_surgery.core.errors import PlanError, Problem, UsageError
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.parameters import COLLECTIONS, OPTIMIZER, PARAMS
+from ckpt_surgery.core.optimizer_states import COLLECTIONS, OPTIMIZER, PARAMS
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.live.boxes import BoxSpec

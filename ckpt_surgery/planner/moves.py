@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.optimizer_states import STATES
-from ckpt_surgery.core.parameters import OPTIMIZER
+from ckpt_surgery.core.optimizer_states import OPTIMIZER, STATES
 from ckpt_surgery.planner.entries import HAS_ARRAY, Tree
 
 VALUE = f"{SEPARATOR}value"

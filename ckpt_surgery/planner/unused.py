@@ -13,7 +13,7 @@ from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.errors import PlanError, Problem
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys
-from ckpt_surgery.core.parameters import is_of_optimizer
+from ckpt_surgery.core.optimizer_states import is_of_optimizer
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.selections import (
     Positions,

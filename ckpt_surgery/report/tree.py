@@ -7,7 +7,7 @@ from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.keys import ESCAPED, SEPARATOR, natural_order, parts_of
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.parameters import is_parameter
+from ckpt_surgery.core.optimizer_states import is_parameter
 from ckpt_surgery.core.text import bytes_text, count_text, number_of
 from ckpt_surgery.report.leaves import LeafRow, folded, leaf_row, look
 

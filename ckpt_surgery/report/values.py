@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.blocks import read_regions
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import Leaf, LeafKind, read_regions
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import READING, ByteCounter, Report
 from ckpt_surgery.core.protocols import Source

@@ -14,11 +14,10 @@ from typing import TypeVar
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
-from ckpt_surgery.core.blocks import read_block
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.digests import Digests, bytes_crc, values_crc
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.leaves import Leaf, read_block
 from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.progress import CHECKING, ByteCounter
 from ckpt_surgery.core.protocols import Source

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.containers import container_flaws, index_flaws
-from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.keys import Key, container_flaws, index_flaws
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.orbax.tree import EMPTY_KINDS, array_name, array_prefix

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ckpt_surgery.core.parameters import is_parameter
+from ckpt_surgery.core.optimizer_states import is_parameter
 from tests.support.leaves import array_leaf
 
 
