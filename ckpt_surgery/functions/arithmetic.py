@@ -12,9 +12,8 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.base import Blocks, Number, Specs, in_expressions
 from ckpt_surgery.functions.dtypes import number_as
-from ckpt_surgery.functions.elementwise import Elementwise
 from ckpt_surgery.functions.marks import MARK
-from ckpt_surgery.functions.operators import Binary, Unary
+from ckpt_surgery.functions.operators import Binary, Elementwise, Unary
 
 
 def _combined(function: Elementwise, *operands: Array | Number | None) -> Any:

@@ -20,8 +20,8 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Positions, Selection, broadcast
 from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
-from ckpt_surgery.functions.elementwise import broadcast_needs, broadcast_shapes
 from ckpt_surgery.functions.integers import bound, can_overflow, check_exact, summation
+from ckpt_surgery.functions.operators import broadcast_needs, broadcast_shapes
 
 T = TypeVar("T")
 

@@ -1,22 +1,23 @@
 """Masks of an array's elements: those that are largest, and those that are drawn at random."""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import ClassVar
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions
 from ckpt_surgery.core.dtypes import BOOL, DType, computation, converted, is_integer, kind
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection, broadcast
 from ckpt_surgery.core.tiles import tile_shape
 from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.base import Blocks, Function, LeafKey, Number, Specs, in_expressions
-from ckpt_surgery.functions.philox import fractions
-from ckpt_surgery.functions.ranking import (
+from ckpt_surgery.functions.ordering import (
     INDEX_PASSES,
     RANKING_BYTES,
     Counting,
@@ -25,6 +26,48 @@ from ckpt_surgery.functions.ranking import (
     magnitudes,
 )
 from ckpt_surgery.functions.streams import Pass, streamed
+
+WORDS = 4
+"""Numbers that one value of the counter gives."""
+SHORT_RUN = 4096
+"""Consecutive numbers that take no longer than a call of the generator: a part that lies within so many is
+cut out of them."""
+
+
+def words(start: int, count: int, key: np.ndarray) -> np.ndarray:
+    """The numbers `start` to `start + count`, of 64 bits: number `i` is word `i % 4` of counter `i // 4`.
+
+    `key`: two words of uint64.
+    """
+    first = start // WORDS
+    # NumPy's generator raises its counter before it makes numbers.
+    generator = np.random.Philox(key=key, counter=(first - 1) % 2**256)
+    return np.asarray(generator.random_raw(start % WORDS + count)[start % WORDS :])
+
+
+def fractions(region: Region, shape: Shape, key: np.ndarray) -> np.ndarray:
+    """For each element of a region the upper 53 bits of its number, divided by 2**53: from 0 up to below 1.
+
+    An element's number is that of its index in C order in an array of this shape.
+    """
+    found: np.ndarray = np.empty(region.shape, np.uint64)
+    strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    start = sum(a * b for a, b in zip(region.starts, strides, strict=True))
+    waiting = [(found, start)] if found.size else []
+    while waiting:
+        part, start = waiting.pop()
+        span = 1 + sum((n - 1) * stride for n, stride in zip(part.shape, strides, strict=True))
+        if span <= max(SHORT_RUN, part.size):
+            numbers = words(start, span, key)
+            part[...] = as_strided(numbers, part.shape, [8 * stride for stride in strides], writeable=False)
+            continue
+        axis = next(axis for axis, n in enumerate(part.shape) if n > 1)
+        half = part.shape[axis] // 2
+        cut = (slice(None),) * axis
+        waiting.append((part[(*cut, slice(half, None))], start + half * strides[axis]))
+        waiting.append((part[(*cut, slice(half))], start))
+    return (found >> np.uint64(11)) * 2.0**-53
+
 
 TILE = 1 << 15
 """Elements of a mask that are computed at a time: what is computed for each of them takes far more memory."""

@@ -1,4 +1,9 @@
-"""The order of an array's elements along an axis: `ranks`."""
+"""The order of an array's elements: ranks along an axis, and the place of an element among all.
+
+The place by absolute value is found by counting, in a few passes. Each counts 16 more bits: of the magnitudes
+from the highest bits on, and then, where not all of the elements with the least magnitude belong to the
+largest, of their indices. Counts are exact in any order.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +19,7 @@ from ckpt_surgery.core.tiles import tile_shape
 from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 from ckpt_surgery.functions.sizes import axis_of
+from ckpt_surgery.functions.streams import Pass
 
 TILE = 1 << 15
 """Elements that are ranked at a time, or one row where rows are longer."""
@@ -108,3 +114,132 @@ def _keys(values: np.ndarray) -> np.ndarray:
     keys = np.where(negative, ~bits, bits | np.uint32(1 << 31))
     keys[np.isnan(values)] = np.uint32((1 << 32) - 1)
     return keys.astype(np.uint64)
+
+
+DIGIT = 16
+"""Bits that are counted in one pass."""
+BINS = 1 << DIGIT
+INDEX_PASSES = 2
+"""Passes over indices, at most, of arrays of fewer than 2**32 elements."""
+RANKING_BYTES = 3 * 8 * BINS
+"""Bytes of the counts: of all blocks so far, and of one that is being seen."""
+
+
+def magnitudes(block: np.ndarray) -> np.ndarray:
+    """Unsigned integers in the order of the absolute values, which are equal where these are.
+
+    For floats they are the bits without the sign, of float32 or float64: NaN is above infinity.
+    """
+    values = converted(block, computation(block.dtype))
+    width = max(DIGIT, 8 * values.dtype.itemsize)
+    unsigned = np.dtype(f"u{width // 8}")
+    if kind(values.dtype) == "f":
+        return np.asarray(values.view(unsigned) & unsigned.type((1 << (width - 1)) - 1))
+    if kind(values.dtype) == "u":
+        return values.astype(unsigned)
+    wide = values.astype(f"i{width // 8}")
+    # The smallest integer has no negative and stays as it is: the bits of 2**(width - 1).
+    return np.asarray(np.abs(wide)).view(unsigned)
+
+
+def flat_indices(places: np.ndarray, region: Region, shape: Shape) -> np.ndarray:
+    """The indices, in an array of this shape, of elements at these places in a region, all in C order."""
+    index = np.zeros(places.shape, np.int64)
+    if not shape:
+        return index  # NumPy has no indices of such an array
+    for found, start, length in zip(
+        np.unravel_index(places, region.shape), region.starts, shape, strict=True
+    ):
+        index = index * length + found + start
+    return index
+
+
+class Counting(Pass):
+    """The pass before `Ranking` where `k` is a share of the elements that are not 0: it counts them."""
+
+    def __init__(self, spec: ArraySpec, share: float):
+        self._spec, self._share, self._count = spec, share, 0
+
+    def seen(self, block: np.ndarray, region: Region) -> int:
+        return int(np.count_nonzero(magnitudes(block)))
+
+    def note(self, number: int, seen: int) -> None:
+        self._count += seen
+
+    def finish(self) -> Pass:
+        return Ranking(self._spec, int(self._share * self._count))
+
+
+class Ranking(Pass):
+    """The first pass that finds where the `k` elements with the largest magnitudes end.
+
+    The result has the least magnitude of them, and the index before which elements that have it belong to
+    them: all of them if that is the number of elements.
+    """
+
+    def __init__(self, spec: ArraySpec, k: int, upper: int = 0, below: int | None = None):
+        """`k` elements are looked for among those whose bits from `below` on are `upper`, by default all."""
+        self._spec, self._k, self._upper = spec, k, upper
+        self._shift = (below or max(DIGIT, 8 * computation(spec.dtype).itemsize)) - DIGIT
+        self._all = below is None
+        self._counts = np.zeros(BINS, np.int64)
+
+    def seen(self, block: np.ndarray, region: Region) -> np.ndarray:
+        found = magnitudes(block)
+        if not self._all:
+            found = found[found >> found.dtype.type(self._shift + DIGIT) == self._upper]
+        digits = (found >> found.dtype.type(self._shift)) & found.dtype.type(BINS - 1)
+        return np.bincount(digits.astype(np.int64), minlength=BINS)
+
+    def note(self, number: int, seen: np.ndarray) -> None:
+        self._counts += seen
+
+    def finish(self) -> Pass | np.ndarray:
+        if not self._k:
+            return _result(2**64 - 1, 0)
+        digit, above = _reached(self._counts[::-1], self._k)
+        digit, left = BINS - 1 - digit, self._k - above
+        upper = (self._upper << DIGIT) | digit
+        if self._shift:
+            return Ranking(self._spec, left, upper, self._shift)
+        if self._counts[digit] == left:
+            return _result(upper, self._spec.size)
+        digits = max(1, -(-(self._spec.size - 1).bit_length() // DIGIT))
+        return _Ties(self._spec, left, upper, 0, (digits - 1) * DIGIT)
+
+
+class _Ties(Pass):
+    """The pass that finds the index of the last of the first `k` elements with a magnitude."""
+
+    def __init__(self, spec: ArraySpec, k: int, magnitude: int, upper: int, shift: int):
+        """`shift`: the bits of indices that are counted by later passes. Those above are `upper`."""
+        self._spec, self._k, self._magnitude = spec, k, magnitude
+        self._upper, self._shift = upper, shift
+        self._counts = np.zeros(BINS, np.int64)
+
+    def seen(self, block: np.ndarray, region: Region) -> np.ndarray:
+        places = np.nonzero(magnitudes(block) == self._magnitude)[0]
+        index = flat_indices(places, region, self._spec.shape)
+        index = index[index >> (self._shift + DIGIT) == self._upper]
+        return np.bincount((index >> self._shift) & (BINS - 1), minlength=BINS)
+
+    def note(self, number: int, seen: np.ndarray) -> None:
+        self._counts += seen
+
+    def finish(self) -> Pass | np.ndarray:
+        digit, before = _reached(self._counts, self._k)
+        upper = (self._upper << DIGIT) | digit
+        if not self._shift:
+            return _result(self._magnitude, upper + 1)
+        return _Ties(self._spec, self._k - before, self._magnitude, upper, self._shift - DIGIT)
+
+
+def _reached(counts: np.ndarray, k: int) -> tuple[int, int]:
+    """The bin in which the k-th element is, and the number of elements before that bin."""
+    total = np.cumsum(counts)
+    found = int(np.searchsorted(total, k))
+    return found, int(total[found] - counts[found])
+
+
+def _result(magnitude: int, stop: int) -> np.ndarray:
+    return np.array([magnitude, stop], np.uint64)

@@ -1,9 +1,175 @@
-"""The function `rearrange`: a reshape, a transpose and a reshape, written as a pattern of named axes."""
+"""The function `rearrange`: a reshape, a transpose and a reshape, written as a pattern of named axes.
 
+Syntax and meaning of patterns, such as `d (h k) -> d h k`, are those of `einops.rearrange` (Rogozhnikov,
+"Einops: Clear and Reliable Tensor Manipulations with Einstein-like Notation", ICLR 2022).
+"""
+
+import functools
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.arrays import Array
-from ckpt_surgery.functions.axis_patterns import rearrangement
 from ckpt_surgery.functions.base import in_expressions
 from ckpt_surgery.functions.layout import reshape, transpose
+
+ELLIPSIS = "..."
+MERGED = "(...)"
+"""The name of an ellipsis within parentheses, whose axes are merged into one."""
+
+Side = tuple[tuple[str, ...], ...]
+"""One side of a pattern: for each axis, the names in its parentheses. `()` and `1` are axes without a
+name."""
+
+Lengths = tuple[tuple[str, int], ...]
+"""Lengths of named axes, as the call gives them."""
+
+
+@dataclass(frozen=True)
+class Rearrangement:
+    """What a pattern does to arrays of one shape: a reshape, a transpose, and another reshape."""
+
+    split: Shape
+    """Shape after the first reshape, with one axis for each name on the left side."""
+    permutation: tuple[int, ...]
+    """Axes of the split array in the order of the right side."""
+    merged: Shape
+    """Shape of the result."""
+
+
+_TOKEN = re.compile(r"\s*(\.\.\.|[()]|[A-Za-z][A-Za-z0-9_]*|1(?![A-Za-z0-9_]))")
+
+
+@functools.lru_cache(maxsize=1024)
+def parse(pattern: str) -> tuple[Side, Side]:
+    """Both sides of a pattern. Raises FunctionError if the pattern is wrong for arrays of every shape."""
+    sides = pattern.split("->")
+    if len(sides) != 2:
+        raise FunctionError(f"`rearrange`: '{pattern}' needs exactly one `->` between two sides")
+    left, right = (_parse_side(side, pattern) for side in sides)
+    if any(MERGED in axis for axis in left):
+        raise FunctionError(f"`rearrange`: '{pattern}' cannot have `...` in parentheses on the left")
+    one_sided = sorted(set(_names(left)) ^ set(_names(right)))
+    if one_sided:
+        raise FunctionError(f"`rearrange`: `{one_sided[0]}` is on only one side of '{pattern}'")
+    return left, right
+
+
+def _parse_side(text: str, pattern: str) -> Side:
+    axes: list[tuple[str, ...]] = []
+    group: list[str] | None = None
+    for token in _tokens(text, pattern):
+        if token == "(" and group is None:
+            group = []
+        elif token == ")" and group is not None:
+            axes.append(tuple(group))
+            group = None
+        elif token in "()":
+            raise FunctionError(f"`rearrange`: parentheses in '{pattern}' do not match, or are nested")
+        elif group is not None:
+            group += [MERGED if token == ELLIPSIS else token] if token != "1" else []
+        else:
+            axes.append((token,) if token != "1" else ())
+    if group is not None:
+        raise FunctionError(f"`rearrange`: a parenthesis in '{pattern}' is not closed")
+    repeated = [name for name, count in Counter(_names(tuple(axes))).items() if count > 1]
+    if repeated:
+        raise FunctionError(f"`rearrange`: `{repeated[0]}` stands twice on one side of '{pattern}'")
+    return tuple(axes)
+
+
+def _tokens(text: str, pattern: str) -> list[str]:
+    tokens: list[str] = []
+    end = 0
+    while text[end:].strip():
+        match = _TOKEN.match(text, end)
+        if match is None:
+            raise FunctionError(
+                f"`rearrange`: `{text[end:].split()[0]}` in '{pattern}' is not an axis name",
+                hint="An axis is a name, `1`, `...` or a group in parentheses. Give lengths as keywords.",
+            )
+        tokens.append(match[1])
+        end = match.end()
+    return tokens
+
+
+def _names(side: Side) -> tuple[str, ...]:
+    return tuple(ELLIPSIS if name == MERGED else name for axis in side for name in axis)
+
+
+@functools.lru_cache(maxsize=4096)
+def rearrangement(pattern: str, lengths: Lengths, shape: Shape) -> Rearrangement:
+    """What a pattern with these lengths does to an array of this shape.
+
+    Raises FunctionError if pattern, lengths and shape do not fit together.
+    """
+    left, right = parse(pattern)
+    _check_lengths(dict(lengths), pattern, _names(left))
+    if ELLIPSIS in _names(left):
+        left, right = _spelled_out(left, right, len(shape) - len(left) + 1, pattern, shape)
+    if len(left) != len(shape):
+        raise FunctionError(
+            f"`rearrange`: '{pattern}' is for {len(left)} axes, the array has {len(shape)}: {list(shape)}"
+        )
+    sizes: dict[str, int] = {}
+    for axis, length in zip(left, shape, strict=True):
+        sizes |= _sizes(axis, length, dict(lengths), pattern)
+    order = _names(left)
+    return Rearrangement(
+        split=tuple(sizes[name] for name in order),
+        permutation=tuple(order.index(name) for name in _names(right)),
+        merged=tuple(math.prod(sizes[name] for name in axis) for axis in right),
+    )
+
+
+def _check_lengths(lengths: dict[str, int], pattern: str, names: tuple[str, ...]) -> None:
+    for name, length in lengths.items():
+        if name not in names:
+            raise FunctionError(f"`rearrange`: no axis `{name}` in '{pattern}'{did_you_mean(name, names)}")
+        if length < 1:
+            raise FunctionError(f"`rearrange`: the length of `{name}` should be positive, not {length}")
+
+
+def _spelled_out(left: Side, right: Side, count: int, pattern: str, shape: Shape) -> tuple[Side, Side]:
+    """Both sides with `...` replaced by `count` axes, under names that no pattern can contain."""
+    if count < 0:
+        raise FunctionError(
+            f"`rearrange`: '{pattern}' is for at least {len(left) - 1} axes, "
+            f"the array has {len(shape)}: {list(shape)}"
+        )
+    names = tuple(f"...{i}" for i in range(count))
+    return _with_axes(left, names), _with_axes(right, names)
+
+
+def _with_axes(side: Side, names: tuple[str, ...]) -> Side:
+    """One side of a pattern with these names in place of the ellipsis."""
+    axes: list[tuple[str, ...]] = []
+    for axis in side:
+        if axis == (ELLIPSIS,):
+            axes += [(name,) for name in names]
+        else:
+            axes.append(tuple(name for part in axis for name in (names if part == MERGED else (part,))))
+    return tuple(axes)
+
+
+def _sizes(axis: tuple[str, ...], length: int, lengths: dict[str, int], pattern: str) -> dict[str, int]:
+    """The length of each name in one axis of the left side, from the length of the axis."""
+    known = {name: lengths[name] for name in axis if name in lengths}
+    product = math.prod(known.values())
+    unknown = [name for name in axis if name not in lengths]
+    if len(unknown) > 1:
+        raise FunctionError(
+            f"`rearrange`: give the length of `{unknown[0]}` or `{unknown[1]}` "
+            f"in '{pattern}': the length {length} of their axis does not determine both"
+        )
+    if (length % product) if unknown else (length != product):
+        what = " ".join(f"{name}={lengths[name]}" for name in known) or "1"
+        raise FunctionError(f"`rearrange`: an axis of {length} does not split into {what} of '{pattern}'")
+    return known | dict.fromkeys(unknown, length // product)
 
 
 @in_expressions

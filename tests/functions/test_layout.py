@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
+from ckpt_surgery.functions.layout import AxisGroup, Pad, Reshape, Transpose, axis_groups
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
 
@@ -56,3 +56,26 @@ def test_what_is_refused_before_any_data(function: Function, shape: tuple[int, .
 def test_padding_takes_a_value_that_the_dtype_has() -> None:
     with pytest.raises(FunctionError, match="300 is out of range of int8"):
         Pad(0, 9, 300).infer([ArraySpec((3,), np.dtype(np.int8))])
+
+
+def test_groups_are_as_small_as_they_can_be() -> None:
+    assert axis_groups((2, 6, 5), (2, 2, 3, 5)) == (
+        AxisGroup((2,), (2,), 0),
+        AxisGroup((6,), (2, 3), 1),
+        AxisGroup((5,), (5,), 3),
+    )
+    assert axis_groups((4, 6), (3, 8)) == (AxisGroup((4, 6), (3, 8), 0),)
+    assert axis_groups((2, 0, 3), (0, 5)) == (AxisGroup((2, 0, 3), (0, 5), 0),)
+
+
+SPLITS: list[tuple[Shape, Shape]] = [((6,), (2, 3)), ((4, 6), (3, 8)), ((2, 3, 4), (24,)), ((3, 8), (2, 12))]
+
+
+@pytest.mark.parametrize(("old", "new"), SPLITS)
+def test_a_group_finds_the_elements_that_a_part_comes_from(old: Shape, new: Shape) -> None:
+    group = AxisGroup(old, new, 0)
+    numbers = np.arange(np.prod(old)).reshape(old)
+    region = Region((1,) * len(new), new)
+    wanted = numbers.reshape(new)[region.slices].ravel()
+    box = group.box(region)
+    assert np.array_equal(numbers[box.slices].ravel()[group.flat_indices(region, box)], wanted)

@@ -19,12 +19,13 @@ from ckpt_surgery.functions.masks import (
     LargestMask,
     RandomMask,
     ShareMagnitude,
+    fractions,
     random_mask,
     top_share_mask,
     topk_mask,
+    words,
 )
-from ckpt_surgery.functions.philox import fractions, words
-from ckpt_surgery.functions.ranking import magnitudes
+from ckpt_surgery.functions.ordering import magnitudes
 from tests.support.calling import result_of
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
@@ -150,7 +151,7 @@ def test_any_part_has_the_numbers_of_the_whole(data: st.DataObject, shape: Shape
     whole = (words(0, math.prod(shape), key).reshape(shape) >> np.uint64(11)) * 2.0**-53
     region = data.draw(regions(shape))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ckpt_surgery.functions.philox.SHORT_RUN", run)
+        patch.setattr("ckpt_surgery.functions.masks.SHORT_RUN", run)
         assert same(fractions(region, shape, key), whole[region.slices])
 
 
