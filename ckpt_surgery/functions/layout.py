@@ -24,12 +24,12 @@ from ckpt_surgery.functions.sizes import axes_of, axis_of, check_axes
 
 
 @dataclass(frozen=True)
-class AxisGroup:
+class ReshapeGroup:
     """Neighbouring axes of the input that a reshape turns into neighbouring axes of the output.
 
     Both have the same number of elements. The index along the new axes depends on nothing but the index along
-    the old ones, so each group can be treated as an array of its own. A reshape of `[2, 6, 5]` to `[2, 2, 3, 5]`
-    has three groups: 2 → 2, 6 → 2 × 3 and 5 → 5.
+    the old ones, so each group can be treated as an array of its own. A reshape of `[2, 6, 5]` to
+    `[2, 2, 3, 5]` has three groups: 2 → 2, 6 → 2 × 3 and 5 → 5.
     """
 
     old: Shape
@@ -88,12 +88,12 @@ def _unravelled(flat: int, shape: Shape) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=4096)
-def axis_groups(old: Shape, new: Shape) -> tuple[AxisGroup, ...]:
+def reshape_groups(old: Shape, new: Shape) -> tuple[ReshapeGroup, ...]:
     """The groups of a reshape from `old` to `new`, in order, each with as few axes as possible."""
     if 0 in old:
-        return (AxisGroup(old, new, 0),)
+        return (ReshapeGroup(old, new, 0),)
     cuts = itertools.pairwise(matching_axes(old, new))
-    return tuple(AxisGroup(old[i:end], new[j:new_end], j) for (i, j), (end, new_end) in cuts)
+    return tuple(ReshapeGroup(old[i:end], new[j:new_end], j) for (i, j), (end, new_end) in cuts)
 
 
 @dataclass(frozen=True)
@@ -168,14 +168,14 @@ class Reshape(Function):
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         starts: list[int] = []
         stops: list[int] = []
-        for group in axis_groups(ins[0].shape, self.infer(ins).shape):
+        for group in reshape_groups(ins[0].shape, self.infer(ins).shape):
             box = group.box(region)
             starts += box.starts
             stops += box.stops
         return [(0, Region(tuple(starts), tuple(stops)))]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        groups = axis_groups(ins[0].shape, self.infer(ins).shape)
+        groups = reshape_groups(ins[0].shape, self.infer(ins).shape)
         boxes = [group.box(region) for group in groups]
         block = blocks[0] if blocks[0].shape == region.shape else to_c_order(blocks[0])
         block = block.reshape([box.size for box in boxes])
@@ -186,7 +186,7 @@ class Reshape(Function):
 
     def followed(self, axis: int, ins: Specs) -> tuple[int, int] | None:
         first_old = 0
-        for group in axis_groups(ins[0].shape, self.infer(ins).shape):
+        for group in reshape_groups(ins[0].shape, self.infer(ins).shape):
             if group.first_new == axis and len(group.old) == len(group.new) == 1:
                 return first_old, 0
             first_old += len(group.old)

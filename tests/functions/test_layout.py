@@ -6,7 +6,7 @@ import pytest
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.layout import AxisGroup, Pad, Reshape, Transpose, axis_groups
+from ckpt_surgery.functions.layout import Pad, Reshape, ReshapeGroup, Transpose, reshape_groups
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
 
@@ -59,13 +59,13 @@ def test_padding_takes_a_value_that_the_dtype_has() -> None:
 
 
 def test_groups_are_as_small_as_they_can_be() -> None:
-    assert axis_groups((2, 6, 5), (2, 2, 3, 5)) == (
-        AxisGroup((2,), (2,), 0),
-        AxisGroup((6,), (2, 3), 1),
-        AxisGroup((5,), (5,), 3),
+    assert reshape_groups((2, 6, 5), (2, 2, 3, 5)) == (
+        ReshapeGroup((2,), (2,), 0),
+        ReshapeGroup((6,), (2, 3), 1),
+        ReshapeGroup((5,), (5,), 3),
     )
-    assert axis_groups((4, 6), (3, 8)) == (AxisGroup((4, 6), (3, 8), 0),)
-    assert axis_groups((2, 0, 3), (0, 5)) == (AxisGroup((2, 0, 3), (0, 5), 0),)
+    assert reshape_groups((4, 6), (3, 8)) == (ReshapeGroup((4, 6), (3, 8), 0),)
+    assert reshape_groups((2, 0, 3), (0, 5)) == (ReshapeGroup((2, 0, 3), (0, 5), 0),)
 
 
 SPLITS: list[tuple[Shape, Shape]] = [((6,), (2, 3)), ((4, 6), (3, 8)), ((2, 3, 4), (24,)), ((3, 8), (2, 12))]
@@ -73,7 +73,7 @@ SPLITS: list[tuple[Shape, Shape]] = [((6,), (2, 3)), ((4, 6), (3, 8)), ((2, 3, 4
 
 @pytest.mark.parametrize(("old", "new"), SPLITS)
 def test_a_group_finds_the_elements_that_a_part_comes_from(old: Shape, new: Shape) -> None:
-    group = AxisGroup(old, new, 0)
+    group = ReshapeGroup(old, new, 0)
     numbers = np.arange(np.prod(old)).reshape(old)
     region = Region((1,) * len(new), new)
     wanted = numbers.reshape(new)[region.slices].ravel()
