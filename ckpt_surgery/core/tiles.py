@@ -77,7 +77,7 @@ def _is_far(block: np.ndarray, other: np.ndarray) -> bool:
     return span > CACHE
 
 
-def gathered(piece: np.ndarray) -> np.ndarray:
+def contiguous_tile(piece: np.ndarray) -> np.ndarray:
     """A contiguous copy of a tile of a larger array, in its own memory order.
 
     The tile itself if its last axis is the near one, because then it is read in memory order anyway.

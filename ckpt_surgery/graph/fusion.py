@@ -33,7 +33,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region, chunk_regions
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.tiles import ROWS, copy_into, gathered, tile_shape
+from ckpt_surgery.core.tiles import ROWS, contiguous_tile, copy_into, tile_shape
 from ckpt_surgery.functions.arrays import Apply, Read
 from ckpt_surgery.functions.operators import broadcast_needs
 from ckpt_surgery.graph.costs import kept_bytes, own_bytes, peak
@@ -112,7 +112,7 @@ def _cut(given: tuple[Region, np.ndarray], region: Region) -> np.ndarray:
     """A piece of a block that has a larger region."""
     whole, block = given
     cut: tuple[EllipsisType | slice, ...] = (..., *region.within(whole))  # an array even of no axes
-    return gathered(block[cut])
+    return contiguous_tile(block[cut])
 
 
 def fused(parts: Sequence[Part]) -> dict[int, Fused]:

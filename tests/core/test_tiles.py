@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core import tiles
 from ckpt_surgery.core.arrays import chunk_regions
-from ckpt_surgery.core.tiles import copy_into, gathered, near_axis, tile_shape, to_c_order
+from ckpt_surgery.core.tiles import contiguous_tile, copy_into, near_axis, tile_shape, to_c_order
 from tests.support.strategies import shapes
 
 DTYPES = [
@@ -45,7 +45,7 @@ def test_a_straightened_block_has_the_same_elements(block: np.ndarray) -> None:
     straight = to_c_order(block)
     assert (straight.dtype, straight.shape) == (block.dtype, block.shape)
     assert straight.tobytes() == block.tobytes()
-    assert gathered(block).tobytes() == block.tobytes()
+    assert contiguous_tile(block).tobytes() == block.tobytes()
 
 
 @settings(deadline=None, max_examples=200)
