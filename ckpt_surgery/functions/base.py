@@ -175,12 +175,12 @@ class Function:
         """
         return None
 
-    def followed(self, axis: int, ins: Specs) -> tuple[int, int] | None:
-        """The axis of the one input that this axis of the result runs along, as (input axis, offset).
+    def input_axis(self, axis: int, ins: Specs) -> tuple[int, int] | None:
+        """Input axis and offset that a result axis keeps step with, or None.
 
         Index `i` of the result's axis comes from index `i + offset` of the input's axis, for all `i`: if a
         region of the result moves by `n` along its axis, the region that `needs` names moves by `n` along
-        the input's axis and along no other. None if there is no such axis.
+        the input's axis and along no other.
         """
         return (axis, 0) if self.elementwise and len(ins) == 1 else None
 

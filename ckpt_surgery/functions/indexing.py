@@ -133,7 +133,7 @@ class Index(_Gather):
         )
         return Index(items), bounding_box(tuple(self._taken(ins[0].shape)))
 
-    def followed(self, axis: int, ins: Specs) -> tuple[int, int] | None:
+    def input_axis(self, axis: int, ins: Specs) -> tuple[int, int] | None:
         items = self._expanded(ins[0].ndim)
         place = [i for i, item in enumerate(items) if not isinstance(item, int)][axis]
         if items[place] is None:

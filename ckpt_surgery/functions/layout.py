@@ -125,7 +125,7 @@ class Transpose(Function):
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         return blocks[0].transpose(self.permutation(ins[0].ndim))
 
-    def followed(self, axis: int, ins: Specs) -> tuple[int, int] | None:
+    def input_axis(self, axis: int, ins: Specs) -> tuple[int, int] | None:
         return self.permutation(ins[0].ndim)[axis], 0
 
     def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
@@ -184,7 +184,7 @@ class Reshape(Function):
                 block = np.take(block, group.flat_indices(region, box), axis=axis)
         return block.reshape(region.shape)
 
-    def followed(self, axis: int, ins: Specs) -> tuple[int, int] | None:
+    def input_axis(self, axis: int, ins: Specs) -> tuple[int, int] | None:
         first_old = 0
         for group in reshape_groups(ins[0].shape, self.infer(ins).shape):
             if group.first_new == axis and len(group.old) == len(group.new) == 1:

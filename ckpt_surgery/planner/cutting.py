@@ -88,7 +88,7 @@ def _place(node: Node, axis: int, start: int, stop: int) -> Hashable:
             return "everywhere"
         if isinstance(node, Read):
             return _place_in_leaf(node, axis, start, stop)
-        below = node.function.followed(axis, [n.spec for n in node.inputs])
+        below = node.function.input_axis(axis, [n.spec for n in node.inputs])
         if below is None:
             break
         axis, begin = below

@@ -54,13 +54,13 @@ def test_elementwise_functions_use_the_elements_at_the_same_index() -> None:
     ins = [ArraySpec((4, 6), F32), ArraySpec((6,), F32)]
     selected = (range(1, 3), range(5))
     assert Two().uses(selected, ins) == [(0, selected), (1, (range(5),))]
-    assert Two().followed(1, ins) is None  # of two inputs
+    assert Two().input_axis(1, ins) is None  # of two inputs
 
 
 def test_nothing_else_is_promised() -> None:
     function = Named()
     assert function.window(INS) is None
-    assert function.followed(0, INS) is None
+    assert function.input_axis(0, INS) is None
     assert function.relink([]) is None
     assert function.declared_dtype([F32, np.dtype(np.int8)]) == F32
 

@@ -377,7 +377,7 @@ def test_an_axis_that_is_followed_moves_alone_and_as_far(case: Case) -> None:
     function, ins = case[0], [spec_of(array) for array in arrays_of(case)]
     shape = function.infer(ins).shape
     for axis, length in enumerate(shape):
-        followed = function.followed(axis, ins)
+        followed = function.input_axis(axis, ins)
         if followed is None or 0 in shape:
             continue
         found, begin = followed

@@ -309,7 +309,7 @@ def test_what_follows_an_axis_of_the_input_moves_with_it(data: st.DataObject, so
     ins = [source.spec]
     shape = function.infer(ins).shape
     for axis, length in enumerate(shape):
-        followed = function.followed(axis, ins)
+        followed = function.input_axis(axis, ins)
         if followed is None or length < 2:
             continue
         found, begin = followed
