@@ -8,7 +8,7 @@ Operators and subscripts import the primitives that they apply when they are use
 functions of arrays, and import this one.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -280,26 +280,26 @@ def binary(symbol: str, left: Array | Number, right: Array | Number) -> Array:
 
 
 def reads(node: Node, seen: set[int] | None = None) -> Iterator[Read]:
-    """Every read that a value is computed from, once, depth first.
-
-    `seen`: the identities of nodes to leave out with all below them; those that are visited are added to it.
-    """
+    """Every read that a value is computed from, once, depth first. `seen`: see `nodes_of`."""
     if isinstance(node, Read) and seen is None:
         return iter((node,))
-    return _reads(node, set() if seen is None else seen)
+    return (found for found in nodes_of(node, set() if seen is None else seen) if isinstance(found, Read))
 
 
-def _reads(root: "Node", seen: set[int]) -> Iterator[Read]:
+def nodes_of(root: Node, seen: set[int], ends: Container[int] = ()) -> Iterator[Node]:
+    """Every node that a value is computed from and the value's own, once, depth first.
+
+    `seen`: identities of nodes to leave out with all below them; those that are visited are added to it.
+    `ends`: identities of nodes below which nothing is visited.
+    """
     stack = [root]
     while stack:
         node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, Read):
+        if id(node) not in seen:
+            seen.add(id(node))
             yield node
-        else:
-            stack.extend(reversed(node.inputs))
+            if isinstance(node, Apply) and id(node) not in ends:
+                stack.extend(reversed(node.inputs))
 
 
 def inputs_first(nodes: Iterable[Node]) -> Iterator[Apply]:

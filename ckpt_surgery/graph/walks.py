@@ -9,7 +9,7 @@ from collections.abc import Hashable, Set
 from dataclasses import dataclass
 
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, reads
+from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, nodes_of, reads
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.sizes import MOST_GROWTH
 from ckpt_surgery.graph.parts import last_uses
@@ -104,18 +104,14 @@ def functions_of(value: Node, bases: Set[int], most: int = MOST_FUNCTIONS) -> in
     Each counts once. Nodes with the identities `bases` are left out, with all below them. If there are more
     than `most`, the rest is not counted.
     """
-    if not isinstance(value, Apply) or id(value) in bases:
+    if isinstance(value, Read):
         return 0
-    seen = {id(value)}
-    stack = [value]
     count = 0
-    while stack and count <= most:
-        node = stack.pop()
-        count += node.weight
-        for child in node.inputs:
-            if isinstance(child, Apply) and id(child) not in seen and id(child) not in bases:
-                seen.add(id(child))
-                stack.append(child)
+    for node in nodes_of(value, set(), ends=bases):
+        if isinstance(node, Apply) and id(node) not in bases:
+            count += node.weight
+            if count > most:
+                break
     return count
 
 

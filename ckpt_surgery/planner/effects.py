@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
 
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.functions.arrays import Apply, Node
+from ckpt_surgery.functions.arrays import Node, nodes_of
 from ckpt_surgery.planner.entries import Entry, RuleEffect, RuleRef, Tree
 
 Effects = tuple[RuleEffect, ...]
@@ -47,21 +47,13 @@ class EffectLog:
 
     def _looked_up(self, value: Node, claimed: Set[int]) -> Iterator[Effects]:
         """The rules that changed leaves which a value looks up: of this leaf they changed nothing."""
-        seen = set(claimed)
-        stack = [value]
-        while stack:
-            node = stack.pop()
-            if id(node) in seen:
-                continue
-            seen.add(id(node))
-            if id(node) in self._changed:
-                effects = self._changed[id(node)]
+        for node in nodes_of(value, set(claimed), ends=self._changed):
+            effects = self._changed.get(id(node))
+            if effects is not None:
                 if id(effects) not in self._unchanging:
                     others = tuple([RuleEffect(one.rule, False, False) for one in effects])
                     self._unchanging[id(effects)] = others
                 yield self._unchanging[id(effects)]
-            elif isinstance(node, Apply):
-                stack += node.inputs
 
 
 def _merged(found: Iterable[Effects]) -> Effects:
