@@ -79,7 +79,7 @@ def test_chunks_divide_a_block_that_does_not_cover_the_axis() -> None:
         ),  # only what moves
     ],
 )
-def test_grid_of(node: Node, grid: tuple[int, ...]) -> None:
+def test_source_grid(node: Node, grid: tuple[int, ...]) -> None:
     assert source_grid(node) == grid
 
 
