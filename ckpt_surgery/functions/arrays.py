@@ -319,12 +319,13 @@ def below_first(roots: Sequence[T], below: Callable[[T], Sequence[T]]) -> Iterat
     done: set[T] = set()
     stack = list(reversed(roots))
     while stack:
-        item = stack[-1]
-        waiting = [] if item in done else [other for other in below(item) if other not in done]
-        if waiting:
-            stack += reversed(waiting)
+        item = stack.pop()
+        if item in done:
             continue
-        stack.pop()
-        if item not in done:
+        waiting = [other for other in below(item) if other not in done]
+        if waiting:
+            stack.append(item)
+            stack += reversed(waiting)
+        else:
             done.add(item)
             yield item
