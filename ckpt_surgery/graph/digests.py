@@ -46,15 +46,15 @@ def function_text(function: Function) -> str:
     """
     cls = type(function)
     fields = [field for field in dataclasses.fields(function) if field.compare]  # type: ignore[arg-type]
-    given = ", ".join(f"{field.name}={_text_of(getattr(function, field.name))}" for field in fields)
+    given = ", ".join(f"{field.name}={_text_of(getattr(function, field.name), function)}" for field in fields)
     return f"{cls.__module__}.{cls.__qualname__}({given})"
 
 
-def _text_of(value: Any) -> str:
+def _text_of(value: Any, function: Function) -> str:
     if type(value) is tuple:
-        return f"({''.join(f'{_text_of(item)}, ' for item in value)})"
+        return f"({''.join(f'{_text_of(item, function)}, ' for item in value)})"
     if isinstance(value, float) and math.isnan(value):
         return f"{math.copysign(1, value)} nan"
     if value is None or value is ... or isinstance(value, bool | int | float | str | np.dtype):
         return repr(value)
-    raise FunctionError(f"a value cannot be saved in a plan: a function in it holds {abridged(value)}")
+    raise FunctionError(f"`{function.called()}` cannot be saved in a plan: it holds {abridged(value)}")

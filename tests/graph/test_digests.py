@@ -144,7 +144,7 @@ def test_classes_of_one_name_are_others_in_other_modules() -> None:
 
 @pytest.mark.parametrize("value", [3j, np.zeros(2), object(), [1], (1, [2])])
 def test_what_fields_do_not_hold(value: Any) -> None:
-    with pytest.raises(FunctionError, match="a value cannot be saved in a plan: a function in it holds "):
+    with pytest.raises(FunctionError, match="`full` cannot be saved in a plan: it holds "):
         function_text(Full((), value, F32))
 
 
