@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.dtypes import BOOL, DType, converted, declared_dtype_of
+from ckpt_surgery.core.dtypes import BOOL, DType, converted
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.base import Blocks, Number, Specs, in_expressions
@@ -100,9 +100,6 @@ class Where(Elementwise):
         if len(dtypes) > 1:
             return super().work_dtype(dtypes[1:])
         return np.result_type(*(type(number) for number in self.operands()))
-
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return declared_dtype_of(self.result_dtype(dtypes), dtypes[1:])
 
     def _converted(self, dtypes: Sequence[DType], blocks: Blocks) -> list[Any]:
         work = self.work_dtype(dtypes)

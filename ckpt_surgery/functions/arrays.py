@@ -257,11 +257,12 @@ def _shortened(places: Sequence[int]) -> str:
 
 def apply(function: Function, *inputs: Array) -> Array:
     """The lazy array of a function of arrays. Raises FunctionError if their shapes or dtypes do not fit."""
-    dtypes = [array.dtype for array in inputs]
     nodes = tuple(array.exact() if function.exact_inputs else array.node for array in inputs)
     node = Apply(function, nodes)
-    dtype = node.spec.dtype  # found first: it checks shapes
-    return Array(node, function.declared_dtype(dtypes) if inputs else dtype)
+    spec, declared = node.spec, [array.spec for array in inputs]
+    if declared != [child.spec for child in nodes]:
+        spec = function.infer(declared)
+    return Array(node, function.declared_dtype(spec.dtype, [one.dtype for one in declared]))
 
 
 def binary(symbol: str, left: Array | Number, right: Array | Number) -> Array:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NewType, TypeVar
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.dtypes import DType, declared_dtype_of
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.selections import Selection, bounding_box, broadcast, of_region
@@ -59,6 +60,9 @@ class Function:
     """Whether each element of the result depends only on the elements at the same index of the inputs, after
     broadcasting. Neighbouring functions of this kind are evaluated together in small tiles, so that
     intermediate arrays are never held whole."""
+    widens: ClassVar[bool] = False
+    """Whether narrow numbers are computed in a wider dtype: arithmetic on bfloat16, say, is in float32, and
+    rounded to the declared dtype, bfloat16, once, at the end of the expression."""
     exact_inputs: ClassVar[bool] = False
     """Whether inputs that were computed in a wider dtype must first be rounded to their declared dtype, as a
     bit cast needs it."""
@@ -93,13 +97,12 @@ class Function:
         """Shape and dtype of the array that `apply` gives. Raises FunctionError if the inputs do not fit."""
         raise NotImplementedError
 
-    def declared_dtype(self, dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    def declared_dtype(self, result: DType, dtypes: Sequence[DType]) -> DType:
         """The dtype of the result as the user sees it, from the declared dtypes of the inputs.
 
-        It may be narrower than the dtype that `infer` gives: arithmetic on bfloat16, for example, is
-        computed in float32 and rounded to bfloat16 once, at the end of the expression.
+        `result` is what `infer` gives for inputs of these.
         """
-        return dtypes[0]
+        return declared_dtype_of(result, dtypes) if self.widens else result
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         """The regions of the inputs that a region of the result is computed from, as (input number, region).

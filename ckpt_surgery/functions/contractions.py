@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions, grown
-from ckpt_surgery.core.dtypes import DType, converted, declared_dtype_of, is_integer, promoted
+from ckpt_surgery.core.dtypes import DType, converted, is_integer, promoted
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Positions, Selection, broadcast
 from ckpt_surgery.functions.arrays import Array, apply
@@ -35,6 +35,7 @@ class Matmul(Function):
     """
 
     name: ClassVar[str] = "matmul"
+    widens: ClassVar[bool] = True
     multilinear: ClassVar[bool] = True
 
     def infer(self, ins: Specs) -> ArraySpec:
@@ -47,9 +48,6 @@ class Matmul(Function):
         batch = broadcast_shapes([left[:-2], right[:-2]], "@")
         shape = batch + left[-2:-1] * (a.ndim > 1) + right[-1:] * (b.ndim > 1)
         return ArraySpec(shape, contraction([a.dtype, b.dtype], "@"))
-
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return declared_dtype_of(contraction(dtypes, "@"), dtypes)
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         a, b = ins
@@ -96,6 +94,7 @@ class Einsum(Function):
     """Products of the inputs, summed over the axes whose letters the result does not have."""
 
     name: ClassVar[str] = "einsum"
+    widens: ClassVar[bool] = True
     multilinear: ClassVar[bool] = True
     subscripts: str
 
@@ -104,9 +103,6 @@ class Einsum(Function):
         lengths = self._lengths(ins)
         shape = tuple(lengths[letter] for letter in result)
         return ArraySpec(shape, contraction([spec.dtype for spec in ins], self.name))
-
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return declared_dtype_of(contraction(dtypes, self.name), dtypes)
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         terms, result = self._letters(len(ins))

@@ -4,7 +4,7 @@ import functools
 import hashlib
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -37,9 +37,6 @@ class _Created(Function):
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         return []
-
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return self.infer(()).dtype
 
 
 @dataclass(frozen=True)

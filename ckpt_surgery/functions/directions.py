@@ -1,13 +1,12 @@
 """Means of directions: `karcher_weights`."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.dtypes import DType, converted, kind
+from ckpt_surgery.core.dtypes import converted, kind
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection, whole
 from ckpt_surgery.functions.arrays import Array, apply
@@ -37,9 +36,6 @@ class KarcherWeights(Function):
         if not is_square or any(kind(spec.dtype) != "f" for spec in ins):
             raise FunctionError(f"`karcher_weights` needs floats [n,n] and [n], not {cosines} and {lengths}")
         return ArraySpec(lengths.shape, FLOAT64)
-
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return FLOAT64
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         return [(i, whole(spec.shape)) for i, spec in enumerate(ins)]

@@ -116,9 +116,6 @@ class Cast(Function):
             )
         return ArraySpec(ins[0].shape, self.dtype)
 
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return self.dtype
-
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         return [(0, region)]
 
@@ -309,9 +306,6 @@ class Bitcast(Function):
                 f"({new} bytes)"
             )
         return ArraySpec((*spec.shape[:-1], spec.shape[-1] * old // new), self.dtype)
-
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return self.dtype
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         old, new = ins[0].dtype.itemsize, self.dtype.itemsize

@@ -71,7 +71,7 @@ class Stack(Function):
         length = self._length(len(ins))
         return ArraySpec((*ins[0].shape[:axis], length, *ins[0].shape[axis:]), dtype)
 
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
+    def declared_dtype(self, result: DType, dtypes: Sequence[DType]) -> DType:
         dtype = one_dtype(dtypes, self.name)
         if self.fill is not None:
             number_as(self.fill, dtype)
@@ -185,7 +185,7 @@ class Concat(Function):
         length = sum(spec.shape[axis] for spec in ins)
         return ArraySpec(replaced(ins[0].shape, axis, length), _common_dtype(ins, self.name))
 
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
+    def declared_dtype(self, result: DType, dtypes: Sequence[DType]) -> DType:
         return one_dtype(dtypes, self.name)
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:

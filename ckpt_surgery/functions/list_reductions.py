@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.dtypes import DType, converted, declared_dtype_of, is_integer, kind, promoted
+from ckpt_surgery.core.dtypes import DType, converted, is_integer, kind, promoted
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.base import Blocks, Function, Specs
 from ckpt_surgery.functions.integers import check_list_sums, summation
@@ -29,6 +29,7 @@ class ListReduction(Function):
     """
 
     name: ClassVar[str] = "list_reduction"
+    widens: ClassVar[bool] = True
     elementwise: ClassVar[bool] = True
     op: str
 
@@ -49,9 +50,6 @@ class ListReduction(Function):
                     f"`{self.op}`: array 0 is {ins[0]}, array {i} is {spec}; shapes have to be equal"
                 )
         return ArraySpec(ins[0].shape, self.work_dtype([spec.dtype for spec in ins]))
-
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return declared_dtype_of(self.work_dtype(dtypes), dtypes)
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         return [(i, region) for i in range(len(ins))]

@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import ClassVar
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions
-from ckpt_surgery.core.dtypes import BOOL, DType, computation, converted, is_integer, kind
+from ckpt_surgery.core.dtypes import BOOL, computation, converted, is_integer, kind
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection, broadcast
 from ckpt_surgery.core.tiles import tile_shape
@@ -89,9 +88,6 @@ class _Threshold(Function):
     def infer(self, ins: Specs) -> ArraySpec:
         return THRESHOLD
 
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return THRESHOLD.dtype
-
     def stream(self, ins: Specs) -> Pass:
         raise NotImplementedError
 
@@ -155,9 +151,6 @@ class LargestMask(Function):
 
     def infer(self, ins: Specs) -> ArraySpec:
         return ArraySpec(ins[0].shape, BOOL)
-
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return BOOL
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         return [(0, selection), (1, (range(2),))]
@@ -223,9 +216,6 @@ class RandomMask(Function):
             if kind(spec.dtype) != "f" or not fits:
                 raise FunctionError(f"`random_mask`: the probabilities of {ins[0]} cannot be {spec}")
         return ArraySpec(ins[0].shape, BOOL)
-
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return BOOL
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         return [(i, broadcast(selection, spec.shape)) for i, spec in enumerate(ins) if i]

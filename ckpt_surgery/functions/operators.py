@@ -16,7 +16,6 @@ from ckpt_surgery.core.dtypes import (
     DType,
     computation,
     converted,
-    declared_dtype_of,
     is_integer,
     kind,
     promoted,
@@ -51,6 +50,8 @@ def broadcast_needs(region: Region, shape: Shape) -> Region:
 @dataclass(frozen=True)
 class Elementwise(Function):
     """Base class of functions of arrays and numbers that broadcast against each other."""
+
+    widens: ClassVar[bool] = True
 
     elementwise: ClassVar[bool] = True
 
@@ -90,9 +91,6 @@ class Elementwise(Function):
     def infer(self, ins: Specs) -> ArraySpec:
         shape = broadcast_shapes([spec.shape for spec in ins], self.called())
         return ArraySpec(shape, self.result_dtype([spec.dtype for spec in ins]))
-
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return declared_dtype_of(self.result_dtype(dtypes), dtypes)
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         return [(i, broadcast_needs(region, spec.shape)) for i, spec in enumerate(ins)]

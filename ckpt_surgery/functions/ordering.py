@@ -5,14 +5,14 @@ from the highest bits on, and then, where not all of the elements with the least
 largest, of their indices. Counts are exact in any order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions
-from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, kind
+from ckpt_surgery.core.dtypes import computation, converted, is_integer, kind
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.tiles import tile_shape
@@ -42,9 +42,6 @@ class Ranks(Function):
             raise FunctionError(f"`ranks` needs integers or floats, not {ins[0]}")
         axis_of(self.axis, ins[0].ndim, self.name)
         return ArraySpec(ins[0].shape, INDEX)
-
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return INDEX
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         axis = axis_of(self.axis, ins[0].ndim, self.name)

@@ -1,6 +1,5 @@
 """Numbers of fewer than 8 bits that a checkpoint keeps several to a byte."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,9 +33,6 @@ class Unpack(Function):
         if ins[0].dtype.name not in ("uint8", "int8") or not ins[0].ndim:
             raise FunctionError(f"`unpack` needs bytes, uint8 or int8, along an axis, not {ins[0]}")
         return ArraySpec((*ins[0].shape[:-1], ins[0].shape[-1] * self._count), self.dtype)
-
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return self.dtype
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         return [(0, (*selection[:-1], distinct(as_array(selection[-1]) // self._count)))]

@@ -54,9 +54,6 @@ class Quantize(Function):
         shape = tuple(1 if axis in axes else length for axis, length in enumerate(spec.shape))
         return ArraySpec(shape, computation(spec.dtype))
 
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return self.dtype if self.part == "values" else computation(dtypes[0])
-
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         axes = self._axes(ins[0].ndim)
         return [(0, tuple(range(ins[0].shape[i]) if i in axes else p for i, p in enumerate(selection)))]
@@ -125,7 +122,7 @@ class Dequantize(Function):
             )
         return ArraySpec(x.shape, self._work(ins))
 
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
+    def declared_dtype(self, result: DType, dtypes: Sequence[DType]) -> DType:
         return self.dtype or dtypes[1]
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:

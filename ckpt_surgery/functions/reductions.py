@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.dtypes import DType, computation, converted, declared_dtype_of, is_integer, rank
+from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, rank
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.tiles import to_c_order
@@ -33,6 +33,8 @@ _FLOAT64 = np.dtype(np.float64)
 class Reduction(Function):
     """Base class of functions over an axis, several, or all (None); `keepdims` keeps these with length 1."""
 
+    widens: ClassVar[bool] = True
+
     axis: int | tuple[int, ...] | None = None
     keepdims: bool = False
 
@@ -46,9 +48,6 @@ class Reduction(Function):
 
     def infer(self, ins: Specs) -> ArraySpec:
         return ArraySpec(self._shape(ins[0].shape), self._result_dtype(ins[0].dtype))
-
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return declared_dtype_of(self._result_dtype(dtypes[0]), dtypes)
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         axes = self._axes(ins[0].ndim)

@@ -6,14 +6,13 @@ added up in their order. So a result is the same, bit for bit, for any chunking.
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.dtypes import DType, computation, converted, declared_dtype_of, kind
+from ckpt_surgery.core.dtypes import computation, converted, kind
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
@@ -28,6 +27,7 @@ class Resize(Function):
     """The input interpolated to a shape."""
 
     name: ClassVar[str] = "resize"
+    widens: ClassVar[bool] = True
     shape: tuple[int, ...]
     method: str
     antialias: bool = True
@@ -49,9 +49,6 @@ class Resize(Function):
         if spec.size == 0:
             raise FunctionError(f"`resize` cannot interpolate {spec}: it has no elements")
         return ArraySpec(self.shape, computation(spec.dtype))
-
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return declared_dtype_of(computation(dtypes[0]), dtypes)
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         if region.size == 0:

@@ -69,9 +69,6 @@ class HookCall(Function):
     def infer(self, ins: Specs) -> ArraySpec:
         return ArraySpec(self.shape, self.dtype)
 
-    def declared_dtype(self, dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
-        return self.dtype
-
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         return [(i, Region.whole(spec.shape)) for i, spec in enumerate(ins)]
 

@@ -15,7 +15,7 @@ from tests.support.arrays import numbers
 from tests.support.calling import result_of
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
-from tests.support.lazy_arrays import lazy
+from tests.support.lazy_arrays import declared_by, lazy
 
 F32 = np.dtype(np.float32)
 
@@ -37,7 +37,7 @@ DTYPES = [
 def test_dtypes(function: Function, names: tuple[str, ...], computed: str, declared: str) -> None:
     dtypes = [dtype_named(name) for name in names]
     assert function.infer([ArraySpec((2,), dtype) for dtype in dtypes]).dtype.name == computed
-    assert function.declared_dtype(dtypes).name == declared
+    assert declared_by(function, *dtypes).name == declared
 
 
 REFUSED: list[tuple[Function, tuple[str, ...], str]] = [

@@ -62,7 +62,7 @@ def test_nothing_else_is_promised() -> None:
     assert function.window(INS) is None
     assert function.input_axis(0, INS) is None
     assert function.relink([]) is None
-    assert function.declared_dtype([F32, np.dtype(np.int8)]) == F32
+    assert function.declared_dtype(F32, [np.dtype(np.int8)]) == F32
 
 
 def test_a_plain_function_has_the_name_without_the_underscore_that_python_needs() -> None:

@@ -12,6 +12,7 @@ from ckpt_surgery.functions.contractions import Einsum, Matmul, contraction, sum
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
+from tests.support.lazy_arrays import declared_by
 
 F32, BF16, INT8, INT64, F64 = map(dtype_named, ("float32", "bfloat16", "int8", "int64", "float64"))
 
@@ -53,10 +54,10 @@ def test_a_product_reads_the_rows_and_columns_of_its_region() -> None:
 def test_products_of_narrow_types() -> None:
     ones = np.full((1, 200), 1, INT8)
     assert evaluate(Matmul(), [ones, ones.T]).tolist() == [[200]]  # beyond int8, so summed wider
-    assert Matmul().declared_dtype([INT8, INT8]) == INT8
+    assert declared_by(Matmul(), INT8, INT8) == INT8
     spec = ArraySpec((2, 2), BF16)
     assert Matmul().infer([spec, spec]).dtype == F32
-    assert Matmul().declared_dtype([BF16, F32]) == BF16
+    assert declared_by(Matmul(), BF16, F32) == BF16
 
 
 SUBSCRIPTS = [

@@ -11,6 +11,7 @@ from ckpt_surgery.functions.joining import Concat, Stack
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
+from tests.support.lazy_arrays import declared_by
 
 BF16, F32, INT8 = map(dtype_named, ("bfloat16", "float32", "int8"))
 
@@ -80,18 +81,18 @@ def test_lists_that_are_refused(function: Function, texts: tuple[str, ...], mess
 
 @pytest.mark.parametrize("function", [Stack(), Concat()])
 def test_a_list_has_one_nominal_dtype(function: Function) -> None:
-    assert function.declared_dtype([BF16, BF16]) == BF16
+    assert declared_by(function, BF16, BF16) == BF16
     with pytest.raises(FunctionError, match=r"arrays of bfloat16 and float32 in one list"):
-        function.declared_dtype([BF16, F32])
+        declared_by(function, BF16, F32)
     with pytest.raises(FunctionError, match=r"arrays of int8 and int16 in one list"):
-        function.declared_dtype([INT8, np.dtype(np.int16)])
+        declared_by(function, INT8, np.dtype(np.int16))
 
 
 def test_what_fills_a_stack_is_of_its_nominal_dtype() -> None:
-    assert Stack(fill=-1, count=3).declared_dtype([INT8, INT8]) == INT8
+    assert declared_by(Stack(fill=-1, count=3), INT8, INT8) == INT8
     for fill in (0.5, 300):
         with pytest.raises(FunctionError, match=f"{fill} is .* int8"):
-            Stack(fill=fill, count=3).declared_dtype([INT8, INT8])
+            declared_by(Stack(fill=fill, count=3), INT8, INT8)
 
 
 def test_computed_and_stored_arrays_of_one_nominal_dtype_are_held_by_float32() -> None:

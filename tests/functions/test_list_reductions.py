@@ -12,6 +12,7 @@ from ckpt_surgery.functions.list_reductions import ListReduction
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
+from tests.support.lazy_arrays import declared_by
 
 BF16, F32, INT8 = map(dtype_named, ("bfloat16", "float32", "int8"))
 
@@ -52,15 +53,15 @@ def test_narrow_floats_are_summed_in_float32_and_rounded_once() -> None:
     arrays = [np.array([1.0], BF16), *[np.array([2**-9], BF16)] * 4]
     total = evaluate(ListReduction("sum"), arrays)
     assert (total.dtype, total.item()) == (F32, 1 + 2**-7)  # in bfloat16 each step would round to 1
-    assert ListReduction("sum").declared_dtype([BF16] * 5) == BF16
+    assert declared_by(ListReduction("sum"), *[BF16] * 5) == BF16
 
 
 def test_integers_are_summed_in_64_bits_and_averaged_in_float64() -> None:
     arrays = [np.array([100, 1], np.int8)] * 2
     assert evaluate(ListReduction("sum"), arrays).tolist() == [200, 2]
-    assert ListReduction("sum").declared_dtype([INT8, INT8]) == INT8
+    assert declared_by(ListReduction("sum"), INT8, INT8) == INT8
     with pytest.raises(DataError, match="200 is out of range"):
         evaluate(Cast(INT8), [evaluate(ListReduction("sum"), arrays)])
     assert same(evaluate(ListReduction("mean"), arrays), np.array([100.0, 1.0]))
-    assert ListReduction("mean").declared_dtype([INT8, INT8]) == np.dtype(np.float64)
+    assert declared_by(ListReduction("mean"), INT8, INT8) == np.dtype(np.float64)
     assert evaluate(ListReduction("sum"), [np.array([True, False])] * 3).tolist() == [3, 0]

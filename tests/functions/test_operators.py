@@ -17,6 +17,7 @@ from ckpt_surgery.functions.operators import Binary, Unary, broadcast_needs
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
+from tests.support.lazy_arrays import declared_by
 from tests.support.strategies import regions, shapes
 
 F32 = np.dtype(np.float32)
@@ -87,7 +88,7 @@ DTYPES = [
 def test_dtypes(function: Function, names: tuple[str, ...], computed: str, declared: str) -> None:
     dtypes = [dtype_named(name) for name in names]
     assert function.infer([ArraySpec((2,), dtype) for dtype in dtypes]).dtype.name == computed
-    assert function.declared_dtype(dtypes).name == declared
+    assert declared_by(function, *dtypes).name == declared
 
 
 REFUSED: list[tuple[Function, tuple[str, ...], str]] = [

@@ -13,6 +13,7 @@ from ckpt_surgery.functions.quantization import PARTS, Dequantize, Quantize
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
+from tests.support.lazy_arrays import declared_by
 
 F32, BF16, F64, INT8, F8 = map(dtype_named, ("float32", "bfloat16", "float64", "int8", "float8_e4m3fn"))
 
@@ -67,11 +68,11 @@ def test_what_quantize_made_is_dequantized_without_more(axis: int | None) -> Non
 
 def test_dtypes_of_the_parts() -> None:
     assert Quantize(INT8, 0, "scale").infer([ArraySpec((2, 3), BF16)]) == ArraySpec((1, 3), F32)
-    assert Quantize(INT8, 0, "scale").declared_dtype([BF16]) == F32
-    assert Quantize(INT8, 0, "scale").declared_dtype([F64]) == F64
-    assert Quantize(INT8, 0).declared_dtype([BF16]) == INT8
-    assert Dequantize().declared_dtype([F8, BF16]) == BF16
-    assert Dequantize(dtype=F32).declared_dtype([F8, BF16]) == F32
+    assert declared_by(Quantize(INT8, 0, "scale"), BF16) == F32
+    assert declared_by(Quantize(INT8, 0, "scale"), F64) == F64
+    assert declared_by(Quantize(INT8, 0), BF16) == INT8
+    assert declared_by(Dequantize(), F8, BF16) == BF16
+    assert declared_by(Dequantize(dtype=F32), F8, BF16) == F32
     assert Dequantize(dtype=F64).infer([ArraySpec((2,), F8), ArraySpec((1,), BF16)]) == ArraySpec((2,), F64)
 
 

@@ -11,6 +11,7 @@ from ckpt_surgery.functions.reductions import Max, Mean, Min, Norm, Sum
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
+from tests.support.lazy_arrays import declared_by
 
 F32, BF16, INT8, INT64, F64 = map(dtype_named, ("float32", "bfloat16", "int8", "int64", "float64"))
 
@@ -57,7 +58,7 @@ def test_norms_are_numpys_vector_norms(order: int | str, numpys: float) -> None:
 )
 def test_dtypes(function: Function, name: str, computed: str, declared: str) -> None:
     assert function.infer([ArraySpec((2,), dtype_named(name))]).dtype.name == computed
-    assert function.declared_dtype([dtype_named(name)]).name == declared
+    assert declared_by(function, dtype_named(name)).name == declared
 
 
 def test_sums_of_nothing() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.functions.arrays import Apply, Array, Node, Read
+from ckpt_surgery.functions.arrays import Apply, Array, Node, Read, apply
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.language.scope import Leaves
 
@@ -34,6 +34,11 @@ def changed(function: Changed, *nodes: Node) -> Node:
     if isinstance(function, Function):
         return Apply(function, nodes)
     return function(*(Array(node, node.spec.dtype) for node in nodes)).node
+
+
+def declared_by(function: Function, *dtypes: Any, shape: tuple[int, ...] = (2, 2)) -> np.dtype[Any]:
+    """The declared dtype of a function of arrays of these dtypes."""
+    return apply(function, *(lazy(shape, dtype) for dtype in dtypes)).dtype
 
 
 @dataclass(frozen=True)
