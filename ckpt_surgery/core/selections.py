@@ -103,3 +103,13 @@ def broadcast(selection: Selection, shape: Shape) -> Selection:
         range(min(1, len(positions))) if length == 1 else positions
         for positions, length in zip(aligned, shape, strict=True)
     )
+
+
+def broadcast_needs(region: Region, shape: Shape) -> Region:
+    """The region of an input of this shape that a region of the broadcast result is computed from."""
+    skipped = len(region.starts) - len(shape)
+    starts = region.starts[skipped:]
+    sizes = region.shape[skipped:]
+    first = tuple(0 if length == 1 else start for start, length in zip(starts, shape, strict=True))
+    taken = (min(size, length) for size, length in zip(sizes, shape, strict=True))
+    return Region(first, tuple(a + n for a, n in zip(first, taken, strict=True)))

@@ -19,7 +19,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import DType, declared_dtype_of
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.selections import Selection, bounding_box, broadcast, of_region
+from ckpt_surgery.core.selections import Selection, bounding_box, broadcast, broadcast_needs, of_region
 from ckpt_surgery.functions.marks import as_marks, of_products, one_by_one
 from ckpt_surgery.functions.streams import Pass
 
@@ -107,9 +107,12 @@ class Function:
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         """The regions of the inputs that a region of the result is computed from, as (input number, region).
 
-        A subclass defines `needs` or `uses`, and the other follows from it. A subclass defines both if the
-        exact set of elements is smaller than any box that contains it.
+        A subclass that is not elementwise defines `needs` or `uses`, and the other follows from it. It
+        defines both if the exact set of elements is smaller than any box that contains it.
         """
+        if self.elementwise:
+            alike = len({spec.shape for spec in ins}) == 1
+            return [(i, region if alike else broadcast_needs(region, s.shape)) for i, s in enumerate(ins)]
         if type(self).uses is Function.uses:
             raise NotImplementedError
         return [(i, bounding_box(part)) for i, part in self.uses(of_region(region), ins)]

@@ -26,9 +26,6 @@ class RequireEqual(Function):
             raise FunctionError(f"{self.message}: {first} is not {other}")
         return first
 
-    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        return [(0, region), (1, region)]
-
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         first, other = (converted(block, computation(block.dtype)) for block in blocks)
         differs = first != other

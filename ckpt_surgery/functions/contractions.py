@@ -17,11 +17,11 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions, grown
 from ckpt_surgery.core.dtypes import DType, converted, is_integer, promoted
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.core.selections import Positions, Selection, broadcast
+from ckpt_surgery.core.selections import Positions, Selection, broadcast, broadcast_needs
 from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 from ckpt_surgery.functions.integers import bound, can_overflow, check_exact, summation
-from ckpt_surgery.functions.operators import broadcast_needs, broadcast_shapes
+from ckpt_surgery.functions.operators import broadcast_shapes
 
 T = TypeVar("T")
 

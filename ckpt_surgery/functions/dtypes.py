@@ -116,9 +116,6 @@ class Cast(Function):
             )
         return ArraySpec(ins[0].shape, self.dtype)
 
-    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        return [(0, region)]
-
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         block = blocks[0]
         if block.dtype == self.dtype:

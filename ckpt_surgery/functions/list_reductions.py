@@ -51,9 +51,6 @@ class ListReduction(Function):
                 )
         return ArraySpec(ins[0].shape, self.work_dtype([spec.dtype for spec in ins]))
 
-    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        return [(i, region) for i in range(len(ins))]
-
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         dtype = self.work_dtype([spec.dtype for spec in ins])
         with np.errstate(all="ignore"):

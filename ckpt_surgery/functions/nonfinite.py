@@ -99,9 +99,6 @@ class AllowNonfinite(Function):
     def infer(self, ins: Specs) -> ArraySpec:
         return ins[0]
 
-    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        return [(0, region)]
-
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         return blocks[0]
 

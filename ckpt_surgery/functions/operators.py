@@ -37,16 +37,6 @@ def broadcast_shapes(shapes: Sequence[Shape], name: str) -> Shape:
         raise FunctionError(f"`{name}`: shapes {told} do not broadcast") from None
 
 
-def broadcast_needs(region: Region, shape: Shape) -> Region:
-    """The region of an input of this shape that a region of the broadcast result is computed from."""
-    skipped = len(region.starts) - len(shape)
-    starts = region.starts[skipped:]
-    sizes = region.shape[skipped:]
-    first = tuple(0 if length == 1 else start for start, length in zip(starts, shape, strict=True))
-    taken = (min(size, length) for size, length in zip(sizes, shape, strict=True))
-    return Region(first, tuple(a + n for a, n in zip(first, taken, strict=True)))
-
-
 @dataclass(frozen=True)
 class Elementwise(Function):
     """Base class of functions of arrays and numbers that broadcast against each other."""
@@ -91,9 +81,6 @@ class Elementwise(Function):
     def infer(self, ins: Specs) -> ArraySpec:
         shape = broadcast_shapes([spec.shape for spec in ins], self.called())
         return ArraySpec(shape, self.result_dtype([spec.dtype for spec in ins]))
-
-    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        return [(i, broadcast_needs(region, spec.shape)) for i, spec in enumerate(ins)]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         with np.errstate(all="ignore"):

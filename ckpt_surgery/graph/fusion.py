@@ -33,9 +33,9 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region, chunk_regions
 from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.selections import broadcast_needs
 from ckpt_surgery.core.tiles import ROWS, contiguous_tile, copy_into, tile_shape
 from ckpt_surgery.functions.arrays import Apply, Read
-from ckpt_surgery.functions.operators import broadcast_needs
 from ckpt_surgery.graph.costs import kept_bytes, own_bytes, peak
 from ckpt_surgery.graph.parts import Part, last_uses
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError
+from ckpt_surgery.core.selections import broadcast_needs
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.operators import Binary, Unary, broadcast_needs
+from ckpt_surgery.functions.operators import Binary, Unary
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
