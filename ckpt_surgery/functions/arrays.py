@@ -124,7 +124,7 @@ def _is_operand(value: object) -> bool:
     return isinstance(value, Array | Number)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Array:
     """An array as a value of expressions: its node, and its declared dtype.
 
@@ -259,10 +259,10 @@ def apply(function: Function, *inputs: Array) -> Array:
     """The lazy array of a function of arrays. Raises FunctionError if their shapes or dtypes do not fit."""
     nodes = tuple(array.exact() if function.exact_inputs else array.node for array in inputs)
     node = Apply(function, nodes)
-    spec, declared = node.spec, [array.spec for array in inputs]
-    if declared != [child.spec for child in nodes]:
-        spec = function.infer(declared)
-    return Array(node, function.declared_dtype(spec.dtype, [one.dtype for one in declared]))
+    spec, dtypes = node.spec, [array.dtype for array in inputs]
+    if dtypes != [child.spec.dtype for child in nodes]:
+        spec = function.infer([array.spec for array in inputs])
+    return Array(node, function.declared_dtype(spec.dtype, dtypes))
 
 
 def binary(symbol: str, left: Array | Number, right: Array | Number) -> Array:
@@ -282,8 +282,11 @@ def binary(symbol: str, left: Array | Number, right: Array | Number) -> Array:
 
 def reads(node: Node, seen: set[int] | None = None) -> Iterator[Read]:
     """Every read that a value is computed from, once, depth first. `seen`: see `nodes_of`."""
-    if isinstance(node, Read) and seen is None:
-        return iter((node,))
+    if seen is None:
+        while isinstance(node, Apply) and len(node.inputs) == 1:
+            (node,) = node.inputs  # nearly all values are one chain
+        if isinstance(node, Read):
+            return iter((node,))
     return (found for found in nodes_of(node, set() if seen is None else seen) if isinstance(found, Read))
 
 

@@ -138,8 +138,8 @@ def transpose(x: Array, axes: tuple[int, ...] | None = None) -> Array:
 
     Without `axes` the order of the axes is reversed, as in `x.T`.
     """
-    function = Transpose(axes)
-    return x if function.permutation(x.ndim) == tuple(range(x.ndim)) else apply(function, x)
+    in_order = tuple(range(x.ndim))
+    return x if (in_order[::-1] if axes is None else axes) == in_order else apply(Transpose(axes), x)
 
 
 @dataclass(frozen=True)
