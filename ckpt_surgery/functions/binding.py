@@ -12,13 +12,14 @@ from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.errors import FunctionError, SurgeryError
 from ckpt_surgery.core.text import abridged
 from ckpt_surgery.functions.arrays import Array, Series, require_no_gaps
-from ckpt_surgery.functions.base import LeafKey, expression_name
+from ckpt_surgery.functions.base import expression_name
 from ckpt_surgery.functions.fields import Mismatch, typed, wanted
 from ckpt_surgery.functions.signatures import (
     LISTS,
     call_problem,
+    free_type,
+    leaf_key_name,
     parameters_of,
-    signature_of,
     static_type,
     types_of,
     usage,
@@ -41,55 +42,58 @@ def call(
     """
     if problem := call_problem(function, len(arguments), tuple(keywords)):
         raise FunctionError(problem)
-    signature, name = signature_of(function), expression_name(function)
-    bound = signature.bind_partial(*arguments, **keywords)
-    for parameter in signature.parameters.values():
-        if parameter.annotation is LeafKey:
-            bound.arguments[parameter.name] = leaf_key
-        elif parameter.kind is parameter.VAR_KEYWORD:
-            given = bound.arguments.get(parameter.name, {})
-            free = {k: _converted(v, parameter.annotation, k, name) for k, v in given.items()}
-            bound.arguments[parameter.name] = free
-        elif parameter.name in bound.arguments:
-            value = bound.arguments[parameter.name]
-            try:
-                bound.arguments[parameter.name] = _argument(parameter, value, name)
-            except FunctionError as error:
-                raise _explained(error, function, parameter, value) from None
+    name, free = expression_name(function), dict(keywords)
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for number, parameter in enumerate(parameters_of(function)):
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            positional += _collected(parameter, arguments[number:], name)
+        elif number < len(arguments):
+            positional.append(_argument(function, parameter, arguments[number]))
+        elif parameter.kind is not parameter.POSITIONAL_ONLY and parameter.name in free:
+            named[parameter.name] = _argument(function, parameter, free.pop(parameter.name))
+    if free:
+        named |= {k: _converted(value, free_type(function), k, name) for k, value in free.items()}
+    if key := leaf_key_name(function):
+        named[key] = leaf_key
     try:
-        return function(*bound.args, **bound.kwargs)
+        return function(*positional, **named)
     except SurgeryError:
         raise
     except (TypeError, ValueError, ArithmeticError) as error:
         raise FunctionError(str(error)) from error
 
 
-def _argument(parameter: inspect.Parameter, value: Any, called: str) -> Any:
-    """The argument of a parameter; all that one collects."""
-    annotation = parameter.annotation
-    if parameter.kind is not parameter.VAR_POSITIONAL:
-        return _converted(value, annotation, parameter.name, called)
-    if annotation is Array:
-        listed = len(value) == 1 and isinstance(value[0], list | tuple | Series)
-        return _converted(value[0] if listed else value, Sequence[Array], parameter.name, called)
-    return [_converted(item, annotation, parameter.name, called) for item in value]
+def _collected(parameter: inspect.Parameter, values: Sequence[Any], called: str) -> list[Any]:
+    """The arguments that one parameter collects; a single list of arrays stands for its items."""
+    if parameter.annotation is Array and values:
+        is_list = len(values) == 1 and isinstance(values[0], list | tuple | Series)
+        return list(_converted(values[0] if is_list else values, Sequence[Array], parameter.name, called))
+    return [_converted(value, parameter.annotation, parameter.name, called) for value in values]
+
+
+def _argument(function: Callable[..., Any], parameter: inspect.Parameter, value: Any) -> Any:
+    """The argument of one parameter. Errors about it have the order of all, and where a dtype belongs."""
+    try:
+        return _converted(value, parameter.annotation, parameter.name, expression_name(function))
+    except FunctionError as error:
+        raise _explained(error, function, parameter, value) from None
 
 
 def _converted(value: Any, annotation: Any, name: str, called: str) -> Any:
     """A value as one of the annotated types. Raises FunctionError for one of another type, or too long."""
-    kinds, where = types_of(annotation), f"`{name}` of `{called}`"
-    if type(value) is Array and Array in kinds:
-        return value
-    if isinstance(value, Series):
-        if Series in kinds:
-            return value
+    if isinstance(value, Series) and Series not in types_of(annotation):
         value = list(require_no_gaps(value))
-    if not LISTS.isdisjoint(kinds) and (isinstance(value, list | tuple) or Array not in kinds):
-        return _array_list(value, where)
     if annotation is Any:
         if isinstance(value, Array):
             raise FunctionError(f"`{called}` takes text, numbers and lists, not an array {value.spec}")
         return value
+    kinds = types_of(annotation)
+    if type(value) in (Array, Series) and type(value) in kinds:
+        return value
+    where = f"`{name}` of `{called}`"
+    if not LISTS.isdisjoint(kinds) and (isinstance(value, list | tuple) or Array not in kinds):
+        return _array_list(value, where)
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         raise FunctionError(f"{where} has {len(value):,} characters; the limit is {LONGEST_TEXT:,}")
     static = static_type(annotation)

@@ -41,6 +41,20 @@ def parameters_of(function: Callable[..., Any]) -> tuple[Parameter, ...]:
 
 
 @functools.cache
+def free_type(function: Callable[..., Any]) -> Any:
+    """The annotation of keywords of any name; None if there are none."""
+    found = [p.annotation for p in signature_of(function).parameters.values() if p.kind is _FREE]
+    return found[0] if found else None
+
+
+@functools.cache
+def leaf_key_name(function: Callable[..., Any]) -> str | None:
+    """The name of the parameter that gets the key of the output, if there is one."""
+    found = [p.name for p in signature_of(function).parameters.values() if p.annotation is LeafKey]
+    return found[0] if found else None
+
+
+@functools.cache
 def types_of(annotation: Any) -> tuple[Any, ...]:
     """The types of which a value needs one."""
     is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
@@ -53,7 +67,8 @@ def static_type(annotation: Any) -> Any:
     return typing.Union[tuple(t for t in types_of(annotation) if t not in LAZY) or (Never,)]  # noqa: UP007
 
 
-def call_problem(function: Callable[..., Any], positional: int, keywords: Sequence[str]) -> str | None:
+@functools.lru_cache(maxsize=4096)  # a rule has the same calls at thousands of leaves
+def call_problem(function: Callable[..., Any], positional: int, keywords: tuple[str, ...]) -> str | None:
     """The message for a call with this many positional arguments and these keywords, or None if it fits.
 
     The values of the arguments are not looked at.
@@ -64,7 +79,7 @@ def call_problem(function: Callable[..., Any], positional: int, keywords: Sequen
         return f"{called} takes {_counted(len(places))}, {positional} given: {usage(function)}"
     names = [p.name for p in parameters]
     by_name = {p.name for p in parameters if p.kind not in (Parameter.POSITIONAL_ONLY, _COLLECTED)}
-    free = any(p.kind is _FREE for p in signature_of(function).parameters.values())
+    free = free_type(function) is not None
     for keyword in keywords:
         if keyword in names[:positional] and keyword in by_name:
             return f"{called}: `{keyword}` is given twice"

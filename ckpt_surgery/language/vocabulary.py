@@ -69,4 +69,4 @@ def call_problem(name: str, positional: int, keywords: Sequence[str]) -> str | N
     function = registry().get(name)
     if function is None:
         return f"unknown function `{name}`{written_here(name) or did_you_mean(name, function_names())}"
-    return problem_of_call(function, positional, keywords)
+    return problem_of_call(function, positional, tuple(keywords))

@@ -74,8 +74,8 @@ def names(function: Any) -> list[str]:
 
 def test_the_rule_gives_the_key_and_no_call_does() -> None:
     assert names(draw_) == ["x", "p", "seed"]
-    assert (call_problem(draw_, 2, ["leaf_key"]) or "").startswith("`draw` has no argument `leaf_key`")
-    assert "`draw` takes at most 2 arguments" in (call_problem(draw_, 3, []) or "")
+    assert (call_problem(draw_, 2, ("leaf_key",)) or "").startswith("`draw` has no argument `leaf_key`")
+    assert "`draw` takes at most 2 arguments" in (call_problem(draw_, 3, ()) or "")
 
 
 def test_annotations_say_what_is_taken() -> None:
@@ -121,7 +121,7 @@ def test_how_functions_are_called() -> None:
     ],
 )
 def test_calls_that_fit(function: Any, positional: int, keywords: list[str]) -> None:
-    assert call_problem(function, positional, keywords) is None
+    assert call_problem(function, positional, tuple(keywords)) is None
 
 
 @pytest.mark.parametrize(
@@ -144,4 +144,4 @@ def test_calls_that_fit(function: Any, positional: int, keywords: list[str]) -> 
     ],
 )
 def test_calls_that_do_not_fit(function: Any, positional: int, keywords: list[str], message: str) -> None:
-    assert message in (call_problem(function, positional, keywords) or "")
+    assert message in (call_problem(function, positional, tuple(keywords)) or "")

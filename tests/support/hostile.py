@@ -6,7 +6,7 @@ from typing import Any
 
 from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.functions.signatures import LISTS, is_required, parameters_of, signature_of, types_of
+from ckpt_surgery.functions.signatures import LISTS, free_type, is_required, parameters_of, types_of
 
 LEAVES = {
     "a": "float32[4,6]",
@@ -170,10 +170,7 @@ class Hostile:
             else:
                 value = self.static(depth - 1)
             given.append(value if required else f"{parameter.name}={value}")
-        if (
-            len(parameters_of(function)) < len(signature_of(function).parameters)
-            and self.random.random() < 0.5
-        ):
+        if free_type(function) is not None and self.random.random() < 0.5:
             given.append(
                 f"{self.random.choice(['a', 'b', 'stddev', 'in_axis'])}={self.random.choice(NUMBERS)}"
             )
