@@ -11,9 +11,9 @@ import numpy as np
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.errors import FunctionError, SurgeryError
 from ckpt_surgery.core.text import abridged
+from ckpt_surgery.functions.argument_types import Mismatch, typed, wanted
 from ckpt_surgery.functions.arrays import Array, Series, require_no_gaps
 from ckpt_surgery.functions.base import expression_name
-from ckpt_surgery.functions.fields import Mismatch, typed, wanted
 from ckpt_surgery.functions.signatures import (
     LISTS,
     call_problem,

@@ -1,12 +1,8 @@
-"""Fields of functions: their conversion to the annotated types.
-
-Fields hold None, bools, integers of any size, floats, text, dtypes, `...`, and tuples of those.
-"""
+"""Annotated types of arguments that hold no arrays: the conversion to them, and what messages call them."""
 
 import types
 import typing
 from collections.abc import Iterable
-from types import EllipsisType
 from typing import Any, Literal
 
 import numpy as np
@@ -35,7 +31,7 @@ def typed(value: Any, annotation: Any) -> Any:
     if annotation is float and type(value) is int:
         return float(value)
     # Not isinstance, because a bool is not an int here.
-    plain = annotation in (bool, int, float, str, types.NoneType, EllipsisType)
+    plain = annotation in (bool, int, float, str, types.NoneType)
     if annotation is Any or (plain and type(value) is annotation):
         return value
     raise Mismatch
@@ -67,7 +63,6 @@ _WANTED = {
     float: "a number",
     str: "a text",
     types.NoneType: "None",
-    EllipsisType: "`...`",
 }
 
 
