@@ -60,8 +60,8 @@ def call(
         return function(*positional, **named)
     except SurgeryError:
         raise
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise FunctionError(str(error)) from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise FunctionError(f"`{name}` raised {type(error).__name__}: {error}") from error
 
 
 def _collected(parameter: inspect.Parameter, values: Sequence[Any], called: str) -> list[Any]:

@@ -31,8 +31,11 @@ from ckpt_surgery.core.libraries import install_hint
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
 from ckpt_surgery.functions.arrays import Array, Series, apply, require_no_gaps
-from ckpt_surgery.functions.base import Blocks, Function, Specs
+from ckpt_surgery.functions.base import Blocks, Function, Specs, expression_name
 from ckpt_surgery.functions.marks import MARK
+from ckpt_surgery.functions.signatures import leaf_key_name
+from ckpt_surgery.language.calls import called
+from ckpt_surgery.language.scope import Scope
 from ckpt_surgery.language.values import bounded, told
 
 INFER = "infer_"
@@ -152,9 +155,14 @@ class HookSet:
     def call(self, name: str, arguments: Sequence[Any]) -> Any:
         """The lazy result of `hooks.name(…)`, or a constant if no argument is an array.
 
-        Raises FunctionError if there is no such function, or if its result has no known shape and dtype.
+        A function that `in_expressions` marks gets lazy arrays, as those of the package do. Raises
+        FunctionError if there is no such function, or if its result has no known shape and dtype.
         """
-        self.function(name)
+        function = self.function(name)
+        if expression_name(function):
+            if key := leaf_key_name(function):
+                raise FunctionError(f"{self.label(name)} has a parameter `{key}`, which no hook is given")
+            return called(function, arguments, {}, Scope({}))
         inputs: list[Array] = []
         template = tuple(_template(argument, inputs) for argument in arguments)
         if not inputs and INFER + name not in self.functions:

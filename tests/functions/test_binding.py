@@ -94,7 +94,7 @@ def test_arguments_are_what_the_annotations_say(value: Any, expected: Any) -> No
         (placed, ([A],), {"leaf_key": "k"}, "`placed` has no argument `leaf_key`; did you mean `leaf`?"),
         (counted, (A,), {}, "`counted` takes text, numbers and lists, not an array float32[2]"),
         (counted, (1, "2"), {}, "`more` of `counted` has to be a number, not '2'"),
-        (failing, (0,), {}, "division by zero"),
+        (failing, (0,), {}, "`failing` raised ZeroDivisionError: division by zero"),
     ],
 )
 def test_refusals(function: Any, arguments: Sequence[Any], keywords: dict[str, Any], message: str) -> None:

@@ -92,6 +92,7 @@ def test_recipes_call_them(tmp_path: Path) -> None:
         ("tril(x, diag=1)", "`tril` has no argument `diag`"),
         ("rot90(x, 0.5)", "`k` of `rot90` has to be an integer, not 0.5"),
         ("running_max(x[0, 0])", "`running_max` needs at least one axis"),
+        ("roll(x[0, 0], 1)", "`roll` raised IndexError: tuple index out of range"),
     ],
 )
 def test_calls_are_checked_as_those_of_the_package(tmp_path: Path, value: str, message: str) -> None:

@@ -429,3 +429,41 @@ def test_a_name_with_an_underscore_is_private(tmp_path: Path) -> None:
     (tmp_path / "my_hooks.py").write_text("def _private(x):\n    return x\n")
     with pytest.raises(FunctionError, match="has no function `_private`"):
         HookFile(tmp_path / "my_hooks.py").call("_private", [1])
+
+
+LAZY = """
+import numpy as np
+from ckpt_surgery.functions import Array, LeafKey, concat, in_expressions
+
+@in_expressions
+def roll(x: Array, shift: int) -> Array:
+    return concat([x[-shift:], x[:-shift]])
+
+@in_expressions
+def drawn(x: Array, *, leaf_key: LeafKey) -> Array:
+    return x
+"""
+
+
+def test_hooks_of_lazy_arrays_are_computed_in_regions(setting: Setting) -> None:
+    weights = random((6, 4))
+    directory = setting("- {match: w, value: 'hooks.roll(x, 2)'}", LAZY, {"w": weights})
+    plan = planned(directory)
+    assert plan.steps[0].leaf.spec == plan.steps[0].value.spec
+    assert "HookCall" not in repr(plan.steps[0].value)
+    np.testing.assert_array_equal(applied(directory)["w"], np.roll(weights, 2, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("hooks.roll(x)", "`roll` needs `shift`: roll(x, shift)"),
+        ("hooks.roll(x, 'a')", "`shift` of `roll` has to be an integer, not 'a'"),
+        ("hooks.drawn(x)", "`hooks.drawn` has a parameter `leaf_key`, which no hook is given"),
+    ],
+)
+def test_hooks_of_lazy_arrays_are_checked_while_planning(setting: Setting, value: str, message: str) -> None:
+    directory = setting(f'- {{match: w, value: "{value}"}}', LAZY, {"w": random((6, 4))})
+    with pytest.raises(PlanError) as caught:
+        planned(directory)
+    assert message in str(caught.value)
