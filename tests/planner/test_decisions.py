@@ -668,7 +668,7 @@ def test_a_leaf_of_another_source_may_wait_for_a_later_pass() -> None:
 
 
 def test_a_leaf_whose_shape_was_asked_for_is_used() -> None:
-    text = "version: 1\nunmatched: error\nrules:\n- {match: a, value: \"reshape(x, source['b'].shape)\"}"
+    text = "version: 1\nunmatched: error\nrules:\n- {match: a, value: \"reshape(-x, source['b'].shape)\"}"
     assert fates(plan_of(text, ["a", "b"])) == {"a": "transformed", "b": "dropped"}
 
 
