@@ -26,11 +26,9 @@ _FREE = Parameter.VAR_KEYWORD
 @functools.cache
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
     """The signature of a function that `in_expressions` has marked, with `Any` for missing annotations."""
-    signature = inspect.signature(function, eval_str=True)
+    signature, hints = inspect.signature(function), typing.get_type_hints(function)
     parameters = signature.parameters.values()
-    return signature.replace(
-        parameters=[p.replace(annotation=Any) if p.annotation is p.empty else p for p in parameters]
-    )
+    return signature.replace(parameters=[p.replace(annotation=hints.get(p.name, Any)) for p in parameters])
 
 
 @functools.cache

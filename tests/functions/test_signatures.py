@@ -56,7 +56,7 @@ def now() -> str:
 
 
 @in_expressions
-def pad(x: Array, to: int, value: Number = 0) -> Array:
+def pad(x: "Array", to: int, value: "int | float" = 0) -> Array:
     raise AssertionError(x, to, value)
 
 
@@ -87,6 +87,7 @@ def test_annotations_say_what_is_taken() -> None:
     assert LISTS & {*types_of(xs.annotation)} == {Sequence[Array]}
     assert typing.get_args(static_type(fill.annotation)) == (bool, int, float, type(None))  # in this order
     assert [p.annotation for p in parameters_of(undecorated)] == [Any]
+    assert [p.annotation for p in parameters_of(pad)] == [Array, int, int | float]  # quoted there
 
 
 def test_a_list_of_arrays_is_never_empty() -> None:
