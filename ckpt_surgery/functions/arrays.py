@@ -280,30 +280,32 @@ def binary(symbol: str, left: Array | Number, right: Array | Number) -> Array:
     return apply(Binary(symbol, *numbers), *inputs)
 
 
-def reads(node: Node, seen: set[int] | None = None) -> Iterator[Read]:
+def reads(node: Node, seen: set[int] | None = None) -> list[Read]:
     """Every read that a value is computed from, once, depth first. `seen`: see `nodes_of`."""
     if seen is None:
         while isinstance(node, Apply) and len(node.inputs) == 1:
             (node,) = node.inputs  # nearly all values are one chain
         if isinstance(node, Read):
-            return iter((node,))
-    return (found for found in nodes_of(node, set() if seen is None else seen) if isinstance(found, Read))
+            return [node]
+    return [found for found in nodes_of(node, set() if seen is None else seen) if isinstance(found, Read)]
 
 
-def nodes_of(root: Node, seen: set[int], ends: Container[int] = ()) -> Iterator[Node]:
+def nodes_of(root: Node, seen: set[int], ends: Container[int] = ()) -> list[Node]:
     """Every node that a value is computed from and the value's own, once, depth first.
 
     `seen`: identities of nodes to leave out with all below them; those that are visited are added to it.
     `ends`: identities of nodes below which nothing is visited.
     """
+    found: list[Node] = []
     stack = [root]
     while stack:
         node = stack.pop()
         if id(node) not in seen:
             seen.add(id(node))
-            yield node
+            found.append(node)
             if isinstance(node, Apply) and id(node) not in ends:
-                stack.extend(reversed(node.inputs))
+                stack += node.inputs[::-1]
+    return found
 
 
 def inputs_first(nodes: Iterable[Node]) -> Iterator[Apply]:

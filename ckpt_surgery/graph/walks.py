@@ -102,21 +102,15 @@ def _chunks(manifest: Manifest | None) -> int:
     return 0 if manifest is None else len(manifest.chunks)
 
 
-def functions_of(value: Node, bases: Set[int], most: int = MOST_FUNCTIONS) -> int:
+def functions_of(value: Node, bases: Set[int]) -> int:
     """The number of functions that a value is made of, with their inputs and the indices in their fields.
 
-    Each counts once. Nodes with the identities `bases` are left out, with all below them. If there are more
-    than `most`, the rest is not counted.
+    Each counts once. Nodes with the identities `bases` are left out, with all below them.
     """
     if isinstance(value, Read):
         return 0
-    count = 0
-    for node in nodes_of(value, set(), ends=bases):
-        if isinstance(node, Apply) and id(node) not in bases:
-            count += node.weight
-            if count > most:
-                break
-    return count
+    found = nodes_of(value, set(), ends=bases)
+    return sum([node.weight for node in found if isinstance(node, Apply) and id(node) not in bases])
 
 
 def too_many_functions(start: str) -> str:

@@ -111,7 +111,7 @@ def check_values(values: Collection[Node]) -> int | None:
     """The number of the first output at which all values together are made of too much; None if none is."""
     total = 0
     for number, value in enumerate(values):
-        total += functions_of(value, frozenset(), MOST_FUNCTIONS - total)
+        total += functions_of(value, frozenset())
         if total > MOST_FUNCTIONS:
             return number
     return None
