@@ -84,7 +84,7 @@ def _given(source: str, leaf: Leaf, as_bfloat16: bool) -> Entry:
     """A leaf of a source before the first pass."""
     read = Read(source, leaf)
     value = bfloat16_of(read) if as_bfloat16 and is_uint16(leaf) else read
-    return Entry(leaf.key, leaf, value, None)
+    return Entry(leaf.key, leaf, value)
 
 
 def _nothing_left(loaded: LoadedRecipe, drops: Sequence[Drop]) -> Iterator[Problem]:

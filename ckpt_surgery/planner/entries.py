@@ -69,11 +69,14 @@ class Entry:
     leaf: Leaf
     """The leaf whose kind, sharding and other metadata the entry has. The leaf's own key is its origin."""
     value: Node
-    rule: RuleRef | None
-    """The last rule that decided about the entry; None if only policies have decided so far."""
     effects: tuple[RuleEffect, ...] = ()
     """What the rules of all passes so far have changed, also those that only claimed it, or gave a leaf that
     its value looks up."""
+
+    @property
+    def rule(self) -> RuleRef | None:
+        """The last rule that decided about the entry; None if only policies have decided so far."""
+        return self.effects[-1].rule if self.effects else None
 
 
 Tree = Mapping[str, Entry]
@@ -132,9 +135,7 @@ def array_of(entry: Entry) -> Array:
     return Array(entry.value, entry.value.spec.dtype)
 
 
-def computed(
-    value: object, model: Leaf | None, key: Key, rule: RuleRef | None, replaced: Leaf | None = None
-) -> Entry:
+def computed(value: object, model: Leaf | None, key: Key, replaced: Leaf | None = None) -> Entry:
     """The entry for the result of an expression; `model` is the leaf whose sharding it inherits.
 
     A mere number fills an array of the shape and dtype of `replaced`, the leaf whose value it replaces.
@@ -143,15 +144,15 @@ def computed(
     the leaf does not hold.
     """
     if isinstance(value, bool | int | float) and replaced is not None and replaced.kind in HAS_ARRAY:
-        return _full_of(value, replaced, key, rule)
+        return _full_of(value, replaced, key)
     if isinstance(value, bool | int | float):
         dtype = np.dtype(
             np.bool_ if isinstance(value, bool) else np.int64 if isinstance(value, int) else np.float64
         )
         node: Node = Apply(Full((), value, dtype), ())
-        return Entry(key, Leaf(key, LeafKind.SCALAR, node.spec), node, rule)
+        return Entry(key, Leaf(key, LeafKind.SCALAR, node.spec), node)
     if isinstance(value, Leaf):
-        return Entry(key, replace(value, key=key), Apply(Absent(), ()), rule)
+        return Entry(key, replace(value, key=key), Apply(Absent(), ()))
     if not isinstance(value, Array):
         raise SurgeryError(
             f"`value` gives {_described(value)}, not an array or a number", code=Code.NOT_AN_ARRAY
@@ -160,11 +161,11 @@ def computed(
     scalar = node.spec.shape == () and node.kinds == {LeafKind.SCALAR}
     kind = LeafKind.SCALAR if scalar else LeafKind.ARRAY
     if isinstance(node, Read):
-        return Entry(key, node.leaf, node, rule)
-    return Entry(key, Leaf(key, kind, node.spec, sharding=_inherited_sharding(model, node.spec)), node, rule)
+        return Entry(key, node.leaf, node)
+    return Entry(key, Leaf(key, kind, node.spec, sharding=_inherited_sharding(model, node.spec)), node)
 
 
-def _full_of(value: Number, replaced: Leaf, key: Key, rule: RuleRef | None) -> Entry:
+def _full_of(value: Number, replaced: Leaf, key: Key) -> Entry:
     assert replaced.spec is not None
     node = Apply(Full(replaced.spec.shape, value, replaced.spec.dtype), ())
     try:
@@ -176,7 +177,7 @@ def _full_of(value: Number, replaced: Leaf, key: Key, rule: RuleRef | None) -> E
             f"with the value: `full((), {value}, 'float32')`, say.",
             code=Code.ARGUMENTS,
         ) from None
-    return Entry(key, Leaf(key, replaced.kind, spec, sharding=replaced.sharding), node, rule)
+    return Entry(key, Leaf(key, replaced.kind, spec, sharding=replaced.sharding), node)
 
 
 def in_place_of(old: Entry, made: Entry) -> Entry:

@@ -270,8 +270,7 @@ class Evaluator:
             self.failed.add(key.text)
             return None
         try:
-            ref = self.problems.ref(rule)
-            made = computed(value, model, key, ref, replaced)
+            made = computed(value, model, key, replaced)
         except SurgeryError as error:
             self.failed.add(key.text)
             self.problems.at(rule, field, error, text)
@@ -280,7 +279,8 @@ class Evaluator:
             self.limits.add_functions(made.value, self._given)
         except SurgeryError as error:
             self.stop(rule, field, error, text)
-        return replace(made, effects=self.effects.after(ref, key, made.value, claimed))
+        effects = self.effects.after(self.problems.ref(rule), key, made.value, claimed)
+        return replace(made, effects=effects)
 
     def _count(self, pattern: str) -> int:
         """The number of keys that a pattern matches. Kept, because a condition may ask at every leaf."""

@@ -167,7 +167,7 @@ class FillRule:
         """The entry as this rule made it of `claimed` entries."""
         ref = self._evaluator.problems.ref(self.index)
         effects = self._evaluator.effects.after(ref, entry.key, entry.value, claimed)
-        return replace(entry, rule=ref, effects=effects)
+        return replace(entry, effects=effects)
 
     def note_unused(self, given: Collection[str]) -> None:
         """Note that the rule claims nothing, unless it is optional. `given`: keys that fill rules give."""

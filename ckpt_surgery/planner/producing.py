@@ -155,7 +155,7 @@ class MatchRule:
     def _carried(self, entry: Entry, key: Key) -> Entry:
         """The entry with another key, and the same value."""
         effects = self._evaluator.effects.after(self._ref, key, entry.value, [entry])
-        return Entry(key, entry.leaf, entry.value, self._ref, effects)
+        return Entry(key, entry.leaf, entry.value, effects)
 
     def _destination(self, template: Template | None, claim: Claim, names: Names) -> Key | None:
         """The new key of a claimed leaf; None if there is a problem, which is noted."""

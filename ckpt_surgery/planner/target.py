@@ -88,7 +88,7 @@ class Target:
         """The entry with the target's own value of a leaf."""
         stored = self.disguised.get(leaf.key.text)
         value = Read(TARGET, leaf) if stored is None else bfloat16_of(Read(TARGET, stored))
-        return Entry(leaf.key, leaf, value, None)
+        return Entry(leaf.key, leaf, value)
 
 
 def as_bfloat16(target: Target) -> Target:

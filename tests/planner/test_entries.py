@@ -38,8 +38,8 @@ def test_a_rule_is_named_with_its_line() -> None:
 
 @pytest.mark.parametrize(("value", "dtype"), [(True, "bool"), (3, "int64"), (0.5, "float64")])
 def test_numbers_become_scalars(value: float, dtype: str) -> None:
-    entry = computed(value, None, W, RULE)
-    assert (entry.key, entry.leaf.kind, entry.rule) == (W, LeafKind.SCALAR, RULE)
+    entry = computed(value, None, W)
+    assert (entry.key, entry.leaf.kind, entry.rule) == (W, LeafKind.SCALAR, None)
     assert (entry.value.spec.shape, entry.value.spec.dtype.name) == ((), dtype)
     assert entry.leaf.spec == entry.value.spec
 
@@ -59,20 +59,20 @@ def test_numbers_become_scalars(value: float, dtype: str) -> None:
 )
 def test_what_is_neither_array_nor_number(value: object, described: str) -> None:
     with pytest.raises(SurgeryError) as caught:
-        computed(value, None, W, RULE)
+        computed(value, None, W)
     assert str(caught.value) == f"`value` gives {described}, not an array or a number"
 
 
 def test_a_leaf_as_it_is_keeps_its_metadata() -> None:
     one = replace(leaf("a"), sharding="{}")
     node = Read("source", one)
-    entry = computed(Array(node, node.spec.dtype), None, W, RULE)
+    entry = computed(Array(node, node.spec.dtype), None, W)
     assert (entry.key, entry.leaf, entry.value) == (W, one, node)
 
 
 def test_what_is_computed_wider_is_rounded_to_its_dtype() -> None:
     wide = Apply(Cast(np.dtype(np.float32)), (Read("source", leaf("a", "float16[2]")),))
-    entry = computed(Array(wide, np.dtype(np.float16)), None, W, RULE)
+    entry = computed(Array(wide, np.dtype(np.float16)), None, W)
     assert entry.value.spec.dtype == np.float16
     assert entry.leaf.spec == entry.value.spec
 
@@ -82,7 +82,7 @@ def test_what_is_computed_wider_is_rounded_to_its_dtype() -> None:
 )
 def test_what_is_made_of_scalars_is_a_scalar(described: str, kind: LeafKind) -> None:
     node = Apply(Cast(np.dtype(np.float64)), (Read("source", leaf("a", described)),))
-    assert computed(Array(node, node.spec.dtype), None, W, RULE).leaf.kind is kind
+    assert computed(Array(node, node.spec.dtype), None, W).leaf.kind is kind
 
 
 SINGLE = '{"sharding_type": "SingleDeviceSharding"}'
@@ -96,9 +96,9 @@ NAMED = '{"sharding_type": "NamedSharding"}'
 def test_a_sharding_stays_with_its_shape(shape: str, sharding: str, inherited: bool) -> None:
     model = replace(leaf("a", f"float32[{shape}]"), sharding=sharding)
     node = Apply(Transpose(), (Read("source", model),))
-    made = computed(Array(node, node.spec.dtype), model, W, RULE)
+    made = computed(Array(node, node.spec.dtype), model, W)
     assert made.leaf.sharding == (sharding if inherited else None)
-    assert computed(Array(node, node.spec.dtype), None, W, RULE).leaf.sharding is None
+    assert computed(Array(node, node.spec.dtype), None, W).leaf.sharding is None
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def below(prefix: str, keys: Sequence[str] = MODEL, end: str = "") -> list[str]:
 def offers(listings: Mapping[str, Listing]) -> dict[str, dict[str, Entry]]:
     """Leaves of each source that no rule claims."""
     return {
-        name: {text: Entry(leaf.key, leaf, Read(name, leaf), None) for text, leaf in listing(leaves).items()}
+        name: {text: Entry(leaf.key, leaf, Read(name, leaf)) for text, leaf in listing(leaves).items()}
         for name, leaves in listings.items()
     }
 

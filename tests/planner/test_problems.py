@@ -115,7 +115,7 @@ def test_problems_of_entries_are_merged_at_the_rule_that_made_them() -> None:
     problems = problems_of()
     rule = problems.ref(1)
     for text, entry in tree_of("source", ["l/0", "l/1"]).items():
-        made = Entry(entry.key, entry.leaf, entry.value, rule, (RuleEffect(rule, True, False),))
+        made = Entry(entry.key, entry.leaf, entry.value, (RuleEffect(rule, True, False),))
         problems.about(made, Notice("", text, " does not fit"), "Make it fit.", Code.TARGET_MISFIT)
     kept = tree_of("source", ["m"])["m"]
     problems.about(kept, Notice("", "m", " does not fit"), "Make it fit.", None)

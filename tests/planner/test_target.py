@@ -200,7 +200,7 @@ def test_an_empty_node_that_both_have_is_kept_and_not_dropped_besides() -> None:
     nothing = Leaf(Key.parse("n"), LeafKind.EMPTY, empty="None")
     target = Target({"n": nothing}, TargetPolicy())
     evaluator = evaluator_of("version: 1\n", ["a"], target=target)
-    kept = Entry(nothing.key, nothing, Read("source", nothing), None)
+    kept = Entry(nothing.key, nothing, Read("source", nothing))
     same = fitted(evaluator, target, {"n": target.own_value(nothing)}, {}, [kept], {})
     assert same.tree["n"].value is kept.value
     assert same.drops == []

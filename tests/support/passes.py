@@ -20,7 +20,7 @@ Described = Mapping[str, str] | Sequence[str]
 
 def tree_of(source: str, leaves: Described) -> Tree:
     """The entries of a source's leaves, as no pass has changed them."""
-    return {text: Entry(leaf.key, leaf, Read(source, leaf), None) for text, leaf in listing(leaves).items()}
+    return {text: Entry(leaf.key, leaf, Read(source, leaf)) for text, leaf in listing(leaves).items()}
 
 
 def target_of(leaves: Described, readable: bool = True, **policy: str) -> Target:
