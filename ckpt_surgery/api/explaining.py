@@ -13,8 +13,8 @@ from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import Request, requested
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.migration.recipes import MigratedRecipe
-from ckpt_surgery.planner.passes import PassRun
 from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.running import PassRun
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.planner.tracing import Outcome, attempts, last_pass, stages
 from ckpt_surgery.report.explanation import UNMATCHED, Explanation, Line, Made, Used, made, rules_of
@@ -64,7 +64,7 @@ def explain(
 def _used(plan: Plan, runs: Sequence[PassRun], source: str, key: str) -> Used:
     read = [step.leaf.key.text for step in plan.steps if (source, key) in step.sources]
     dropped = next((d for d in plan.dropped if (d.source, d.leaf.key.text) == (source, key)), None)
-    leaf = runs[0].evaluator.trees[source][key].leaf
+    leaf = runs[0].trees[source][key].leaf
     # Rules that only look leaves up in a source never claim its leaves: that needs no mention.
     met = [a for a in attempts(runs, source, leaf) if not read or a.outcome is not Outcome.SOURCE]
     return Used(source, leaf, tuple(read), dropped, tuple(met))
@@ -96,7 +96,7 @@ def _unknown(key: str, source: str | None, runs: Sequence[PassRun], known: Seque
     where = f"the source `{shown(source)}`" if source is not None else "the result and the sources"
     neither = "has" if source is not None else "have"
     hint = "`inspect` lists the keys of a source, `plan` those of the result."
-    between = [run.evaluator.problems.pass_index for run in runs[:-1] if key in run.tree]
+    between = [run.problems.pass_index for run in runs[:-1] if key in run.tree]
     if between and source is None:
         hint = f"There is one between the passes, after passes[{between[0]}]: give the key before or after."
     return UsageError(
@@ -113,12 +113,12 @@ def _excerpts(
     runs: Sequence[PassRun], origin: Made | None, used: Sequence[Used]
 ) -> Mapping[str, tuple[Line, ...]]:
     """Recipe lines of the rules in the explanation, and of the `unmatched` policy if it dropped a leaf."""
-    document = runs[-1].evaluator.problems.loaded.document
+    document = runs[-1].problems.loaded.document
     wanted = {rule.path: rule.location for rule in rules_of(origin, used)}
     for use in used:
         if use.dropped is not None and use.dropped.why.startswith(UNMATCHED):
             run = last_pass(runs, use.source, use.leaf)
-            wanted[UNMATCHED] = run.evaluator.problems.own(UNMATCHED)
+            wanted[UNMATCHED] = run.problems.own(UNMATCHED)
     return {
         path: tuple([Line(number, text) for number, text in document.lines(location)])
         for path, location in wanted.items()

@@ -51,7 +51,7 @@ from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import InputPolicy, OutputPolicy, TargetPolicy, reads_uint16_as_bfloat16
 from ckpt_surgery.language.packaged import PREFIX
-from ckpt_surgery.planner.decisions import Watch
+from ckpt_surgery.planner.decisions import OnPass
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import DEFAULT_FORMAT, DestinationOptions, Prepared, ResultForm
 from ckpt_surgery.planner.plan import Input, Plan
@@ -69,8 +69,8 @@ NO_HISTORY = f"the entry `{RECORD}` of the custom metadata is not the record of 
 
 @memory_errors("make the plan")
 @without_collection()
-def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
-    """Plan a request, and return the plan with its open sources. `watch`: see `decide`.
+def prepare(request: Request, on_pass: OnPass | None = None) -> Prepared:
+    """Plan a request, and return the plan with its open sources. `on_pass`: see `decide`.
 
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found.
     """
@@ -93,7 +93,7 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
         notes = (*notes, f"{options.format} has no room for recipe, params and config: they are not recorded")
     if (pinned := request.pinned) is not None:
         destination = replace(destination, may_link=pinned.may_link)
-    plan = plan_inputs(inputs, destination, metadata, planned_memory(request), workers, watch)
+    plan = plan_inputs(inputs, destination, metadata, planned_memory(request), workers, on_pass)
     warnings = (
         *request.notes,
         *plan.warnings,
@@ -152,9 +152,9 @@ def plan_inputs(
     metadata: Mapping[str, Any],
     memory: int,
     workers: int,
-    watch: Watch = lambda run: None,
+    on_pass: OnPass | None = None,
 ) -> Plan:
-    """Plan for open inputs, with the warnings that hold for any destination. `watch`: see `decide`.
+    """Plan for open inputs, with the warnings that hold for any destination. `on_pass`: see `decide`.
 
     Raises PlanError, SourceError or UsageError.
     """
@@ -162,7 +162,7 @@ def plan_inputs(
     described = inputs.described
     if loaded.function is not None:
         check_keys(loaded.function, target)
-    plan = make_plan(loaded, listings, target, described, metadata, destination, memory, workers, watch)
+    plan = make_plan(loaded, listings, target, described, metadata, destination, memory, workers, on_pass)
     check_sources_used(plan, loaded, listings, target)
     warnings = (
         *(() if loaded.function is None else loaded.function.warnings),

@@ -1,82 +1,34 @@
 """Which rule claims which leaf: the first one that matches the leaf's key and whose `when` is true."""
 
 import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import regex
 
 from ckpt_surgery.core.errors import SurgeryError
-from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
-from ckpt_surgery.language.models import Pass, Rule
 from ckpt_surgery.language.naming import TARGET
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.patterns import Watch, compile_pattern
 from ckpt_surgery.language.prefilters import Literals, Texts, literals
 from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.entries import Entry
-from ckpt_surgery.planner.evaluator import Evaluator, Names, x_of
 from ckpt_surgery.planner.problems import EXCHANGED, OPTIONAL
+from ckpt_surgery.planner.running import Claim, Mirror, PassRun, RuleRun
 
 OPEN_ENDS = (")", "*", "+", "?")
 """Ends of patterns that match whatever follows: that one matches the beginning of a key says nothing."""
-
-
-@frozen()
-class Mirror:
-    """A subtree that is matched as though it lay elsewhere: an optimizer's slots, like the parameters."""
-
-    params: str
-    """The path that rules see, such as `params`."""
-    slot: str
-    """The path under which the leaves lie, such as `opt_state/0/mu`."""
-
-    def seen(self, text: str) -> str | None:
-        """The key that rules see for a key under the slot; None for any other key."""
-        return self.params + text[len(self.slot) :] if text.startswith(f"{self.slot}/") else None
-
-
-def mirrors_of(pass_: Pass) -> list[Mirror]:
-    """The mirrored subtrees of a pass."""
-    return [Mirror(params, slot) for params, slots in pass_.mirror.items() for slot in slots]
-
-
-@frozen(eq=False)
-class Claim:
-    """A leaf that a rule has claimed."""
-
-    entry: Entry
-    match: regex.Match[str]
-    mirror: Mirror | None
-    """The mirror through which the rule saw the leaf; None if the rule matched the leaf's own key."""
-
-    def names(self, evaluator: Evaluator) -> Names:
-        """What the rule's expressions see at this leaf."""
-        return {**evaluator.names_at(self.match, self.entry.key.text), "x": x_of(self.entry)}
-
-
-@dataclass(frozen=True)
-class Claims:
-    """The leaves that rules have claimed."""
-
-    by_rule: Mapping[int, Sequence[Claim]]
-    """The claims of each rule, by its number in the pass, in the order of the sources' leaves."""
-    entries: Set[int]
-    """The identities of all claimed entries."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """A rule that may claim a leaf."""
 
-    index: int
-    rule: Rule
-    pattern: regex.Pattern[str]
+    rule: RuleRun
     literals: Literals
 
 
@@ -120,27 +72,24 @@ class Candidates:
         ]
 
 
-def claim(rules: Sequence[Rule], mirrors: Sequence[Mirror], evaluator: Evaluator) -> Claims:
+def claim(run: PassRun) -> None:
     """Try every leaf of every source on the `match` rules that read from it."""
-    by_rule: dict[int, list[Claim]] = defaultdict(list)
-    entries: set[int] = set()
-    sources = [set(evaluator.sources_of(rule)) for rule in rules]
-    for name, tree in evaluator.trees.items():
+    for name, tree in run.trees.items():
         candidates = Candidates(
             [
-                Candidate(i, rule, rule.match, literals(rule.match))
-                for i, rule in enumerate(rules)
-                if rule.match is not None and name in sources[i]
+                Candidate(rule, literals(rule.rule.match))
+                for rule in run.rules
+                if rule.rule.match is not None and name in rule.sources
             ]
         )
         for entry in tree.values():
-            for candidate, text, mirror in _possible(entry.key.text, mirrors, candidates):
-                found = _claimed(candidate, entry, text, mirror, evaluator)
+            for candidate, text, mirror in _possible(entry.key.text, run.mirrors, candidates):
+                rule = candidate.rule
+                found = _claimed(rule, entry, text, mirror)
                 if found is not None:
-                    by_rule[candidate.index].append(found)
-                    entries.add(id(entry))
+                    rule.claims.append(found)
+                    run.claimed.add(id(entry))
                     break
-    return Claims(by_rule, entries)
 
 
 def _possible(key: str, mirrors: Sequence[Mirror], candidates: Candidates) -> list[Possible]:
@@ -150,7 +99,8 @@ def _possible(key: str, mirrors: Sequence[Mirror], candidates: Candidates) -> li
     found = [one for text, mirror in views(key, mirrors) for one in candidates.of(text, mirror)]
     # A rule with `mirror_value` sees a mirrored leaf as such, even if it also matches the leaf's own key.
     return sorted(
-        found, key=lambda one: (one[0].index, one[2] is None and one[0].rule.mirror_value is not None)
+        found,
+        key=lambda one: (one[0].rule.index, one[2] is None and one[0].rule.rule.mirror_value is not None),
     )
 
 
@@ -164,25 +114,19 @@ def views(text: str, mirrors: Sequence[Mirror]) -> list[tuple[str, Mirror | None
     return views
 
 
-def _claimed(
-    candidate: Candidate, entry: Entry, text: str, mirror: Mirror | None, evaluator: Evaluator
-) -> Claim | None:
-    """The claim of an entry whose key the rule sees as `text`; None if the rule does not claim it."""
-    match = evaluator.match(candidate.index, ("match",), candidate.pattern, text)
+def _claimed(rule: RuleRun, entry: Entry, text: str, mirror: Mirror | None) -> Claim | None:
+    """The claim of a leaf that the rule sees as `text`; None if the rule does not claim it."""
+    match = rule.match(text)
     if match is None:
         return None
     found = Claim(entry, match, mirror)
-    when = candidate.rule.when
-    if when is None:
+    if rule.rule.when is None:
         return found
     # A `when` that failed is a problem already; an unclaimed leaf would be a second, misleading one.
-    result = evaluator.condition(candidate.index, when, found.names(evaluator), entry.key.text)
-    return None if result is False else found
+    return None if rule.holds(rule.names_of(found), entry.key.text) is False else found
 
 
-def _matched_beginning(
-    index: int, pattern: regex.Pattern[str], entries: Sequence[Entry], evaluator: Evaluator
-) -> str | None:
+def _matched_beginning(rule: RuleRun, pattern: regex.Pattern[str], entries: Sequence[Entry]) -> str | None:
     """A key of which the pattern matches the first components and not the rest; None if there is none.
 
     A pattern with an open end, such as `a/(.*)`, is about something else.
@@ -194,16 +138,16 @@ def _matched_beginning(
         parts = entry.key.text.split("/")
         for end in range(1, len(parts)):
             heads.setdefault("/".join(parts[:end]), entry.key.text)
-    found = (key for head, key in heads.items() if evaluator.match(index, ("match",), pattern, head))
+    found = (key for head, key in heads.items() if rule.match(head))
     return next(found, None)
 
 
-def _matched_in_target(index: int, pattern: regex.Pattern[str], evaluator: Evaluator) -> str | None:
-    """A key of the target that the pattern matches; None where there is none, or no target."""
-    target = evaluator.names[TARGET]
+def _matched_in_target(rule: RuleRun) -> str | None:
+    """A key of the target that the rule matches; None where there is none, or no target."""
+    target = rule.pass_run.names[TARGET]
     leaves = target.listed if isinstance(target, Unavailable) else target
     keys = () if leaves is None else leaves.keys()
-    return next((key for key in keys if evaluator.match(index, ("match",), pattern, key)), None)
+    return next(filter(rule.match, keys), None)
 
 
 def _matched_part(pattern: regex.Pattern[str], keys: Sequence[str]) -> str | None:
@@ -243,34 +187,26 @@ def made_for_others(recipe: str, entries: Sequence[Entry]) -> str | None:
     )
 
 
-def why_unused(
-    index: int, rule: Rule, claimed: Set[int], mirrors: Sequence[Mirror], evaluator: Evaluator
-) -> SurgeryError:
-    """Why a `match` rule claimed nothing, from a second look at the keys.
-
-    `claimed`: the identities of the entries that other rules have claimed.
-    """
-    pattern = rule.match
+def why_unused(rule: RuleRun) -> SurgeryError:
+    """Why a `match` rule claimed nothing, from a second look at the keys."""
+    run, pattern = rule.pass_run, rule.rule.match
     assert pattern is not None
     known = literals(pattern)
-    entries = [entry for name in evaluator.sources_of(rule) for entry in evaluator.trees[name].values()]
+    entries = [entry for name in rule.sources for entry in run.trees[name].values()]
     fits = [
         entry
         for entry in entries
-        if any(
-            known.fit(view) and evaluator.match(index, ("match",), pattern, view)
-            for view, _ in views(entry.key.text, mirrors)
-        )
+        if any(known.fit(view) and rule.match(view) for view, _ in views(entry.key.text, run.mirrors))
     ]
-    others = made_for_others(evaluator.problems.loaded.path, entries)
+    others = made_for_others(run.problems.loaded.path, entries)
     if not fits:
         keys = [entry.key.text for entry in entries]
-        meant_target = _matched_in_target(index, pattern, evaluator)
+        meant_target = _matched_in_target(rule)
         if meant_target is not None:
             why = f"it matches `{shown(meant_target)}` of the target, and no key of the source"
             return SurgeryError(f"the rule claims nothing: {why}", hint=EXCHANGED, code=Code.CLAIMS_NOTHING)
         guess = did_you_mean(pattern.pattern, keys)
-        begun = _matched_beginning(index, pattern, entries, evaluator)
+        begun = _matched_beginning(rule, pattern, entries)
         if begun is not None:
             why = f"it matches only the beginning of keys such as `{shown(begun)}`"
             hint = "For all that is below, add `/.*`: a pattern has to match the whole key."
@@ -288,7 +224,7 @@ def why_unused(
             return SurgeryError(f"the rule claims nothing: {part}", hint=hint, code=Code.CLAIMS_NOTHING)
         message = f"the rule claims nothing: no key matches{guess}"
         return SurgeryError(message, hint=others or OPTIONAL, code=Code.CLAIMS_NOTHING)
-    refused = [entry.key.text for entry in fits if id(entry) not in claimed]
+    refused = [entry.key.text for entry in fits if id(entry) not in run.claimed]
     if refused:
         why = f"`when` is false for {few_keys(refused)}"
         hint = others or OPTIONAL

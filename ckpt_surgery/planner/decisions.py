@@ -20,14 +20,14 @@ from ckpt_surgery.language.operators import truth
 from ckpt_surgery.language.scope import ExpressionError, Scope
 from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
 from ckpt_surgery.planner.entries import PLACEHOLDER, Decisions, Drop, Entry, Tree
-from ckpt_surgery.planner.evaluator import Evaluator, count_of, names_of_sources
 from ckpt_surgery.planner.limits import Limits
-from ckpt_surgery.planner.passes import PassRun, run_pass
+from ckpt_surgery.planner.passes import run_pass
 from ckpt_surgery.planner.problems import Problems
+from ckpt_surgery.planner.running import PassRun, count_of, names_of_sources
 from ckpt_surgery.planner.target import Target, target_leaves
 
-Watch = Callable[[PassRun], None]
-"""Called with each pass that has been run."""
+OnPass = Callable[[PassRun], None]
+"""Called with each pass that has been run, which then keeps what its outputs are made of."""
 
 KEEP = "A checkpoint must have at least one leaf."
 CLAIM = "Where the target has `...`, only a rule that claims the key gives a value: `{fill: KEY}`, say."
@@ -37,11 +37,11 @@ def decide(
     loaded: LoadedRecipe,
     listings: Mapping[str, Mapping[str, Leaf]],
     target: Target | None,
-    watch: Watch = lambda run: None,
+    on_pass: OnPass | None = None,
 ) -> Decisions:
     """Run all passes over the leaves of the sources, listed by source name; the first source is transformed.
 
-    `watch` is called after each pass that has no problem.
+    `on_pass` is called after each pass that has no problem.
 
     Raises PlanError with every problem of the first pass that has one, for hooks that are not allowed, and if
     no leaf is left.
@@ -54,28 +54,31 @@ def decide(
     }
     first = next(iter(trees))
     limits = Limits(sum(map(len, listings.values())) + (0 if target is None else len(target.leaves)))
-    run = [(i, p) for i, p in enumerate(loaded.recipe.passes) if _applies(loaded, i, p, trees, limits)]
-    passes = run or [(0, Pass(rules=()))]
+    chosen = [(i, p) for i, p in enumerate(loaded.recipe.passes) if _applies(loaded, i, p, trees, limits)]
+    passes = chosen or [(0, Pass(rules=()))]
     drops: list[Drop] = []
     unused: list[Drop] = []
-    settled: Set[int] = frozenset()
+    decided_ids: Set[int] = frozenset()
     notices: list[Notice] = []
     named_target = target_leaves(target)
     for index, pass_ in passes:
         problems = Problems(loaded, index)
-        evaluator = Evaluator(loaded.names, trees, named_target, problems, limits)
+        run = PassRun(pass_, trees, named_target, problems, limits, decided_ids, on_pass is not None)
         last = index == passes[-1][0]
-        done = run_pass(pass_, loaded.recipe.unmatched, evaluator, target if last else None, settled, last)
+        run_pass(run, target if last else None, last)
         problems.raise_all()
-        watch(PassRun(pass_, evaluator, done.claims, done.tree))
-        limits.add_pass(len(trees[first]), len(done.tree))
-        trees = {**trees, first: done.tree}
-        settled = done.settled
-        drops += done.drops
-        unused += done.unused
+        if on_pass is None:
+            run.rules = ()  # they refer to the run, so all matches would stay until garbage is collected
+        else:
+            on_pass(run)
+        limits.add_pass(len(trees[first]), len(run.tree))
+        trees = {**trees, first: run.tree}
+        decided_ids = run.decided_ids
+        drops += run.drops
+        unused += run.unused
         notices += problems.notices
     if not trees[first]:
-        skipped = not run and loaded.recipe.unmatched == "drop" and any(listings.values())
+        skipped = not chosen and loaded.recipe.unmatched == "drop" and any(listings.values())
         raise PlanError(*(_nothing_run(loaded) if skipped else _nothing_left(loaded, drops)))
     return Decisions(tuple(trees[first].values()), (*drops, *unused), tuple(notices))
 

@@ -4,7 +4,7 @@ The value of an entry is a node, so nothing is read. Problems are collected; the
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
 from ckpt_surgery.core.keys import SEPARATOR
@@ -13,17 +13,15 @@ from ckpt_surgery.core.notices import Notice, few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.functions.arrays import Apply, reads
-from ckpt_surgery.language.field_types import Unmatched
-from ckpt_surgery.language.models import Pass, Rule
 from ckpt_surgery.language.templates import Template
-from ckpt_surgery.planner.claiming import Claims, Mirror, claim, mirrors_of, views
-from ckpt_surgery.planner.entries import CONVERT, Drop, Entry, Tree, not_held
-from ckpt_surgery.planner.evaluator import Evaluator
-from ckpt_surgery.planner.filling import filled, last_resorts
+from ckpt_surgery.planner.claiming import claim, views
+from ckpt_surgery.planner.entries import CONVERT, Entry, Tree, not_held
+from ckpt_surgery.planner.filling import Fill, filled, last_resorts
 from ckpt_surgery.planner.limits import check_leaves
 from ckpt_surgery.planner.mistakes import braces_of
 from ckpt_surgery.planner.problems import MANY, Problems
-from ckpt_surgery.planner.producing import produce
+from ckpt_surgery.planner.producing import Add, Made, Match, produce
+from ckpt_surgery.planner.running import PassRun, RuleRun
 from ckpt_surgery.planner.target import Target, fitted
 
 NOT_CLAIMED = "not claimed"
@@ -32,99 +30,62 @@ NOT_RETURNED = "not returned"
 """Why a leaf is dropped that a function as the recipe does not return."""
 
 
-@dataclass(frozen=True)
-class PassResult:
-    """What one pass makes of the trees of the sources."""
+def run_pass(run: PassRun, target: Target | None, last: bool) -> None:
+    """Carry out a pass. Its outcome is in `run`, and its problems in those of `run`.
 
-    tree: Tree
-    """The first source's tree after the pass."""
-    drops: Sequence[Drop]
-    unused: Sequence[Drop]
-    """Leaves that are dropped unless an output uses them."""
-    settled: Set[int]
-    """The identities of all entries that this pass or one before it has claimed or looked up."""
-    claims: Claims
-
-
-@dataclass(frozen=True, eq=False)
-class PassRun:
-    """A pass that was run: what explains afterwards how it decided."""
-
-    pass_: Pass
-    evaluator: Evaluator
-    """What evaluated its rules; `evaluator.trees` are the trees before the pass."""
-    claims: Claims
-    tree: Tree
-    """The first source's tree after the pass."""
-
-
-@dataclass(frozen=True)
-class Unclaimed:
-    """The leaves that no rule of a pass claims, after the policy has decided about them."""
-
-    kept: Sequence[Entry]
-    drops: Sequence[Drop]
-    settled: Set[int]
-    """The same as `PassResult.settled`."""
-    refused: Set[str] = frozenset()
-    """Keys of the leaves that `unmatched: error` refuses."""
-
-
-def run_pass(
-    pass_: Pass,
-    default: Unmatched,
-    evaluator: Evaluator,
-    target: Target | None,
-    settled: Set[int],
-    last: bool,
-) -> PassResult:
-    """Run one pass over the evaluator's trees. Problems are added to the evaluator's.
-
-    `default`: the policy for unclaimed leaves if the pass does not name one. `target`: the structure that the
-    result must have, or None before the last pass. `settled`: see `PassResult`, of the passes before.
-    `last`: whether no other pass follows that could use what is left of the other sources.
+    `target`: the structure that the result must have, or None before the last pass. `last`: whether no other
+    pass follows that could use what is left of the other sources.
     """
-    rules = pass_.rules
-    mirrors = mirrors_of(pass_)
-    _check_mirrors(pass_, evaluator)
-    claims = claim(rules, mirrors, evaluator)
-
-    def unclaimed(used_by: Iterable[Entry]) -> Unclaimed:
-        return _unclaimed(pass_.unmatched or default, evaluator, claims.entries, settled, last, used_by)
-
+    run.rules = rules_of(run, target)
+    _check_mirrors(run)
+    claim(run)
     if target is not None:
-        given = filled(rules, evaluator, target)
-        made = produce(rules, claims, mirrors, evaluator)
-        matched = _distinct(made.entries, rules, evaluator)
-        free = {
-            name: {text: entry for text, entry in tree.items() if id(entry) not in claims.entries}
-            for name, tree in evaluator.trees.items()
-        }
-        given |= last_resorts(rules, evaluator, target, given.keys() | matched.keys(), free)
-        left = unclaimed([*given.values(), *matched.values()])
-        filled_in = [entry for entry in given.values() if not target.is_placeholder(entry)]
-        _refuse_objects([*filled_in, *matched.values()], left, evaluator.problems)
-        is_awaited = awaited_keys(rules, mirrors, evaluator, left.refused)
-        fit = fitted(evaluator, target, given, matched, left.kept, free, is_awaited)
-        available = [*free[evaluator.first].values(), *matched.values()]
-        _note_subtrees(evaluator.problems, target.placeholders.keys(), available)
-        drops = (*made.drops, *left.drops, *fit.drops)
-        return PassResult(fit.tree, drops, made.unused, left.settled, claims)
-    for index, rule in enumerate(rules):
-        if rule.fill is not None:
-            message = "`fill` needs a target, and belongs to the last pass"
-            hint = "Give one: `target=PATH`." if last else "Move the rule into the last pass."
-            evaluator.problems.at(index, ("fill",), PlanError(message, hint=hint, code=Code.NO_TARGET))
-            if last:
-                break  # what the other rules lack is the same
-    made = produce(rules, claims, mirrors, evaluator)
-    left = unclaimed(entry for _, entry in made.entries)
-    _check_leaves(len(made.entries) + len(left.kept), evaluator.problems)
+        _fit(run, target)
+        return
+    _refuse_fill_rules(run, last)
+    made = produce(run)
+    kept, _ = _kept(run, last, [entry for _, entry in made])
+    _check_leaves(len(made) + len(kept), run.problems)
     if last:
-        _refuse_objects([entry for _, entry in made.entries], left, evaluator.problems)
-    tree = _distinct([*made.entries, *((None, entry) for entry in left.kept)], rules, evaluator)
-    _warn_of_slots(made.entries, rules, mirrors, tree, evaluator.problems)
-    return PassResult(tree, (*made.drops, *left.drops), made.unused, left.settled, claims)
+        _refuse_objects(run, [*(entry for _, entry in made), *kept])
+    run.tree = _distinct([*made, *((None, entry) for entry in kept)], run)
+    _warn_of_slots(made, run)
+
+
+def rules_of(run: PassRun, target: Target | None) -> list[RuleRun]:
+    """The rules of a pass, each as what it claims by. Without a target, those with `fill` do nothing."""
+    rules: list[RuleRun] = []
+    for index, rule in enumerate(run.pass_.rules):
+        if rule.fill is not None:
+            rules.append(RuleRun(run, index) if target is None else Fill(run, index, target))
+        else:
+            rules.append(Add(run, index) if rule.match is None else Match(run, index))
+    return rules
+
+
+def _fit(run: PassRun, target: Target) -> None:
+    """Carry out the rules of the last pass, and give its tree the structure of the target."""
+    given = filled(run, target)
+    matched = _distinct(produce(run), run)
+    free = {
+        name: {text: entry for text, entry in tree.items() if id(entry) not in run.claimed}
+        for name, tree in run.trees.items()
+    }
+    given |= last_resorts(run, target, given.keys() | matched.keys(), free)
+    kept, refused = _kept(run, True, [*given.values(), *matched.values()])
+    filled_in = [entry for entry in given.values() if not target.is_placeholder(entry)]
+    _refuse_objects(run, [*filled_in, *matched.values(), *kept])
+    run.tree = fitted(run, target, given, matched, kept, free, awaited_keys(run, refused))
+    available = [*free[run.first].values(), *matched.values()]
+    _note_subtrees(run.problems, target.placeholders.keys(), available)
+
+
+def _refuse_fill_rules(run: PassRun, last: bool) -> None:
+    """Note `fill` rules in a pass without a target; in the last pass only the first, as all lack the same."""
+    for rule in [rule for rule in run.rules if rule.rule.fill is not None][: 1 if last else None]:
+        message = "`fill` needs a target, and belongs to the last pass"
+        hint = "Give one: `target=PATH`." if last else "Move the rule into the last pass."
+        rule.wrong(("fill",), PlanError(message, hint=hint, code=Code.NO_TARGET))
 
 
 def _check_leaves(count: int, problems: Problems) -> None:
@@ -136,12 +97,12 @@ def _check_leaves(count: int, problems: Problems) -> None:
         problems.raise_all()
 
 
-def _check_mirrors(pass_: Pass, evaluator: Evaluator) -> None:
+def _check_mirrors(run: PassRun) -> None:
     """A mirrored tree without leaves is a mistake: the leaves that were meant would stay as they are."""
-    problems, trees = evaluator.problems, evaluator.trees
+    problems, trees = run.problems, run.trees
     loaded = problems.loaded
     base = problems.own("mirror")
-    for params, slots in pass_.mirror.items():
+    for params, slots in run.pass_.mirror.items():
         where = (*base, params)
         places = [(params, loaded.key_place(where))]
         places += [(slot, loaded.place((*where, i))) for i, slot in enumerate(slots)]
@@ -158,57 +119,48 @@ def _containers(trees: Mapping[str, Tree]) -> list[str]:
     return list(dict.fromkeys("/".join(key.names[:i]) for key in keys for i in range(1, len(key.names))))
 
 
-def _unclaimed(
-    policy: Unmatched,
-    evaluator: Evaluator,
-    claimed: Set[int],
-    settled: Set[int],
-    last: bool,
-    used_by: Iterable[Entry],
-) -> Unclaimed:
-    """Apply the policy to the leaves that no rule claims. `used_by`: the entries that rules have made.
+def _kept(run: PassRun, last: bool, made: Iterable[Entry]) -> tuple[list[Entry], Set[str]]:
+    """Apply the policy to the leaves that no rule claims: those that are kept, and keys that it refuses.
 
-    Under `unmatched: error` a leaf that these neither use nor look up is a problem.
+    `made`: the entries that rules have made. Under `unmatched: error` a leaf that these neither use nor look
+    up is a problem.
     """
     kept: list[Entry] = []
-    drops: list[Drop] = []
     loose: list[str] = []
-    first = evaluator.first
-    looked_up = evaluator.looked_up()
-    settled = settled | claimed | looked_up
+    looked_up = run.looked_up()
+    run.decided_ids = run.decided_ids | run.claimed | looked_up
     left = [
         (name, entry)
-        for name, tree in evaluator.trees.items()
+        for name, tree in run.trees.items()
         # Leaves of the other sources may be for a later pass.
-        if name == first or last
+        if name == run.first or last
         for entry in tree.values()
-        if id(entry) not in (claimed if name == first else settled)
+        if id(entry) not in (run.claimed if name == run.first else run.decided_ids)
     ]
-    used = _used_values(used_by) if left and policy == "error" else ()
-    dropped_as = "unmatched: drop" if evaluator.problems.loaded.function is None else NOT_RETURNED
+    used = _used_values(made) if left and run.policy == "error" else ()
+    dropped_as = "unmatched: drop" if run.problems.loaded.function is None else NOT_RETURNED
     for name, entry in left:
-        if name == first and policy == "keep":
+        if name == run.first and run.policy == "keep":
             kept.append(entry)
-        elif policy == "error" and id(entry.value) not in used and id(entry) not in looked_up:
+        elif run.policy == "error" and id(entry.value) not in used and id(entry) not in looked_up:
             loose.append(entry.key.text)
         else:
-            why = dropped_as if policy == "drop" else NOT_CLAIMED
-            drops.append(Drop(entry, None, why))
+            run.drop(entry, None, dropped_as if run.policy == "drop" else NOT_CLAIMED)
     if loose:
         message = f"`unmatched: error`, and no rule claims {few_keys(loose)} ({len(loose)} in all)"
         hint = "Add a rule for them, or `drop: true` to remove them."
-        place = evaluator.problems.unmatched_place()
-        evaluator.problems.general(Problem(message, place, hint, Code.UNCLAIMED))
-    return Unclaimed(kept, drops, settled, frozenset(loose))
+        place = run.problems.unmatched_place()
+        run.problems.general(Problem(message, place, hint, Code.UNCLAIMED))
+    return kept, frozenset(loose)
 
 
-def _refuse_objects(made: Iterable[Entry], left: Unclaimed, problems: Problems) -> None:
+def _refuse_objects(run: PassRun, entries: Iterable[Entry]) -> None:
     """Note every object of a tree that no checkpoint holds, unless a rule or `unmatched: drop` drops it."""
-    ignored = (drop.entry for drop in left.drops if drop.why == NOT_CLAIMED)
-    for entry in (*made, *left.kept, *ignored):
+    ignored = (drop.entry for drop in run.drops if drop.why == NOT_CLAIMED)
+    for entry in (*entries, *ignored):
         if entry.leaf.kind is LeafKind.OBJECT:
             notice = Notice("", entry.leaf.key.printed, f" is {not_held(entry.leaf)}")
-            problems.about(entry, notice, CONVERT, Code.NOT_AN_ARRAY)
+            run.problems.about(entry, notice, CONVERT, Code.NOT_AN_ARRAY)
 
 
 def _used_values(entries: Iterable[Entry]) -> set[int]:
@@ -223,80 +175,65 @@ def _used_values(entries: Iterable[Entry]) -> set[int]:
     return used
 
 
-def _warn_of_slots(
-    made: Iterable[tuple[int, Entry]],
-    rules: Sequence[Rule],
-    mirrors: Sequence[Mirror],
-    tree: Tree,
-    problems: Problems,
-) -> None:
+def _warn_of_slots(made: Iterable[Made], run: PassRun) -> None:
     """Warn of added leaves in a mirrored tree that have no slots: a rule must add those too."""
-    for index, entry in made if mirrors else ():
-        text = entry.key.text
+    added = [(rule, entry.key.text) for rule, entry in made if run.mirrors and isinstance(rule, Add)]
+    for rule, text in added:
         missing = [
             f"`{mirror.slot}`"
-            for mirror in mirrors
-            if text.startswith(f"{mirror.params}/") and mirror.slot + text[len(mirror.params) :] not in tree
+            for mirror in run.mirrors
+            if text.startswith(f"{mirror.params}/")
+            and mirror.slot + text[len(mirror.params) :] not in run.tree
         ]
-        if missing and rules[index].add is not None:
+        if missing:
             slots = f"its slot in {' and '.join(missing)}"
             after = f", and nothing adds {slots}: `add` is not mirrored"
-            problems.warn(Notice(f"{problems.ref(index)} adds ", text, after))
+            run.problems.warn(Notice(f"{rule.ref} adds ", text, after))
 
 
-def _distinct(
-    made: Iterable[tuple[int | None, Entry]], rules: Sequence[Rule], evaluator: Evaluator
-) -> dict[str, Entry]:
-    """The entries by key; two with the same key are a problem. `made`: entries with their rules' numbers."""
-    listed = list(made)
-    tree = {entry.key.text: entry for _, entry in listed}
-    if len(tree) == len(listed):
+def _distinct(made: Sequence[Made], run: PassRun) -> dict[str, Entry]:
+    """The entries by key; two with the same key are a problem."""
+    tree = {entry.key.text: entry for _, entry in made}
+    if len(tree) == len(made):
         return tree
-    tree, owners = {}, dict[str, int | None]()
-    for index, entry in listed:
-        text = entry.key.text
-        if text in tree:
-            _note_collision((owners[text], tree[text]), (index, entry), rules, evaluator)
-        else:
-            tree[text], owners[text] = entry, index
-    return tree
+    owners: dict[str, Made] = {}
+    for maker, entry in made:
+        owner = owners.setdefault(entry.key.text, (maker, entry))
+        if owner[1] is not entry:
+            _note_collision(owner, (maker, entry), run)
+    return {text: entry for text, (_, entry) in owners.items()}
 
 
-def _note_collision(
-    one: tuple[int | None, Entry],
-    other: tuple[int | None, Entry],
-    rules: Sequence[Rule],
-    evaluator: Evaluator,
-) -> None:
+def _note_collision(one: Made, other: Made, run: PassRun) -> None:
     """Note that two entries have the same key, at the rule that makes the later one."""
-    (index, old), (later, new) = one, other
+    (rule, old), (later, new) = one, other
     hint = None
-    if None in (index, later):
+    if rule is None or later is None:
         hint = "Add a rule that renames or drops the one that stays."
-    elif index is not None and index == later and (mistaken := braces_of(rules[index])):
+    elif rule is later and (mistaken := braces_of(rule.rule)):
         hint = f"In the template {mistaken}."
-    elif index == later and old.value is not new.value and list(reads(new.value)):
+    elif rule is later and old.value is not new.value and list(reads(new.value)):
         hint = "To make one leaf of several, say how with `value`: stack(xs), say."
-    made = "; ".join(_making(number, entry, evaluator) for number, entry in (one, other))
-    message = f"two leaves would be called `{new.key.text}`: {made}"
-    blamed = later if later is not None else index
+    made = "; ".join(_making(maker, entry, run) for maker, entry in (one, other))
+    error = PlanError(f"two leaves would be called `{new.key.text}`: {made}", hint=hint, code=Code.SAME_KEY)
+    blamed = later or rule
     if blamed is None:
-        evaluator.problems.general(Problem(message, None, hint, Code.SAME_KEY))
+        run.problems.general(error.problems[0])
         return
-    rule = rules[blamed]
-    field = "add" if rule.add is not None else "match" if rule.to is None else "to"
-    evaluator.problems.at(blamed, (field,), PlanError(message, hint=hint, code=Code.SAME_KEY))
+    given = blamed.rule
+    field = "add" if given.add is not None else "match" if given.to is None else "to"
+    blamed.wrong((field,), error)
 
 
-def _making(index: int | None, entry: Entry, evaluator: Evaluator) -> str:
+def _making(rule: RuleRun | None, entry: Entry, run: PassRun) -> str:
     """Which rule makes an entry, and from which leaves."""
-    several = len(evaluator.trees) > 1
+    several = len(run.trees) > 1
     made_of = few_keys(
         f"{read.source}:{read.leaf.key}" if several else read.leaf.key.text for read in reads(entry.value)
     )
-    if index is None:
+    if rule is None:
         return f"{made_of} stays there (`unmatched: keep`)"
-    return f"{evaluator.problems.ref(index)} makes it" + (f" from {made_of}" if made_of else "")
+    return f"{rule.ref} makes it" + (f" from {made_of}" if made_of else "")
 
 
 def _note_subtrees(problems: Problems, placeholders: Set[str], entries: Iterable[Entry]) -> None:
@@ -324,31 +261,26 @@ _AT_LEAVES = "Write `...` for each of these leaves, or leave the whole subtree o
 # --- keys that are missing because of a rule that failed, whose problem is told -----------------------------
 
 
-def awaited_keys(
-    rules: Sequence[Rule], mirrors: Sequence[Mirror], evaluator: Evaluator, refused: Set[str]
-) -> Callable[[str], bool]:
+def awaited_keys(run: PassRun, refused: Set[str]) -> Callable[[str], bool]:
     """A function of a key that is missing: whether a rule that failed may have been meant to give it.
 
     `refused`: keys of leaves that are not kept because `unmatched: error` refuses them.
     """
-    failed = [(index, rules[index]) for index in sorted(evaluator.problems.failed_rules)]
+    failed = [run.rules[index] for index in sorted(run.problems.failed_rules)]
 
     def is_awaited(text: str) -> bool:
-        seen = [view for view, _ in views(text, mirrors)]
-        return text in refused or any(
-            _may_give(index, rule, view, evaluator) for index, rule in failed for view in seen
-        )
+        seen = [view for view, _ in views(text, run.mirrors)]
+        return text in refused or any(_may_give(rule, view) for rule in failed for view in seen)
 
     return is_awaited
 
 
-def _may_give(index: int, rule: Rule, text: str, evaluator: Evaluator) -> bool:
+def _may_give(run: RuleRun, text: str) -> bool:
     """Whether a rule may give a leaf of this key."""
+    rule = run.rule
     if rule.drop:
         return False
-    if rule.fill is not None:
-        return evaluator.match(index, ("fill",), rule.fill, text) is not None
     templates = [*rule.to] if not isinstance(rule.to, Template | None) else [rule.to or rule.add]
-    if templates == [None]:
-        return rule.match is not None and evaluator.match(index, ("match",), rule.match, text) is not None
+    if templates == [None]:  # with `fill`, or with `match` alone
+        return run.match(text) is not None
     return any(template.keys.fullmatch(text) for template in templates if template is not None)

@@ -21,7 +21,7 @@ from ckpt_surgery.functions.dtypes import Bitcast
 from ckpt_surgery.graph.walks import too_many_functions, with_shared_parts
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
-from ckpt_surgery.planner.decisions import Watch, decide
+from ckpt_surgery.planner.decisions import OnPass, decide
 from ckpt_surgery.planner.effects import deciding_rule, naming_rule
 from ckpt_surgery.planner.entries import Decisions, Drop, Entry, RuleRef
 from ckpt_surgery.planner.limits import check_values
@@ -44,14 +44,14 @@ def make_plan(
     destination: Destination,
     memory: int,
     workers: int,
-    watch: Watch = lambda run: None,
+    on_pass: OnPass | None = None,
 ) -> Plan:
     """The plan of a recipe over the leaves of the sources, listed by source name.
 
-    `memory`: budget in bytes. `watch`: see `decide`. Raises PlanError with all problems of the first stage
+    `memory`: budget in bytes. `on_pass`: see `decide`. Raises PlanError with all problems of the first stage
     that finds some.
     """
-    decisions = without_empty(decide(loaded, listings, target, watch), destination)
+    decisions = without_empty(decide(loaded, listings, target, on_pass), destination)
     if target is None:
         decisions = with_dicts(decisions, next(iter(listings.values())), loaded.recipe.output)
     _check_values(decisions.outputs, loaded)

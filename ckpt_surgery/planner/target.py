@@ -26,10 +26,10 @@ from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
 from ckpt_surgery.planner.effects import deciding_rule, naming_rule
 from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, PLACEHOLDER, Asked, Drop, Entry, Tree, with_lists
-from ckpt_surgery.planner.evaluator import Evaluator, SourceLeaves
 from ckpt_surgery.planner.mistakes import slashed
 from ckpt_surgery.planner.prefixes import look_alike, move_hints, pattern_of, suggestions, without_place
 from ckpt_surgery.planner.problems import MANY, Problems
+from ckpt_surgery.planner.running import PassRun, SourceLeaves
 
 TARGET = "target"
 NOT_IN_TARGET = "not in target"
@@ -128,32 +128,22 @@ class _TargetLeaves(SourceLeaves):
         return super().lookup(text)
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """The tree with the target's structure, and what is left over."""
-
-    tree: Tree
-    """One entry for each leaf of the target, unless there are problems."""
-    drops: Sequence[Drop]
-    """The entries that are not in the tree."""
-
-
 def fitted(
-    evaluator: Evaluator,
+    run: PassRun,
     target: Target,
     given: Mapping[str, Entry],
     matched: Mapping[str, Entry],
     kept: Iterable[Entry],
     unclaimed: Mapping[str, Tree],
     is_awaited: Callable[[str], bool] = lambda text: False,
-) -> Fitted:
-    """Choose an entry for each leaf of the target. Problems are added to the evaluator's.
+) -> Tree:
+    """Choose an entry for each leaf of the target; what is not chosen is dropped.
 
     `given`: what `fill` rules give. `matched`: what `match` and `add` rules make. `kept`: leaves that no rule
     claims, under their own keys. `unclaimed`: all of these by source, for suggestions. `is_awaited`: whether
     a rule that failed may have been meant to give a key, which is then not told to be missing.
     """
-    problems = evaluator.problems
+    problems = run.problems
     surplus = {text: entry for text, entry in matched.items() if text not in target.leaves}
     for entry in surplus.values():
         problems.warn(_surplus(entry, target))
@@ -162,8 +152,8 @@ def fitted(
     missing: list[str] = []
     misfits: list[tuple[Entry, Notice]] = []
     left_out: list[Entry] = []
-    for text, leaf in _located(target, evaluator).items():
-        if text in evaluator.failed:
+    for text, leaf in _located(target, run).items():
+        if text in run.failed:
             continue  # no other leaf is to be blamed for not being what its value would have been
         is_placeholder = text in target.placeholders
         takes_own = target.policy.prefer == "source" and not is_placeholder
@@ -185,8 +175,9 @@ def fitted(
     if missing:
         _note_missing(problems, target, missing, surplus, unclaimed)
     if target.policy.extra == "error":
-        _note_extra(evaluator, tree, drops)
-    return Fitted(tree, drops)
+        _note_extra(run, tree, drops)
+    run.drops += drops
+    return tree
 
 
 def _same_empty(chosen: Entry, own: Entry | None) -> Entry:
@@ -254,9 +245,9 @@ def _note_missing(
     problems.general(Problem(listed + others, None, " ".join(hints), Code.TARGET_MISSING))
 
 
-def _note_extra(evaluator: Evaluator, tree: Tree, drops: Sequence[Drop]) -> None:
+def _note_extra(run: PassRun, tree: Tree, drops: Sequence[Drop]) -> None:
     """Note, under `extra: error`, the leaves that feed no output because the target lacks their keys."""
-    spared, used = evaluator.looked_up(), {id(r) for e in tree.values() for r in reads(e.value)}
+    spared, used = run.looked_up(), {id(r) for e in tree.values() for r in reads(e.value)}
     extra = [
         drop.entry.key.text
         for drop in drops
@@ -268,17 +259,15 @@ def _note_extra(evaluator: Evaluator, tree: Tree, drops: Sequence[Drop]) -> None
         leaves = "1 leaf is" if len(extra) == 1 else f"{len(extra):,} leaves are"
         message = f"`extra: error`, and {leaves} not in the target: {few_keys(extra, MANY)}"
         hint = "Rename them, or drop them on purpose with a rule: `drop: true`."
-        place = evaluator.problems.loaded.place(("target", "extra"))
-        evaluator.problems.general(Problem(message, place, hint, Code.TARGET_EXTRA))
+        place = run.problems.loaded.place(("target", "extra"))
+        run.problems.general(Problem(message, place, hint, Code.TARGET_EXTRA))
 
 
-def _located(target: Target, evaluator: Evaluator) -> Mapping[str, Leaf]:
+def _located(target: Target, run: PassRun) -> Mapping[str, Leaf]:
     """The target's leaves; in a listing, which does not tell lists from dicts, with the source's lists."""
-    if target.lists_known or not evaluator.lists:
+    if target.lists_known or not run.lists:
         return target.leaves
-    return {
-        text: replace(leaf, key=with_lists(leaf.key, evaluator.lists)) for text, leaf in target.leaves.items()
-    }
+    return {text: replace(leaf, key=with_lists(leaf.key, run.lists)) for text, leaf in target.leaves.items()}
 
 
 def _conformed(

@@ -1,11 +1,12 @@
 """How one leaf went through the passes: the rules that made it, and those that could have claimed it.
 
-Everything is looked up again, for one leaf, in the passes that were run: planning keeps no record of it.
+The passes that were run have kept what each of their outputs is made of, because they were watched.
 """
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import regex
 
@@ -13,16 +14,13 @@ from ckpt_surgery.core.keys import SEPARATOR, natural_order
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import brief
 from ckpt_surgery.functions.arrays import Node, Read
-from ckpt_surgery.language.models import Rule
 from ckpt_surgery.language.values import told
-from ckpt_surgery.planner.claiming import OPEN_ENDS, Claim, Mirror, mirrors_of, views
-from ckpt_surgery.planner.entries import Entry, RuleRef, key_of
-from ckpt_surgery.planner.evaluator import Evaluator, Names, combinations_of, x_of
-from ckpt_surgery.planner.passes import PassRun
-from ckpt_surgery.planner.producing import Contribution, MatchRule
+from ckpt_surgery.planner.claiming import OPEN_ENDS, views
+from ckpt_surgery.planner.entries import Entry, RuleRef
+from ckpt_surgery.planner.running import Claim, Contribution, Names, Output, PassRun, RuleRun
 from ckpt_surgery.planner.target import TARGET
 
-Origin = tuple[str, str]
+SourceKey = tuple[str, str]
 """Name of a source, and a key in it."""
 
 
@@ -99,80 +97,61 @@ class Attempt:
 def stages(runs: Sequence[PassRun], key: str) -> list[Stage]:
     """The rules that made a leaf of the result, from the first pass to the last."""
     wanted = [key]
-    found: list[Stage] = []
+    traced: list[Stage] = []
     for run in reversed(runs):
-        first, problems = run.evaluator.first, run.evaluator.problems
-        numbers = {problems.ref(i).path: i for i in range(len(run.pass_.rules))}
         before: dict[str, None] = {}
-        made: dict[int, list[Entry]] = {}
+        made: dict[RuleRef, list[Entry]] = defaultdict(list)
         for text in wanted:
             entry = run.tree.get(text)
-            index = None if entry is None or entry.rule is None else numbers.get(entry.rule.path)
-            if entry is None or index is None:
+            if entry is None or entry.rule is None or (entry.rule, text) not in _outputs(run):
                 before[text] = None  # the pass left it as it was
             else:
-                made.setdefault(index, []).append(entry)
-        known = _known_values(run.evaluator)
-        done = [
-            _stage(run, index, made[index], known, run.pass_.name if len(runs) > 1 else None)
-            for index in sorted(made)
-        ]
-        for one in done:
-            read = (*((claim.source, claim.key) for claim in one.claims), *one.looked_up)
-            before.update({text: None for source, text in read if source == first})
-        found[:0] = done
+                made[entry.rule].append(entry)
+        known = _known_values(run)
+        own = [_stage(run, ref, made[ref], known) for ref in sorted(made, key=lambda ref: ref.location)]
+        for stage in own:
+            read = (*((claim.source, claim.key) for claim in stage.claims), *stage.looked_up)
+            before.update({text: None for source, text in read if source == run.first})
+        name = run.pass_.name if len(runs) > 1 else None
+        traced[:0] = [replace(stage, pass_name=name) for stage in own]
         wanted = list(before)
-    return found
+    return traced
+
+
+def _outputs(run: PassRun) -> Mapping[tuple[RuleRef, str], Sequence[Output]]:
+    assert run.outputs is not None  # kept for whoever watches the passes
+    return run.outputs
 
 
 def _stage(
-    run: PassRun,
-    index: int,
-    entries: Sequence[Entry],
-    known: Mapping[int, Sequence[Origin]],
-    pass_name: str | None,
+    run: PassRun, ref: RuleRef, entries: Sequence[Entry], known: Mapping[int, Sequence[SourceKey]]
 ) -> Stage:
     """What one rule did to make these entries."""
-    rule, evaluator = run.pass_.rules[index], run.evaluator
-    keys = [entry.key.text for entry in entries]
-    variables: Mapping[str, str] = {}
-    values = [] if rule.value is None else [rule.value.text]
-    if rule.match is not None:
-        members = _members(run, index, rule, frozenset(keys))
-        claims = [_claimed(one.claim, rule, one.names, evaluator) for one in members]
-        values = [one.value.text for one in members if one.value is not None]
-    elif rule.fill is not None:
-        found = {key: evaluator.match(index, ("fill",), rule.fill, key) for key in keys}
+    outputs = [output for entry in entries for output in _outputs(run)[ref, entry.key.text]]
+    rule = next(rule for rule in run.rules if rule.ref is ref)
+    members = [output for output in outputs if isinstance(output, Contribution)]
+    members.sort(key=lambda member: natural_order(member.claim.entry.key.text))
+    claims = [_claimed(member, rule) for member in members]
+    if rule.rule.fill is not None:
+        found = {output.key.text: rule.match(output.key.text) for output in outputs}
         claims = [Claimed(TARGET, key, _groups(match)) for key, match in found.items() if match is not None]
-    else:
-        claims = []
-        variables = _variables(
-            rule, _names_of_added(index, rule, keys[0], evaluator) if len(keys) == 1 else {}
-        )
     taken = {(claim.source, claim.key) for claim in claims}
     looked_up = {
-        origins[0]: None
+        keys[0]: None
         for entry in entries
-        for origins in _origins(entry.value, known)
-        if not taken.intersection(origins)
+        for keys in _read_keys(entry.value, known)
+        if not taken.intersection(keys)
     }
-    ref = evaluator.problems.ref(index)
-    unique = tuple(dict.fromkeys(values))
-    return Stage(pass_name, ref, tuple(keys), tuple(claims), tuple(looked_up), unique, variables)
+    values = dict.fromkeys(output.value.text for output in members or outputs if output.value is not None)
+    variables = _variables(rule, outputs[0].names) if rule.rule.add and len(outputs) == 1 else {}
+    keys = tuple([entry.key.text for entry in entries])
+    return Stage(None, ref, keys, tuple(claims), tuple(looked_up), tuple(values), variables)
 
 
-def _members(run: PassRun, index: int, rule: Rule, keys: Set[str]) -> list[Contribution]:
-    """What a `match` rule took to make these keys, in the natural order of the leaves."""
-    making = MatchRule(index, rule, run.evaluator)
-    claims = run.claims.by_rule.get(index, ())
-    found = [member for claim in claims for member in making.contributions(claim) if member.key.text in keys]
-    return sorted(found, key=lambda member: natural_order(member.claim.entry.key.text))
-
-
-def _claimed(claim: Claim, rule: Rule, names: Names, evaluator: Evaluator) -> Claimed:
-    trees, key = evaluator.trees, claim.entry.key.text
-    source = next(name for name, tree in trees.items() if tree.get(key) is claim.entry)
-    return Claimed(source, key, {**_groups(claim.match), **_variables(rule, names)})
+def _claimed(member: Contribution, rule: RuleRun) -> Claimed:
+    trees, entry = rule.pass_run.trees, member.claim.entry
+    source = next(name for name, tree in trees.items() if tree.get(entry.key.text) is entry)
+    return Claimed(source, entry.key.text, {**_groups(member.claim.match), **_variables(rule, member.names)})
 
 
 def _groups(match: regex.Match[str]) -> dict[str, str]:
@@ -181,36 +160,24 @@ def _groups(match: regex.Match[str]) -> dict[str, str]:
     return {names.get(n, str(n)): match.group(n) or "" for n in range(1, match.re.groups + 1)}
 
 
-def _variables(rule: Rule, names: Names) -> dict[str, str]:
-    return {name: _text(names[name]) for name in rule.for_ or () if name in names}
+def _variables(rule: RuleRun, names: Names) -> dict[str, str]:
+    return {name: _text(names[name]) for name in rule.rule.for_ or ()}
 
 
 def _text(value: object) -> str:
     return str(value) if isinstance(value, str | int | float) else told(value)
 
 
-def _names_of_added(index: int, rule: Rule, text: str, evaluator: Evaluator) -> Names:
-    """The values of the `for` variables with which an `add` rule makes a key."""
-    if rule.add is None:
-        return {}
-    ranges = evaluator.ranges(index, rule, evaluator.names, rule.add.text, rule)
-    for variables in combinations_of(ranges or []):
-        components = evaluator.expanded(rule.add, None, {**evaluator.names, **variables})
-        if key_of(components, None, evaluator.lists).text == text:
-            return variables
-    return {}
-
-
-def _known_values(evaluator: Evaluator) -> Mapping[int, Sequence[Origin]]:
+def _known_values(run: PassRun) -> Mapping[int, Sequence[SourceKey]]:
     """Which leaves had a value before the pass, by the identity of the value."""
-    known: dict[int, list[Origin]] = {}
-    for source, tree in evaluator.trees.items():
+    known: dict[int, list[SourceKey]] = {}
+    for source, tree in run.trees.items():
         for text, entry in tree.items():
             known.setdefault(id(entry.value), []).append((source, text))
     return known
 
 
-def _origins(value: Node, known: Mapping[int, Sequence[Origin]]) -> Iterator[Sequence[Origin]]:
+def _read_keys(value: Node, known: Mapping[int, Sequence[SourceKey]]) -> Iterator[Sequence[SourceKey]]:
     """The leaves that a value is computed from, as they were before the pass, each once."""
     seen: set[int] = set()
     stack = [value]
@@ -242,58 +209,43 @@ def last_pass(runs: Sequence[PassRun], source: str, leaf: Leaf) -> PassRun:
 
 
 def _held(run: PassRun, source: str, leaf: Leaf) -> list[Entry]:
-    tree = run.evaluator.trees[source]
-    return [entry for entry in tree.values() if isinstance(entry.value, Read) and entry.value.leaf is leaf]
+    entries = run.trees[source].values()
+    return [entry for entry in entries if isinstance(entry.value, Read) and entry.value.leaf is leaf]
 
 
 def _attempts(run: PassRun, source: str, entry: Entry) -> Iterator[Attempt]:
-    claimed = {
-        index for index, claims in run.claims.by_rule.items() for claim in claims if claim.entry is entry
-    }
-    mirrors = mirrors_of(run.pass_)
-    for index, rule in enumerate(run.pass_.rules):
-        if rule.match is None:
-            continue
-        found = _attempt(run, index, rule, source, entry, claimed, mirrors)
-        if found is not None:
-            ref = run.evaluator.problems.ref(index)
-            yield Attempt(ref, rule.match.pattern, *found)
+    is_claimed = id(entry) in run.claimed
+    for rule in run.rules:
+        pattern = rule.rule.match
+        found = None if pattern is None else _attempt(rule, pattern, source, entry, is_claimed)
+        if pattern is not None and found is not None:
+            yield Attempt(rule.ref, pattern.pattern, *found)
 
 
 def _attempt(
-    run: PassRun,
-    index: int,
-    rule: Rule,
-    source: str,
-    entry: Entry,
-    claimed: set[int],
-    mirrors: Sequence[Mirror],
+    rule: RuleRun, pattern: regex.Pattern[str], source: str, entry: Entry, is_claimed: bool
 ) -> tuple[Outcome, str] | None:
-    """What came of a rule, and the key that it matches; None where it has nothing to do with the leaf."""
-    evaluator, pattern, key = run.evaluator, rule.match, entry.key.text
-    assert pattern is not None
+    """What came of a rule, and the key that it matches; None where it has nothing to do with the leaf.
 
-    def match(text: str) -> regex.Match[str] | None:
-        return evaluator.match(index, ("match",), pattern, text)
-
-    found = next(((text, got) for text, _ in views(key, mirrors) if (got := match(text))), None)
-    if found is None:
-        if claimed:
+    `is_claimed`: whether any rule claimed the leaf.
+    """
+    key = entry.key.text
+    matches = ((text, rule.match(text)) for text, _ in views(key, rule.pass_run.mirrors))
+    text, match = next(((text, match) for text, match in matches if match), (key, None))
+    if match is None:
+        if is_claimed:
             return None  # whoever asks knows which rule it was
         parts = key.split(SEPARATOR)
         heads = [SEPARATOR.join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
         tails = [SEPARATOR.join(parts[start:]) for start in range(1, len(parts))]
-        head = None if pattern.pattern.endswith(OPEN_ENDS) else next(filter(match, heads), None)
-        tail = next(filter(match, tails), None)
+        head = None if pattern.pattern.endswith(OPEN_ENDS) else next(filter(rule.match, heads), None)
+        tail = next(filter(rule.match, tails), None)
         if head is not None:
             return Outcome.BEGINNING, head
         return None if tail is None else (Outcome.END, tail)
-    text, got = found
-    if index in claimed:
+    if any(claim.entry is entry for claim in rule.claims):
         return Outcome.CLAIMED, text
-    if source not in evaluator.sources_of(rule):
+    if source not in rule.sources:
         return Outcome.SOURCE, text
-    names = {**evaluator.names_at(got, key), "x": x_of(entry)}
-    if rule.when is not None and not evaluator.condition(index, rule.when, names, key):
-        return Outcome.WHEN, text
-    return Outcome.LATER, text
+    applies = rule.holds(rule.names_of(Claim(entry, match)), key)
+    return (Outcome.LATER if applies else Outcome.WHEN), text

@@ -6,43 +6,46 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.planner.claiming import Claims, Mirror, claim, why_unused
-from ckpt_surgery.planner.evaluator import Evaluator
+from ckpt_surgery.planner.claiming import claim, why_unused
 from ckpt_surgery.planner.problems import OPTIONAL
-from tests.support.passes import evaluator_of, pass_of, rules_of
+from ckpt_surgery.planner.running import Mirror, PassRun
+from tests.support.passes import Described, pass_run_of, rules_of
 
 MU = Mirror("params", "opt/0/mu")
 
 
-def claims_of(evaluator: Evaluator, *mirrors: Mirror) -> Claims:
-    return claim(pass_of(evaluator).rules, mirrors, evaluator)
+def claimed(recipe: str, *sources: Described, mirrors: tuple[Mirror, ...] = ()) -> PassRun:
+    """A pass after its rules have claimed leaves."""
+    run = pass_run_of(recipe, *sources)
+    run.mirrors = [*run.mirrors, *mirrors]
+    claim(run)
+    return run
 
 
-def keys_of(claims: Claims) -> dict[int, list[str]]:
-    return {index: [one.entry.key.text for one in found] for index, found in claims.by_rule.items()}
+def keys_of(run: PassRun) -> dict[int, list[str]]:
+    return {rule.index: [one.entry.key.text for one in rule.claims] for rule in run.rules if rule.claims}
 
 
 def test_the_first_rule_that_matches_and_whose_when_is_true() -> None:
     rules = rules_of("match: 'a.'", "match: '.1', when: key != 'b1'", "match: 'b1'", "match: '.*'")
-    evaluator = evaluator_of(rules, ["a1", "b1", "c1", "d2", "a2"])
-    claims = claims_of(evaluator)
-    assert keys_of(claims) == {0: ["a1", "a2"], 1: ["c1"], 2: ["b1"], 3: ["d2"]}
-    assert claims.entries == {id(entry) for entry in evaluator.trees["source"].values()}
+    run = claimed(rules, ["a1", "b1", "c1", "d2", "a2"])
+    assert keys_of(run) == {0: ["a1", "a2"], 1: ["c1"], 2: ["b1"], 3: ["d2"]}
+    assert run.claimed == {id(entry) for entry in run.trees["source"].values()}
 
 
 def test_a_rule_sees_the_leaves_of_its_sources() -> None:
     rules = ["match: x", "match: y, source: b", "match: z, source: '*'"]
     text = rules_of(*rules, head="sources: [a, b]\n")
-    claims = claims_of(evaluator_of(text, ["x", "y", "z"], ["x", "y", "z"]))
-    assert keys_of(claims) == {0: ["x"], 1: ["y"], 2: ["z", "z"]}
-    assert len(claims.entries) == 4
+    run = claimed(text, ["x", "y", "z"], ["x", "y", "z"])
+    assert keys_of(run) == {0: ["x"], 1: ["y"], 2: ["z", "z"]}
+    assert len(run.claimed) == 4
 
 
 def test_a_when_that_fails_is_one_problem() -> None:
     """The rule claims the leaf, so that it is not said of it too that no rule claims it."""
-    evaluator = evaluator_of(rules_of("match: a, when: int(key) > 0", "match: b"), ["a", "b"])
-    assert keys_of(claims_of(evaluator)) == {0: ["a"], 1: ["b"]}
-    assert not evaluator.problems.is_empty
+    run = claimed(rules_of("match: a, when: int(key) > 0", "match: b"), ["a", "b"])
+    assert keys_of(run) == {0: ["a"], 1: ["b"]}
+    assert not run.problems.is_empty
 
 
 def test_what_a_mirror_shows() -> None:
@@ -53,20 +56,19 @@ def test_what_a_mirror_shows() -> None:
 
 
 def test_mirrored_leaves_are_matched_as_though_they_lay_elsewhere() -> None:
-    evaluator = evaluator_of(rules_of(r"match: 'params/(\w+)'", "match: '.*'"), ["params/w", "opt/0/mu/w"])
-    claims = claims_of(evaluator, MU)
-    one, other = claims.by_rule[0]
+    rules = rules_of(r"match: 'params/(\w+)'", "match: '.*'")
+    rule = claimed(rules, ["params/w", "opt/0/mu/w"], mirrors=(MU,)).rules[0]
+    one, other = rule.claims
     assert (one.entry.key.text, one.match[1], one.mirror) == ("params/w", "w", None)
     assert (other.entry.key.text, other.match[1], other.mirror) == ("opt/0/mu/w", "w", MU)
-    assert other.names(evaluator)["key"] == "opt/0/mu/w"
+    assert rule.names_of(other)["key"] == "opt/0/mu/w"
 
 
 @pytest.mark.parametrize(("rule", "mirror"), [("", None), (", value: x + 1, mirror_value: x", MU)])
 def test_a_leaf_that_matches_both_ways(rule: str, mirror: Mirror | None) -> None:
     """By its own key, unless the rule says what becomes of mirrored leaves."""
     text = f"version: 1\npasses:\n- mirror: {{params: [opt/0/mu]}}\n  rules: [{{match: '.*w'{rule}}}]\n"
-    claims = claims_of(evaluator_of(text, ["opt/0/mu/w"]), MU)
-    assert [one.mirror for one in claims.by_rule[0]] == [mirror]
+    assert [one.mirror for one in claimed(text, ["opt/0/mu/w"]).rules[0].claims] == [mirror]
 
 
 @pytest.mark.parametrize(
@@ -80,19 +82,14 @@ def test_a_leaf_that_matches_both_ways(rule: str, mirror: Mirror | None) -> None
     ],
 )
 def test_why_a_rule_claims_nothing(rules: list[str], says: str) -> None:
-    evaluator = evaluator_of(rules_of(*rules), ["kernel", "l0", "l1"])
-    claims, last = claims_of(evaluator), len(rules) - 1
-    assert last not in claims.by_rule
-    error = why_unused(last, pass_of(evaluator).rules[last], claims.entries, (), evaluator)
-    assert error.problems[0].message == f"the rule claims nothing: {says}"
+    last = claimed(rules_of(*rules), ["kernel", "l0", "l1"]).rules[-1]
+    assert last.claims == []
+    assert why_unused(last).problems[0].message == f"the rule claims nothing: {says}"
 
 
 def test_a_pattern_of_which_the_end_is_missing() -> None:
-    evaluator = evaluator_of(
-        rules_of("match: '(opt|ema)_state'"), ["params/w", "opt_state/0/mu/w", "opt_state/1"]
-    )
-    claims = claims_of(evaluator)
-    (problem,) = why_unused(0, pass_of(evaluator).rules[0], claims.entries, (), evaluator).problems
+    run = claimed(rules_of("match: '(opt|ema)_state'"), ["params/w", "opt_state/0/mu/w", "opt_state/1"])
+    (problem,) = why_unused(run.rules[0]).problems
     assert problem.message == (
         "the rule claims nothing: it matches only the beginning of keys such as `opt_state/0/mu/w`"
     )
@@ -117,9 +114,8 @@ def test_a_pattern_of_which_the_end_is_missing() -> None:
     ],
 )
 def test_a_pattern_that_matches_parts_or_is_taken_literally(pattern: str, message: str, hint: str) -> None:
-    evaluator = evaluator_of(rules_of(f"match: '{pattern}'"), ["params/decoder_layer_0/w", "step"])
-    claims = claims_of(evaluator)
-    (problem,) = why_unused(0, pass_of(evaluator).rules[0], claims.entries, (), evaluator).problems
+    run = claimed(rules_of(f"match: '{pattern}'"), ["params/decoder_layer_0/w", "step"])
+    (problem,) = why_unused(run.rules[0]).problems
     assert (problem.message, problem.hint) == (f"the rule claims nothing: {message}", hint)
 
 
@@ -131,7 +127,7 @@ KEYS = st.lists(st.sampled_from(["a", "ab", "l0", "l1", "w", "aw"]), min_size=1,
 @given(st.lists(PATTERNS, min_size=1, max_size=6), st.lists(KEYS, min_size=1, max_size=12, unique=True))
 def test_no_rule_that_matches_is_passed_over(patterns: list[str], keys: list[str]) -> None:
     """Most rules are ruled out by texts of the key; Python's own engine matches every one."""
-    found = keys_of(claims_of(evaluator_of(rules_of(*(f"match: '{p}'" for p in patterns)), keys)))
+    found = keys_of(claimed(rules_of(*(f"match: '{p}'" for p in patterns)), keys))
     wanted: dict[int, list[str]] = {}
     for key in keys:
         first = next((i for i, pattern in enumerate(patterns) if re.fullmatch(pattern, key)), None)

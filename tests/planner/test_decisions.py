@@ -5,7 +5,7 @@ import pytest
 from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.formats.orbax.unsupported import unsupported
 from ckpt_surgery.language import patterns as regexes
-from ckpt_surgery.planner import evaluator
+from ckpt_surgery.planner import running
 from ckpt_surgery.planner.plan import Fate
 from tests.support.plans import fates, plan_of
 
@@ -244,8 +244,8 @@ def test_a_pathological_pattern_stops_with_its_rule_named(monkeypatch: pytest.Mo
 
 def test_a_count_is_made_once_for_all_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[str] = []
-    count = evaluator.count_of
-    monkeypatch.setattr(evaluator, "count_of", lambda p, *of: counted.append(p) or count(p, *of))
+    count = running.count_of
+    monkeypatch.setattr(running, "count_of", lambda p, *of: counted.append(p) or count(p, *of))
     text = rules("- {match: '.*', when: \"count('l.*') == 3\"}")
     assert fates(plan_of(text, ["l_0", "l_1", "l_2"])) == {"l_0": "kept", "l_1": "kept", "l_2": "kept"}
     assert counted == ["l.*"]

@@ -23,7 +23,7 @@ from ckpt_surgery.planner.entries import (
     under,
     with_lists,
 )
-from ckpt_surgery.planner.evaluator import SourceLeaves
+from ckpt_surgery.planner.running import SourceLeaves
 from tests.support.leaves import key, leaf
 from tests.support.passes import tree_of
 

@@ -5,25 +5,25 @@ import pytest
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.functions.arrays import reads
 from ckpt_surgery.planner.entries import Entry
-from ckpt_surgery.planner.evaluator import Evaluator
 from ckpt_surgery.planner.filling import filled
+from ckpt_surgery.planner.running import PassRun
 from ckpt_surgery.planner.target import Target
-from tests.support.passes import evaluator_of, pass_of, rules_of, target_of
+from tests.support.passes import pass_run_of, rules_of, target_of
 
 TARGET = target_of(["a", "b", "l/0"])
 
 
-def given_by(evaluator: Evaluator, target: Target = TARGET) -> dict[str, Entry]:
-    return filled(pass_of(evaluator).rules, evaluator, target)
+def given_by(run: PassRun, target: Target = TARGET) -> dict[str, Entry]:
+    return filled(run, target)
 
 
 def test_the_first_rule_that_matches_wins() -> None:
     rules = rules_of(
         "fill: a, from: x", "fill: '[ab]', fallback: true", r"fill: 'l/(\d)', from: 'm\1', value: x.T"
     )
-    evaluator = evaluator_of(rules, ["x", "m0"], target=TARGET)
-    given = given_by(evaluator)
-    evaluator.problems.raise_all()
+    run = pass_run_of(rules, ["x", "m0"], target=TARGET)
+    given = given_by(run)
+    run.problems.raise_all()
     assert {
         text: (str(entry.rule), [(r.source, r.leaf.key.text) for r in reads(entry.value)])
         for text, entry in given.items()
@@ -37,7 +37,7 @@ def test_the_first_rule_that_matches_wins() -> None:
 
 def test_a_when_that_is_false_leaves_the_key_to_the_next_rule() -> None:
     rules = rules_of("fill: '[ab]', when: key == 'b'", "fill: a, from: b")
-    given = given_by(evaluator_of(rules, ["a", "b"], target=TARGET))
+    given = given_by(pass_run_of(rules, ["a", "b"], target=TARGET))
     assert {text: str(entry.rule) for text, entry in given.items()} == {
         "a": "rules[1] (line 4)",
         "b": "rules[0] (line 3)",
@@ -60,28 +60,28 @@ def test_a_when_that_is_false_leaves_the_key_to_the_next_rule() -> None:
     ],
 )
 def test_problems(rules: list[str], says: str) -> None:
-    evaluator = evaluator_of(rules_of(*rules), ["kernel"], target=TARGET)
-    given_by(evaluator)
+    run = pass_run_of(rules_of(*rules), ["kernel"], target=TARGET)
+    given_by(run)
     with pytest.raises(PlanError) as caught:
-        evaluator.problems.raise_all()
+        run.problems.raise_all()
     assert [problem.message for problem in caught.value.problems] == [says]
 
 
 def test_a_number_has_the_shape_and_dtype_that_the_target_wants() -> None:
-    evaluator = evaluator_of(rules_of("fill: a, value: '0'"), ["b"], target=target_of({"a": "bfloat16[4]"}))
-    (entry,) = filled(pass_of(evaluator).rules, evaluator, target_of({"a": "bfloat16[4]"})).values()
+    run = pass_run_of(rules_of("fill: a, value: '0'"), ["b"], target=target_of({"a": "bfloat16[4]"}))
+    (entry,) = filled(run, target_of({"a": "bfloat16[4]"})).values()
     assert (entry.value.spec.shape, entry.value.spec.dtype.name) == ((4,), "bfloat16")
 
 
 def test_an_optional_rule_may_claim_nothing() -> None:
-    evaluator = evaluator_of(rules_of("fill: z, optional: true"), ["a"], target=TARGET)
-    assert given_by(evaluator) == {}
-    assert evaluator.problems.is_empty
+    run = pass_run_of(rules_of("fill: z, optional: true"), ["a"], target=TARGET)
+    assert given_by(run) == {}
+    assert run.problems.is_empty
 
 
 def test_a_listing_has_no_values_to_fall_back_on() -> None:
     listed = target_of(["a"], readable=False)
-    evaluator = evaluator_of(rules_of("fill: a, fallback: true"), ["a"], target=listed)
-    assert given_by(evaluator, listed) == {}
+    run = pass_run_of(rules_of("fill: a, fallback: true"), ["a"], target=listed)
+    assert given_by(run, listed) == {}
     with pytest.raises(PlanError, match="the target is only a listing: it has no values"):
-        evaluator.problems.raise_all()
+        run.problems.raise_all()

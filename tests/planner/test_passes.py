@@ -5,10 +5,10 @@ import pytest
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.notices import sentences
 from ckpt_surgery.language.field_types import Unmatched
-from ckpt_surgery.planner.evaluator import Evaluator
-from ckpt_surgery.planner.passes import PassResult, run_pass
+from ckpt_surgery.planner.passes import run_pass
+from ckpt_surgery.planner.running import PassRun
 from ckpt_surgery.planner.target import Target
-from tests.support.passes import Described, evaluator_of, pass_of, rules_of, target_of
+from tests.support.passes import Described, pass_run_of, rules_of, target_of
 
 TWO = "sources: [base, lora]\n"
 
@@ -16,47 +16,48 @@ TWO = "sources: [base, lora]\n"
 def run(
     recipe: str,
     *sources: Described,
-    default: Unmatched = "keep",
-    settled: frozenset[int] = frozenset(),
+    policy: Unmatched | None = None,
     last: bool = True,
     target: Target | None = None,
-) -> tuple[PassResult, Evaluator]:
-    evaluator = evaluator_of(recipe, *sources, target=target)
-    return run_pass(pass_of(evaluator), default, evaluator, target, settled, last), evaluator
+) -> PassRun:
+    done = pass_run_of(recipe, *sources, target=target)
+    done.policy = policy or done.policy
+    run_pass(done, target, last)
+    return done
 
 
-def message_of(evaluator: Evaluator) -> str:
+def message_of(done: PassRun) -> str:
     with pytest.raises(PlanError) as caught:
-        evaluator.problems.raise_all()
+        done.problems.raise_all()
     (problem,) = caught.value.problems
     assert problem.place is not None
     return f"{problem.place.line}: {problem.message}\n{problem.hint}"
 
 
-def drops_of(result: PassResult) -> list[tuple[str, str]]:
-    return [(drop.entry.key.text, drop.why) for drop in result.drops]
+def drops_of(done: PassRun) -> list[tuple[str, str]]:
+    return [(drop.entry.key.text, drop.why) for drop in done.drops]
 
 
 def test_what_no_rule_claims_is_kept() -> None:
-    result, evaluator = run(rules_of("match: a, to: z"), ["a", "b"])
-    assert evaluator.problems.is_empty
-    assert list(result.tree) == ["z", "b"]
-    assert result.tree["b"] is evaluator.trees["source"]["b"]  # as it is
-    assert drops_of(result) == []
+    done = run(rules_of("match: a, to: z"), ["a", "b"])
+    assert done.problems.is_empty
+    assert list(done.tree) == ["z", "b"]
+    assert done.tree["b"] is done.trees["source"]["b"]  # as it is
+    assert drops_of(done) == []
 
 
 def test_or_dropped() -> None:
-    result, _ = run(rules_of("match: a, to: z", "match: c, drop: true"), [*"abc"], default="drop")
-    assert list(result.tree) == ["z"]
-    assert drops_of(result) == [("c", "drop"), ("b", "unmatched: drop")]
+    done = run(rules_of("match: a, to: z", "match: c, drop: true"), [*"abc"], policy="drop")
+    assert list(done.tree) == ["z"]
+    assert drops_of(done) == [("c", "drop"), ("b", "unmatched: drop")]
 
 
 def test_or_a_problem_unless_a_rule_uses_it() -> None:
     rules = rules_of("match: a, value: \"x + source['b']\"", head="unmatched: error\n")
-    _, evaluator = run(rules, ["a", "b"], default="error")
-    assert evaluator.problems.is_empty
-    _, evaluator = run(rules, [*"abcd"], default="error")
-    assert message_of(evaluator) == (
+    done = run(rules, ["a", "b"], policy="error")
+    assert done.problems.is_empty
+    done = run(rules, [*"abcd"], policy="error")
+    assert message_of(done) == (
         "2: `unmatched: error`, and no rule claims `c`, `d` (2 in all)\n"
         "Add a rule for them, or `drop: true` to remove them."
     )
@@ -64,31 +65,31 @@ def test_or_a_problem_unless_a_rule_uses_it() -> None:
 
 def test_a_leaf_that_a_fill_rule_takes_is_used() -> None:
     target, rules = target_of(["c"]), rules_of("fill: c, from: b")
-    assert run(rules, ["b"], default="error", target=target)[1].problems.is_empty
-    _, evaluator = run(rules, ["b", "d"], default="error", target=target)
+    assert run(rules, ["b"], policy="error", target=target).problems.is_empty
+    done = run(rules, ["b", "d"], policy="error", target=target)
     with pytest.raises(PlanError, match="no rule claims `d` "):
-        evaluator.problems.raise_all()
+        done.problems.raise_all()
 
 
 def test_a_pass_has_a_policy_of_its_own() -> None:
     text = "version: 1\npasses:\n- {unmatched: drop, rules: [{match: a}]}\n"
-    assert list(run(text, ["a", "b"], default="keep")[0].tree) == ["a"]
+    assert list(run(text, ["a", "b"]).tree) == ["a"]
 
 
 def test_other_sources_are_left_for_later_passes() -> None:
     rules = rules_of("match: x, source: lora, drop: true", head=TWO)
-    early, evaluator = run(rules, ["a"], [*"xy"], last=False)
+    early = run(rules, ["a"], [*"xy"], last=False)
     assert drops_of(early) == [("x", "drop")]
-    assert early.settled == {id(evaluator.trees["lora"]["x"])}
-    assert drops_of(run(rules, ["a"], [*"xy"])[0]) == [("x", "drop"), ("y", "not claimed")]
+    assert early.decided_ids == {id(early.trees["lora"]["x"])}
+    assert drops_of(run(rules, ["a"], [*"xy"])) == [("x", "drop"), ("y", "not claimed")]
 
 
-def test_what_a_pass_before_has_settled_is_not_dropped() -> None:
-    evaluator = evaluator_of(f"version: 1\n{TWO}", ["a"], ["x", "y"])
-    settled = {id(evaluator.trees["lora"]["x"])}
-    result = run_pass(pass_of(evaluator), "keep", evaluator, None, settled, True)
-    assert drops_of(result) == [("y", "not claimed")]
-    assert result.settled == settled
+def test_what_a_pass_before_has_decided_is_not_dropped() -> None:
+    done = pass_run_of(f"version: 1\n{TWO}", ["a"], ["x", "y"])
+    done.decided_ids = decided = {id(done.trees["lora"]["x"])}
+    run_pass(done, None, True)
+    assert drops_of(done) == [("y", "not claimed")]
+    assert done.decided_ids == decided
 
 
 @pytest.mark.parametrize(
@@ -121,12 +122,12 @@ def test_what_a_pass_before_has_settled_is_not_dropped() -> None:
     ],
 )
 def test_two_leaves_of_one_name(rules: list[str], says: str) -> None:
-    assert message_of(run(rules_of(*rules), ["a", "b"])[1]) == says
+    assert message_of(run(rules_of(*rules), ["a", "b"])) == says
 
 
 def test_fill_rules_need_a_target() -> None:
-    _, evaluator = run(rules_of("match: a", "fill: b", "fill: c"), ["a"])
-    assert message_of(evaluator) == (
+    done = run(rules_of("match: a", "fill: b", "fill: c"), ["a"])
+    assert message_of(done) == (
         "4: `fill` needs a target, and belongs to the last pass\nGive one: `target=PATH`."
     )
 
@@ -134,18 +135,18 @@ def test_fill_rules_need_a_target() -> None:
 def test_a_target_gives_the_structure() -> None:
     target = target_of(["b", "c", "z"])
     rules = rules_of("fill: c, from: a", "match: a, to: z")
-    result, evaluator = run(rules, ["a", "b", "d"], target=target)
-    assert evaluator.problems.is_empty
-    assert list(result.tree) == ["b", "c", "z"]
-    assert drops_of(result) == [("d", "not in target")]
+    done = run(rules, ["a", "b", "d"], target=target)
+    assert done.problems.is_empty
+    assert list(done.tree) == ["b", "c", "z"]
+    assert drops_of(done) == [("d", "not in target")]
 
 
 MIRRORED = "version: 1\npasses:\n- mirror: {params: [mu, nu]}\n  rules: [%s]\n"
 
 
 def test_a_mirrored_tree_without_leaves() -> None:
-    _, evaluator = run(MIRRORED % "{match: params/a}", ["params/a", "mu/a", "nv/a"])
-    assert message_of(evaluator) == (
+    done = run(MIRRORED % "{match: params/a}", ["params/a", "mu/a", "nv/a"])
+    assert message_of(done) == (
         "3: no leaf lies under `nu`\n"
         "Where only some checkpoints have these leaves, mirror them in a pass with `when`."
     )
@@ -154,8 +155,8 @@ def test_a_mirrored_tree_without_leaves() -> None:
 def test_added_leaves_without_slots() -> None:
     rule = "{add: params/%s, value: '1'}"
     rules = ", ".join(["{match: b, to: params/b}", *(rule % text for text in ("n/0", "n/1"))])
-    _, evaluator = run(MIRRORED % rules, ["params/a", "mu/a", "nu/a", "mu/n/0", "mu/n/1", "nu/n/1", "b"])
-    assert sentences(evaluator.problems.notices) == [
+    done = run(MIRRORED % rules, ["params/a", "mu/a", "nu/a", "mu/n/0", "mu/n/1", "nu/n/1", "b"])
+    assert sentences(done.problems.notices) == [
         "passes[0].rules[1] (line 4) adds `params/n/0`, and nothing adds its slot in `nu`: "
         "`add` is not mirrored"
     ]

@@ -10,37 +10,40 @@ from ckpt_surgery.functions.arrays import Apply, Node, reads
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.planner.claiming import Mirror, claim
-from ckpt_surgery.planner.evaluator import Evaluator
+from ckpt_surgery.planner.claiming import claim
+from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.mistakes import braces_of
-from ckpt_surgery.planner.producing import Produced, is_layout, produce
+from ckpt_surgery.planner.producing import is_layout, produce
+from ckpt_surgery.planner.running import Mirror, PassRun
 from tests.support.comparing import same
-from tests.support.passes import Described, evaluator_of, pass_of, rules_of, tree_of
+from tests.support.passes import Described, pass_run_of, rules_of, tree_of
 
 MU = Mirror("params", "mu")
 
 
-def produced(evaluator: Evaluator, *mirrors: Mirror) -> Produced:
-    rules = pass_of(evaluator).rules
-    return produce(rules, claim(rules, mirrors, evaluator), mirrors, evaluator)
+def produced(run: PassRun, *mirrors: Mirror) -> list[tuple[int | None, Entry]]:
+    """The new entries, each with the number of its rule."""
+    run.mirrors = [*run.mirrors, *mirrors]
+    claim(run)
+    return [(rule and rule.index, entry) for rule, entry in produce(run)]
 
 
-def made_by(leaves: Described, *rules: str) -> list[tuple[int, str, tuple[str, ...]]]:
+def made_by(leaves: Described, *rules: str) -> list[tuple[int | None, str, tuple[str, ...]]]:
     """Number of the rule, key, and keys that the value reads, of every entry; there must be no problem."""
-    evaluator = evaluator_of(rules_of(*rules), leaves)
-    found = produced(evaluator)
-    evaluator.problems.raise_all()
+    run = pass_run_of(rules_of(*rules), leaves)
+    found = produced(run)
+    run.problems.raise_all()
     return [
         (index, entry.key.text, tuple(read.leaf.key.text for read in reads(entry.value)))
-        for index, entry in found.entries
+        for index, entry in found
     ]
 
 
 def problem_of(leaves: Described, *rules: str) -> str:
-    evaluator = evaluator_of(rules_of(*rules), leaves)
-    produced(evaluator)
+    run = pass_run_of(rules_of(*rules), leaves)
+    produced(run)
     with pytest.raises(PlanError) as caught:
-        evaluator.problems.raise_all()
+        run.problems.raise_all()
     (problem,) = caught.value.problems
     return problem.message
 
@@ -82,15 +85,13 @@ def test_what_is_made(leaves: Described, rules: list[str], wanted: list[object])
 
 
 def test_who_is_dropped_and_who_only_if_unused() -> None:
-    evaluator = evaluator_of(rules_of("match: a, drop: true", "match: b, value: x + 1", "match: c"), [*"abc"])
-    found = produced(evaluator)
-    assert [(str(d.rule), d.entry.key.text, d.why) for d in found.drops] == [
-        ("rules[0] (line 3)", "a", "drop")
-    ]
-    assert [(str(d.rule), d.entry.key.text, d.why) for d in found.unused] == [
+    run = pass_run_of(rules_of("match: a, drop: true", "match: b, value: x + 1", "match: c"), [*"abc"])
+    found = produced(run)
+    assert [(str(d.rule), d.entry.key.text, d.why) for d in run.drops] == [("rules[0] (line 3)", "a", "drop")]
+    assert [(str(d.rule), d.entry.key.text, d.why) for d in run.unused] == [
         ("rules[1] (line 4)", "b", "no output uses it")
     ]
-    assert [entry.key.text for _, entry in found.entries] == ["b", "c"]
+    assert [entry.key.text for _, entry in found] == ["b", "c"]
 
 
 def unread(*_: object) -> np.ndarray:
@@ -110,9 +111,9 @@ def unread(*_: object) -> np.ndarray:
 def test_a_number_keeps_the_leafs_kind_shape_and_dtype(
     described: str, number: str, wanted: np.ndarray
 ) -> None:
-    evaluator = evaluator_of(rules_of(f"match: a, to: b, value: '{number}'"), {"a": described})
-    ((_, entry),) = produced(evaluator).entries
-    assert entry.leaf.kind == evaluator.trees["source"]["a"].leaf.kind
+    run = pass_run_of(rules_of(f"match: a, to: b, value: '{number}'"), {"a": described})
+    ((_, entry),) = produced(run)
+    assert entry.leaf.kind == run.trees["source"]["a"].leaf.kind
     assert [read.leaf.key.text for read in reads(entry.value)] == ["a"]
     assert same(evaluate(entry.value, Region((0,) * wanted.ndim, wanted.shape), unread), wanted)
 
@@ -172,12 +173,10 @@ def test_problems(leaves: Described, rule: str, says: str) -> None:
 
 
 def test_mirrored_leaves_go_where_their_parameters_go() -> None:
-    evaluator = evaluator_of(
-        rules_of(r"match: 'params/(.)', to: 'params/n/\1', value: x.T"), ["params/w", "mu/w"]
-    )
-    found = produced(evaluator, MU)
-    evaluator.problems.raise_all()
-    assert [entry.key.text for _, entry in found.entries] == ["params/n/w", "mu/n/w"]
+    run = pass_run_of(rules_of(r"match: 'params/(.)', to: 'params/n/\1', value: x.T"), ["params/w", "mu/w"])
+    found = produced(run, MU)
+    run.problems.raise_all()
+    assert [entry.key.text for _, entry in found] == ["params/n/w", "mu/n/w"]
 
 
 @pytest.mark.parametrize(
@@ -194,10 +193,10 @@ def test_mirrored_leaves_go_where_their_parameters_go() -> None:
     ],
 )
 def test_what_cannot_be_mirrored(rule: str, says: str) -> None:
-    evaluator = evaluator_of(rules_of(rule), ["params/w", "mu/w"])
-    produced(evaluator, MU)
+    run = pass_run_of(rules_of(rule), ["params/w", "mu/w"])
+    produced(run, MU)
     with pytest.raises(PlanError) as caught:
-        evaluator.problems.raise_all()
+        run.problems.raise_all()
     assert [problem.message for problem in caught.value.problems] == [says]
 
 
@@ -215,11 +214,11 @@ def test_what_cannot_be_mirrored(rule: str, says: str) -> None:
     ],
 )
 def test_names_in_mere_braces(rule: str, says: str | None) -> None:
-    evaluator = evaluator_of(rules_of(rule), ["1"])
-    assert braces_of(pass_of(evaluator).rules[0]) == says
-    produced(evaluator)
+    run = pass_run_of(rules_of(rule), ["1"])
+    assert braces_of(run.rules[0].rule) == says
+    produced(run)
     warnings = [f"rules[0] (line 3): {says}"] if says else []
-    assert [notice.before for notice in evaluator.problems.notices] == warnings
+    assert [notice.before for notice in run.problems.notices] == warnings
 
 
 def test_layout() -> None:

@@ -16,38 +16,37 @@ from ckpt_surgery.functions.arrays import Read, reads
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.entries import Entry
-from ckpt_surgery.planner.evaluator import Evaluator, SourceLeaves
-from ckpt_surgery.planner.target import Fitted, Target, fitted, target_leaves
-from tests.support.passes import Described, evaluator_of, rules_of, target_of, tree_of
+from ckpt_surgery.planner.running import PassRun, SourceLeaves
+from ckpt_surgery.planner.target import Target, fitted, target_leaves
+from tests.support.passes import Described, pass_run_of, rules_of, target_of, tree_of
 from tests.support.plans import fates, plan_of
 
 KEPT = "version: 1\n"
 
 
-def fit(
-    target: Target, given: Described = (), matched: Described = (), kept: Described = ()
-) -> tuple[Fitted, Evaluator]:
+def fit(target: Target, given: Described = (), matched: Described = (), kept: Described = ()) -> PassRun:
     """The target met with entries of three sources, called after what they stand for."""
-    evaluator = evaluator_of(rules_of("match: nothing, optional: true"), ["x"], target=target)
+    run = pass_run_of(rules_of("match: nothing, optional: true"), ["x"], target=target)
     offers = [
         tree_of(name, leaves)
         for name, leaves in zip(("given", "matched", "kept"), (given, matched, kept), strict=True)
     ]
     unclaimed = {"kept": offers[2]}
-    return fitted(evaluator, target, offers[0], offers[1], offers[2].values(), unclaimed), evaluator
+    run.tree = fitted(run, target, offers[0], offers[1], offers[2].values(), unclaimed)
+    return run
 
 
-def origins(found: Fitted) -> dict[str, str]:
+def origins(run: PassRun) -> dict[str, str]:
     """The source of every leaf of the result."""
-    return {text: next(reads(entry.value)).source for text, entry in found.tree.items()}
+    return {text: next(reads(entry.value)).source for text, entry in run.tree.items()}
 
 
 def test_the_first_offer_that_there_is() -> None:
     target = target_of([*"abcd"], missing="fallback")
-    found, evaluator = fit(target, ["a"], ["a", "b"], ["a", "b", "c"])
-    assert origins(found) == {"a": "given", "b": "matched", "c": "kept", "d": "target"}
-    assert evaluator.problems.is_empty
-    assert sorted((next(reads(d.entry.value)).source, d.entry.key.text, d.why) for d in found.drops) == [
+    run = fit(target, ["a"], ["a", "b"], ["a", "b", "c"])
+    assert origins(run) == {"a": "given", "b": "matched", "c": "kept", "d": "target"}
+    assert run.problems.is_empty
+    assert sorted((next(reads(d.entry.value)).source, d.entry.key.text, d.why) for d in run.drops) == [
         ("kept", "a", "another value was taken"),
         ("kept", "b", "another value was taken"),
         ("matched", "a", "another value was taken"),
@@ -55,32 +54,32 @@ def test_the_first_offer_that_there_is() -> None:
 
 
 def test_the_target_may_be_preferred_to_leaves_that_no_rule_speaks_of() -> None:
-    found, _ = fit(target_of([*"abc"], prefer="target"), ["a"], ["b"], [*"abc"])
-    assert origins(found) == {"a": "given", "b": "matched", "c": "target"}
+    run = fit(target_of([*"abc"], prefer="target"), ["a"], ["b"], [*"abc"])
+    assert origins(run) == {"a": "given", "b": "matched", "c": "target"}
 
 
 def test_what_the_target_does_not_have_is_dropped() -> None:
-    found, evaluator = fit(target_of(["a"]), (), ["a", "b"], ["c"])
-    assert [(d.entry.key.text, d.rule, d.why) for d in found.drops] == [
+    run = fit(target_of(["a"]), (), ["a", "b"], ["c"])
+    assert [(d.entry.key.text, d.rule, d.why) for d in run.drops] == [
         ("b", None, "not in target"),
         ("c", None, "not in target"),
     ]
-    assert sentences(evaluator.problems.notices) == ["None makes `b`, which the target does not have"]
+    assert sentences(run.problems.notices) == ["None makes `b`, which the target does not have"]
 
 
-def message_of(evaluator: Evaluator) -> tuple[str, str | None]:
+def message_of(run: PassRun) -> tuple[str, str | None]:
     with pytest.raises(PlanError) as caught:
-        evaluator.problems.raise_all()
+        run.problems.raise_all()
     (problem,) = caught.value.problems
     return problem.message, problem.hint
 
 
 def test_missing_leaves_and_the_rule_that_would_fill_them() -> None:
     target = target_of(["a/0/w", "a/1/w", "b/w", "b/v"])
-    message, hint = message_of(fit(target, (), (), ["b/w"])[1])
+    message, hint = message_of(fit(target, (), (), ["b/w"]))
     assert message == "3 target leaves have no source: `a/{0,1}/w`, `b/v`"
     assert hint == "Add rules for them."  # most of the model would be random numbers
-    _, hint = message_of(fit(target, (), (), ["b/w", "b/v"])[1])
+    _, hint = message_of(fit(target, (), (), ["b/w", "b/v"]))
     assert hint == (
         r"Add rules for them; where they are new in the model, `{fill: 'a/.*', fallback: true}` takes the "
         "target's."
@@ -88,13 +87,13 @@ def test_missing_leaves_and_the_rule_that_would_fill_them() -> None:
 
 
 def test_the_rule_for_missing_leaves_takes_no_others() -> None:
-    _, hint = message_of(fit(target_of(["l/0/w", "l/1/w", "m/7"]), (), (), ["l/1/w", "m/7"])[1])
+    _, hint = message_of(fit(target_of(["l/0/w", "l/1/w", "m/7"]), (), (), ["l/1/w", "m/7"]))
     assert hint is not None
     assert "{fill: 'l/0/.*', fallback: true}" in hint  # of any number, it would match l/1/w too
 
 
 def test_a_listing_has_no_values_for_what_is_missing() -> None:
-    message, hint = message_of(fit(target_of([*"ab"], readable=False), (), (), ["b"])[1])
+    message, hint = message_of(fit(target_of([*"ab"], readable=False), (), (), ["b"]))
     lack = "the target is only a listing: it has no values"
     assert message == f"1 target leaf has no source: `a`; {lack}"
     assert hint == "Add rules for it, or give a target that has values."
@@ -110,21 +109,21 @@ def test_a_listing_has_no_values_for_what_is_missing() -> None:
     ],
 )
 def test_offers_that_do_not_fit(wanted: str, offered: str, says: str | None) -> None:
-    found, evaluator = fit(target_of({"a": wanted}), {"a": offered})
+    run = fit(target_of({"a": wanted}), {"a": offered})
     if says is None:
-        assert origins(found) == {"a": "given"}
-        assert evaluator.problems.is_empty
+        assert origins(run) == {"a": "given"}
+        assert run.problems.is_empty
         return
-    assert message_of(evaluator)[0] == says
-    found, evaluator = fit(target_of({"a": wanted}, on_shape_mismatch="fallback"), {"a": offered})
-    assert origins(found) == {"a": "target"}
-    assert sentences(evaluator.problems.notices) == [f"{says}: the target's value is used"]
+    assert message_of(run)[0] == says
+    run = fit(target_of({"a": wanted}, on_shape_mismatch="fallback"), {"a": offered})
+    assert origins(run) == {"a": "target"}
+    assert sentences(run.problems.notices) == [f"{says}: the target's value is used"]
 
 
 @pytest.mark.parametrize(("policy", "dtype"), [("source", np.int8), ("target", np.float32)])
 def test_the_dtype(policy: str, dtype: type) -> None:
-    found, _ = fit(target_of({"a": "float32[2]"}, dtype=policy), {"a": "int8[2]"})
-    entry = found.tree["a"]
+    run = fit(target_of({"a": "float32[2]"}, dtype=policy), {"a": "int8[2]"})
+    entry = run.tree["a"]
     assert entry.value.spec.dtype == dtype
     assert entry.leaf.spec is not None
     assert entry.leaf.spec.dtype == dtype
@@ -132,9 +131,9 @@ def test_the_dtype(policy: str, dtype: type) -> None:
 
 def test_the_lists_of_a_listing_are_the_sources() -> None:
     listed = target_of(["l/0", "m/0"], readable=False)
-    evaluator = evaluator_of(KEPT, ["l/[0]", "m/0"], target=listed)
-    kept = evaluator.trees["source"].values()
-    tree = fitted(evaluator, listed, {}, {}, kept, {}).tree
+    run = pass_run_of(KEPT, ["l/[0]", "m/0"], target=listed)
+    kept = run.trees["source"].values()
+    tree = fitted(run, listed, {}, {}, kept, {})
     assert {text: entry.key.sequences for text, entry in tree.items()} == {
         "l/0": (False, True),
         "m/0": (False, False),
@@ -159,24 +158,24 @@ NAMES = st.lists(st.sampled_from([*"abcdef"]), unique=True)
 def test_the_result_has_the_targets_structure_and_every_offer_is_used_or_dropped(
     names: list[str], given: list[str], matched: list[str], kept: list[str], prefer: str
 ) -> None:
-    found, evaluator = fit(target_of(names, prefer=prefer, missing="fallback"), given, matched, kept)
-    assert evaluator.problems.is_empty
-    assert list(found.tree) == names
-    used = {id(entry.value) for entry in found.tree.values()}
-    left: list[Entry] = [drop.entry for drop in found.drops]
+    run = fit(target_of(names, prefer=prefer, missing="fallback"), given, matched, kept)
+    assert run.problems.is_empty
+    assert list(run.tree) == names
+    used = {id(entry.value) for entry in run.tree.values()}
+    left: list[Entry] = [drop.entry for drop in run.drops]
     assert used.isdisjoint(id(entry.value) for entry in left)
     offered = len(matched) + len(kept)  # what `fill` rules give is not there without them
-    taken = sum(origin in ("matched", "kept") for origin in origins(found).values())
+    taken = sum(origin in ("matched", "kept") for origin in origins(run).values())
     assert len(left) == offered - taken
 
 
 def test_some_leaves_of_a_target_have_no_value() -> None:
     target = replace(target_of([*"abc"], missing="fallback"), without_values=frozenset("bc"))
-    message, hint = message_of(fit(target, (), (), ["c"])[1])
+    message, hint = message_of(fit(target, (), (), ["c"]))
     assert message == "1 target leaf has no source: `b`; the target has no values for them"
     assert hint == "Add rules for it, or give a target that has values."
-    found, evaluator = fit(target, (), (), ["b", "c"])
-    assert (origins(found), evaluator.problems.is_empty) == ({"a": "target", "b": "kept", "c": "kept"}, True)
+    run = fit(target, (), (), ["b", "c"])
+    assert (origins(run), run.problems.is_empty) == ({"a": "target", "b": "kept", "c": "kept"}, True)
 
 
 def test_a_leaf_without_a_value_cannot_be_looked_up() -> None:
@@ -189,33 +188,33 @@ def test_a_leaf_without_a_value_cannot_be_looked_up() -> None:
 
 
 def test_a_cast_that_is_not_possible_is_a_problem_of_its_leaf() -> None:
-    _, evaluator = fit(target_of({"a": "float32[2]"}, dtype="target"), (), (), {"a": "complex64[2]"})
+    run = fit(target_of({"a": "float32[2]"}, dtype="target"), (), (), {"a": "complex64[2]"})
     with pytest.raises(
         PlanError, match="`a`: `cast` from complex64 to float32 would drop the imaginary part"
     ):
-        evaluator.problems.raise_all()
+        run.problems.raise_all()
 
 
 def test_an_empty_node_that_both_have_is_kept_and_not_dropped_besides() -> None:
     nothing = Leaf(Key.parse("n"), LeafKind.EMPTY, empty="None")
     target = Target({"n": nothing}, TargetPolicy())
-    evaluator = evaluator_of("version: 1\n", ["a"], target=target)
+    run = pass_run_of("version: 1\n", ["a"], target=target)
     kept = Entry(nothing.key, nothing, Read("source", nothing))
-    same = fitted(evaluator, target, {"n": target.own_value(nothing)}, {}, [kept], {})
-    assert same.tree["n"].value is kept.value
-    assert same.drops == []
+    same = fitted(run, target, {"n": target.own_value(nothing)}, {}, [kept], {})
+    assert same["n"].value is kept.value
+    assert run.drops == []
     other = Leaf(nothing.key, LeafKind.EMPTY, empty="Dict")
     differs = fitted(
-        evaluator,
+        run,
         target,
         {"n": target.own_value(nothing)},
         {},
         [replace(kept, leaf=other, value=Read("source", other))],
         {},
     )
-    assert isinstance(differs.tree["n"].value, Read)
-    assert differs.tree["n"].value.source == "target"
-    assert [drop.entry.leaf for drop in differs.drops] == [other]
+    assert isinstance(differs["n"].value, Read)
+    assert differs["n"].value.source == "target"
+    assert [drop.entry.leaf for drop in run.drops] == [other]
 
 
 def test_the_target_s_values_are_not_advised_for_what_the_source_has_under_several_prefixes() -> None:

@@ -8,7 +8,7 @@ import pytest
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.planner.decisions import decide
-from ckpt_surgery.planner.passes import PassRun
+from ckpt_surgery.planner.running import PassRun
 from ckpt_surgery.planner.target import Target
 from ckpt_surgery.planner.tracing import Attempt, Claimed, Outcome, Stage, attempts, last_pass, stages
 from tests.support.leaves import listing
@@ -35,7 +35,7 @@ def stage_of(recipe: str, key: str, *sources: Described, target: Described | Non
 
 def met(runs: Sequence[PassRun], key: str, source: str = "source") -> list[tuple[str, Outcome, str]]:
     """Path, outcome and matched key of the rules that a leaf met."""
-    leaf = runs[0].evaluator.trees[source][key].leaf
+    leaf = runs[0].trees[source][key].leaf
     return [(one.rule.path, one.outcome, one.key) for one in attempts(runs, source, leaf)]
 
 
@@ -153,9 +153,9 @@ def test_rules_after_the_one_that_claims_come_too_late_and_near_ones_are_left_ou
 
 def test_patterns_are_told_with_the_values_of_params() -> None:
     runs = runs_of("params: {p: a.b}\nrules: [{match: '${p}/.*', to: c}]", ["a.b/w"])
-    leaf = runs[0].evaluator.trees["source"]["a.b/w"].leaf
+    leaf = runs[0].trees["source"]["a.b/w"].leaf
     (found,) = attempts(runs, "source", leaf)
-    assert found == Attempt(runs[0].evaluator.problems.ref(0), "(?:a\\.b)/.*", Outcome.CLAIMED, "a.b/w")
+    assert found == Attempt(runs[0].problems.ref(0), "(?:a\\.b)/.*", Outcome.CLAIMED, "a.b/w")
 
 
 def test_a_renamed_leaf_is_followed_into_later_passes() -> None:
@@ -165,5 +165,5 @@ def test_a_renamed_leaf_is_followed_into_later_passes() -> None:
     )
     runs = runs_of(recipe, ["a", "k"])
     assert met(runs, "a") == [("passes[0].rules[0]", Outcome.CLAIMED, "a")]
-    leaf = runs[0].evaluator.trees["source"]["a"].leaf
+    leaf = runs[0].trees["source"]["a"].leaf
     assert last_pass(runs, "source", leaf) is runs[1]

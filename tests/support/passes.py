@@ -5,11 +5,12 @@ from dataclasses import replace
 
 from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.language.loading import parse_recipe
-from ckpt_surgery.language.models import Pass, TargetPolicy
+from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.planner.entries import Entry, Tree
-from ckpt_surgery.planner.evaluator import Evaluator
 from ckpt_surgery.planner.limits import Limits
+from ckpt_surgery.planner.passes import rules_of as rule_runs
 from ckpt_surgery.planner.problems import Problems
+from ckpt_surgery.planner.running import PassRun
 from ckpt_surgery.planner.target import Target, listed_target, target_leaves
 from tests.support.leaves import listing
 from tests.support.plans import configs
@@ -29,21 +30,18 @@ def target_of(leaves: Described, readable: bool = True, **policy: str) -> Target
     return Target(described, chosen) if readable else listed_target(described, chosen)
 
 
-def evaluator_of(
+def pass_run_of(
     recipe: str, *sources: Described, target: Target | None = None, pass_index: int = 0
-) -> Evaluator:
-    """What evaluates one pass of a recipe's text over the sources."""
+) -> PassRun:
+    """One pass of a recipe's text over the sources, which has its rules and has not run."""
     loaded = replace(parse_recipe(recipe, "recipe.yaml"), configs=configs(None))
     names = loaded.recipe.source_names(len(sources))
     trees = {name: tree_of(name, given) for name, given in zip(names, sources, strict=True)}
     limits = Limits(sum(map(len, trees.values())))
-    return Evaluator(loaded.names, trees, target_leaves(target), Problems(loaded, pass_index), limits)
-
-
-def pass_of(evaluator: Evaluator) -> Pass:
-    """The pass that it evaluates."""
-    problems = evaluator.problems
-    return problems.loaded.recipe.passes[problems.pass_index]
+    pass_ = loaded.recipe.passes[pass_index]
+    run = PassRun(pass_, trees, target_leaves(target), Problems(loaded, pass_index), limits)
+    run.rules = rule_runs(run, target)
+    return run
 
 
 def rules_of(*rules: str, head: str = "") -> str:

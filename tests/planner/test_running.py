@@ -8,16 +8,22 @@ from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.language.patterns import MatchingTime
 from ckpt_surgery.language.scope import Unavailable
-from ckpt_surgery.planner.evaluator import FAILED, Evaluator, SourceLeaves, combinations_of, count_of, x_of
-from tests.support.passes import evaluator_of, pass_of, rules_of, tree_of
+from ckpt_surgery.planner.running import FAILED, RuleRun, SourceLeaves, combinations_of, count_of, x_of
+from tests.support.passes import Described, pass_run_of, rules_of, tree_of
 
 SEVERAL = "version: 1\nsources: [base, lora, ema]\nrules:\n"
 
 
-def problems_of(evaluator: Evaluator) -> list[str]:
+def only_rule(rule: str, leaves: Described) -> RuleRun:
+    """The one rule of a pass over one source."""
+    (only,) = pass_run_of(rules_of(rule), leaves).rules
+    return only
+
+
+def problems_of(rule: RuleRun) -> list[str]:
     """The messages of all problems that were noted."""
     with pytest.raises(PlanError) as caught:
-        evaluator.problems.raise_all()
+        rule.pass_run.problems.raise_all()
     return [problem.message for problem in caught.value.problems]
 
 
@@ -31,33 +37,31 @@ def problems_of(evaluator: Evaluator) -> list[str]:
     ],
 )
 def test_the_sources_that_a_rule_reads(source: str, wanted: list[str]) -> None:
-    evaluator = evaluator_of(f"{SEVERAL}- {{match: a{source}}}", ["a"], ["a"], ["a"])
-    assert evaluator.sources_of(pass_of(evaluator).rules[0]) == wanted
+    run = pass_run_of(f"{SEVERAL}- {{match: a{source}}}", ["a"], ["a"], ["a"])
+    assert run.rules[0].sources == wanted
 
 
 def test_names_at_a_key() -> None:
-    evaluator = evaluator_of(rules_of(r"match: '(?P<n>\d+)/(?:(?P<m>x)|(y))'"), ["1/y"])
-    pattern = pass_of(evaluator).rules[0].match
-    assert pattern is not None
-    match = evaluator.match(0, ("match",), pattern, "1/y")
+    rule = only_rule(r"match: '(?P<n>\d+)/(?:(?P<m>x)|(y))'", ["1/y"])
+    match = rule.match("1/y")
     assert match is not None
-    names = evaluator.names_at(match, "1/y")
+    names = rule.names_at(match, "1/y")
     assert (names["n"], names["m"], names["key"]) == ("1", "", "1/y")
     assert [names["g"].text(i) for i in range(4)] == ["1/y", "1", "", "y"]
     assert names["sources"] == ("source",)
     assert names["source"].keys() == {"1/y"}
-    assert evaluator.match(0, ("match",), pattern, "1/y/z") is None  # of the whole key
+    assert rule.match("1/y/z") is None  # of the whole key
 
 
 def test_a_value_and_its_problem() -> None:
-    evaluator = evaluator_of(rules_of("match: a, value: x + 1"), ["a"])
-    value = pass_of(evaluator).rules[0].value
+    rule = only_rule("match: a, value: x + 1", ["a"])
+    value = rule.rule.value
     assert value is not None
-    names = {"x": x_of(evaluator.trees["source"]["a"])}
-    assert isinstance(evaluator.evaluate(0, ("value",), value, names, "a"), Array)
-    assert evaluator.problems.is_empty
-    assert evaluator.evaluate(0, ("value",), value, {"x": "text"}, "a") is FAILED
-    assert problems_of(evaluator) == ["`+` does not take the text 'text' and the number 1 (at `a`)"]
+    names = {"x": x_of(rule.pass_run.trees["source"]["a"])}
+    assert isinstance(rule.value(("value",), value, names, "a"), Array)
+    assert rule.pass_run.problems.is_empty
+    assert rule.value(("value",), value, {"x": "text"}, "a") is FAILED
+    assert problems_of(rule) == ["`+` does not take the text 'text' and the number 1 (at `a`)"]
 
 
 @pytest.mark.parametrize(
@@ -70,14 +74,12 @@ def test_a_value_and_its_problem() -> None:
     ],
 )
 def test_conditions(when: str, holds: bool | None, says: str | None) -> None:
-    evaluator = evaluator_of(rules_of(f'match: a, when: "{when}"'), ["a"])
-    names = {"x": x_of(evaluator.trees["source"]["a"])}
-    condition = pass_of(evaluator).rules[0].when
-    assert condition is not None
-    assert evaluator.condition(0, condition, names, "k") is holds
-    assert evaluator.problems.is_empty == (says is None)
+    rule = only_rule(f'match: a, when: "{when}"', ["a"])
+    names = {"x": x_of(rule.pass_run.trees["source"]["a"])}
+    assert rule.holds(names, "k") is holds
+    assert rule.pass_run.problems.is_empty == (says is None)
     if says is not None:
-        assert problems_of(evaluator) == [says]
+        assert problems_of(rule) == [says]
 
 
 @pytest.mark.parametrize(
@@ -97,37 +99,36 @@ def test_conditions(when: str, holds: bool | None, says: str | None) -> None:
 def test_combinations(variables: str, wanted: list[dict[str, object]] | None) -> None:
     loop = f", for: {{{variables}}}" if variables else ""
     template = "".join(f"${{{name}}}" for name in "ij" if f"{name}:" in variables)
-    evaluator = evaluator_of(rules_of(f"match: a, to: 'b{template}'{loop}"), ["a"])
-    rule = pass_of(evaluator).rules[0]
-    ranges = evaluator.ranges(0, rule, evaluator.names, "a", rule)
+    rule = only_rule(f"match: a, to: 'b{template}'{loop}", ["a"])
+    ranges = rule.ranges(rule.pass_run.names, "a")
     assert (None if ranges is None else list(combinations_of(ranges))) == wanted
     if wanted is None:
-        assert problems_of(evaluator) == ["`for` needs a list or a `range(n)` (at `a`)"]
+        assert problems_of(rule) == ["`for` needs a list or a `range(n)` (at `a`)"]
 
 
 def test_keys_that_templates_give() -> None:
-    evaluator = evaluator_of(rules_of("add: 'l/1/${n}', value: '1', for: {n: '[1]'}"), ["l/[0]"])
-    template = pass_of(evaluator).rules[0].add
+    rule = only_rule("add: 'l/1/${n}', value: '1', for: {n: '[1]'}", ["l/[0]"])
+    template = rule.rule.add
     assert template is not None
-    spelled = evaluator.spell(0, ("add",), template, None, {"n": "b"}, "")
+    spelled = rule.spell(("add",), template, None, {"n": "b"}, "")
     assert spelled is not None
     assert (spelled.text, spelled.sequences) == ("l/1/b", (False, True, False))  # `l` is a list already
-    assert evaluator.spell(0, ("add",), template, None, {"n": ""}, "") is None
-    assert len(problems_of(evaluator)) == 1
+    assert rule.spell(("add",), template, None, {"n": ""}, "") is None
+    assert len(problems_of(rule)) == 1
 
 
 def test_what_was_looked_up() -> None:
-    evaluator = evaluator_of(
+    run = pass_run_of(
         "version: 1\nsources: [a, b]\nrules: [{match: x, value: \"reshape(x, b['y'].shape)\"}]",
         ["x"],
         ["y", "z"],
     )
-    assert evaluator.looked_up() == set()
-    value = pass_of(evaluator).rules[0].value
+    assert run.looked_up() == set()
+    value = run.rules[0].rule.value
     assert value is not None
-    names = {**evaluator.names, "x": x_of(evaluator.trees["a"]["x"])}
-    evaluator.evaluate(0, ("value",), value, names, "x")
-    assert evaluator.looked_up() == {id(evaluator.trees["b"]["y"])}  # its shape alone was asked for
+    names = {**run.names, "x": x_of(run.trees["a"]["x"])}
+    run.rules[0].value(("value",), value, names, "x")
+    assert run.looked_up() == {id(run.trees["b"]["y"])}  # its shape alone was asked for
 
 
 def test_leaves_as_expressions_see_them() -> None:

@@ -1,0 +1,384 @@
+"""One pass while it runs, and its rules: what they evaluate, and what they have decided so far."""
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from typing import Any, Final, NoReturn
+
+import regex
+
+from ckpt_surgery.core.errors import PlanError, SurgeryError
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.keys import Key, text_of
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.functions.arrays import Apply, Array
+from ckpt_surgery.language.expressions import Expression
+from ckpt_surgery.language.field_types import Unmatched
+from ckpt_surgery.language.models import Pass
+from ckpt_surgery.language.operators import truth
+from ckpt_surgery.language.patterns import MatchingTime, Watch, compile_pattern
+from ckpt_surgery.language.prefilters import literals
+from ckpt_surgery.language.scope import SOURCES, Groups, Leaves, Scope, Unavailable
+from ckpt_surgery.language.templates import Component, Template
+from ckpt_surgery.planner.effects import EffectLog
+from ckpt_surgery.planner.entries import (
+    Drop,
+    Entry,
+    RuleRef,
+    Tree,
+    array_of,
+    computed,
+    container_paths,
+    key_of,
+)
+from ckpt_surgery.planner.limits import MOST_COUNTED, Limits, check_leaves
+from ckpt_surgery.planner.problems import Field, Problems
+
+Names = Mapping[str, Any]
+"""What an expression sees by name."""
+
+Ranges = Mapping[str, Sequence[Any]]
+"""The values of the `for` variables of a rule."""
+
+
+class Failed:
+    """The result of an evaluation that failed; its problem has been noted."""
+
+
+FAILED: Final = Failed()
+
+
+@frozen()
+class Mirror:
+    """A subtree that is matched as though it lay elsewhere: an optimizer's slots, like the parameters."""
+
+    params: str
+    """The path that rules see, such as `params`."""
+    slot: str
+    """The path under which the leaves lie, such as `opt_state/0/mu`."""
+
+    def seen(self, text: str) -> str | None:
+        """The key that rules see for a key under the slot; None for any other key."""
+        return self.params + text[len(self.slot) :] if text.startswith(f"{self.slot}/") else None
+
+
+@frozen(eq=False)
+class Claim:
+    """A leaf that a rule has claimed."""
+
+    entry: Entry
+    match: regex.Match[str]
+    mirror: Mirror | None = None
+    """The mirror through which the rule saw the leaf; None if the rule matched the leaf's own key."""
+
+
+@frozen(eq=False)
+class Output:
+    """A leaf that a rule is about to make: its key, and what the expression of its value sees."""
+
+    key: Key
+    value: Expression | None
+    names: Names
+
+
+@frozen(eq=False)
+class Contribution(Output):
+    """One leaf's part in an output, and what the expression sees at this leaf."""
+
+    claim: Claim
+
+
+class SourceLeaves(Leaves):
+    """The entries of one tree as expressions see them: `source['a/b']`."""
+
+    def __init__(self, name: str, tree: Tree):
+        self.name = name
+        self.tree = tree
+        self.seen: set[str] = set()
+        """The keys that were looked up. A leaf counts as used even if only its shape was asked for."""
+
+    def lookup(self, text: str) -> Array | None:
+        key = text if text in self.tree else text_of(text)
+        self.seen.add(key)
+        entry = self.tree.get(key)
+        return None if entry is None else array_of(entry)
+
+    def kind(self, text: str) -> str | None:
+        entry = self.tree.get(text) or self.tree.get(text_of(text))
+        return None if entry is None else str(entry.leaf.kind)
+
+    def keys(self) -> Collection[str]:
+        return self.tree.keys()
+
+
+def names_of_sources(trees: Mapping[str, Tree]) -> dict[str, Any]:
+    """The sources as expressions see them: each by its name, and the list `sources` of all names."""
+    return {**{name: SourceLeaves(name, tree) for name, tree in trees.items()}, SOURCES: tuple(trees)}
+
+
+def count_of(pattern: str, tree: Tree, matching: MatchingTime) -> int:
+    """`count('regex')`: how many keys of a tree the pattern matches."""
+    compiled, watch = compile_pattern(pattern), Watch(matching)
+    known = literals(compiled)
+    return sum(known.fit(text) and watch.fullmatch(compiled, text) is not None for text in tree)
+
+
+def x_of(entry: Entry) -> Array | Unavailable:
+    """What `x` stands for: the entry's array; if it is no array, the error that using `x` raises."""
+    try:
+        return array_of(entry)
+    except SurgeryError as error:
+        return Unavailable(error.problems[0].message, error.problems[0].hint, code=Code.NOT_AN_ARRAY)
+
+
+def combinations_of(ranges: Ranges) -> Iterator[dict[str, Any]]:
+    """The values of the `for` variables, in every combination."""
+    chosen = itertools.product(*ranges.values()) if all(ranges.values()) else ()
+    return (dict(zip(ranges, values, strict=True)) for values in chosen)
+
+
+class PassRun:
+    """One pass while it runs, and afterwards how it decided.
+
+    Its own decisions and those of its rules end up here: what is dropped, and the tree after the pass.
+    """
+
+    def __init__(
+        self,
+        pass_: Pass,
+        trees: Mapping[str, Tree],
+        target: "SourceLeaves | Unavailable",
+        problems: Problems,
+        limits: Limits,
+        decided_ids: Set[int] = frozenset(),
+        keeps_outputs: bool = False,
+    ):
+        """Prepare the names that expressions see.
+
+        `trees`: the entries of each source, by source name; the pass transforms the first tree. `target`:
+        what the name `target` stands for. `limits`: what the passes before have made. `decided_ids`: those
+        that the passes before have left. `keeps_outputs`: whether to record what outputs are made of.
+        """
+        self.pass_ = pass_
+        self.trees = trees
+        """The entries of each source before the pass."""
+        self.problems = problems
+        self.limits = limits
+        self.first = next(iter(trees))
+        """The name of the source whose tree the pass transforms."""
+        self.mirrors = [Mirror(params, slot) for params, slots in pass_.mirror.items() for slot in slots]
+        self.policy: Unmatched = pass_.unmatched or problems.loaded.recipe.unmatched
+        """What becomes of the leaves that no rule claims."""
+        self.lists = container_paths([trees[self.first]])
+        """The paths of all lists in the first tree."""
+        self.lists_meant = self.lists if problems.loaded.function is None else frozenset()
+        """Those in which numbers in templates are indices; a function says itself where it returns lists."""
+        self.effects = EffectLog(trees)
+        sources = names_of_sources(trees)
+        self._leaves = {name: sources[name] for name in trees}
+        self.names: Names = {**problems.loaded.names, **sources, "target": target}
+        """What expressions see everywhere."""
+        self._counts: dict[str, int] = {}
+        self.given = {id(e.value) for tree in trees.values() for e in tree.values() if type(e.value) is Apply}
+        """The identities of the functions that the passes before have made."""
+        self.rules: Sequence[RuleRun] = ()
+        self.tree: Tree = {}
+        """The first source's tree after the pass."""
+        self.drops: list[Drop] = []
+        self.unused: list[Drop] = []
+        """Leaves that are dropped unless an output uses them."""
+        self.claimed: set[int] = set()
+        """The identities of all entries that rules have claimed."""
+        self.decided_ids = decided_ids
+        """The identities of the entries that this pass or one before it has claimed or looked up."""
+        self.made = 0
+        """Number of outputs that rules have made so far, or are about to make."""
+        self.failed: set[str] = set()
+        """Texts of the keys whose values could not be made."""
+        self.outputs: dict[tuple[RuleRef, str], Sequence[Output]] | None = {} if keeps_outputs else None
+        """What the entries of the pass are made of, by rule and key; None if that is not kept."""
+
+    def drop(self, entry: Entry, rule: RuleRef | None, why: str) -> None:
+        """Leave out an entry. `rule`: the rule that says so; None for a policy."""
+        self.drops.append(Drop(entry, rule, why))
+
+    def looked_up(self) -> set[int]:
+        """The identities of all entries that expressions have looked up so far."""
+        return {
+            id(tree[text])
+            for name, tree in self.trees.items()
+            for text in self._leaves[name].seen & tree.keys()
+        }
+
+    def count(self, pattern: str) -> int:
+        """The number of keys that a pattern matches. Kept, because a condition may ask at every leaf."""
+        if pattern not in self._counts:
+            if len(self._counts) == MOST_COUNTED:
+                raise SurgeryError(
+                    f"`count` is asked for more than {MOST_COUNTED} different patterns", code=Code.TOO_MUCH
+                )
+            self._counts[pattern] = count_of(pattern, self.trees[self.first], self.limits.matching)
+        return self._counts[pattern]
+
+
+class RuleRun:
+    """One rule of a pass that runs.
+
+    A method that returns None or FAILED has noted a problem of the rule, but for `match`.
+    """
+
+    def __init__(self, pass_run: PassRun, index: int):
+        """`index`: the number of the rule in its pass."""
+        self.pass_run = pass_run
+        self.index = index
+        self.rule = pass_run.pass_.rules[index]
+        self.ref = pass_run.problems.ref(index)
+        self.sources = self._sources()
+        """The sources whose leaves the rule reads, in the order in which it names them."""
+        self.claims: list[Claim] = []
+        """The leaves that a `match` rule has claimed, in the order of the sources' leaves."""
+        self._watch = Watch(pass_run.limits.matching)
+
+    def _sources(self) -> list[str]:
+        wanted, trees = self.rule.source or self.pass_run.first, self.pass_run.trees
+        if wanted == "*":
+            return list(trees)
+        return [name for name in ([wanted] if isinstance(wanted, str) else wanted) if name in trees]
+
+    def wrong(self, field: Field, error: SurgeryError, key: str | None = None, at_key: bool = False) -> None:
+        """Note a problem in a field, found at one key; `at_key`: point at the field's name."""
+        self.pass_run.problems.at(self.index, field, error, key, at_key)
+
+    def stop(self, field: Field, error: SurgeryError, key: str | None = None) -> NoReturn:
+        """End planning at once, with this problem and all that were noted: for what grows without bound."""
+        self.wrong(field, error, key)
+        self.pass_run.problems.raise_all()
+        raise error
+
+    def match(self, text: str) -> regex.Match[str] | None:
+        """The match of a whole key. Raises PlanError at once for a pattern that takes too long."""
+        pattern = self.rule.match or self.rule.fill
+        assert pattern is not None
+        try:
+            return self._watch.fullmatch(pattern, text)
+        except SurgeryError as error:  # it would take as long on every other key
+            self.stop(("fill",) if self.rule.match is None else ("match",), error)
+
+    def names_at(self, match: regex.Match[str], key: str) -> dict[str, Any]:
+        """What expressions see at a key that the rule matches: named groups, `g` for all groups, and `key`.
+
+        A group that did not take part in the match is `''`.
+        """
+        groups = {name: text or "" for name, text in match.groupdict().items()}
+        return {**self.pass_run.names, **groups, "g": Groups(match), "key": key}
+
+    def names_of(self, claim: Claim) -> Names:
+        """What expressions see at a leaf that the rule claims."""
+        return {**self.names_at(claim.match, claim.entry.key.text), "x": x_of(claim.entry)}
+
+    def value(self, field: Field, expression: Expression, names: Names, key: str, leaf_key: str = "") -> Any:
+        """The value of an expression at a key; `leaf_key` is the key of the output that it is for."""
+        try:
+            return expression.evaluate(Scope(names, leaf_key, self.pass_run.count))
+        except SurgeryError as error:
+            self.wrong(field, error, key)
+            return FAILED
+
+    def holds(self, names: Names, key: str) -> bool | None:
+        """Whether the rule's `when` is true; a rule without one always applies."""
+        if self.rule.when is None:
+            return True
+        value = self.value(("when",), self.rule.when, names, key)
+        try:
+            return None if value is FAILED else truth(value)
+        except SurgeryError as error:
+            self.wrong(("when",), error, key)
+            return None
+
+    def ranges(self, names: Names, key: str) -> Ranges | None:
+        """The values of each `for` variable at a key."""
+        ranges: dict[str, Sequence[Any]] = {}
+        count = 1
+        for name, expression in (self.rule.for_ or {}).items():
+            field = ("for", name)
+            values = self.value(field, expression, names, key)
+            if values is FAILED:
+                return None
+            if not isinstance(values, Sequence) or isinstance(values, str):
+                self.wrong(field, PlanError("`for` needs a list or a `range(n)`", code=Code.ORDER), key)
+                return None
+            count *= len(values) or 1
+            self._check_made(field, count)
+            ranges[name] = values
+        return ranges
+
+    def count_made(self, field: Field, count: int) -> None:
+        """Count outputs before they are made. Ends planning if the pass makes more than a plan can have."""
+        self.pass_run.made += count
+        self._check_made(field, self.pass_run.made)
+
+    def _check_made(self, field: Field, count: int) -> None:
+        try:
+            check_leaves(count, "the rules of this pass up to here make")
+            self.pass_run.limits.check_growth(count)
+        except SurgeryError as error:
+            self.stop(field, error)
+
+    def check_key(self, field: Field, key: Key) -> None:
+        """End planning if a key that the rule makes is one too many."""
+        try:
+            self.pass_run.limits.add_key(key.text)
+        except SurgeryError as error:
+            self.stop(field, error)
+
+    def expanded(
+        self, template: Template, match: regex.Match[str] | None, names: Names
+    ) -> tuple[Component, ...]:
+        """The components of the key that a template gives. Raises SurgeryError, and notes nothing."""
+        return template.expand(match, Scope(names, "", self.pass_run.count))
+
+    def spell(
+        self, field: Field, template: Template, match: regex.Match[str] | None, names: Names, key: str
+    ) -> Key | None:
+        """The key that a template gives."""
+        try:
+            return key_of(self.expanded(template, match, names), None, self.pass_run.lists_meant)
+        except SurgeryError as error:
+            self.wrong(field, error, key)
+            return None
+
+    def compute_output(
+        self, field: Field, output: Output, text: str, claimed: Sequence[Entry], replaced: Leaf | None = None
+    ) -> Entry | None:
+        """Evaluate the `value` of an output and make its leaf.
+
+        `text`: the key that a problem names. `claimed`: the entries that it is made of; it inherits metadata
+        of the first. `replaced`: the leaf whose shape and dtype a mere number takes.
+        """
+        assert output.value is not None
+        value = self.value(field, output.value, output.names, text, output.key.text)
+        model = claimed[0].leaf if claimed else None
+        try:
+            made = None if value is FAILED else computed(value, model, output.key, replaced)
+        except SurgeryError as error:
+            self.wrong(field, error, text)
+            made = None
+        if made is None:
+            self.pass_run.failed.add(output.key.text)
+            return None
+        try:
+            self.pass_run.limits.add_functions(made.value, self.pass_run.given)
+        except SurgeryError as error:
+            self.stop(field, error, text)
+        return self.attribute(made, claimed, output)
+
+    def attribute(self, made: Entry, claimed: Sequence[Entry], output: Output) -> Entry:
+        """The entry with the effects of this rule, which makes it of entries that it claimed."""
+        self.keep(made, [output])
+        effects = self.pass_run.effects.after(self.ref, made.key, made.value, claimed)
+        return Entry(made.key, made.leaf, made.value, effects)
+
+    def keep(self, made: Entry, outputs: Sequence[Output]) -> None:
+        """Record what an entry is made of, if the pass keeps that."""
+        if self.pass_run.outputs is not None:
+            self.pass_run.outputs[self.ref, made.key.text] = outputs
