@@ -54,11 +54,8 @@ def located(action: Callable[..., Any], span: Span, *parts: Evaluator) -> Evalua
     return run
 
 
-def named(name: str, span: Span, metadata_only: bool) -> Evaluator:
-    """The value of a name.
-
-    `metadata_only`: no value of a leaf is taken, so leaves that are only listed are enough.
-    """
+def named(name: str, span: Span) -> Evaluator:
+    """The value of a name."""
 
     def run(scope: Scope) -> Any:
         try:
@@ -70,8 +67,6 @@ def named(name: str, span: Span, metadata_only: bool) -> Evaluator:
             value.note_use()
             return value.value
         if type(value) is Unavailable:
-            if metadata_only and value.listed is not None:
-                return value.listed
             raise ExpressionError(value.message, *span, value.hint, value.code)
         return value
 

@@ -17,7 +17,7 @@ from ckpt_surgery.language.operators import binary, formatted, truth, unary
 from ckpt_surgery.language.other_libraries import attribute_advice, is_module, method_advice
 from ckpt_surgery.language.scope import HOOKS, CallUse, GroupUse, NameUse
 from ckpt_surgery.language.spans import Spans
-from ckpt_surgery.language.subscripts import ATTRIBUTES, OF_VALUES, attribute, subscripted
+from ckpt_surgery.language.subscripts import ATTRIBUTES, attribute, subscripted
 from ckpt_surgery.language.values import bounded
 from ckpt_surgery.language.vocabulary import usages
 
@@ -99,13 +99,12 @@ class Compiler:
 
     # --- names and literals ---
 
-    def name(self, node: ast.Name, metadata_only: bool = False) -> Evaluator:
-        """`metadata_only`: no value of a leaf is taken, so leaves that are only listed are enough."""
+    def name(self, node: ast.Name) -> Evaluator:
         if node.id.startswith("__"):
             self._spans.refuse(f"the name `{node.id}` is not accepted", node)
         span = self._spans.of(node)
         self.name_uses.append(NameUse(node.id, *span))
-        return closures.named(node.id, span, metadata_only)
+        return closures.named(node.id, span)
 
     def constant(self, node: ast.Constant) -> Evaluator:
         value = node.value
@@ -155,17 +154,13 @@ class Compiler:
 
     # --- subscripts and attributes ---
 
-    def subscript(self, node: ast.Subscript, metadata_only: bool = False) -> Evaluator:
-        value, index = self._holder(node.value, metadata_only), self._index(node.slice)
+    def subscript(self, node: ast.Subscript) -> Evaluator:
+        value, index = self.compiled(node.value), self._index(node.slice)
         name = _name_of(node.value)
         literal = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if name == "g" and isinstance(literal, int | str):
             self.groups.append(GroupUse(literal, *self._spans.of(node)))
         return located(lambda v, i: subscripted(v, i, name), self._spans.of(node), value, index)
-
-    def _holder(self, node: ast.expr, metadata_only: bool) -> Evaluator:
-        """What is looked into: `source` in `source['a/b']`."""
-        return self.name(node, metadata_only) if isinstance(node, ast.Name) else self.compiled(node)
 
     def _index(self, node: ast.expr) -> Evaluator:
         if isinstance(node, ast.Tuple):
@@ -186,10 +181,7 @@ class Compiler:
             known = ", ".join(f".{name}" for name in ATTRIBUTES)
             instead = attribute_advice(node.value, node.attr, usages()) or f"; there are {known}"
             self._spans.refuse(f"the attribute `.{node.attr}` is not accepted{instead}", node)
-        if isinstance(node.value, ast.Subscript):
-            value = self.subscript(node.value, metadata_only=node.attr not in OF_VALUES)
-        else:
-            value = self.compiled(node.value)
+        value = self.compiled(node.value)
         return located(lambda found: attribute(found, node.attr), self._spans.of(node), value)
 
     # --- calls ---
@@ -254,7 +246,7 @@ class Compiler:
         )
 
     def _lookup(self, node: ast.Call, function: str) -> Evaluator:
-        """`has`, `kind` and `get`: what they look up may be missing; only `get` takes its value."""
+        """`has`, `kind` and `get`: what they look up may be missing."""
         has_default = function == "get"
         if len(node.args) != 1 + has_default or node.keywords or not isinstance(node.args[0], ast.Subscript):
             usage = f"{function}(source['a/b']{', default' if has_default else ''})"
@@ -263,18 +255,18 @@ class Compiler:
         subscript, *others = node.args
         assert isinstance(subscript, ast.Subscript)
         parts = [
-            self._looked_into(subscript.value, metadata_only=not has_default),
+            self._looked_into(subscript.value),
             self._index(subscript.slice),
             *self._all(others),
         ]
         action = functools.partial(LOOKUPS[function], _name_of(subscript.value))
         return located(action, self._spans.of(node), *parts)
 
-    def _looked_into(self, node: ast.expr, metadata_only: bool) -> Evaluator:
+    def _looked_into(self, node: ast.expr) -> Evaluator:
         """`config['a']` in `has(config['a']['b'])`, which may be missing too."""
         if not isinstance(node, ast.Subscript):
-            return self._holder(node, metadata_only)
-        holder, index = self._looked_into(node.value, metadata_only), self._index(node.slice)
+            return self.compiled(node)
+        holder, index = self._looked_into(node.value), self._index(node.slice)
         return located(within, self._spans.of(node), holder, index)
 
     # --- f-strings ---

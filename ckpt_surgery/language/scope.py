@@ -118,8 +118,6 @@ class Unavailable:
 
     message: str
     hint: str | None = None
-    listed: "Leaves | None" = None
-    """Leaves without values, if known: expressions can ask for their presence, kind, shape and dtype."""
     code: Code = Code.NO_TARGET
 
 

@@ -68,9 +68,6 @@ def _element(values: Any, index: Any) -> Any:
 
 ATTRIBUTES = ("T", "shape", "dtype", "ndim", "size")
 
-OF_VALUES = frozenset({"T"})
-"""Attributes that need values. All others are known for leaves that are only listed."""
-
 
 def attribute(value: Any, name: str) -> Any:
     """The value of `value.name`. Raises FunctionError for anything but an array."""

@@ -145,8 +145,7 @@ def _matched_beginning(rule: RuleRun, pattern: regex.Pattern[str], entries: Sequ
 def _matched_in_target(rule: RuleRun) -> str | None:
     """A key of the target that the rule matches; None where there is none, or no target."""
     target = rule.pass_run.names[TARGET]
-    leaves = target.listed if isinstance(target, Unavailable) else target
-    keys = () if leaves is None else leaves.keys()
+    keys = () if isinstance(target, Unavailable) else target.keys()
     return next(filter(rule.match, keys), None)
 
 

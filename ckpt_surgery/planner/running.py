@@ -11,10 +11,11 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key, text_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.functions.arrays import Apply, Array
+from ckpt_surgery.functions.arrays import Apply, Array, reads
 from ckpt_surgery.language.expressions import Expression
 from ckpt_surgery.language.field_types import Unmatched
 from ckpt_surgery.language.models import Pass
+from ckpt_surgery.language.naming import TARGET
 from ckpt_surgery.language.operators import truth
 from ckpt_surgery.language.patterns import MatchingTime, Watch, compile_pattern
 from ckpt_surgery.language.prefilters import literals
@@ -91,9 +92,12 @@ class Contribution(Output):
 class SourceLeaves(Leaves):
     """The entries of one tree as expressions see them: `source['a/b']`."""
 
-    def __init__(self, name: str, tree: Tree):
+    def __init__(self, name: str, tree: Tree, without_values: Set[str] = frozenset(), lack: str = ""):
+        """`without_values`: keys of leaves that are only listed; `lack`: message about reading one, `{}`."""
         self.name = name
         self.tree = tree
+        self._without_values = without_values
+        self._lack = lack
         self.seen: set[str] = set()
         """The keys that were looked up. A leaf counts as used even if only its shape was asked for."""
 
@@ -109,6 +113,15 @@ class SourceLeaves(Leaves):
 
     def keys(self) -> Collection[str]:
         return self.tree.keys()
+
+    def require_values(self, value: Any) -> None:
+        """Raise PlanError if an array, or one in a list, is computed from leaves that have no value."""
+        if isinstance(value, list | tuple):
+            for item in value:
+                self.require_values(item)
+        for read in reads(value.node) if isinstance(value, Array) else ():
+            if read.source == self.name and read.leaf.key.text in self._without_values:
+                raise PlanError(self._lack.format(read.leaf.key.text), code=Code.NO_TARGET)
 
 
 def names_of_sources(trees: Mapping[str, Tree]) -> dict[str, Any]:
@@ -176,7 +189,7 @@ class PassRun:
         self.effects = EffectLog(trees)
         sources = names_of_sources(trees)
         self._leaves = {name: sources[name] for name in trees}
-        self.names: Names = {**problems.loaded.names, **sources, "target": target}
+        self.names: Names = {**problems.loaded.names, **sources, TARGET: target}
         """What expressions see everywhere."""
         self._counts: dict[str, int] = {}
         self.given = {id(e.value) for tree in trees.values() for e in tree.values() if type(e.value) is Apply}
@@ -279,7 +292,11 @@ class RuleRun:
     def value(self, field: Field, expression: Expression, names: Names, key: str, leaf_key: str = "") -> Any:
         """The value of an expression at a key; `leaf_key` is the key of the output that it is for."""
         try:
-            return expression.evaluate(Scope(names, leaf_key, self.pass_run.count))
+            value = expression.evaluate(Scope(names, leaf_key, self.pass_run.count))
+            target = self.pass_run.names[TARGET]
+            if TARGET in expression.names and isinstance(target, SourceLeaves):
+                target.require_values(value)
+            return value
         except SurgeryError as error:
             self.wrong(field, error, key)
             return FAILED

@@ -13,12 +13,11 @@ from functools import cached_property
 import regex
 
 from ckpt_surgery.core.dtypes import DType, lost_by_cast
-from ckpt_surgery.core.errors import FunctionError, Problem, SurgeryError
-from ckpt_surgery.core.keys import text_of
+from ckpt_surgery.core.errors import FunctionError, Problem
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import FEW, Notice, few_keys, sentences
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.functions.arrays import Apply, Array, Read, reads
+from ckpt_surgery.functions.arrays import Apply, Read, reads
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.quantization import QUANTIZED
 from ckpt_surgery.language.models import TargetPolicy
@@ -108,24 +107,8 @@ def target_leaves(target: Target | None) -> SourceLeaves | Unavailable:
     if target is None:
         return Unavailable("no target is given", hint="Give one: `target=PATH`.")
     own = {text: target.own_value(leaf) for text, leaf in target.leaves.items()}
-    if target.has_values:
-        return _TargetLeaves(TARGET, own, target)
-    return Unavailable(target.lack, listed=SourceLeaves(TARGET, own))
-
-
-class _TargetLeaves(SourceLeaves):
-    """The leaves of a target that has values for some of them."""
-
-    def __init__(self, name: str, tree: Tree, target: Target):
-        super().__init__(name, tree)
-        self._target = target
-
-    def lookup(self, text: str) -> Array | None:
-        """The value of a leaf. Raises SurgeryError for one that has none."""
-        if text_of(text) in self._target.without_values:
-            message = f"`{text}` of the target has no value: only its shape and dtype are known"
-            raise SurgeryError(message, code=Code.NO_TARGET)
-        return super().lookup(text)
+    some = "`{}` of the target has no value: only its shape and dtype are known"
+    return SourceLeaves(TARGET, own, target.without_values, some if target.has_values else target.lack)
 
 
 def fitted(

@@ -11,12 +11,11 @@ from ckpt_surgery.language import closures
 from ckpt_surgery.language.closures import Evaluator
 from ckpt_surgery.language.scope import CallUse, ExpressionError, Scope, Unavailable
 from ckpt_surgery.language.values import MAX_LIST
-from tests.support.lazy_arrays import ArrayLeaves, lazy
+from tests.support.lazy_arrays import lazy
 
 EMPTY = Scope({})
 SPAN = (3, 8)
 ARRAY = lazy((2, 3))
-LEAVES = ArrayLeaves({"a": ARRAY})
 
 
 def constant(value: Any) -> Evaluator:
@@ -86,28 +85,18 @@ def test_an_error_of_a_part_points_at_the_part(count: int) -> None:
 
 
 def test_a_name_stands_for_its_value() -> None:
-    assert closures.named("x", SPAN, metadata_only=False)(Scope({"x": ARRAY, "y": 1})) is ARRAY
+    assert closures.named("x", SPAN)(Scope({"x": ARRAY, "y": 1})) is ARRAY
 
 
 def test_an_unknown_name_points_at_itself_with_a_close_one() -> None:
     scope = Scope({"scale": 1})
     message = "unknown name `scal`; did you mean `scale`?"
-    assert problem(closures.named("scal", SPAN, metadata_only=False), scope) == (message, SPAN, None)
+    assert problem(closures.named("scal", SPAN), scope) == (message, SPAN, None)
 
 
-def test_a_name_without_a_value_here_is_an_error_even_for_metadata() -> None:
+def test_a_name_without_a_value_here_is_an_error() -> None:
     scope = Scope({"x": Unavailable("there is no leaf here", "Match one.")})
-    for metadata_only in (False, True):
-        found = problem(closures.named("x", SPAN, metadata_only), scope)
-        assert found == ("there is no leaf here", SPAN, "Match one.")
-
-
-def test_leaves_that_are_only_listed_do_for_metadata() -> None:
-    scope = Scope({"target": Unavailable("the target has no values", listed=LEAVES)})
-    assert closures.named("target", SPAN, metadata_only=True)(scope) is LEAVES
-    assert (
-        problem(closures.named("target", SPAN, metadata_only=False), scope)[0] == "the target has no values"
-    )
+    assert problem(closures.named("x", SPAN), scope) == ("there is no leaf here", SPAN, "Match one.")
 
 
 # --- lists ------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from ckpt_surgery.functions.arrays import Apply, Series
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.language.scope import Groups, Table
-from ckpt_surgery.language.subscripts import ATTRIBUTES, OF_VALUES, attribute, key_text, subscripted
+from ckpt_surgery.language.subscripts import attribute, key_text, subscripted
 from tests.support.lazy_arrays import ArrayLeaves, lazy
 
 X = lazy((4, 6))
@@ -68,10 +68,6 @@ def test_attributes_of_arrays() -> None:
     assert attribute(X, "T").node.function == Transpose()
     with pytest.raises(FunctionError, match=r"`\.ndim` is for arrays, not the number 1"):
         attribute(1, "ndim")
-
-
-def test_only_values_need_values() -> None:
-    assert set(ATTRIBUTES) - OF_VALUES == {"shape", "dtype", "ndim", "size"}
 
 
 def test_keys_are_text() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.errors import PlanError, SurgeryError
+from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import sentences
@@ -146,9 +146,8 @@ def test_what_target_stands_for_in_expressions() -> None:
     assert isinstance(nothing, Unavailable)
     assert nothing.message == "no target is given"
     listed = target_leaves(target_of(["a"], readable=False))
-    assert isinstance(listed, Unavailable)
-    assert listed.listed is not None
-    assert listed.listed.keys() == {"a"}
+    assert isinstance(listed, SourceLeaves)
+    assert listed.keys() == {"a"}
 
 
 NAMES = st.lists(st.sampled_from([*"abcdef"]), unique=True)
@@ -178,13 +177,44 @@ def test_some_leaves_of_a_target_have_no_value() -> None:
     assert (origins(run), run.problems.is_empty) == ({"a": "target", "b": "kept", "c": "kept"}, True)
 
 
-def test_a_leaf_without_a_value_cannot_be_looked_up() -> None:
-    target = replace(target_of([*"ab"]), without_values=frozenset("b"))
-    leaves = target_leaves(target)
+SQUARES = {"a": "float32[2,2]", "b": "float32[2,2]"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "field"),
+    [
+        ("fill: b, value: \"x + target['b'].T\"", "value"),
+        ("fill: b, value: \"get(target['b'], x)\"", "value"),
+        ("match: b, to: {b: \"stack([target['a'], x])[1]\"}", "to.b"),
+        ("match: b, to: b, for: {v: \"[[target['b']], [x]]\"}, value: 'v[0]'", "for.v"),
+    ],
+)
+def test_no_value_is_computed_from_a_listed_target(rule: str, field: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan_of(rules_of(rule), SQUARES, target=SQUARES, readable=False)
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.message) == (
+        Code.NO_TARGET,
+        "the target is only a listing: it has no values (at `b`)",
+    )
+    assert problem.place is not None
+    assert problem.place.path == f"rules[0].{field}"
+    assert "target['" in problem.place.text[problem.place.column - 1 :][: problem.place.width]
+
+
+def test_only_leaves_without_values_cannot_be_read() -> None:
+    leaves = target_leaves(replace(target_of([*"ab"]), without_values=frozenset("b")))
     assert isinstance(leaves, SourceLeaves)
-    assert leaves.lookup("a") is not None
-    with pytest.raises(SurgeryError, match="`b` of the target has no value"):
-        leaves.lookup("b")
+    leaves.require_values([leaves.lookup("a"), 1, "b"])
+    with pytest.raises(PlanError, match="`b` of the target has no value: only its shape and dtype are known"):
+        leaves.require_values([[leaves.lookup("a")], [leaves.lookup("b")]])
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_metadata_of_a_target_needs_no_values(readable: bool) -> None:
+    rule = "fill: b, value: \"zeros(target['b'].shape, target['b'].T.dtype) if has(target['b']) else x\""
+    plan = plan_of(rules_of(rule), SQUARES, target=SQUARES, readable=readable)
+    assert fates(plan) == {"a": "kept", "b": "added"}
 
 
 def test_a_cast_that_is_not_possible_is_a_problem_of_its_leaf() -> None:
