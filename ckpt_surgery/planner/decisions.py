@@ -19,11 +19,11 @@ from ckpt_surgery.language.models import Pass, reads_uint16_as_bfloat16
 from ckpt_surgery.language.operators import truth
 from ckpt_surgery.language.scope import ExpressionError, Scope
 from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
-from ckpt_surgery.planner.entries import PLACEHOLDER, Decisions, Drop, Entry, Tree
+from ckpt_surgery.planner.entries import PLACEHOLDER, Decisions, Drop, Entry, Tree, names_of_sources
 from ckpt_surgery.planner.limits import Limits
 from ckpt_surgery.planner.passes import run_pass
 from ckpt_surgery.planner.problems import Problems
-from ckpt_surgery.planner.running import PassRun, count_of, names_of_sources
+from ckpt_surgery.planner.running import PassRun, count_of
 from ckpt_surgery.planner.target import Target, target_leaves
 
 OnPass = Callable[[PassRun], None]

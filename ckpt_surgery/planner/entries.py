@@ -1,6 +1,6 @@
 """What passes hand to each other: leaves with values that are not read yet."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -8,16 +8,16 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import DType
-from ckpt_surgery.core.errors import FunctionError, Place, SurgeryError
+from ckpt_surgery.core.errors import FunctionError, Place, PlanError, SurgeryError
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.keys import Key, text_of
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Apply, Array, Node, Read, Series, reads
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.create import Absent, Full, InPlaceOf
-from ckpt_surgery.language.scope import Leaves
+from ckpt_surgery.language.scope import SOURCES, Leaves, Unavailable
 from ckpt_surgery.language.templates import Component
 from ckpt_surgery.language.values import told
 
@@ -133,6 +133,54 @@ def array_of(entry: Entry) -> Array:
             code=Code.NOT_AN_ARRAY,
         )
     return Array(entry.value, entry.value.spec.dtype)
+
+
+def x_of(entry: Entry) -> Array | Unavailable:
+    """What `x` stands for: the entry's array; if it is no array, the error that using `x` raises."""
+    try:
+        return array_of(entry)
+    except SurgeryError as error:
+        return Unavailable(error.problems[0].message, error.problems[0].hint, code=Code.NOT_AN_ARRAY)
+
+
+class SourceLeaves(Leaves):
+    """The entries of one tree as expressions see them: `source['a/b']`."""
+
+    def __init__(self, name: str, tree: Tree, without_values: Set[str] = frozenset(), lack: str = ""):
+        """`without_values`: keys of leaves that are only listed; `lack`: message about reading one, `{}`."""
+        self.name = name
+        self.tree = tree
+        self._without_values = without_values
+        self._lack = lack
+        self.seen: set[str] = set()
+        """The keys that were looked up. A leaf counts as used even if only its shape was asked for."""
+
+    def lookup(self, text: str) -> Array | None:
+        key = text if text in self.tree else text_of(text)
+        self.seen.add(key)
+        entry = self.tree.get(key)
+        return None if entry is None else array_of(entry)
+
+    def kind(self, text: str) -> str | None:
+        entry = self.tree.get(text) or self.tree.get(text_of(text))
+        return None if entry is None else str(entry.leaf.kind)
+
+    def keys(self) -> Collection[str]:
+        return self.tree.keys()
+
+    def require_values(self, value: Any) -> None:
+        """Raise PlanError if an array, or one in a list, is computed from leaves that have no value."""
+        if isinstance(value, list | tuple):
+            for item in value:
+                self.require_values(item)
+        for read in reads(value.node) if isinstance(value, Array) else ():
+            if read.source == self.name and read.leaf.key.text in self._without_values:
+                raise PlanError(self._lack.format(read.leaf.key.text), code=Code.NO_TARGET)
+
+
+def names_of_sources(trees: Mapping[str, Tree]) -> dict[str, Any]:
+    """The sources as expressions see them: each by its name, and the list `sources` of all names."""
+    return {**{name: SourceLeaves(name, tree) for name, tree in trees.items()}, SOURCES: tuple(trees)}
 
 
 def computed(value: object, model: Leaf | None, key: Key, replaced: Leaf | None = None) -> Entry:

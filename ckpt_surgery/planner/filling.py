@@ -9,9 +9,9 @@ from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.scope import Unavailable
-from ckpt_surgery.planner.entries import Entry, Tree
+from ckpt_surgery.planner.entries import Entry, Tree, x_of
 from ckpt_surgery.planner.problems import OPTIONAL
-from ckpt_surgery.planner.running import FAILED, Failed, Output, PassRun, RuleRun, x_of
+from ckpt_surgery.planner.running import FAILED, Failed, Output, PassRun, RuleRun
 from ckpt_surgery.planner.target import Target
 
 MISSING = "missing"

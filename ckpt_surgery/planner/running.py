@@ -1,17 +1,17 @@
 """One pass while it runs, and its rules: what they evaluate, and what they have decided so far."""
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Final, NoReturn
 
 import regex
 
 from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.keys import Key, text_of
+from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.functions.arrays import Apply, Array, reads
+from ckpt_surgery.functions.arrays import Apply
 from ckpt_surgery.language.expressions import Expression
 from ckpt_surgery.language.field_types import Unmatched
 from ckpt_surgery.language.models import Pass
@@ -19,18 +19,20 @@ from ckpt_surgery.language.naming import TARGET
 from ckpt_surgery.language.operators import truth
 from ckpt_surgery.language.patterns import MatchingTime, Watch, compile_pattern
 from ckpt_surgery.language.prefilters import literals
-from ckpt_surgery.language.scope import SOURCES, Groups, Leaves, Scope, Unavailable
+from ckpt_surgery.language.scope import Groups, Scope, Unavailable
 from ckpt_surgery.language.templates import Component, Template
 from ckpt_surgery.planner.effects import EffectLog
 from ckpt_surgery.planner.entries import (
     Drop,
     Entry,
     RuleRef,
+    SourceLeaves,
     Tree,
-    array_of,
     computed,
     container_paths,
     key_of,
+    names_of_sources,
+    x_of,
 )
 from ckpt_surgery.planner.limits import MOST_COUNTED, Limits, check_leaves
 from ckpt_surgery.planner.problems import Field, Problems
@@ -89,59 +91,11 @@ class Contribution(Output):
     claim: Claim
 
 
-class SourceLeaves(Leaves):
-    """The entries of one tree as expressions see them: `source['a/b']`."""
-
-    def __init__(self, name: str, tree: Tree, without_values: Set[str] = frozenset(), lack: str = ""):
-        """`without_values`: keys of leaves that are only listed; `lack`: message about reading one, `{}`."""
-        self.name = name
-        self.tree = tree
-        self._without_values = without_values
-        self._lack = lack
-        self.seen: set[str] = set()
-        """The keys that were looked up. A leaf counts as used even if only its shape was asked for."""
-
-    def lookup(self, text: str) -> Array | None:
-        key = text if text in self.tree else text_of(text)
-        self.seen.add(key)
-        entry = self.tree.get(key)
-        return None if entry is None else array_of(entry)
-
-    def kind(self, text: str) -> str | None:
-        entry = self.tree.get(text) or self.tree.get(text_of(text))
-        return None if entry is None else str(entry.leaf.kind)
-
-    def keys(self) -> Collection[str]:
-        return self.tree.keys()
-
-    def require_values(self, value: Any) -> None:
-        """Raise PlanError if an array, or one in a list, is computed from leaves that have no value."""
-        if isinstance(value, list | tuple):
-            for item in value:
-                self.require_values(item)
-        for read in reads(value.node) if isinstance(value, Array) else ():
-            if read.source == self.name and read.leaf.key.text in self._without_values:
-                raise PlanError(self._lack.format(read.leaf.key.text), code=Code.NO_TARGET)
-
-
-def names_of_sources(trees: Mapping[str, Tree]) -> dict[str, Any]:
-    """The sources as expressions see them: each by its name, and the list `sources` of all names."""
-    return {**{name: SourceLeaves(name, tree) for name, tree in trees.items()}, SOURCES: tuple(trees)}
-
-
 def count_of(pattern: str, tree: Tree, matching: MatchingTime) -> int:
     """`count('regex')`: how many keys of a tree the pattern matches."""
     compiled, watch = compile_pattern(pattern), Watch(matching)
     known = literals(compiled)
     return sum(known.fit(text) and watch.fullmatch(compiled, text) is not None for text in tree)
-
-
-def x_of(entry: Entry) -> Array | Unavailable:
-    """What `x` stands for: the entry's array; if it is no array, the error that using `x` raises."""
-    try:
-        return array_of(entry)
-    except SurgeryError as error:
-        return Unavailable(error.problems[0].message, error.problems[0].hint, code=Code.NOT_AN_ARRAY)
 
 
 def combinations_of(ranges: Ranges) -> Iterator[dict[str, Any]]:

@@ -24,11 +24,21 @@ from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
 from ckpt_surgery.planner.effects import deciding_rule, naming_rule
-from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, PLACEHOLDER, Asked, Drop, Entry, Tree, with_lists
+from ckpt_surgery.planner.entries import (
+    HAS_ARRAY,
+    KINDS,
+    PLACEHOLDER,
+    Asked,
+    Drop,
+    Entry,
+    SourceLeaves,
+    Tree,
+    with_lists,
+)
 from ckpt_surgery.planner.mistakes import slashed
 from ckpt_surgery.planner.prefixes import look_alike, move_hints, pattern_of, suggestions, without_place
 from ckpt_surgery.planner.problems import MANY, Problems
-from ckpt_surgery.planner.running import PassRun, SourceLeaves
+from ckpt_surgery.planner.running import PassRun
 
 TARGET = "target"
 NOT_IN_TARGET = "not in target"

@@ -16,6 +16,7 @@ from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.language.templates import Component
 from ckpt_surgery.planner.entries import (
     RuleRef,
+    SourceLeaves,
     array_of,
     computed,
     container_paths,
@@ -23,7 +24,6 @@ from ckpt_surgery.planner.entries import (
     under,
     with_lists,
 )
-from ckpt_surgery.planner.running import SourceLeaves
 from tests.support.leaves import key, leaf
 from tests.support.passes import tree_of
 

@@ -8,7 +8,8 @@ from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.language.patterns import MatchingTime
 from ckpt_surgery.language.scope import Unavailable
-from ckpt_surgery.planner.running import FAILED, RuleRun, SourceLeaves, combinations_of, count_of, x_of
+from ckpt_surgery.planner.entries import SourceLeaves, x_of
+from ckpt_surgery.planner.running import FAILED, RuleRun, combinations_of, count_of
 from tests.support.passes import Described, pass_run_of, rules_of, tree_of
 
 SEVERAL = "version: 1\nsources: [base, lora, ema]\nrules:\n"

@@ -15,8 +15,8 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Read, reads
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
-from ckpt_surgery.planner.entries import Entry
-from ckpt_surgery.planner.running import PassRun, SourceLeaves
+from ckpt_surgery.planner.entries import Entry, SourceLeaves
+from ckpt_surgery.planner.running import PassRun
 from ckpt_surgery.planner.target import Target, fitted, target_leaves
 from tests.support.passes import Described, pass_run_of, rules_of, target_of, tree_of
 from tests.support.plans import fates, plan_of
