@@ -20,8 +20,18 @@ from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleEffect, RuleRef
-from ckpt_surgery.planner.origins import is_mean, origins
-from ckpt_surgery.planner.plan import Costs, Dropped, DroppedItem, Fate, Input, Plan, Step, Transfer
+from ckpt_surgery.planner.plan import (
+    Costs,
+    Dropped,
+    DroppedItem,
+    Fate,
+    Input,
+    Plan,
+    Step,
+    Transfer,
+    is_mean,
+    origins,
+)
 
 Look = tuple[Any, ...]
 AVERAGED, REPLACED = "averaged", "replaced"

@@ -5,11 +5,13 @@ A plan is made from metadata alone. It is this one value that is printed, report
 """
 
 import enum
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.core.frozen import frozen
@@ -18,8 +20,10 @@ from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.summaries.represented import Represented, from_above
 from ckpt_surgery.core.summaries.summary import Summary
 from ckpt_surgery.core.text import brief
-from ckpt_surgery.functions.arrays import Apply, Node
+from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.functions.create import InPlaceOf
+from ckpt_surgery.functions.dtypes import Cast
+from ckpt_surgery.functions.list_reductions import MeanOfList
 from ckpt_surgery.language.params import ParamValue
 from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.effects import changing_rules
@@ -313,3 +317,32 @@ def at_step(step: Step) -> Iterator[None]:
             for p in error.problems
         )
         raise type(error)(*problems) from error
+
+
+def origins(step: Step) -> dict[tuple[str, str], Leaf]:
+    """The leaves that a value is computed from, by source and key: those of `step.sources`."""
+    return {(read.source, read.leaf.key.text): read.leaf for read in reads(step.value)}
+
+
+def printed_origin(source: str, key: str, found: Mapping[tuple[str, str], Leaf]) -> str:
+    """How the key of a leaf of a source is printed. `found`: what `origins` gives."""
+    leaf = found.get((source, key))
+    return key if leaf is None else leaf.key.printed
+
+
+def functions(step: Step) -> list[tuple[str, ArraySpec, int]]:
+    """Name and result of the functions of a value, each after its inputs, and how many of them there are.
+
+    Those with the same number of functions below them, of one name and result, are counted together.
+    """
+    applied = Counter((one.height, one.function.called(), one.spec) for one in inputs_first([step.value]))
+    ordered = sorted(applied.items(), key=lambda item: item[0][0])
+    return [(name, spec, count) for (_, name, spec), count in ordered]
+
+
+def is_mean(value: Node) -> bool:
+    """Whether a value is the mean of several leaves, perhaps in another dtype."""
+    while isinstance(value, Apply) and isinstance(value.function, Cast):
+        (value,) = value.inputs
+    inputs = value.inputs if isinstance(value, Apply) and isinstance(value.function, MeanOfList) else ()
+    return len(inputs) > 1 and all(isinstance(one, Read) for one in inputs)

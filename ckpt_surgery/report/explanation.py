@@ -12,8 +12,7 @@ from ckpt_surgery.core.summaries.represented import Represented
 from ckpt_surgery.core.summaries.summary import Summary, SummaryRow
 from ckpt_surgery.core.text import brief
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.origins import functions, origins
-from ckpt_surgery.planner.plan import Dropped, Plan, Step
+from ckpt_surgery.planner.plan import Dropped, Plan, Step, functions, origins
 from ckpt_surgery.planner.plan_json import DROPPED, dropped_json, step_json
 from ckpt_surgery.planner.tracing import Attempt, Claimed, Outcome, Stage
 from ckpt_surgery.report.leaves import describe, short_spec

@@ -19,8 +19,7 @@ from typing import Any
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.origins import origins, printed_origin
-from ckpt_surgery.planner.plan import Dropped, Plan, Step
+from ckpt_surgery.planner.plan import Dropped, Plan, Step, origins, printed_origin
 from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe

@@ -11,8 +11,17 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import AdoptedFile, Companion
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.origins import is_mean, origins, printed_origin
-from ckpt_surgery.planner.plan import Dropped, Fate, Plan, Replacement, Step, Transfer
+from ckpt_surgery.planner.plan import (
+    Dropped,
+    Fate,
+    Plan,
+    Replacement,
+    Step,
+    Transfer,
+    is_mean,
+    origins,
+    printed_origin,
+)
 from ckpt_surgery.planner.plan_json import DROPPED, counts, plan_json
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe
