@@ -30,7 +30,7 @@ from ckpt_surgery.planner.plan import (
     Step,
     Transfer,
     is_mean,
-    origins,
+    lineage,
 )
 
 Look = tuple[Any, ...]
@@ -61,7 +61,7 @@ def looks_of(plan: Plan) -> dict[str, Any]:
         "keys": {
             f"{source}:{key}": leaf.key.names
             for step in plan.steps
-            for (source, key), leaf in origins(step).items()
+            for (source, key), leaf in lineage(step).items()
             if leaf.key.printed != key
         },
         "costs": (plan.costs.bytes_read, plan.costs.bytes_served),
@@ -69,7 +69,7 @@ def looks_of(plan: Plan) -> dict[str, Any]:
 
 
 def _look(step: Step, rules: Mapping[RuleRef, int]) -> Look:
-    found, effects = origins(step), step.effects if len(step.effects) > 1 else ()
+    found, effects = lineage(step), step.effects if len(step.effects) > 1 else ()
     read = tuple([_description(found[source]) for source in step.sources])
     return (
         _description(step.leaf),

@@ -319,14 +319,14 @@ def at_step(step: Step) -> Iterator[None]:
         raise type(error)(*problems) from error
 
 
-def origins(step: Step) -> dict[tuple[str, str], Leaf]:
+def lineage(step: Step) -> dict[tuple[str, str], Leaf]:
     """The leaves that a value is computed from, by source and key: those of `step.sources`."""
     return {(read.source, read.leaf.key.text): read.leaf for read in reads(step.value)}
 
 
-def printed_origin(source: str, key: str, found: Mapping[tuple[str, str], Leaf]) -> str:
-    """How the key of a leaf of a source is printed. `found`: what `origins` gives."""
-    leaf = found.get((source, key))
+def printed_origin(source: str, key: str, leaves: Mapping[tuple[str, str], Leaf]) -> str:
+    """How the key of a leaf of a source is printed. `leaves`: what `lineage` gives."""
+    leaf = leaves.get((source, key))
     return key if leaf is None else leaf.key.printed
 
 
@@ -335,7 +335,7 @@ def functions(step: Step) -> list[tuple[str, ArraySpec, int]]:
 
     Those with the same number of functions below them, of one name and result, are counted together.
     """
-    applied = Counter((one.height, one.function.called(), one.spec) for one in inputs_first([step.value]))
+    applied = Counter((node.height, node.function.called(), node.spec) for node in inputs_first([step.value]))
     ordered = sorted(applied.items(), key=lambda item: item[0][0])
     return [(name, spec, count) for (_, name, spec), count in ordered]
 
@@ -345,4 +345,4 @@ def is_mean(value: Node) -> bool:
     while isinstance(value, Apply) and isinstance(value.function, Cast):
         (value,) = value.inputs
     inputs = value.inputs if isinstance(value, Apply) and isinstance(value.function, MeanOfList) else ()
-    return len(inputs) > 1 and all(isinstance(one, Read) for one in inputs)
+    return len(inputs) > 1 and all(isinstance(node, Read) for node in inputs)

@@ -213,7 +213,7 @@ def _steps(
 
 
 def _step(entry: Entry, leaf: Leaf, stored: Manifest | None, copied: bool, served: bool) -> Step:
-    fate, sources = origin(entry.key, entry.value)
+    fate, sources = fate_and_sources(entry.key, entry.value)
     rule = deciding_rule(entry.effects)
     if stored is None:
         return Step(leaf, entry.value, fate, rule, sources, effects=entry.effects)
@@ -222,7 +222,7 @@ def _step(entry: Entry, leaf: Leaf, stored: Manifest | None, copied: bool, serve
     return Step(leaf, entry.value, fate, rule, sources, transfer, None, stored, served, entry.effects)
 
 
-def origin(key: Key, value: Node) -> tuple[Fate, tuple[tuple[str, str], ...]]:
+def fate_and_sources(key: Key, value: Node) -> tuple[Fate, tuple[tuple[str, str], ...]]:
     """What became of a leaf between its source and the output, and (source, key) of every leaf that it reads.
 
     A value that is a plain read is unchanged.

@@ -12,7 +12,7 @@ from ckpt_surgery.core.summaries.represented import Represented
 from ckpt_surgery.core.summaries.summary import Summary, SummaryRow
 from ckpt_surgery.core.text import brief
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.plan import Dropped, Plan, Step, functions, origins
+from ckpt_surgery.planner.plan import Dropped, Plan, Step, functions, lineage
 from ckpt_surgery.planner.plan_json import DROPPED, dropped_json, step_json
 from ckpt_surgery.planner.tracing import Attempt, Claimed, Outcome, Stage
 from ckpt_surgery.report.leaves import describe, short_spec
@@ -135,7 +135,7 @@ def _used_rows(used: Used) -> Iterator[SummaryRow]:
 
 def made(step: Step, stages: Sequence[Stage]) -> Made:
     """The report about a leaf of the result."""
-    read = tuple([OriginLeaf(source, leaf) for (source, _), leaf in origins(step).items()])
+    read = tuple([OriginLeaf(source, leaf) for (source, _), leaf in lineage(step).items()])
     operations = [Operation(name, count, short_spec(spec)) for name, spec, count in functions(step)]
     return Made(step, read, tuple(stages), tuple(operations))
 

@@ -19,7 +19,7 @@ from typing import Any
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.plan import Dropped, Plan, Step, origins, printed_origin
+from ckpt_surgery.planner.plan import Dropped, Plan, Step, lineage, printed_origin
 from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe
@@ -115,7 +115,7 @@ def page_data(plan: Plan) -> dict[str, Any]:
         return shown(f"{source}:{key}" if several or source == TARGET else key)
 
     def read(step: Step) -> list[list[Any]]:
-        found: Mapping[tuple[str, str], Leaf] = origins(step)
+        found: Mapping[tuple[str, str], Leaf] = lineage(step)
         return [
             [
                 named(one[0], printed_origin(*one, found)),

@@ -19,7 +19,7 @@ from ckpt_surgery.planner.plan import (
     Step,
     Transfer,
     is_mean,
-    origins,
+    lineage,
     printed_origin,
 )
 from ckpt_surgery.planner.plan_json import DROPPED, counts, plan_json
@@ -305,7 +305,7 @@ class _Change:
 
 
 def _of_step(step: Step, several: bool) -> _Change:
-    read = origins(step)
+    read = lineage(step)
     sources = tuple([_named(one[0], printed_origin(*one, read), several) for one in step.sources])
     before = {describe(leaf) for leaf in read.values()}
     return _Change(

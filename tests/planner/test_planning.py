@@ -10,7 +10,7 @@ from ckpt_surgery.functions.arrays import Apply, Node, Read
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Fate, Step, Transfer
-from ckpt_surgery.planner.planning import ambiguous, costs_of, origin
+from ckpt_surgery.planner.planning import ambiguous, costs_of, fate_and_sources
 from tests.support.leaves import leaf
 from tests.support.plans import plan_of
 
@@ -31,7 +31,7 @@ OWN = Read("target", leaf("a"))
     ],
 )
 def test_fates(key: str, value: Node, fate: Fate, sources: tuple[tuple[str, str], ...]) -> None:
-    assert origin(Key.parse(key), value) == (fate, sources)
+    assert fate_and_sources(Key.parse(key), value) == (fate, sources)
 
 
 def step(text: str, value: Node = A) -> Step:
