@@ -78,17 +78,17 @@ class Fill(RuleRun):
         names = self.names_at(match, text)
         wanted = text
         if rule.from_ is not None:
-            spelled = self.spell(("from",), rule.from_, match, names, text)
-            if spelled is None:
+            spelled = self.noted(("from",), text, self.spelled, rule.from_, match, names)
+            if isinstance(spelled, Failed):
                 return FAILED
             wanted = spelled.text
         offered = self._offered(wanted, text, unclaimed)
         missing = Unavailable(f"no source leaf is called `{wanted}`", code=Code.NO_ENTRY)
         names["x"] = missing if offered is None else x_of(offered)
         holds = self.holds(names, text)
-        if not holds:
-            return FAILED if holds is None else None
-        return self._entry(leaf, offered, wanted, Output(leaf.key, rule.value, names)) or FAILED
+        if holds is not True:
+            return holds or None
+        return self._entry(leaf, offered, wanted, Output(leaf.key, rule.value, names))
 
     def _offered(self, wanted: str, text: str, unclaimed: Mapping[str, Tree] | None) -> Entry | None:
         """The entry called `wanted` in the first of the rule's sources that has one.
@@ -100,7 +100,7 @@ class Fill(RuleRun):
         own = None if unclaimed is None else unclaimed[run.first].get(text)
         return next((trees[name][wanted] for name in self.sources if wanted in trees[name]), own)
 
-    def _entry(self, leaf: Leaf, offered: Entry | None, wanted: str, output: Output) -> Entry | None:
+    def _entry(self, leaf: Leaf, offered: Entry | None, wanted: str, output: Output) -> Entry | Failed:
         """The entry for a target leaf; `offered` is the source leaf called `wanted`, if there is one."""
         rule, target, text = self.rule, self._target, leaf.key.text
         claimed = [] if offered is None else [offered]
@@ -109,7 +109,7 @@ class Fill(RuleRun):
             if not target.has_value(leaf) and text not in target.placeholders:
                 message = "the target has no value for it" if target.has_values else target.lack
                 self.wrong(("fallback",), PlanError(message, code=Code.NO_TARGET), text)
-                return None
+                return FAILED
             return self.attribute(target.own_value(leaf), [], output)
         if rule.value is not None:
             return self.compute_output(("value",), output, text, claimed, leaf)
@@ -118,7 +118,7 @@ class Fill(RuleRun):
             field = "fill" if rule.from_ is None else "from"
             error = PlanError(f"no source leaf is called `{wanted}`{guess}", code=Code.NO_ENTRY)
             self.wrong((field,), error, text)
-            return None
+            return FAILED
         return self.attribute(replace(offered, key=leaf.key), claimed, output)
 
     def note_unused(self, given: Collection[str]) -> None:

@@ -61,6 +61,7 @@ class Limits:
 
         `count`: what the rules of the pass make up to here. Leaves that a later pass drops again count, too.
         """
+        check_leaves(count, "the rules of this pass up to here make")
         self._made_now = max(self._made_now, count)
         most = max(MOST_TIMES * self._given, MOST_MADE if self._grown < SEVERAL else MOST_GROWN)
         most_added = max(MOST_TIMES * self._given, MOST_MADE)

@@ -14,14 +14,14 @@ from ckpt_surgery.language.expressions import Expression
 from ckpt_surgery.language.scope import Scalar, Unavailable
 from ckpt_surgery.language.templates import Template
 from ckpt_surgery.planner.claiming import why_unused
-from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, array_of, in_place_of, key_of, under
+from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, array_of, in_place_of, under
 from ckpt_surgery.planner.mistakes import braces_of
 from ckpt_surgery.planner.problems import OPTIONAL, Field
 from ckpt_surgery.planner.running import (
     FAILED,
     Claim,
     Contribution,
-    Mirror,
+    Failed,
     Names,
     Output,
     PassRun,
@@ -46,8 +46,8 @@ def _warn_of_braces(rule: RuleRun) -> None:
         rule.pass_run.problems.warn(f"{rule.ref}: {mistaken}")
 
 
-def _combinations(ranges: Ranges | None) -> int:
-    return 0 if ranges is None else math.prod(map(len, ranges.values()))
+def _combinations(ranges: Ranges | Failed) -> int:
+    return 0 if isinstance(ranges, Failed) else math.prod(map(len, ranges.values()))
 
 
 class Match(RuleRun):
@@ -85,7 +85,7 @@ class Match(RuleRun):
             else:
                 yield from self._single(field, members)
 
-    def _loops(self) -> Sequence[Ranges | None]:
+    def _loops(self) -> Sequence[Ranges | Failed]:
         """The `for` variables of each claim. All outputs are counted before one is made."""
         count = len(self._outcomes)
         if not self.rule.for_:
@@ -97,7 +97,7 @@ class Match(RuleRun):
             ranges = self.ranges(self.names_of(claim), text)
             made = _combinations(ranges)
             self.count_made(("for",), count * made)
-            if ranges is not None and not made and not self.rule.optional:
+            if not (made or isinstance(ranges, Failed) or self.rule.optional):
                 why = "`for` has no values, so that nothing is made"
                 nothing = PlanError(why, hint=OPTIONAL, code=Code.CLAIMS_NOTHING)
                 self.wrong(("for",), nothing, text)
@@ -105,7 +105,7 @@ class Match(RuleRun):
         return loops
 
     def _contributions(
-        self, template: Template | None, expression: Expression | None, loops: Sequence[Ranges | None]
+        self, template: Template | None, expression: Expression | None, loops: Sequence[Ranges | Failed]
     ) -> Iterator[Contribution]:
         """The leaves' parts in the outputs of a template: one for each combination of `for` variables."""
         rule = self.rule
@@ -116,33 +116,32 @@ class Match(RuleRun):
         for claim, ranges in zip(self.claims, loops, strict=True):
             value = rule.mirror_value or expression if claim.mirror else expression
             names = {} if is_plain else self.names_of(claim)
-            for variables in () if ranges is None else combinations_of(ranges):
+            for variables in combinations_of(ranges):
                 scope = {**names, **variables} if variables else names
                 key = self._destination(field, template, claim, scope)
-                if key is not None:
+                if not isinstance(key, Failed):
                     if template is not None:  # a rule without one makes no name
                         self.check_key(field, key)
                     yield Contribution(key, value, scope, claim)
 
-    def _destination(self, field: Field, template: Template | None, claim: Claim, names: Names) -> Key | None:
-        """The new key of a claimed leaf; None if there is a problem, which is noted."""
-        origin, lists = claim.entry.key, self.pass_run.lists
+    def _destination(
+        self, field: Field, template: Template | None, claim: Claim, names: Names
+    ) -> Key | Failed:
+        """The new key of a claimed leaf."""
+        origin = claim.entry.key
         if template is None:
             return origin
-        names_alone = None if lists or claim.mirror else template.names_of(claim.match)
+        names_alone = None if self.pass_run.lists or claim.mirror else template.names_of(claim.match)
         if names_alone is not None:
             return Key(names_alone, (False,) * len(names_alone))
-        try:
-            components = self.expanded(template, claim.match, names)
-            if claim.mirror is None:
-                return key_of(components, origin, self.pass_run.lists_meant)
-            return self._mirrored(key_of(components, None, lists), claim.mirror)
-        except SurgeryError as error:
-            self.wrong(field, error, origin.text, self._several)
-            return None
+        return self.noted(field, origin.text, self._spelled, template, claim, names, at_key=self._several)
 
-    def _mirrored(self, key: Key, mirror: Mirror) -> Key:
-        """The key of a mirrored leaf whose parameter is renamed to `key`."""
+    def _spelled(self, template: Template, claim: Claim, names: Names) -> Key:
+        """The new key of a claimed leaf; a mirrored one goes along with its parameter. Raises SurgeryError."""
+        mirror = claim.mirror
+        if mirror is None:
+            return self.spelled(template, claim.match, names, claim.entry.key)
+        key = self.spelled(template, claim.match, names)
         moved = under(key, mirror.params.split("/"), mirror.slot.split("/"), self.pass_run.lists)
         if moved is None:
             raise SurgeryError(
@@ -161,10 +160,10 @@ class Match(RuleRun):
                 continue
             at, text = self._field_of(member, field), entry.key.text
             made = self.compute_output(at, member, text, [entry], None if self._several else entry.leaf)
-            if made is not None and entry.leaf.kind not in HAS_ARRAY:
+            if isinstance(made, Entry) and entry.leaf.kind not in HAS_ARRAY:
                 message = f"`{entry.key}` is {KINDS[entry.leaf.kind]}: no value can take its place"
                 self.wrong(at, PlanError(message, code=Code.NOT_AN_ARRAY), text)
-            elif made is not None and self._mirrors_well([member], made):
+            elif isinstance(made, Entry) and self._mirrors_well([member], made):
                 yield made if self._several else in_place_of(entry, made)
 
     def _gathered(self, field: Field, members: Iterable[Contribution]) -> Iterator[Entry]:
@@ -189,13 +188,11 @@ class Match(RuleRun):
         claimed = [m.claim.entry for m in members]
         at = self._field_of(members[0], field)
         names = _shared_names([m.names for m in members])
-        try:
-            names["xs"] = Series(tuple(map(array_of, claimed)), places)
-        except SurgeryError as error:
-            self.wrong(at, error, text)
+        names["xs"] = self.noted(at, text, lambda: Series(tuple(map(array_of, claimed)), places))
+        if names["xs"] is FAILED:
             return None
         made = self.compute_output(at, Output(members[0].key, members[0].value, names), text, claimed)
-        if made is None or not self._mirrors_well(members, made):
+        if isinstance(made, Failed) or not self._mirrors_well(members, made):
             return None
         self.keep(made, members)
         return made
@@ -250,20 +247,20 @@ class Add(RuleRun):
         _warn_of_braces(self)
         ranges = self.ranges(everywhere, rule.add.text)
         self.count_made(("for",) if rule.for_ else ("add",), _combinations(ranges))
-        used = ranges is None
-        for variables in () if ranges is None else combinations_of(ranges):
+        used = isinstance(ranges, Failed)
+        for variables in combinations_of(ranges):
             names = {**everywhere, **variables}
             wanted = self.holds(names, rule.add.text)
             used = used or wanted is not False
-            if not wanted:
+            if wanted is not True:
                 continue
-            key = self.spell(("add",), rule.add, None, names, "")
-            if key is None or rule.value is None:
+            key = self.noted(("add",), "", self.spelled, rule.add, None, names)
+            if isinstance(key, Failed):
                 continue
             self.check_key(("add",), key)
             output = Output(key, rule.value, {**names, "key": key.text})
             made = self.compute_output(("value",), output, key.text, ())
-            if made is not None:
+            if isinstance(made, Entry):
                 yield made
         if not used and not rule.optional:
             why = "`when` is false" if rule.when is not None else "`for` has no values"

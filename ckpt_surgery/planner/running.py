@@ -1,8 +1,8 @@
 """One pass while it runs, and its rules: what they evaluate, and what they have decided so far."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import Any, Final, TypeVar
 
 import regex
 
@@ -20,7 +20,7 @@ from ckpt_surgery.language.operators import truth
 from ckpt_surgery.language.patterns import MatchingTime, Watch, compile_pattern
 from ckpt_surgery.language.prefilters import literals
 from ckpt_surgery.language.scope import Groups, Scope, Unavailable
-from ckpt_surgery.language.templates import Component, Template
+from ckpt_surgery.language.templates import Template
 from ckpt_surgery.planner.effects import EffectLog
 from ckpt_surgery.planner.entries import (
     Drop,
@@ -34,8 +34,10 @@ from ckpt_surgery.planner.entries import (
     names_of_sources,
     x_of,
 )
-from ckpt_surgery.planner.limits import MOST_COUNTED, Limits, check_leaves
+from ckpt_surgery.planner.limits import MOST_COUNTED, Limits
 from ckpt_surgery.planner.problems import Field, Problems
+
+T = TypeVar("T")
 
 Names = Mapping[str, Any]
 """What an expression sees by name."""
@@ -98,8 +100,10 @@ def count_of(pattern: str, tree: Tree, matching: MatchingTime) -> int:
     return sum(known.fit(text) and watch.fullmatch(compiled, text) is not None for text in tree)
 
 
-def combinations_of(ranges: Ranges) -> Iterator[dict[str, Any]]:
-    """The values of the `for` variables, in every combination."""
+def combinations_of(ranges: Ranges | Failed) -> Iterator[dict[str, Any]]:
+    """The values of the `for` variables, in every combination; none if there are no values."""
+    if isinstance(ranges, Failed):
+        return iter(())
     chosen = itertools.product(*ranges.values()) if all(ranges.values()) else ()
     return (dict(zip(ranges, values, strict=True)) for values in chosen)
 
@@ -191,7 +195,7 @@ class PassRun:
 class RuleRun:
     """One rule of a pass that runs.
 
-    A method that returns None or FAILED has noted a problem of the rule, but for `match`.
+    A method that returns FAILED has noted a problem of the rule.
     """
 
     def __init__(self, pass_run: PassRun, index: int):
@@ -216,20 +220,30 @@ class RuleRun:
         """Note a problem in a field, found at one key; `at_key`: point at the field's name."""
         self.pass_run.problems.at(self.index, field, error, key, at_key)
 
-    def stop(self, field: Field, error: SurgeryError, key: str | None = None) -> NoReturn:
-        """End planning at once, with this problem and all that were noted: for what grows without bound."""
-        self.wrong(field, error, key)
-        self.pass_run.problems.raise_all()
-        raise error
+    def noted(
+        self, field: Field, key: str | None, action: Callable[..., T], *given: Any, at_key: bool = False
+    ) -> "T | Failed":
+        """What an action gives; if it raises SurgeryError, that is a problem of the rule."""
+        try:
+            return action(*given)
+        except SurgeryError as error:
+            self.wrong(field, error, key, at_key)
+            return FAILED
+
+    def bounded(self, field: Field, key: str | None, action: Callable[..., T], *given: Any) -> T:
+        """What an action gives that ends planning at once if it raises: for what grows without bound."""
+        try:
+            return action(*given)
+        except SurgeryError as error:
+            self.wrong(field, error, key)
+            self.pass_run.problems.raise_all()
+            raise
 
     def match(self, text: str) -> regex.Match[str] | None:
-        """The match of a whole key. Raises PlanError at once for a pattern that takes too long."""
+        """The match of a whole key. A pattern that takes too long would do so on every other key."""
         pattern = self.rule.match or self.rule.fill
-        assert pattern is not None
-        try:
-            return self._watch.fullmatch(pattern, text)
-        except SurgeryError as error:  # it would take as long on every other key
-            self.stop(("fill",) if self.rule.match is None else ("match",), error)
+        field = ("fill",) if self.rule.match is None else ("match",)
+        return self.bounded(field, None, self._watch.fullmatch, pattern, text)
 
     def names_at(self, match: regex.Match[str], key: str) -> dict[str, Any]:
         """What expressions see at a key that the rule matches: named groups, `g` for all groups, and `key`.
@@ -243,104 +257,78 @@ class RuleRun:
         """What expressions see at a leaf that the rule claims."""
         return {**self.names_at(claim.match, claim.entry.key.text), "x": x_of(claim.entry)}
 
-    def value(self, field: Field, expression: Expression, names: Names, key: str, leaf_key: str = "") -> Any:
-        """The value of an expression at a key; `leaf_key` is the key of the output that it is for."""
-        try:
-            value = expression.evaluate(Scope(names, leaf_key, self.pass_run.count))
-            target = self.pass_run.names[TARGET]
-            if TARGET in expression.names and isinstance(target, SourceLeaves):
-                target.require_values(value)
-            return value
-        except SurgeryError as error:
-            self.wrong(field, error, key)
-            return FAILED
+    def value(self, field: Field, expression: Expression, names: Names, key: str) -> Any:
+        """The value of an expression at a key."""
+        return self.noted(field, key, self._evaluated, expression, names)
 
-    def holds(self, names: Names, key: str) -> bool | None:
+    def _evaluated(self, expression: Expression, names: Names, leaf_key: str = "") -> Any:
+        """`leaf_key`: the key of the output that the value is for."""
+        value = expression.evaluate(Scope(names, leaf_key, self.pass_run.count))
+        target = self.pass_run.names[TARGET]
+        if TARGET in expression.names and isinstance(target, SourceLeaves):
+            target.require_values(value)
+        return value
+
+    def holds(self, names: Names, key: str) -> "bool | Failed":
         """Whether the rule's `when` is true; a rule without one always applies."""
-        if self.rule.when is None:
-            return True
-        value = self.value(("when",), self.rule.when, names, key)
-        try:
-            return None if value is FAILED else truth(value)
-        except SurgeryError as error:
-            self.wrong(("when",), error, key)
-            return None
+        when = self.rule.when
+        return when is None or self.noted(("when",), key, lambda: truth(self._evaluated(when, names)))
 
-    def ranges(self, names: Names, key: str) -> Ranges | None:
+    def ranges(self, names: Names, key: str) -> "Ranges | Failed":
         """The values of each `for` variable at a key."""
         ranges: dict[str, Sequence[Any]] = {}
         count = 1
         for name, expression in (self.rule.for_ or {}).items():
-            field = ("for", name)
-            values = self.value(field, expression, names, key)
-            if values is FAILED:
-                return None
-            if not isinstance(values, Sequence) or isinstance(values, str):
-                self.wrong(field, PlanError("`for` needs a list or a `range(n)`", code=Code.ORDER), key)
-                return None
+            values = self.noted(("for", name), key, self._listed, expression, names)
+            if isinstance(values, Failed):
+                return FAILED
             count *= len(values) or 1
-            self._check_made(field, count)
+            self.bounded(("for", name), None, self.pass_run.limits.check_growth, count)
             ranges[name] = values
         return ranges
+
+    def _listed(self, expression: Expression, names: Names) -> Sequence[Any]:
+        values = self._evaluated(expression, names)
+        if not isinstance(values, Sequence) or isinstance(values, str):
+            raise PlanError("`for` needs a list or a `range(n)`", code=Code.ORDER)
+        return values
 
     def count_made(self, field: Field, count: int) -> None:
         """Count outputs before they are made. Ends planning if the pass makes more than a plan can have."""
         self.pass_run.made += count
-        self._check_made(field, self.pass_run.made)
-
-    def _check_made(self, field: Field, count: int) -> None:
-        try:
-            check_leaves(count, "the rules of this pass up to here make")
-            self.pass_run.limits.check_growth(count)
-        except SurgeryError as error:
-            self.stop(field, error)
+        self.bounded(field, None, self.pass_run.limits.check_growth, self.pass_run.made)
 
     def check_key(self, field: Field, key: Key) -> None:
         """End planning if a key that the rule makes is one too many."""
-        try:
-            self.pass_run.limits.add_key(key.text)
-        except SurgeryError as error:
-            self.stop(field, error)
+        self.bounded(field, None, self.pass_run.limits.add_key, key.text)
 
-    def expanded(
-        self, template: Template, match: regex.Match[str] | None, names: Names
-    ) -> tuple[Component, ...]:
-        """The components of the key that a template gives. Raises SurgeryError, and notes nothing."""
-        return template.expand(match, Scope(names, "", self.pass_run.count))
-
-    def spell(
-        self, field: Field, template: Template, match: regex.Match[str] | None, names: Names, key: str
-    ) -> Key | None:
-        """The key that a template gives."""
-        try:
-            return key_of(self.expanded(template, match, names), None, self.pass_run.lists_meant)
-        except SurgeryError as error:
-            self.wrong(field, error, key)
-            return None
+    def spelled(
+        self, template: Template, match: regex.Match[str] | None, names: Names, origin: Key | None = None
+    ) -> Key:
+        """The key that a template gives for the matched key `origin`. Raises SurgeryError."""
+        components = template.expand(match, Scope(names, "", self.pass_run.count))
+        return key_of(components, origin, self.pass_run.lists_meant)
 
     def compute_output(
         self, field: Field, output: Output, text: str, claimed: Sequence[Entry], replaced: Leaf | None = None
-    ) -> Entry | None:
+    ) -> "Entry | Failed":
         """Evaluate the `value` of an output and make its leaf.
 
         `text`: the key that a problem names. `claimed`: the entries that it is made of; it inherits metadata
         of the first. `replaced`: the leaf whose shape and dtype a mere number takes.
         """
-        assert output.value is not None
-        value = self.value(field, output.value, output.names, text, output.key.text)
+        run, expression, key = self.pass_run, output.value, output.key
         model = claimed[0].leaf if claimed else None
-        try:
-            made = None if value is FAILED else computed(value, model, output.key, replaced)
-        except SurgeryError as error:
-            self.wrong(field, error, text)
-            made = None
-        if made is None:
-            self.pass_run.failed.add(output.key.text)
-            return None
-        try:
-            self.pass_run.limits.add_functions(made.value, self.pass_run.given)
-        except SurgeryError as error:
-            self.stop(field, error, text)
+        assert expression is not None
+
+        def compute() -> Entry:
+            return computed(self._evaluated(expression, output.names, key.text), model, key, replaced)
+
+        made = self.noted(field, text, compute)
+        if isinstance(made, Failed):
+            run.failed.add(key.text)
+            return FAILED
+        self.bounded(field, text, run.limits.add_functions, made.value, run.given)
         return self.attribute(made, claimed, output)
 
     def attribute(self, made: Entry, claimed: Sequence[Entry], output: Output) -> Entry:

@@ -247,5 +247,5 @@ def _attempt(
         return Outcome.CLAIMED, text
     if source not in rule.sources:
         return Outcome.SOURCE, text
-    applies = rule.holds(rule.names_of(Claim(entry, match)), key)
+    applies = rule.holds(rule.names_of(Claim(entry, match)), key) is True
     return (Outcome.LATER if applies else Outcome.WHEN), text

@@ -139,9 +139,9 @@ def test_what_outputs_share_counts_for_each_of_them(monkeypatch: pytest.MonkeyPa
 
 def test_a_rule_that_fails_at_thousands_of_keys_ends_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[Region] = []
-    spell = running.RuleRun.expanded
+    spell = running.RuleRun.spelled
     monkeypatch.setattr(
-        running.RuleRun, "expanded", lambda self, *given: tried.append(1) or spell(self, *given)
+        running.RuleRun, "spelled", lambda self, *given: tried.append(1) or spell(self, *given)
     )
     path, message = problem_of(
         "rules: [{match: a, to: 'z/${x}/${i}', for: {i: range(100000)}, value: x}]", ["a"]

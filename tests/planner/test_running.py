@@ -70,11 +70,11 @@ def test_a_value_and_its_problem() -> None:
     [
         ("1 < 2", True, None),
         ("1 > 2", False, None),
-        ("x", None, "an array float32[2,3] is neither true nor false (at `k`)"),
-        ("int('x') > 0", None, "`int`: 'x' is not an integer (at `k`)"),
+        ("x", FAILED, "an array float32[2,3] is neither true nor false (at `k`)"),
+        ("int('x') > 0", FAILED, "`int`: 'x' is not an integer (at `k`)"),
     ],
 )
-def test_conditions(when: str, holds: bool | None, says: str | None) -> None:
+def test_conditions(when: str, holds: object, says: str | None) -> None:
     rule = only_rule(f'match: a, when: "{when}"', ["a"])
     names = {"x": x_of(rule.pass_run.trees["source"]["a"])}
     assert rule.holds(names, "k") is holds
@@ -102,7 +102,7 @@ def test_combinations(variables: str, wanted: list[dict[str, object]] | None) ->
     template = "".join(f"${{{name}}}" for name in "ij" if f"{name}:" in variables)
     rule = only_rule(f"match: a, to: 'b{template}'{loop}", ["a"])
     ranges = rule.ranges(rule.pass_run.names, "a")
-    assert (None if ranges is None else list(combinations_of(ranges))) == wanted
+    assert (None if ranges is FAILED else list(combinations_of(ranges))) == wanted
     if wanted is None:
         assert problems_of(rule) == ["`for` needs a list or a `range(n)` (at `a`)"]
 
@@ -111,11 +111,10 @@ def test_keys_that_templates_give() -> None:
     rule = only_rule("add: 'l/1/${n}', value: '1', for: {n: '[1]'}", ["l/[0]"])
     template = rule.rule.add
     assert template is not None
-    spelled = rule.spell(("add",), template, None, {"n": "b"}, "")
-    assert spelled is not None
+    spelled = rule.spelled(template, None, {"n": "b"})
     assert (spelled.text, spelled.sequences) == ("l/1/b", (False, True, False))  # `l` is a list already
-    assert rule.spell(("add",), template, None, {"n": ""}, "") is None
-    assert len(problems_of(rule)) == 1
+    with pytest.raises(SurgeryError, match="empty component"):
+        rule.spelled(template, None, {"n": ""})
 
 
 def test_what_was_looked_up() -> None:
