@@ -137,7 +137,7 @@ class Match(RuleRun):
         return self.noted(field, origin.text, self._spelled, template, claim, names, at_key=self._several)
 
     def _spelled(self, template: Template, claim: Claim, names: Names) -> Key:
-        """The new key of a claimed leaf; a mirrored one goes along with its parameter. Raises SurgeryError."""
+        """The new key of a claimed leaf; a mirrored one follows its parameter. Raises SurgeryError."""
         mirror = claim.mirror
         if mirror is None:
             return self.spelled(template, claim.match, names, claim.entry.key)
