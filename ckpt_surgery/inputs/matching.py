@@ -12,7 +12,7 @@ from ckpt_surgery.inputs.opening import open_input
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.request import path_of_source
 from ckpt_surgery.language.one_liners import selection_of
-from ckpt_surgery.language.patterns import Watch, compile_pattern
+from ckpt_surgery.language.patterns import MatchBudget, compile_pattern
 from ckpt_surgery.language.scope import ExpressionError
 
 _WHOLE_KEY = "The expression has to match the whole key, as in recipes"
@@ -66,8 +66,8 @@ def matching(leaves: Mapping[str, Leaf], match: str | None) -> dict[str, Leaf]:
         raise UsageError(
             f"`match`: {error.message} (at character {error.start + 1} of `{shown(match)}`)"
         ) from None
-    watch = Watch()
-    return {key: leaf for key, leaf in leaves.items() if watch.fullmatch(pattern, key)}
+    budget = MatchBudget()
+    return {key: leaf for key, leaf in leaves.items() if budget.fullmatch(pattern, key)}
 
 
 def below(leaves: Mapping[str, Leaf], under: str | None) -> dict[str, Leaf]:

@@ -16,7 +16,7 @@ from ckpt_surgery.functions.base import Function, Plain
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language.calls import called
 from ckpt_surgery.language.operators import compared, truth
-from ckpt_surgery.language.patterns import Watch, compile_pattern
+from ckpt_surgery.language.patterns import MatchBudget, compile_pattern
 from ckpt_surgery.language.scope import CallUse, ExpressionError, Scope, Unavailable, Watched
 from ckpt_surgery.language.spans import Span
 from ckpt_surgery.language.values import bounded, listed, told
@@ -190,14 +190,14 @@ def _counted(scope: Scope, pattern: Any) -> int:
 
 def substitution() -> Callable[[Any, Any, Any], str]:
     """What `sub(text, 'regex', 'replacement')` does at one place of a recipe, whose matches share a limit."""
-    watch = Watch()
+    budget = MatchBudget()
 
     def substituted(text: Any, pattern: Any, replacement: Any) -> str:
         for value in (text, pattern, replacement):
             if not isinstance(value, str):
                 raise FunctionError(f"`sub` takes three texts, not {told(value)}")
         try:
-            replaced: str = bounded(watch.sub(compile_pattern(pattern), replacement, text))
+            replaced: str = bounded(budget.sub(compile_pattern(pattern), replacement, text))
         except (regex.error, IndexError) as error:
             raise FunctionError(f"`sub`: the replacement {replacement!r} does not fit: {error}") from None
         return replaced

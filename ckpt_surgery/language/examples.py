@@ -2,12 +2,13 @@
 
 import functools
 import re._constants as kinds  # type: ignore[import-not-found]
+import re._parser as parser  # type: ignore[import-not-found]
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import regex
 
-from ckpt_surgery.language.prefilters import quick_length, syntax_tree
+from ckpt_surgery.language.patterns import safe_length
 
 ANY = "x"
 """Stands where any character will do."""
@@ -21,8 +22,8 @@ def example(pattern: regex.Pattern[str]) -> str | None:
 
     None where conditions in it rule out the first guess, or matching could take long.
     """
-    text = _text(syntax_tree(pattern))
-    return text if len(text) <= quick_length(pattern) and pattern.fullmatch(text) else None
+    text = _text(parser.parse(pattern.pattern))
+    return text if len(text) <= safe_length(pattern) and pattern.fullmatch(text) else None
 
 
 def _text(items: Iterable[Any]) -> str:

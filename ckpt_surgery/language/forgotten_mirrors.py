@@ -14,7 +14,7 @@ from ckpt_surgery.core.optimizer_states import COLLECTIONS, OPTIMIZER
 from ckpt_surgery.language.examples import example
 from ckpt_surgery.language.findings import Finding
 from ckpt_surgery.language.models import Pass, Recipe, Rule
-from ckpt_surgery.language.prefilters import quick_length
+from ckpt_surgery.language.patterns import safe_length
 from ckpt_surgery.language.yaml_document import DocumentPath, path_text
 
 SIBLINGS = (("mu", "nu"), ("v_row", "v_col", "v"), ("exp_avg", "exp_avg_sq"))
@@ -153,7 +153,7 @@ def _renames(rule: Rule, key: str) -> bool:
     """Whether a rule that claims this key gives its leaf another one."""
     if rule.match is None or rule.to is None:
         return False
-    if len(key) > quick_length(rule.match):
+    if len(key) > safe_length(rule.match):
         return True
     match = rule.match.fullmatch(key)
     if match is None:
@@ -165,7 +165,7 @@ def _may_claim(rule: Rule, key: str) -> bool:
     """Whether a rule claims this key; also true where matching could take long."""
     if rule.match is None:
         return False
-    return len(key) > quick_length(rule.match) or rule.match.fullmatch(key) is not None
+    return len(key) > safe_length(rule.match) or rule.match.fullmatch(key) is not None
 
 
 def _is_handled(recipe: Recipe, key: str) -> bool:

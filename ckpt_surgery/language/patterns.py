@@ -8,31 +8,25 @@ import math
 import re
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 import regex
 
 from ckpt_surgery.core.errors import RecipeError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.language.prefilters import quick_length
 from ckpt_surgery.language.scope import PatternError
 
-T = TypeVar("T")
-
-REGEX_SECONDS = 1.0
-"""Limit on the processor time of all matches: of one pattern, and of all patterns of a plan together."""
+REGEX_SECONDS = 2.0
+"""Limit on the time that all matches of a plan take together."""
 SECONDS_PER_MATCH = 1e-4
-"""Seconds that each match adds to the limit of its pattern."""
-SECONDS_PER_MATCH_OF_OTHERS = 1e-5
-"""Seconds that each match adds to the limit of all patterns, beyond what those of one pattern add: several
-times what a usual match takes."""
-UNMEASURED_SECONDS = 0.1
-"""Wall time of all matches after which processor time is measured."""
+"""Seconds that each match adds to the limit: a usual one takes a hundredth of them."""
 SHORTEST_TIMEOUT = 0.005
 """Seconds; a shorter timeout would stop too many matches that would have ended."""
+MOST_STEPS = 10**6
+"""A match of fewer steps takes only milliseconds, and needs no timeout."""
 MAX_PATTERN = 2000
 """Limit on the characters of a pattern."""
 MAX_NESTING = 50
@@ -81,6 +75,7 @@ def _sentence(error: BaseException) -> str:
 _TOKEN = re.compile(
     r"\\N\{[^}]*\}|\\."  # an escape
     r"|\[\^?\]?(?:\\.|[^\]\\])*\]"  # a character class
+    r"|\((?:\?P<\w+>|\?:)?"  # the start of a group
     r"|(?P<brace>\{)(?P<count>(?P<low>\d*)(?P<comma>,)?(?P<high>\d*)\})?"
     r"|.",
     re.DOTALL,
@@ -108,7 +103,7 @@ def _check_size(text: str) -> None:
                 message = f"the counts in braces multiply to more than {MAX_REPEATS} repeats"
                 raise PatternError(message, *match.span())
         last = match[0]
-        nesting += (last == "(") - (last == ")")
+        nesting += last.startswith("(") - (last == ")")
         if nesting > MAX_NESTING:
             raise PatternError(f"groups are nested deeper than {MAX_NESTING} levels", *match.span())
 
@@ -127,135 +122,113 @@ def _count_of(match: re.Match[str]) -> int:
     return int(digits)
 
 
-Clock = Callable[[], float]
-"""Gives seconds since an arbitrary moment."""
+# --- which patterns are quick, and several as one -----------------------------------------------------------
+
+_UNSAFE = re.compile(r"\)[*+{]|\\|\(\?(?!P<|:)")
+"""In a pattern without escapes: what makes it slow or gives it another meaning beside others.
+
+A repeat of a group, a reference to a group, a flag or a look at what stands around.
+"""
 
 
-class MatchingTime:
-    """The time of all matches of a plan, on a clock that all its patterns share.
+@functools.lru_cache(maxsize=1024)
+def safe_length(pattern: regex.Pattern[str]) -> int:
+    """Length up to which texts are matched in less than MOST_STEPS steps; 0 where that is unknown.
 
-    Work of other threads, and waiting on a busy or suspended machine, does not count. Reading the thread's
-    clock takes longer than most matches. The wall clock never shows less, so it alone is read as long as it
-    shows that little time has passed, and nothing is judged by it.
+    k repeats, none inside another, end at k of n positions: in at most (n + k)^k / k! ways. What is optional
+    and every alternative at most double these.
+    """
+    text = re.sub(r"\\[^1-9]", "x", pattern.pattern, flags=re.DOTALL)
+    if _UNSAFE.search(text):
+        return 0
+    repeats = sum(map(text.count, "*+{"))
+    doublings = text.count("?") - text.count("(?") + text.count("|")
+    ways = math.log(MOST_STEPS) + math.lgamma(repeats + 1) - doublings * math.log(2)
+    return max(0, int(math.exp(ways / max(1, repeats)) - repeats))
+
+
+def alternation(patterns: Sequence[regex.Pattern[str]]) -> regex.Pattern[str]:
+    """One pattern that matches what any of several does; `lastgroup` is then `R` and the first one's number.
+
+    All of them must have a safe length.
+    """
+    numbered = (f"(?:{_without_groups(pattern.pattern)})(?P<R{i}>)" for i, pattern in enumerate(patterns))
+    return regex.compile("|".join(numbered))
+
+
+def _without_groups(text: str) -> str:
+    """A pattern whose groups only hold together: keeping what they match, or their names, takes time."""
+    return _TOKEN.sub(lambda token: "(?:" if token[0].startswith("(") else token[0], text)
+
+
+# --- how long matching takes --------------------------------------------------------------------------------
+
+
+class MatchBudget:
+    """Bounds the time of matches that belong together, such as all those of a plan.
+
+    That is wall time: reading the processor time of a thread takes longer than most matches. All methods
+    raise RecipeError once the time is used up.
     """
 
-    def __init__(self, wall: Clock = time.perf_counter, processor: Clock = time.thread_time):
-        self.clock = wall
-        self.seconds = 0.0
-        """What the matches have taken; of processor time, from the moment on at which that is measured."""
-        self._processor = processor
-        self._matches = 0
-        self._most = 0
-
-    @property
-    def exact(self) -> bool:
-        """Whether the clock shows processor time."""
-        return self.clock is self._processor
-
-    @property
-    def limit(self) -> float:
-        """Seconds that the matches so far may take: as many as those of one pattern alone, and few more."""
-        if not self.exact:
-            return UNMEASURED_SECONDS
-        others = SECONDS_PER_MATCH_OF_OTHERS * (self._matches - self._most)
-        return REGEX_SECONDS + SECONDS_PER_MATCH * self._most + others
-
-    def begin(self, of_pattern: int) -> None:
-        """Count a match. `of_pattern`: the number of matches of its pattern so far."""
-        self._matches += 1
-        self._most = max(self._most, of_pattern)
-
-    def add(self, seconds: float) -> None:
-        """Count the time of a match. Once it is too long for the wall clock, the other clock is read."""
-        self.seconds += seconds
-        if not self.exact and self.seconds > UNMEASURED_SECONDS:
-            self.clock, self.seconds = self._processor, 0.0
-
-
-class Watch:
-    """Bounds the processor time of matches that belong together, such as those of one rule on all keys."""
-
-    def __init__(self, matching: MatchingTime | None = None):
-        """`matching`: the time of all matches of the plan, which is bounded too."""
-        self._matching = matching or MatchingTime()
+    def __init__(self, clock: Callable[[], float] = time.perf_counter):
+        """`clock` gives seconds since an arbitrary moment."""
+        self._clock = clock
         self._seconds = 0.0
         self._matches = 0
 
-    def fullmatch(self, pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
-        """The match of the whole text, or None. Raises RecipeError when the time is used up."""
+    def fullmatch(
+        self, pattern: regex.Pattern[str], text: str, safe: int | None = None
+    ) -> regex.Match[str] | None:
+        """The match of the whole text, or None. `safe`: safe length, of an alternation."""
+        if len(text) > (safe_length(pattern) if safe is None else safe):
+            return self._limited(pattern.fullmatch, text)
         self._matches += 1
-        self._matching.begin(self._matches)
-        if len(text) > quick_length(pattern):
-            return self._timed(partial(pattern.fullmatch, text), text)
-        started = self._matching.clock()
-        found = pattern.fullmatch(text)
-        self._add(self._matching.clock() - started, text)
-        return found
+        started = self._clock()
+        match = pattern.fullmatch(text)
+        self._spend(started, text)
+        return match
 
     def sub(self, pattern: regex.Pattern[str], replacement: str, text: str) -> str:
-        """The text with every match replaced. Raises RecipeError when the time is used up.
+        """The text with every match replaced.
 
         Raises what `regex` raises for a replacement with groups that the pattern lacks.
         """
-        self._matches += 1
-        self._matching.begin(self._matches)
-        replaced: str = self._timed(partial(pattern.sub, replacement, text), text)
+        replaced: str = self._limited(partial(pattern.sub, replacement), text)
         return replaced
 
-    def _timed(self, search: Callable[..., T], text: str) -> T:
-        """A match that might never end. The timeout of `regex` counts the processor time of all threads.
-
-        It can therefore come too early; then the match is tried again with twice the time.
-        """
-        timeout = SHORTEST_TIMEOUT
-        while True:
-            timeout = max(2 * timeout, 1.1 * self._left())
-            clock = self._matching.clock
-            started = clock()
-            try:
-                found = search(timeout=timeout)
-            except TimeoutError:
-                if self._matching.exact:
-                    self._check(clock() - started, text)
-                else:
-                    self._matching.add(clock() - started)
-            else:
-                self._add(clock() - started, text)
-                return found
-
-    def _add(self, seconds: float, text: str) -> None:
-        """Count the time of a match that ended. Raises RecipeError if it was too long."""
-        if self._matching.exact:
-            self._check(seconds, text)
-            self._seconds += seconds
-        self._matching.add(seconds)
-
-    def _left(self) -> float:
-        """Seconds that the next match may take."""
-        of_all = self._matching.limit - self._matching.seconds
-        return min(of_all, self._limit() - self._seconds) if self._matching.exact else of_all
-
+    @property
     def _limit(self) -> float:
         return REGEX_SECONDS + SECONDS_PER_MATCH * self._matches
 
-    def _check(self, seconds: float, text: str) -> None:
-        """Raise RecipeError if the matches take too long with one more that takes this long."""
-        if self._seconds + seconds > self._limit():
-            took = f"took more than {self._limit():.2g} s of processor time"
-            raise RecipeError(
-                f"the regular expression {took} {self._on(text)}", hint=_NESTED, code=Code.SLOW_PATTERN
-            )
-        limit = self._matching.limit
-        if self._matching.seconds + seconds > limit:
-            took = f"took more than {limit:.2g} s of processor time"
-            this = f"this one {self._on(text)}"
-            raise RecipeError(
-                f"the regular expressions together {took}, {this}", hint=_NESTED, code=Code.SLOW_PATTERN
-            )
+    def _limited(self, search: Callable[..., Any], text: str) -> Any:
+        """Make a match that might never end.
 
-    def _on(self, text: str) -> str:
-        keys = f"{self._matches} keys, the last of them " if self._matches > 1 else ""
-        return f"on {keys}`{shown(text)}`"
+        The timeout of `regex` counts what all threads compute, so it can come too early; then the match is
+        tried again with twice the time, until the time on the wall is used up.
+        """
+        self._matches += 1
+        timeout = max(self._limit - self._seconds, SHORTEST_TIMEOUT)
+        while True:
+            started = self._clock()
+            try:
+                result = search(text, timeout=timeout)
+            except TimeoutError:
+                self._spend(started, text)
+                timeout *= 2
+            else:
+                self._spend(started, text)
+                return result
+
+    def _spend(self, started: float, text: str) -> None:
+        """Count the time of a match. Raises RecipeError if all of them took too long."""
+        self._seconds += self._clock() - started
+        if self._seconds >= self._limit:
+            took = f"took more than {self._limit:.2g} s"
+            message = f"the regular expression {took} on `{shown(text)}`"
+            if self._matches > 1:
+                message = f"the regular expressions together {took}, this one on `{shown(text)}`"
+            raise RecipeError(message, hint=_NESTED, code=Code.SLOW_PATTERN)
 
 
 _NESTED = "Nested repeats such as (a+)+ take exponential time; write the pattern without nesting."

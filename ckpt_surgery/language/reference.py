@@ -106,8 +106,7 @@ LIMITS: Sequence[tuple[str, str]] = (
     ("a regular expression", f"{regexes.MAX_PATTERN} characters"),
     (
         "matching it",
-        f"{regexes.REGEX_SECONDS:g} s of processor time, "
-        f"and {regexes.SECONDS_PER_MATCH * 1e3:g} ms for each key",
+        f"{regexes.REGEX_SECONDS:g} s, and {regexes.SECONDS_PER_MATCH * 1e3:g} ms for each match",
     ),
 )
 

@@ -7,7 +7,7 @@ import regex
 
 from ckpt_surgery.core.errors import RecipeError, UsageError
 from ckpt_surgery.core.text import abridged, shown
-from ckpt_surgery.language.patterns import MatchingTime, Watch, compile_pattern
+from ckpt_surgery.language.patterns import MatchBudget, compile_pattern
 from ckpt_surgery.language.scope import ExpressionError
 from ckpt_surgery.live.meshes import mesh_of_devices, sharding_over
 
@@ -21,7 +21,7 @@ class Rules:
         """`mesh`: a `jax.sharding.Mesh`; `shardings`: NamedShardings over it."""
         self.mesh = mesh
         self._shardings = shardings
-        self._watch = Watch(MatchingTime())
+        self._budget = MatchBudget()
 
     def sharding(self, text: str) -> Any:
         """NamedSharding of the first rule that matches a whole key; None if no rule does.
@@ -30,7 +30,7 @@ class Rules:
         """
         for pattern, sharding in self._shardings:
             try:
-                if self._watch.fullmatch(pattern, text):
+                if self._budget.fullmatch(pattern, text):
                     return sharding
             except RecipeError as error:
                 problem = error.problems[0]

@@ -11,7 +11,7 @@ from typing import Any
 from ckpt_surgery.core.errors import OriginalMissingError, Problem, UsageError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
-from ckpt_surgery.language.patterns import MatchingTime, Watch, compile_pattern
+from ckpt_surgery.language.patterns import MatchBudget, compile_pattern
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.paths import orbax_name
 from ckpt_surgery.live.reading_containers import reading, settled
@@ -123,8 +123,7 @@ def _claims(
     leaves: Mapping[str, Any], transforms: Sequence[NamedTransform], keys: Sequence[str], default: bool
 ) -> Sequence[tuple[_Claim, bool]]:
     """List the claims of all keys of the new tree in Orbax's order; True marks the last one of a key."""
-    time = MatchingTime()
-    watches = [Watch(time) for _ in transforms]
+    budget = MatchBudget()
     patterns: list[int] = []
     by_text: dict[str, list[int]] = {}  # thousands of keys, each with a transform of its own, are usual
     for number, transform in enumerate(transforms):
@@ -135,7 +134,7 @@ def _claims(
         is_matched = False
         for number in sorted([*patterns, *by_text.get(key, ())]):
             transform = transforms[number]
-            match = watches[number].fullmatch(compile_pattern(transform.expression, LONGEST), key)
+            match = budget.fullmatch(compile_pattern(transform.expression, LONGEST), key)
             if match is None:
                 continue
             is_matched = True

@@ -1,20 +1,21 @@
 """Which rule claims which leaf: the first one that matches the leaf's key and whose `when` is true."""
 
+import heapq
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 
 import regex
 
 from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.language.naming import TARGET
 from ckpt_surgery.language.packaged import PREFIX
-from ckpt_surgery.language.patterns import Watch, compile_pattern
-from ckpt_surgery.language.prefilters import Literals, Texts, literals
+from ckpt_surgery.language.patterns import MatchBudget, alternation, compile_pattern, safe_length
 from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.problems import EXCHANGED, OPTIONAL
@@ -24,84 +25,92 @@ OPEN_ENDS = (")", "*", "+", "?")
 """Ends of patterns that match whatever follows: that one matches the beginning of a key says nothing."""
 
 
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """A rule that may claim a leaf."""
-
-    rule: RuleRun
-    literals: Literals
-
-
 _ESCAPED = re.compile(r"\\([.^$*+?{}\[\]|()])")
 """A sign that stands for itself in a pattern."""
+MOST_IN_BATCH = 32
+"""Limit on the rules of a batch, which are tried one by one after a `when` that is false."""
 
-Possible = tuple[Candidate, str, Mirror | None]
-"""A rule that may match a key, the key as the rule sees it, and the mirror that it is seen in."""
+
+RulePattern = tuple[RuleRun, regex.Pattern[str]]
+"""A `match` rule and its pattern."""
 
 
-class Candidates:
-    """The rules that may claim leaves of one source. A key's first characters rule most of them out."""
+@frozen(eq=False)
+class Batch:
+    """Rules that follow each other; an alternation tells the first of them that matches a short key."""
 
-    def __init__(self, rules: Sequence[Candidate]):
-        self._rules = rules
-        lengths = [min(map(len, rule.literals.prefixes)) for rule in rules]
-        self._length = min(filter(None, lengths), default=0)
-        self._by_head: dict[str, list[tuple[Candidate, str, Texts, Texts, Texts]]] = {}
+    rules: Sequence[RulePattern]
+    alternation: regex.Pattern[str]
+    longest: int
+    """Length of the longest keys for which the alternation is safe."""
+    slowest: RuleRun
+    """The rule because of which it is not safe for longer ones."""
 
-    def of(self, text: str, mirror: Mirror | None) -> list[Possible]:
-        """The rules that may match a key, in order, each with the key and its mirror."""
-        head = text[: self._length]
-        near = self._by_head.get(head)
-        if near is None:
-            near = self._by_head[head] = self._near(head)
-        return [
-            (rule, text, mirror)
-            for rule, inner, others, prefixes, suffixes in near
-            if (inner in text or (others and any(other in text for other in others)))
-            and text.endswith(suffixes)
-            and text.startswith(prefixes)  # few keys have the inner text, so it is looked for first
-        ]
 
-    def _near(self, head: str) -> list[tuple[Candidate, str, Texts, Texts, Texts]]:
-        """The rules that may match keys with these first characters, and texts that every match has."""
-        known = [(rule, rule.literals) for rule in self._rules]
-        return [
-            (rule, texts.inner[0], texts.inner[1:], texts.prefixes, texts.suffixes)
-            for rule, texts in known
-            if head.startswith(tuple([prefix[: self._length] for prefix in texts.prefixes]))
-        ]
+def _batches(rules: Iterable[RulePattern]) -> Iterator[Batch]:
+    """The rules in order; those without a safe length are apart, and tried one by one."""
+    for _, group in groupby(rules, lambda rule: safe_length(rule[1]) > 0):
+        several = list(group)
+        for start in range(0, len(several), MOST_IN_BATCH):
+            batch = several[start : start + MOST_IN_BATCH]
+            slowest, pattern = min(batch, key=lambda rule: safe_length(rule[1]))
+            longest = safe_length(pattern)
+            found_by = alternation([pattern for _, pattern in batch]) if longest else pattern
+            yield Batch(batch, found_by, longest, slowest)
 
 
 def claim(run: PassRun) -> None:
     """Try every leaf of every source on the `match` rules that read from it."""
+    rules = [(rule, rule.rule.match) for rule in run.rules if rule.rule.match is not None]
     for name, tree in run.trees.items():
-        candidates = Candidates(
-            [
-                Candidate(rule, literals(rule.rule.match))
-                for rule in run.rules
-                if rule.rule.match is not None and name in rule.sources
-            ]
-        )
+        batches = list(_batches((rule, pattern) for rule, pattern in rules if name in rule.sources))
         for entry in tree.values():
-            for candidate, text, mirror in _possible(entry.key.text, run.mirrors, candidates):
-                rule = candidate.rule
-                found = _claimed(rule, entry, text, mirror)
-                if found is not None:
-                    rule.claims.append(found)
+            for rule, match, mirror in _matches(entry.key.text, batches, run.mirrors):
+                claimed = Claim(entry, match, mirror)
+                # A `when` that failed is a problem already; an unclaimed leaf would mislead.
+                if rule.rule.when is None or rule.holds(rule.names_of(claimed), entry.key.text) is not False:
+                    rule.claims.append(claimed)
                     run.claimed.add(id(entry))
                     break
 
 
-def _possible(key: str, mirrors: Sequence[Mirror], candidates: Candidates) -> list[Possible]:
-    """The rules that may match a key, in order."""
+RuleMatch = tuple[RuleRun, regex.Match[str], Mirror | None]
+"""A rule, its match of a key, and the mirror in which it sees that key."""
+
+
+def _matches(key: str, batches: Sequence[Batch], mirrors: Sequence[Mirror]) -> Iterable[RuleMatch]:
+    """The rules that match a key, in order."""
     if not mirrors:
-        return candidates.of(key, None)
-    found = [one for text, mirror in views(key, mirrors) for one in candidates.of(text, mirror)]
-    # A rule with `mirror_value` sees a mirrored leaf as such, even if it also matches the leaf's own key.
-    return sorted(
-        found,
-        key=lambda one: (one[0].rule.index, one[2] is None and one[0].rule.rule.mirror_value is not None),
-    )
+        return _matches_of_view(key, None, batches)
+    seen = [_matches_of_view(text, mirror, batches) for text, mirror in views(key, mirrors)]
+    return heapq.merge(*seen, key=_order)
+
+
+def _order(match: RuleMatch) -> tuple[int, bool]:
+    """A rule with `mirror_value` sees a mirrored leaf as such, even if it also matches the leaf's own key."""
+    rule, _, mirror = match
+    return rule.index, mirror is None and rule.rule.mirror_value is not None
+
+
+def _matches_of_view(text: str, mirror: Mirror | None, batches: Sequence[Batch]) -> Iterator[RuleMatch]:
+    """The rules that match a key as it is seen in a mirror, in order."""
+    for batch in batches:
+        rules, longest = batch.rules, batch.longest
+        if len(text) <= longest:
+            matching = batch.slowest.pass_run.limits.matching
+            first = batch.slowest.bounded(
+                ("match",), None, matching.fullmatch, batch.alternation, text, longest
+            )
+            if first is None:
+                continue
+            number = int(first.lastgroup[1:])
+            rule, pattern = rules[number]
+            yield rule, pattern.fullmatch(text), mirror
+            rules = rules[number + 1 :]
+        for rule, _ in rules:
+            match = rule.match(text)
+            if match is not None:
+                yield rule, match, mirror
 
 
 def views(text: str, mirrors: Sequence[Mirror]) -> list[tuple[str, Mirror | None]]:
@@ -112,18 +121,6 @@ def views(text: str, mirrors: Sequence[Mirror]) -> list[tuple[str, Mirror | None
         if seen is not None:
             views.append((seen, mirror))
     return views
-
-
-def _claimed(rule: RuleRun, entry: Entry, text: str, mirror: Mirror | None) -> Claim | None:
-    """The claim of a leaf that the rule sees as `text`; None if the rule does not claim it."""
-    match = rule.match(text)
-    if match is None:
-        return None
-    found = Claim(entry, match, mirror)
-    if rule.rule.when is None:
-        return found
-    # A `when` that failed is a problem already; an unclaimed leaf would be a second, misleading one.
-    return None if rule.holds(rule.names_of(found), entry.key.text) is False else found
 
 
 def _matched_beginning(rule: RuleRun, pattern: regex.Pattern[str], entries: Sequence[Entry]) -> str | None:
@@ -152,9 +149,9 @@ def _matched_in_target(rule: RuleRun) -> str | None:
 def _matched_part(pattern: regex.Pattern[str], keys: Sequence[str]) -> str | None:
     """What the pattern matches within a key that it does not match as a whole, as a clause."""
     anywhere = compile_pattern(f"(?s:.*?)(?P<part_of_key>{pattern.pattern})(?s:.*)")
-    watch = Watch()
+    budget = MatchBudget()
     try:
-        matches = (watch.fullmatch(anywhere, key) for key in keys)
+        matches = (budget.fullmatch(anywhere, key) for key in keys)
         found = next((match for match in matches if match and match["part_of_key"]), None)
     except SurgeryError:  # a pattern this slow is no help
         return None
@@ -168,7 +165,7 @@ def _meant(pattern: regex.Pattern[str], keys: Sequence[str]) -> str | None:
     bare = _ESCAPED.sub(r"\1", pattern.pattern)
     try:
         matches = bare != pattern.pattern and any(
-            map(partial(Watch().fullmatch, compile_pattern(bare)), keys)
+            map(partial(MatchBudget().fullmatch, compile_pattern(bare)), keys)
         )
     except SurgeryError:
         return None
@@ -190,12 +187,9 @@ def why_unused(rule: RuleRun) -> SurgeryError:
     """Why a `match` rule claimed nothing, from a second look at the keys."""
     run, pattern = rule.pass_run, rule.rule.match
     assert pattern is not None
-    known = literals(pattern)
     entries = [entry for name in rule.sources for entry in run.trees[name].values()]
     fits = [
-        entry
-        for entry in entries
-        if any(known.fit(view) and rule.match(view) for view, _ in views(entry.key.text, run.mirrors))
+        entry for entry in entries if any(rule.match(view) for view, _ in views(entry.key.text, run.mirrors))
     ]
     others = made_for_others(run.problems.loaded.path, entries)
     if not fits:

@@ -10,7 +10,7 @@ from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Node
 from ckpt_surgery.graph.walks import MOST_FUNCTIONS, functions_of, too_many_functions
-from ckpt_surgery.language.patterns import MatchingTime
+from ckpt_surgery.language.patterns import MatchBudget
 
 MOST_LEAVES = 1_000_000
 """Limit on the leaves of a result, and on what the rules of a pass make: an output for each leaf that a rule
@@ -44,8 +44,8 @@ class Limits:
         self._given = self._present = given
         self._grown = 0
         self._added = self._made = self._made_now = 0
-        self.matching = MatchingTime()
-        """The time that regular expressions have taken."""
+        self.matching = MatchBudget()
+        """The time that regular expressions take."""
         self._name_bytes = 0
         self._functions = 0
 

@@ -13,7 +13,7 @@ from ckpt_surgery.core.shardings import misfit, named_sharding, sharding_text
 from ckpt_surgery.functions.arrays import Node, Read, reads
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import OutputPolicy, Recipe, ShardingPolicy
-from ckpt_surgery.language.patterns import MatchingTime, Watch
+from ckpt_surgery.language.patterns import MatchBudget
 from ckpt_surgery.planner.target import Target
 from ckpt_surgery.planner.transfers import ARRAYS, Destination
 
@@ -89,9 +89,9 @@ def _by_specs(leaves: Sequence[Leaf], policy: ShardingPolicy, loaded: LoadedReci
     unused = dict.fromkeys(policy.specs)
     done: list[Leaf] = []
     misfits: list[Notice] = []
-    watch = Watch(MatchingTime())
+    budget = MatchBudget()
     for leaf in leaves:
-        pattern = _first(policy.specs, leaf, watch) if _can_have_one(leaf) else None
+        pattern = _first(policy.specs, leaf, budget) if _can_have_one(leaf) else None
         if pattern is None:
             done.append(leaf)
             continue
@@ -124,9 +124,9 @@ def _can_have_one(leaf: Leaf) -> bool:
 
 
 def _first(
-    patterns: Mapping[regex.Pattern[str], object], leaf: Leaf, watch: Watch
+    patterns: Mapping[regex.Pattern[str], object], leaf: Leaf, budget: MatchBudget
 ) -> regex.Pattern[str] | None:
-    return next((pattern for pattern in patterns if watch.fullmatch(pattern, leaf.key.text)), None)
+    return next((pattern for pattern in patterns if budget.fullmatch(pattern, leaf.key.text)), None)
 
 
 def lost_shardings(values: Sequence[tuple[Leaf, Node]]) -> Iterator[Notice]:

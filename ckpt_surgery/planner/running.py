@@ -17,8 +17,7 @@ from ckpt_surgery.language.field_types import Unmatched
 from ckpt_surgery.language.models import Pass
 from ckpt_surgery.language.naming import TARGET
 from ckpt_surgery.language.operators import truth
-from ckpt_surgery.language.patterns import MatchingTime, Watch, compile_pattern
-from ckpt_surgery.language.prefilters import literals
+from ckpt_surgery.language.patterns import MatchBudget, compile_pattern
 from ckpt_surgery.language.scope import Groups, Scope, Unavailable
 from ckpt_surgery.language.templates import Template
 from ckpt_surgery.planner.effects import EffectLog
@@ -93,11 +92,10 @@ class Contribution(Output):
     claim: Claim
 
 
-def count_of(pattern: str, tree: Tree, matching: MatchingTime) -> int:
+def count_of(pattern: str, tree: Tree, matching: MatchBudget) -> int:
     """`count('regex')`: how many keys of a tree the pattern matches."""
-    compiled, watch = compile_pattern(pattern), Watch(matching)
-    known = literals(compiled)
-    return sum(known.fit(text) and watch.fullmatch(compiled, text) is not None for text in tree)
+    compiled = compile_pattern(pattern)
+    return sum(matching.fullmatch(compiled, text) is not None for text in tree)
 
 
 def combinations_of(ranges: Ranges | Failed) -> Iterator[dict[str, Any]]:
@@ -208,7 +206,6 @@ class RuleRun:
         """The sources whose leaves the rule reads, in the order in which it names them."""
         self.claims: list[Claim] = []
         """The leaves that a `match` rule has claimed, in the order of the sources' leaves."""
-        self._watch = Watch(pass_run.limits.matching)
 
     def _sources(self) -> list[str]:
         wanted, trees = self.rule.source or self.pass_run.first, self.pass_run.trees
@@ -243,7 +240,7 @@ class RuleRun:
         """The match of a whole key. A pattern that takes too long would do so on every other key."""
         pattern = self.rule.match or self.rule.fill
         field = ("fill",) if self.rule.match is None else ("match",)
-        return self.bounded(field, None, self._watch.fullmatch, pattern, text)
+        return self.bounded(field, None, self.pass_run.limits.matching.fullmatch, pattern, text)
 
     def names_at(self, match: regex.Match[str], key: str) -> dict[str, Any]:
         """What expressions see at a key that the rule matches: named groups, `g` for all groups, and `key`.

@@ -273,12 +273,6 @@ def test_a_pathological_pattern_that_is_counted_stops_too(
         plan_of(rules(text), ["b", "a" * 40 + "!a"])
 
 
-def test_a_key_that_a_pattern_cannot_match_is_not_matched() -> None:
-    text = rules("- {match: '(?:(a|aa)+)+$', to: z}")
-    with pytest.raises(PlanError, match="claims nothing: no key matches"):
-        plan_of(text, ["a" * 40 + "!"])
-
-
 def test_what_an_earlier_pass_dropped_is_told_with_its_rule() -> None:
     text = """version: 1
 passes:

@@ -6,7 +6,7 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.functions.arrays import Array
-from ckpt_surgery.language.patterns import MatchingTime
+from ckpt_surgery.language.patterns import MatchBudget
 from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.entries import SourceLeaves, x_of
 from ckpt_surgery.planner.running import FAILED, RuleRun, combinations_of, count_of
@@ -150,7 +150,7 @@ def test_x_of_a_leaf_without_an_array_fails_when_it_is_used() -> None:
 
 
 def test_keys_are_counted_whole() -> None:
-    assert count_of(r"l\d", tree_of("source", ["l0", "l1", "l1/w", "ml2"]), MatchingTime()) == 2
+    assert count_of(r"l\d", tree_of("source", ["l0", "l1", "l1/w", "ml2"]), MatchBudget()) == 2
 
 
 def test_sources_that_are_called_like_functions() -> None:
