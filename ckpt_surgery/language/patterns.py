@@ -189,6 +189,11 @@ class MatchBudget:
         self._spend(started, text)
         return match
 
+    def search(self, pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
+        """The first match of a part of the text, or None."""
+        match: regex.Match[str] | None = self._limited(pattern.search, text)
+        return match
+
     def sub(self, pattern: regex.Pattern[str], replacement: str, text: str) -> str:
         """The text with every match replaced.
 

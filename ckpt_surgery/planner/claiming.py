@@ -5,11 +5,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
+from typing import Literal
 
 import regex
 
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
@@ -123,53 +125,40 @@ def views(text: str, mirrors: Sequence[Mirror]) -> list[tuple[str, Mirror | None
     return views
 
 
-def _matched_beginning(rule: RuleRun, pattern: regex.Pattern[str], entries: Sequence[Entry]) -> str | None:
-    """A key of which the pattern matches the first components and not the rest; None if there is none.
+@frozen()
+class NearMiss:
+    """A key of which a pattern matches only a part."""
 
-    A pattern with an open end, such as `a/(.*)`, is about something else.
+    where: Literal["beginning", "end", "part"]
+    """Whether that are its first or its last components, or anything else."""
+    part: str
+    key: str
+
+
+def near_miss(pattern: regex.Pattern[str], keys: Iterable[str], matching: MatchBudget) -> NearMiss | None:
+    """The first key of which a pattern, which matches none, matches the beginning or else another part.
+
+    None, too, once `matching` is used up. A pattern with an open end, such as `a/(.*)`, is about something
+    else than the beginning of a key.
     """
-    if pattern.pattern.endswith(OPEN_ENDS):
-        return None
+    cuts = {key: [i for i, sign in enumerate(key) if sign == SEPARATOR] for key in keys}
     heads: dict[str, str] = {}
-    for entry in entries:
-        parts = entry.key.text.split("/")
-        for end in range(1, len(parts)):
-            heads.setdefault("/".join(parts[:end]), entry.key.text)
-    found = (key for head, key in heads.items() if rule.match(head))
-    return next(found, None)
-
-
-def _matched_in_target(rule: RuleRun) -> str | None:
-    """A key of the target that the rule matches; None where there is none, or no target."""
-    target = rule.pass_run.names[TARGET]
-    keys = () if isinstance(target, Unavailable) else target.keys()
-    return next(filter(rule.match, keys), None)
-
-
-def _matched_part(pattern: regex.Pattern[str], keys: Sequence[str]) -> str | None:
-    """What the pattern matches within a key that it does not match as a whole, as a clause."""
-    anywhere = compile_pattern(f"(?s:.*?)(?P<part_of_key>{pattern.pattern})(?s:.*)")
-    budget = MatchBudget()
+    if not pattern.pattern.endswith(OPEN_ENDS):
+        for key, ends in cuts.items():
+            heads.update({key[:end]: key for end in reversed(ends) if key[:end] not in heads})
     try:
-        matches = (budget.fullmatch(anywhere, key) for key in keys)
-        found = next((match for match in matches if match and match["part_of_key"]), None)
-    except SurgeryError:  # a pattern this slow is no help
-        return None
-    if found is None:
-        return None
-    return f"it matches only a part, `{shown(found['part_of_key'])}`, of keys such as `{shown(found[0])}`"
-
-
-def _meant(pattern: regex.Pattern[str], keys: Sequence[str]) -> str | None:
-    """The pattern without its backslashes before signs, if that matches keys: `-e` takes a key literally."""
-    bare = _ESCAPED.sub(r"\1", pattern.pattern)
-    try:
-        matches = bare != pattern.pattern and any(
-            map(partial(MatchBudget().fullmatch, compile_pattern(bare)), keys)
-        )
+        for head, key in heads.items():
+            if matching.fullmatch(pattern, head):
+                return NearMiss("beginning", head, key)
+        for key, ends in cuts.items():
+            part = matching.search(pattern, key)
+            if part is not None and part[0]:
+                tails = (key[end + 1 :] for end in ends)
+                tail = next((tail for tail in tails if matching.fullmatch(pattern, tail)), None)
+                return NearMiss("part", part[0], key) if tail is None else NearMiss("end", tail, key)
     except SurgeryError:
-        return None
-    return bare if matches else None
+        return None  # a pattern this slow is no help
+    return None
 
 
 def made_for_others(recipe: str, entries: Sequence[Entry]) -> str | None:
@@ -185,46 +174,69 @@ def made_for_others(recipe: str, entries: Sequence[Entry]) -> str | None:
 
 def why_unused(rule: RuleRun) -> SurgeryError:
     """Why a `match` rule claimed nothing, from a second look at the keys."""
-    run, pattern = rule.pass_run, rule.rule.match
-    assert pattern is not None
+    run = rule.pass_run
     entries = [entry for name in rule.sources for entry in run.trees[name].values()]
-    fits = [
-        entry for entry in entries if any(rule.match(view) for view, _ in views(entry.key.text, run.mirrors))
-    ]
-    others = made_for_others(run.problems.loaded.path, entries)
-    if not fits:
-        keys = [entry.key.text for entry in entries]
-        meant_target = _matched_in_target(rule)
-        if meant_target is not None:
-            why = f"it matches `{shown(meant_target)}` of the target, and no key of the source"
-            return SurgeryError(f"the rule claims nothing: {why}", hint=EXCHANGED, code=Code.CLAIMS_NOTHING)
-        guess = did_you_mean(pattern.pattern, keys)
-        begun = _matched_beginning(rule, pattern, entries)
-        if begun is not None:
-            why = f"it matches only the beginning of keys such as `{shown(begun)}`"
-            hint = "For all that is below, add `/.*`: a pattern has to match the whole key."
-            return SurgeryError(f"the rule claims nothing: {why}", hint=hint, code=Code.CLAIMS_NOTHING)
-        meant = None if others else _meant(pattern, keys)
-        if meant is not None:
-            hint = f"For all keys that the regular expression matches, write a recipe: `match: '{meant}'`."
-            why = f"no key is called `{shown(meant)}`"
-            return SurgeryError(f"the rule claims nothing: {why}", hint=hint, code=Code.CLAIMS_NOTHING)
-        part = None if others or guess else _matched_part(pattern, keys)
-        if part is not None:
-            hint = (
-                "A pattern has to match the whole key: write what stands before and after the part, or `.*`."
-            )
-            return SurgeryError(f"the rule claims nothing: {part}", hint=hint, code=Code.CLAIMS_NOTHING)
-        message = f"the rule claims nothing: no key matches{guess}"
-        return SurgeryError(message, hint=others or OPTIONAL, code=Code.CLAIMS_NOTHING)
+    fits = [e for e in entries if any(rule.match(view) for view, _ in views(e.key.text, run.mirrors))]
+    target = run.names[TARGET]
+    wanted = () if fits or isinstance(target, Unavailable) else target.keys()
+    in_target = next(filter(rule.match, wanted), None)
+    if in_target is not None:
+        return _unused(f"it matches `{shown(in_target)}` of the target, and no key of the source", EXCHANGED)
     refused = [entry.key.text for entry in fits if id(entry) not in run.claimed]
+    others = made_for_others(run.problems.loaded.path, entries)
+    return claims_nothing(rule, [entry.key.text for entry in entries], len(fits), refused, others=others)
+
+
+def claims_nothing(
+    rule: RuleRun,
+    keys: Sequence[str],
+    fits: int,
+    refused: Sequence[str],
+    whose: str = "",
+    others: str | None = None,
+) -> SurgeryError:
+    """The error for a rule that claims none of these keys.
+
+    `fits`: number of keys that it matches. `refused`: those of them for which its `when` is false. `whose`:
+    words after "no key". `others`: what to do if the recipe is made for other keys.
+    """
     if refused:
-        why = f"`when` is false for {few_keys(refused)}"
-        hint = others or OPTIONAL
-        return SurgeryError(f"the rule claims nothing: {why}", hint=hint, code=Code.CLAIMS_NOTHING)
-    all_keys = "the one key" if len(fits) == 1 else f"all {len(fits)} keys"
-    return SurgeryError(
-        f"the rule claims nothing: earlier rules claimed {all_keys} that it matches",
-        hint="The first rule that matches wins: put the narrower rule above the wider one.",
-        code=Code.CLAIMS_NOTHING,
-    )
+        return _unused(f"`when` is false for {few_keys(refused)}", others or OPTIONAL)
+    if fits:
+        all_keys = "the one key" if fits == 1 else f"all {fits} keys"
+        return _unused(f"earlier rules claimed {all_keys} that it matches", _FIRST_WINS)
+    pattern, matching = rule.rule.match or rule.rule.fill, rule.pass_run.limits.second_looks
+    assert pattern is not None
+    guess = did_you_mean(pattern.pattern, keys)
+    miss = near_miss(pattern, keys, matching)
+    if miss is not None and miss.where == "beginning":
+        return _unused(f"it matches only the beginning of keys such as `{shown(miss.key)}`", _BELOW)
+    meant = None if others or rule.rule.match is None else _meant(pattern, keys, matching)
+    if meant is not None:
+        hint = f"For all keys that the regular expression matches, write a recipe: `match: '{meant}'`."
+        return _unused(f"no key is called `{shown(meant)}`", hint)
+    if miss is not None and not others and not guess:
+        part = f"a part, `{shown(miss.part)}`, of keys such as `{shown(miss.key)}`"
+        return _unused(f"it matches only {part}", _WHOLE)
+    return _unused(f"no key{whose} matches{guess}", others or OPTIONAL)
+
+
+_FIRST_WINS = "The first rule that matches wins: put the narrower rule above the wider one."
+_BELOW = "For all that is below, add `/.*`: a pattern has to match the whole key."
+_WHOLE = "A pattern has to match the whole key: write what stands before and after the part, or `.*`."
+
+
+def _unused(why: str, hint: str) -> SurgeryError:
+    return SurgeryError(f"the rule claims nothing: {why}", hint=hint, code=Code.CLAIMS_NOTHING)
+
+
+def _meant(pattern: regex.Pattern[str], keys: Iterable[str], matching: MatchBudget) -> str | None:
+    """The pattern without its backslashes before signs, if that matches keys: `-e` takes a key literally."""
+    bare = _ESCAPED.sub(r"\1", pattern.pattern)
+    try:
+        matches = bare != pattern.pattern and any(
+            map(partial(matching.fullmatch, compile_pattern(bare)), keys)
+        )
+    except SurgeryError:
+        return None
+    return bare if matches else None

@@ -1,16 +1,15 @@
 """What `fill` rules give for the keys of the target: the first rule that matches a key wins."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.scope import Unavailable
+from ckpt_surgery.planner.claiming import claims_nothing
 from ckpt_surgery.planner.entries import Entry, Tree, x_of
-from ckpt_surgery.planner.problems import OPTIONAL
 from ckpt_surgery.planner.running import FAILED, Failed, Output, PassRun, RuleRun
 from ckpt_surgery.planner.target import Target
 
@@ -124,17 +123,7 @@ class Fill(RuleRun):
     def note_unused(self, given: Collection[str]) -> None:
         """Note that the rule claims nothing, unless it is optional. `given`: keys that fill rules give."""
         if not self.rule.optional:
-            why = f"the rule claims nothing: {self._why_unused(given)}"
-            self.wrong(("fill",), PlanError(why, hint=OPTIONAL, code=Code.CLAIMS_NOTHING))
-
-    def _why_unused(self, given: Collection[str]) -> str:
-        keys: Sequence[str] = list(self._target.leaves)
-        fits = [text for text in keys if self.match(text)]
-        refused = [text for text in fits if text not in given]
-        if not fits:
-            assert self.rule.fill is not None
-            return f"no key of the target matches{did_you_mean(self.rule.fill.pattern, keys)}"
-        if refused and self.rule.when is not None:
-            return f"`when` is false for {few_keys(refused)}"
-        which = "the one key" if len(fits) == 1 else f"all {len(fits)} keys"
-        return f"earlier rules claimed {which} that it matches"
+            keys = list(self._target.leaves)
+            fits = [text for text in keys if self.match(text)]
+            refused = [] if self.rule.when is None else [text for text in fits if text not in given]
+            self.wrong(("fill",), claims_nothing(self, keys, len(fits), refused, " of the target"))

@@ -46,6 +46,8 @@ class Limits:
         self._added = self._made = self._made_now = 0
         self.matching = MatchBudget()
         """The time that regular expressions take."""
+        self.second_looks = MatchBudget()
+        """The time that it takes to say why regular expressions match nothing."""
         self._name_bytes = 0
         self._functions = 0
 

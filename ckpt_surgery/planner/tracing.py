@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 
 import regex
 
-from ckpt_surgery.core.keys import SEPARATOR, natural_order
+from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import brief
 from ckpt_surgery.functions.arrays import Node, Read
 from ckpt_surgery.language.values import told
-from ckpt_surgery.planner.claiming import OPEN_ENDS, views
+from ckpt_surgery.planner.claiming import near_miss, views
 from ckpt_surgery.planner.entries import Entry, RuleRef
 from ckpt_surgery.planner.running import Claim, Contribution, Names, Output, PassRun, RuleRun
 from ckpt_surgery.planner.target import TARGET
@@ -235,14 +235,8 @@ def _attempt(
     if match is None:
         if is_claimed:
             return None  # whoever asks knows which rule it was
-        parts = key.split(SEPARATOR)
-        heads = [SEPARATOR.join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
-        tails = [SEPARATOR.join(parts[start:]) for start in range(1, len(parts))]
-        head = None if pattern.pattern.endswith(OPEN_ENDS) else next(filter(rule.match, heads), None)
-        tail = next(filter(rule.match, tails), None)
-        if head is not None:
-            return Outcome.BEGINNING, head
-        return None if tail is None else (Outcome.END, tail)
+        miss = near_miss(pattern, [key], rule.pass_run.limits.second_looks)
+        return None if miss is None or miss.where == "part" else (Outcome(miss.where), miss.part)
     if any(claim.entry is entry for claim in rule.claims):
         return Outcome.CLAIMED, text
     if source not in rule.sources:

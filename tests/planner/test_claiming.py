@@ -1,13 +1,15 @@
 """Which rule claims which leaf."""
 
 import re
+from itertools import count
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ckpt_surgery.language.patterns import MatchBudget, compile_pattern
 from ckpt_surgery.planner import claiming
-from ckpt_surgery.planner.claiming import claim, why_unused
+from ckpt_surgery.planner.claiming import NearMiss, claim, near_miss, why_unused
 from ckpt_surgery.planner.problems import OPTIONAL
 from ckpt_surgery.planner.running import Mirror, PassRun
 from tests.support.passes import Described, pass_run_of, rules_of
@@ -107,6 +109,16 @@ def test_a_pattern_of_which_the_end_is_missing() -> None:
         ),
         ("(x)?", "no key matches", OPTIONAL),  # nothing is no part
         (
+            r"(?i)LAYER_(\d+)/(.*)",
+            "it matches only a part, `layer_0/w`, of keys such as `params/decoder_layer_0/w`",
+            "A pattern has to match the whole key: write what stands before and after the part, or `.*`.",
+        ),
+        (
+            r"(e).*\1r",
+            "it matches only a part, `ecoder_layer`, of keys such as `params/decoder_layer_0/w`",
+            "A pattern has to match the whole key: write what stands before and after the part, or `.*`.",
+        ),
+        (
             r"params/\.\*/w",
             "no key is called `params/.*/w`",
             "For all keys that the regular expression matches, write a recipe: `match: 'params/.*/w'`.",
@@ -118,6 +130,26 @@ def test_a_pattern_that_matches_parts_or_is_taken_literally(pattern: str, messag
     run = claimed(rules_of(f"match: '{pattern}'"), ["params/decoder_layer_0/w", "step"])
     (problem,) = why_unused(run.rules[0]).problems
     assert (problem.message, problem.hint) == (f"the rule claims nothing: {message}", hint)
+
+
+def test_the_part_of_a_key_that_a_pattern_matches() -> None:
+    keys = ["a/b/c", "d/b/c"]
+
+    def missed(pattern: str) -> NearMiss | None:
+        return near_miss(compile_pattern(pattern), keys, MatchBudget())
+
+    assert missed("d/b") == NearMiss("beginning", "d/b", "d/b/c")
+    assert missed("(a|d)/.") == NearMiss("beginning", "a/b", "a/b/c")
+    assert missed("(a|d/b)") == NearMiss("part", "a", "a/b/c")  # an open end
+    assert missed("b/c") == NearMiss("end", "b/c", "a/b/c")
+    assert missed("x") is None
+
+
+def test_a_pattern_that_is_slow_on_parts_of_keys_misses() -> None:
+    """It is no error: the rule has one already."""
+    ticks = count(step=3)
+    matching = MatchBudget(lambda: next(ticks))
+    assert near_miss(compile_pattern("b"), ["a/b"], matching) is None
 
 
 PARTS = [

@@ -50,6 +50,7 @@ def test_a_when_that_is_false_leaves_the_key_to_the_next_rule() -> None:
         (["fill: a"], "no source leaf is called `a` (at `a`)"),
         (["fill: a, from: kernal"], "no source leaf is called `kernal`; did you mean `kernel`? (at `a`)"),
         (["fill: l/1"], "the rule claims nothing: no key of the target matches; did you mean `l/0`?"),
+        (["fill: l"], "the rule claims nothing: it matches only the beginning of keys such as `l/0`"),
         (["fill: a, when: 1 > 2"], "the rule claims nothing: `when` is false for `a`"),
         (
             ["fill: '[ab]', fallback: true", "fill: '[ab]', fallback: true"],
