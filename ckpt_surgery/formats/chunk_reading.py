@@ -13,9 +13,8 @@ import numpy as np
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import BIG, RAW, Chunk, Codec, Manifest, parts_of_chunks
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import Readable, opened, read_ranges, read_region
 
@@ -147,7 +146,7 @@ def _inside(manifest: Manifest, index: Shape, part: Region) -> tuple[Shape, Regi
 def filled(manifest: Manifest, index: Shape, shape: Shape) -> np.ndarray:
     """Elements of a missing chunk. Raises SourceError where the array has no fill value."""
     if manifest.fill is None:
-        raise SourceError(f"its chunk {index} is missing", hint=DAMAGED)
+        raise damaged(f"its chunk {index} is missing")
     return np.broadcast_to(np.frombuffer(manifest.fill, manifest.spec.dtype)[0], shape)
 
 
@@ -201,7 +200,7 @@ def elements_in(
     """The same of an array that is plain bytes in memory, which the result may share."""
     laid, box = _as_stored(spec, codec, region)
     if len(data) < laid.nbytes:
-        raise SourceError(f"a chunk has {len(data)} bytes, where {laid.nbytes} belong", hint=DAMAGED)
+        raise damaged(f"a chunk has {len(data)} bytes, where {laid.nbytes} belong")
     stored: np.ndarray = np.frombuffer(data, laid.dtype, laid.size).reshape(laid.shape)
     if check is not None and box == Region.whole(laid.shape):
         check(stored.reshape(-1).view(np.uint8))
@@ -230,7 +229,7 @@ def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def checked(block: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """Elements read with `stored_dtype`, as `dtype`. Raises SourceError for bytes that are not booleans."""
     if dtype == np.bool_ and block.size and block.max() > 1:
-        raise SourceError(f"one of its booleans has the byte {block.max()}", hint=DAMAGED)
+        raise damaged(f"one of its booleans has the byte {block.max()}")
     return block.view(dtype)
 
 

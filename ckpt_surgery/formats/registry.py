@@ -21,7 +21,7 @@ from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.protocols import NO_DETAILS, LinkMode, SourceDetails
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.chunk_reading import NO_CHECKS, Check, Decoder
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.linking import SafeToHardlink
 from ckpt_surgery.storage.listing import (
     FileStat,
@@ -147,9 +147,7 @@ class Names:
         shards = self._shards(found or names)
         if self.index is not None and shards and len(shards) >= len(found):
             index = next(name for name in self.usual if name.endswith(self.index))
-            raise SourceError(
-                f"{shown(directory)} holds shards ({few(shards)}) without their index {index}", hint=DAMAGED
-            )
+            raise damaged(f"{shown(directory)} holds shards ({few(shards)}) without their index {index}")
         other = f" with a name such as {self.usual[0]}" if self.usual and not (found or self.suffixes) else ""
         listed = f": {few(found)}" if found else ""
         raise SourceError(

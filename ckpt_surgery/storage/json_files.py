@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import DAMAGED, with_path
+from ckpt_surgery.storage.failures import DAMAGED, damaged, with_path
 from ckpt_surgery.storage.reading import read_file
 
 _T = TypeVar("_T")
@@ -42,7 +42,7 @@ def read_form(path: str, form: type[_T]) -> _T:
 
 def malformed(path: str, error: Exception) -> SourceError:
     """The error to raise for a JSON document whose members are not what they should be."""
-    return SourceError(f"{shown(path)} is malformed: {shown(str(error))}", hint=DAMAGED)
+    return damaged(f"{shown(path)} is malformed: {shown(str(error))}")
 
 
 def parse_object(text: bytes, strict: bool = False, hint: str = DAMAGED) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import DAMAGED, LINKS, missing, unreadable
+from ckpt_surgery.storage.failures import LINKS, damaged, missing, unreadable
 from ckpt_surgery.storage.store import Stat
 from ckpt_surgery.storage.views import VIEW
 
@@ -247,7 +247,7 @@ def _stat(entry: "os.DirEntry[str]") -> FileStat:
     except OSError as error:
         raise unreadable(entry.path, error) from error
     if not S_ISREG(stat.st_mode):
-        raise SourceError(f"{shown(entry.path)} is neither a file nor a directory", hint=DAMAGED)
+        raise damaged(f"{shown(entry.path)} is neither a file nor a directory")
     return FileStat(stat.st_size, stat.st_mtime_ns)
 
 

@@ -24,7 +24,7 @@ from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import DAMAGED, LINKS, changed, unreadable
+from ckpt_surgery.storage.failures import LINKS, changed, damaged, unreadable
 from ckpt_surgery.storage.listing import FileStat, check_link, listed_object, object_stat, real_path
 from ckpt_surgery.storage.store import Range, Stat, store_of
 from ckpt_surgery.storage.views import HEADS
@@ -101,7 +101,7 @@ def _fill_from_file(path: str, descriptor: int, offset: int, buffer: memoryview)
 
 
 def _too_short(path: str, end: int, lacking: int) -> SourceError:
-    return SourceError(f"{shown(path)} ends at byte {end}, where {lacking} more belong", hint=DAMAGED)
+    return damaged(f"{shown(path)} ends at byte {end}, where {lacking} more belong")
 
 
 def _fill_from_object(url: str, stat: Stat, offset: int, buffer: memoryview) -> None:

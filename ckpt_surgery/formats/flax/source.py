@@ -21,7 +21,7 @@ from ckpt_surgery.formats.shared.msgpack.source import (
     zarr_leaf,
 )
 from ckpt_surgery.formats.shared.msgpack.tree import MOST_VALUES, read_tree, read_value, starts_stream
-from ckpt_surgery.storage.failures import DAMAGED, with_path
+from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened, stat_file
 
@@ -62,11 +62,11 @@ def read_stream(file: OpenFile) -> list[FoundNode]:
         node, last = read_value(file, inside.offset, inside.offset + inside.length)
         with with_path(file.path):
             if last != inside.offset + inside.length:
-                raise SourceError(f"byte {last}: more follows in a record than its document", hint=DAMAGED)
+                raise damaged(f"byte {last}: more follows in a record than its document")
             leaves = flattened(node, names, (False,) * len(names))
             found += (FoundNode(key, leaf, file.path) for key, leaf in leaves)
             if len(found) > MOST_VALUES:
-                raise SourceError(f"there are more than {MOST_VALUES} leaves", hint=DAMAGED)
+                raise damaged(f"there are more than {MOST_VALUES} leaves")
     return found
 
 
@@ -78,7 +78,7 @@ def _record(record: Node, start: int) -> tuple[tuple[str, ...], BytesAt]:
         names = tuple(str(part) for part in parts if type(part) in (str, int))
         if isinstance(inside, BytesAt) and len(names) == len(parts) and names:
             return names, inside
-    raise SourceError(f"byte {start}: a record is not a key and a byte string", hint=DAMAGED)
+    raise damaged(f"byte {start}: a record is not a key and a byte string")
 
 
 # --- arrays of several hosts ------------------------------------------------------------------------------
@@ -124,6 +124,6 @@ def _read(path: str) -> tuple[list[FoundNode], FileStat]:
     """The leaves of one file, and its size and time."""
     with opened(path) as file:
         if not file.stat.size:
-            raise SourceError(f"{shown(file.path)} is empty", hint=DAMAGED)
+            raise damaged(f"{shown(file.path)} is empty")
         read = read_stream if starts_stream(file) else read_document
         return read(file), file.stat

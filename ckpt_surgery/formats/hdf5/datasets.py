@@ -22,7 +22,7 @@ from ckpt_surgery.formats.hdf5.element_types import ElementType, element_type
 from ckpt_surgery.formats.hdf5.filters import BUILT_IN, GZIP, MOST_GAIN, NAMES, SHUFFLE, Filter
 from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 
 REPACK = (
     "Write the file again: `h5repack {} old.h5 new.h5`. If h5repack warns that it cannot read a dataset, it "
@@ -58,9 +58,9 @@ def describe_dataset(dataset: Any, key: Key, room: FileSpan, texts: Texts) -> Le
         return Leaf(key, LeafKind.EMPTY, empty="None")
     shape = tuple(dataset.shape)
     if len(shape) > MOST_AXES:
-        raise SourceError(f"it has {len(shape)} axes; {MOST_AXES} is the limit", hint=DAMAGED)
+        raise damaged(f"it has {len(shape)} axes; {MOST_AXES} is the limit")
     if beyond_memory(shape, element.dtype.itemsize):
-        raise SourceError(f"it has a shape beyond all memory: {list(shape)}", hint=DAMAGED)
+        raise damaged(f"it has a shape beyond all memory: {list(shape)}")
     made = dataset.get_create_plist()
     layout = made.get_layout()
     if layout == h5d.VIRTUAL:
@@ -92,9 +92,8 @@ def _contiguous(dataset: Any, made: Any, spec: ArraySpec, element: ElementType, 
         fill = _fill_value(dataset, made, element) if spec.size else None
         return _whole(element, spec, None, fill)
     if offset + spec.nbytes > room.size:
-        raise SourceError(
-            f"its {spec.nbytes} bytes begin at byte {offset} of {room.size}: they are not all there",
-            hint=DAMAGED,
+        raise damaged(
+            f"its {spec.nbytes} bytes begin at byte {offset} of {room.size}: they are not all there"
         )
     return _whole(element, spec, Chunk(room.path, room.start + offset, spec.nbytes))
 
@@ -166,15 +165,14 @@ class _Chunks:
         index = tuple(at // n for at, n in zip(found.chunk_offset, self._grid, strict=True))
         begins = all(at % n == 0 for at, n in zip(found.chunk_offset, self._grid, strict=True))
         if not begins or any(i >= n for i, n in zip(index, self._counts, strict=True)):
-            raise SourceError(f"it has a chunk outside of its grid: {found.chunk_offset}", hint=DAMAGED)
+            raise damaged(f"it has a chunk outside of its grid: {found.chunk_offset}")
         if index in self.chunks:
-            raise SourceError(f"it has two chunks at {found.chunk_offset}", hint=DAMAGED)
+            raise damaged(f"it has two chunks at {found.chunk_offset}")
         self._total += found.size
         if found.byte_offset + found.size > self._room.size or self._total > self._room.size:
-            raise SourceError(
+            raise damaged(
                 f"a chunk of {found.size} bytes begins at byte {found.byte_offset} of {self._room.size}: "
-                "they are not all there, or several chunks share them",
-                hint=DAMAGED,
+                "they are not all there, or several chunks share them"
             )
         if found.filter_mask:
             raise SourceError("it has chunks that are stored without its filters", hint=UNFILTERED)
@@ -185,7 +183,7 @@ class _Chunks:
         nbytes = self._nbytes
         compressed = any(step["hdf5"] == GZIP for step in self._filters)
         if (stored * MOST_GAIN < nbytes) if compressed else (stored != nbytes):
-            raise SourceError(f"a chunk of {nbytes} bytes is stored in {stored} bytes", hint=DAMAGED)
+            raise damaged(f"a chunk of {nbytes} bytes is stored in {stored} bytes")
 
 
 def _codec(element: ElementType, spec: ArraySpec, filters: Sequence[Filter]) -> Codec:

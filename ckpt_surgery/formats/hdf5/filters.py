@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 
 GZIP, SHUFFLE = "gzip", "shuffle"
 NAMES = {1: GZIP, 2: SHUFFLE}
@@ -45,7 +44,7 @@ def decoded(data: bytes, filters: Sequence[Filter], nbytes: int) -> bytes:
     for step in reversed(filters):
         data = _inflated(data, nbytes) if step["hdf5"] == GZIP else _unshuffled(data, step["size"])
     if len(data) != nbytes:
-        raise SourceError(f"a chunk decodes to {len(data)} bytes instead of {nbytes}", hint=DAMAGED)
+        raise damaged(f"a chunk decodes to {len(data)} bytes instead of {nbytes}")
     return data
 
 
@@ -54,13 +53,12 @@ def _inflated(data: bytes, nbytes: int) -> bytes:
     try:
         found = stream.decompress(data, nbytes + 1)
     except zlib.error as error:
-        raise SourceError(f"a chunk cannot be inflated: {error}", hint=DAMAGED) from error
+        raise damaged(f"a chunk cannot be inflated: {error}") from error
     if len(found) != nbytes or not stream.eof:
         more = "more than " if len(found) > nbytes else ""
-        raise SourceError(
+        raise damaged(
             f"a chunk inflates to {more}{min(len(found), nbytes)} bytes, and its stream "
-            f"{'ends' if stream.eof else 'does not end'} there; {nbytes} belong there",
-            hint=DAMAGED,
+            f"{'ends' if stream.eof else 'does not end'} there; {nbytes} belong there"
         )
     return found
 

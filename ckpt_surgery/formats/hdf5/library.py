@@ -19,7 +19,7 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import SourceError, SurgeryError
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import DAMAGED, with_path
+from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.paged import PagedFile
 from ckpt_surgery.storage.reading import OpenFile, opened
@@ -109,13 +109,12 @@ class FileView:
 
     def _fill(self, offset: int, buffer: memoryview) -> None:
         if offset < 0 or offset + len(buffer) > self.size:
-            raise SourceError(
-                f"{shown(self.path)} refers to bytes {offset} to {offset + len(buffer)}, of {self.size}",
-                hint=DAMAGED,
+            raise damaged(
+                f"{shown(self.path)} refers to bytes {offset} to {offset + len(buffer)}, of {self.size}"
             )
         self._left -= 1
         if self._left < 0:
-            raise SourceError(f"{shown(self.path)}: its index refers to itself in circles", hint=DAMAGED)
+            raise damaged(f"{shown(self.path)}: its index refers to itself in circles")
         self._pages.read_into(offset, buffer)
 
     def _read(self, offset: int, buffer: memoryview) -> None:
@@ -149,7 +148,7 @@ def heap_objects(view: FileView, start: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _heap_flaw(what: str) -> SourceError:
-    return SourceError(f"the heap of the file's texts {what}", hint=DAMAGED)
+    return damaged(f"the heap of the file's texts {what}")
 
 
 def import_h5py(path: str) -> Any:
@@ -175,9 +174,7 @@ def opened_hdf5(view: FileView) -> Iterator[Any]:
             raise view.failure from error
         if isinstance(error, SurgeryError):
             raise
-        raise SourceError(
-            f"{shown(view.path)} cannot be read as an HDF5 file: {library_text(error)}", hint=DAMAGED
-        ) from error
+        raise damaged(f"{shown(view.path)} cannot be read as an HDF5 file: {library_text(error)}") from error
 
 
 def library_text(error: BaseException) -> str:

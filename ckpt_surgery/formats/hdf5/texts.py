@@ -14,7 +14,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.hdf5.library import FileView, heap_objects
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 
 ATTRIBUTE, CONTINUATION = 0x0C, 0x10
 """Types of messages in headers of objects."""
@@ -124,4 +124,4 @@ def _attribute(message: bytes, name: bytes) -> bytes | None:
 
 
 def _flaw(what: str) -> SourceError:
-    return SourceError(what, hint=DAMAGED)
+    return damaged(what)

@@ -39,7 +39,7 @@ from ckpt_surgery.formats.shared.orbax_layout import (
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.formats.shared.zarr.layout import zarr_names
 from ckpt_surgery.storage.companion_names import KEPT
-from ckpt_surgery.storage.failures import DAMAGED, with_key
+from ckpt_surgery.storage.failures import damaged, with_key
 from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import exists
 from ckpt_surgery.storage.record_files import RECORD_NAME
@@ -98,9 +98,7 @@ def _random_key(entry: TreeLeaf, random_keys: Mapping[str, str | None]) -> str |
     Orbax records `write_shape` in `_METADATA` for the arrays that it also lists in `array_metadatas`.
     """
     if entry.has_array_metadata and entry.name not in random_keys:
-        raise SourceError(
-            "whether it is a PRNG key is unknown: array_metadatas does not list it", hint=DAMAGED
-        )
+        raise damaged("whether it is a PRNG key is unknown: array_metadatas does not list it")
     return random_keys.get(entry.name)
 
 

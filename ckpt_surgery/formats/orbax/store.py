@@ -17,7 +17,7 @@ from ckpt_surgery.formats.shared.orbax_layout import MANIFEST, PROCESS_PREFIX
 from ckpt_surgery.formats.shared.zarr.files import check_length, sparse_manifest
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import ZarrArray, parse_array
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import read_file
 from ckpt_surgery.storage.views import prefetch
@@ -71,10 +71,9 @@ class ItemArrays:
         else:
             text = read_file(os.path.join(self.directory, path)) if path in self.files else None
         if text is None:
-            raise SourceError(
+            raise damaged(
                 f"it is in {self.tree.file}, but there is no array `{shown(place.removesuffix('/'))}` "
-                f"in {shown(self.directory)}",
-                hint=DAMAGED,
+                f"in {shown(self.directory)}"
             )
         return parse_array(text, self.tree.zarr)
 
@@ -88,12 +87,11 @@ class ItemArrays:
             return chunk
         stat = self.by_path.get(chunk.file)
         if stat is None:
-            raise SourceError(f"its data file {shown(chunk.file)} is missing", hint=DAMAGED)
+            raise damaged(f"its data file {shown(chunk.file)} is missing")
         if chunk.offset + chunk.length > stat.size:
-            raise SourceError(
+            raise damaged(
                 f"its data file {shown(chunk.file)} has {stat.size} bytes, "
-                f"but a chunk ends at {chunk.offset + chunk.length}",
-                hint=DAMAGED,
+                f"but a chunk ends at {chunk.offset + chunk.length}"
             )
         return chunk
 
@@ -126,7 +124,7 @@ def _without_index(directory: str, files: Iterable[str]) -> SourceError:
         if parts
         else "its arrays cannot be found"
     )
-    return SourceError(f"{shown(directory)} has no {MANIFEST}: {why}", hint=DAMAGED)
+    return damaged(f"{shown(directory)} has no {MANIFEST}: {why}")
 
 
 def array_manifest(store: ItemArrays, place: str, array: ZarrArray) -> Manifest:
@@ -137,15 +135,14 @@ def array_manifest(store: ItemArrays, place: str, array: ZarrArray) -> Manifest:
     if store.tree.filled:
         return sparse_manifest(array, store.names(place), lambda name: store.chunk(place + name), filled=True)
     if array.chunk_count > store.stored:
-        raise SourceError(
-            f"it should have {array.chunk_count} chunks, more than the {store.stored} values in all",
-            hint=DAMAGED,
+        raise damaged(
+            f"it should have {array.chunk_count} chunks, more than the {store.stored} values in all"
         )
     chunks: dict[Shape, Chunk] = {}
     for index, file in array.first_chunk if array.chunk_count == 1 else array.chunk_names():
         chunk = store.chunk(place + file)
         if chunk is None:
-            raise SourceError(f"its chunk {file} is missing", hint=DAMAGED)
+            raise damaged(f"its chunk {file} is missing")
         check_length(array, index, chunk)
         chunks[index] = chunk
     return array.manifest(chunks, filled=False)

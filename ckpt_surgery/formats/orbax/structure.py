@@ -14,7 +14,6 @@ from typing import Any
 
 import msgpack
 
-from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
@@ -22,7 +21,7 @@ from ckpt_surgery.formats.registry import Reader
 from ckpt_surgery.formats.shared.msgpack.nodes import Node
 from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, leaf_of, readers_of
 from ckpt_surgery.formats.shared.msgpack.tree import read_tree
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.listing import FileStat, exists
 from ckpt_surgery.storage.reading import opened
 
@@ -44,9 +43,7 @@ class Structure:
         """The leaf whose value is in the file."""
         node = self._node(key)
         if array_of(node) is not None:
-            raise SourceError(
-                f"its value should be in {shown(self.path)}, which has a placeholder there", hint=DAMAGED
-            )
+            raise damaged(f"its value should be in {shown(self.path)}, which has a placeholder there")
         return leaf_of(FoundNode(key, node, self.path))
 
     def readers(self, keys: Iterable[Key]) -> Mapping[str, Reader]:
@@ -62,9 +59,7 @@ class Structure:
             elif isinstance(node, list):
                 members = {str(i): member for i, member in enumerate(node)}
             if name not in members:
-                raise SourceError(
-                    f"its value should be in {shown(self.path)}, which does not have it", hint=DAMAGED
-                )
+                raise damaged(f"its value should be in {shown(self.path)}, which does not have it")
             node = members[name]
         return node
 

@@ -21,7 +21,7 @@ from ckpt_surgery.formats.orbax.structure import STRUCTURE, Structure, array_of,
 from ckpt_surgery.formats.shared.msgpack.nodes import Node
 from ckpt_surgery.formats.shared.msgpack.source import flattened
 from ckpt_surgery.formats.shared.orbax_layout import TREE_METADATA
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.json_files import malformed, read_form, read_json
 from ckpt_surgery.storage.listing import exists
 
@@ -129,10 +129,9 @@ def _tree_of_metadata(directory: str, path: str) -> Tree:
     aggregated = next((entry for entry in entries if entry.is_aggregated), None)
     structure = None if aggregated is None else read_structure(directory)
     if aggregated is not None and structure is None:
-        raise SourceError(
+        raise damaged(
             f"`{shown(aggregated.key.printed)}`: its value is in the file {STRUCTURE}, "
-            f"which {shown(directory)} does not have",
-            hint=DAMAGED,
+            f"which {shown(directory)} does not have"
         )
     custom = document.custom_metadata
     return Tree(
@@ -155,7 +154,7 @@ def _tree_of_structure(directory: str) -> Tree:
     """
     structure = read_structure(directory)
     if exists(os.path.join(directory, os.path.dirname(ARRAY_METADATA))):
-        raise SourceError(f"{shown(directory)} has no {TREE_METADATA}", hint=DAMAGED)
+        raise damaged(f"{shown(directory)} has no {TREE_METADATA}")
     if structure is None:
         raise SourceError(
             f"{shown(directory)} is an OCDBT store without the {TREE_METADATA} that Orbax writes",
@@ -237,9 +236,7 @@ def read_shardings(directory: str) -> dict[str, str]:
         try:
             name = a2b_base64(encoded.replace("-", "+").replace("_", "/")).decode()
         except ValueError as error:
-            raise SourceError(
-                f"{shown(path)} has the name `{shown(encoded)}`, which is not base64", hint=DAMAGED
-            ) from error
+            raise damaged(f"{shown(path)} has the name `{shown(encoded)}`, which is not base64") from error
         found[name] = texts.setdefault(text, text)  # most are alike
     return found
 
@@ -257,7 +254,7 @@ def read_random_keys(directory: str, files: Iterable[str]) -> dict[str, str | No
                 extra = about.get("ext_metadata") or {}
                 found[about["param_name"]] = extra.get("random_key_impl")
         except (KeyError, TypeError, AttributeError) as error:
-            raise SourceError(f"{shown(path)} is malformed", hint=DAMAGED) from error
+            raise damaged(f"{shown(path)} is malformed") from error
     return found
 
 
@@ -275,5 +272,5 @@ def _pointed(document: Any, name: str) -> str:
         token = token.replace("~1", "/").replace("~0", "~")
         value = value.get(token) if isinstance(value, dict) else None
     if not isinstance(value, str):
-        raise SourceError(f"`{shown(name)}` is a string that {STRINGS} does not have", hint=DAMAGED)
+        raise damaged(f"`{shown(name)}` is a string that {STRINGS} does not have")
     return value

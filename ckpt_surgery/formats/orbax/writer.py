@@ -13,7 +13,6 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.digests import bytes_crc
-from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import NONE_KNOWN, AdoptedFile, Output, TaskResult
 from ckpt_surgery.core.text import shown
@@ -22,7 +21,7 @@ from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.shared.ocdbt.writer import INLINE_BYTES
 from ckpt_surgery.formats.shared.zarr.encoding import BytesInFlight, decoded, encoded
 from ckpt_surgery.formats.shared.zarr.layout import chunk_name, chunk_names
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.places import Places, stored_crc
 from ckpt_surgery.storage.reading import read_ranges
 
@@ -138,7 +137,7 @@ class OrbaxWriter:
         with self._lock:
             values = {name: self._entries.get(prefix + name) for name in names}
         if None in values.values():
-            raise SourceError(f"`{key}` was not written", hint=DAMAGED)
+            raise damaged(f"`{key}` was not written")
         stored = {name: value for name, value in values.items() if isinstance(value, Chunk)}
         found = {name: value for name, value in values.items() if isinstance(value, bytes)}
         found |= zip(stored, self._places.read(list(stored.values())), strict=True)

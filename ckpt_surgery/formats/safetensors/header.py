@@ -19,7 +19,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.safetensors import MOST_HEADER_BYTES, PREFIX_BYTES, READERS_EXPECT
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import DAMAGED, damaged
 from ckpt_surgery.storage.json_files import parse_object
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
@@ -105,16 +105,14 @@ def header_length(prefix: bytes, file_size: int) -> int:
         )
     length = int.from_bytes(prefix, "little")
     if len(prefix) < PREFIX_BYTES:
-        raise SourceError(f"{file_size} bytes are too few for a safetensors file", hint=DAMAGED)
+        raise damaged(f"{file_size} bytes are too few for a safetensors file")
     if length > MOST_HEADER_BYTES:
         raise SourceError(
             f"it says that its header has {length} bytes; safetensors allows {MOST_HEADER_BYTES}",
             hint="It is damaged, or not a safetensors file.",
         )
     if length > file_size - PREFIX_BYTES:
-        raise SourceError(
-            f"it says that its header has {length} bytes, and {file_size - PREFIX_BYTES} follow", hint=DAMAGED
-        )
+        raise damaged(f"it says that its header has {length} bytes, and {file_size - PREFIX_BYTES} follow")
     return length
 
 
@@ -131,14 +129,13 @@ def parse_header(text: bytes, data_bytes: int) -> Header:
     end = 0
     for tensor in tensors:
         if tensor.start != end:
-            raise SourceError(
+            raise damaged(
                 f"`{shown(tensor.name)}` begins at byte {tensor.start} of the data, "
-                f"and the one before it ends at {end}",
-                hint=DAMAGED,
+                f"and the one before it ends at {end}"
             )
         end = tensor.stop
     if end != data_bytes:
-        raise SourceError(f"its tensors have {end} bytes, and {data_bytes} follow the header", hint=DAMAGED)
+        raise damaged(f"its tensors have {end} bytes, and {data_bytes} follow the header")
     return Header(tuple(tensors), metadata, record)
 
 
@@ -146,7 +143,7 @@ def _metadata(value: Any) -> Mapping[str, str]:
     if value is None:
         return {}
     if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
-        raise SourceError(f"its {METADATA} is not an object of strings", hint=DAMAGED)
+        raise damaged(f"its {METADATA} is not an object of strings")
     return value
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.storage.failures import DAMAGED, with_path
+from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.json_files import parse_object
 from ckpt_surgery.storage.listing import check_link, names_in, real_path
 from ckpt_surgery.storage.reading import opened
@@ -26,19 +26,17 @@ def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:
     """Tensor name → file name, and the user's metadata."""
     with opened(path) as file:
         if file.stat.size > MOST_INDEX_BYTES:
-            raise SourceError(
-                f"{shown(path)} has {file.stat.size} bytes, too many for an index", hint=DAMAGED
-            )
+            raise damaged(f"{shown(path)} has {file.stat.size} bytes, too many for an index")
         text = file.read(0, file.stat.size)
     with with_path(path):
         document = parse_object(text, strict=True)
         files, metadata = document.get("weight_map"), document.get("metadata") or {}
         if not isinstance(files, dict) or not isinstance(metadata, dict):
-            raise SourceError("an index needs a `weight_map` from names to files", hint=DAMAGED)
+            raise damaged("an index needs a `weight_map` from names to files")
         for name, target in files.items():
             if not _is_plain(target):
                 place = f"`{shown(str(target)[:200])}`, which is not a plain file name"
-                raise SourceError(f"`{shown(name[:200])}` should be in {place}", hint=DAMAGED)
+                raise damaged(f"`{shown(name[:200])}` should be in {place}")
     return files, {k: v for k, v in metadata.items() if k not in COUNTED}
 
 
@@ -74,17 +72,15 @@ def check_shards(directory: str, files: Mapping[str, str], held: Mapping[str, It
         for name in names:
             found.add(name)
             if files.get(name) != shard:
-                raise SourceError(
+                raise damaged(
                     f"{shown(os.path.join(directory, shard))} holds `{shown(name[:200])}`, "
-                    "which the index places elsewhere or not at all",
-                    hint=DAMAGED,
+                    "which the index places elsewhere or not at all"
                 )
     for name, target in files.items():
         if name not in found:
-            raise SourceError(
+            raise damaged(
                 f"`{shown(name[:200])}` is not in {shown(os.path.join(directory, target))}, "
-                "where the index places it",
-                hint=DAMAGED,
+                "where the index places it"
             )
     sets = {shard_set(name) for name in held} - {None}
     unlisted = [name for name in names_in(directory) if shard_set(name) in sets and name not in held]

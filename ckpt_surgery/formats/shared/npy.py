@@ -25,7 +25,7 @@ from ckpt_surgery.core.manifests import BIG, RAW, Codec, contiguous
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.limits import MOST_AXES, MOST_BYTES, beyond_memory
 from ckpt_surgery.formats.shared.npy_layout import MAGIC
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 
 USUAL_BYTES = 128
 """Length of the header of an array of few axes: read in one call."""
@@ -110,10 +110,9 @@ def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
     if known and end != size:
         if end < size:
             _check_alone(begin[end:] or read(end, min(len(MAGIC), size - end)))
-        raise SourceError(
+        raise damaged(
             f"its header says {found.spec}, which takes {found.spec.nbytes} bytes, "
-            f"and {size - found.data} follow it",
-            hint=DAMAGED,
+            f"and {size - found.data} follow it"
         )
     return found
 
@@ -152,7 +151,7 @@ def _header(description: str, shape: Shape) -> bytes:
 def _header_length(head: bytes, size: int) -> int:
     """The number of bytes before the first element."""
     if not head.startswith(MAGIC) or len(head) < 12:
-        raise SourceError("it does not begin as a .npy file does", hint=DAMAGED)
+        raise damaged("it does not begin as a .npy file does")
     major, minor = head[6], head[7]
     if major not in LENGTH_BYTES or minor:
         raise SourceError(
@@ -162,9 +161,8 @@ def _header_length(head: bytes, size: int) -> int:
     count = LENGTH_BYTES[major]
     length = 8 + count + int.from_bytes(head[8 : 8 + count], "little")
     if length > min(size, MOST_HEADER_BYTES):
-        raise SourceError(
-            f"it says that its header has {length} bytes, of {size}; {MOST_HEADER_BYTES} are the limit",
-            hint=DAMAGED,
+        raise damaged(
+            f"it says that its header has {length} bytes, of {size}; {MOST_HEADER_BYTES} are the limit"
         )
     return length
 
@@ -192,7 +190,7 @@ def _parse(header: bytes, version: int) -> _Described:
 
 def _odd(header: bytes, what: str) -> SourceError:
     text = header[:200].decode("latin-1").strip()
-    return SourceError(f"its header {what}: {shown(text)}", hint=DAMAGED)
+    return damaged(f"its header {what}: {shown(text)}")
 
 
 def _typed(described: _Described, head: bytes) -> NpyArray:
@@ -202,7 +200,7 @@ def _typed(described: _Described, head: bytes) -> NpyArray:
     unreadable = readable if isinstance(readable, Unreadable) else None
     dtype = _listed(descr) if isinstance(readable, Unreadable) else readable
     if beyond_memory(shape, dtype.itemsize):
-        raise SourceError(f"its header has a shape beyond all memory: {list(shape)}", hint=DAMAGED)
+        raise damaged(f"its header has a shape beyond all memory: {list(shape)}")
     axes = tuple(range(len(shape)))
     big = descr.startswith(">") and dtype.itemsize > 1
     codec = Codec("raw", axes[::-1] if described.fortran else axes, BIG if big else RAW)
@@ -244,16 +242,15 @@ def _single_string(
     """
     length, big = 4 * int(described.descr[2:]), described.descr.startswith(">")
     if length > MOST_STRING_BYTES or len(head) + length != size:
-        raise SourceError(
+        raise damaged(
             f"its header says a string of {length} bytes, and {size - len(head)} follow it; "
-            f"{MOST_STRING_BYTES} are the limit",
-            hint=DAMAGED,
+            f"{MOST_STRING_BYTES} are the limit"
         )
     try:
         data = more + read(len(head) + len(more), length - len(more))
         text = data.decode("utf-32-be" if big else "utf-32-le").rstrip("\0")
     except UnicodeDecodeError as error:
-        raise SourceError("its string is not valid Unicode", hint=DAMAGED) from error
+        raise damaged("its string is not valid Unicode") from error
     spec = ArraySpec((), np.dtype("U"))
     return NpyArray(spec, Codec("raw", (), RAW), len(head), zlib.crc32(head), text=text)
 

@@ -35,7 +35,7 @@ from ckpt_surgery.formats.shared.msgpack.source import (
 from ckpt_surgery.formats.shared.msgpack.t5x_layout import ROOT_NAMES
 from ckpt_surgery.formats.shared.msgpack.tree import read_tree
 from ckpt_surgery.formats.t5x.detect import T5XFile, choices, locate_file
-from ckpt_surgery.storage.failures import DAMAGED, with_path
+from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.reading import opened
 
 NEWEST = 3
@@ -71,7 +71,7 @@ def _below_root(root: Node) -> dict[str | int, Node]:
     else:
         tree = root
     if not isinstance(tree, dict) or _is_spec(tree):
-        raise SourceError("it holds no tree of named leaves", hint=DAMAGED)
+        raise damaged("it holds no tree of named leaves")
     return tree
 
 
@@ -90,7 +90,7 @@ def array_directory(node: Node) -> str | None:
         return None
     kvstore = node["kvstore"]
     if not isinstance(kvstore, dict):
-        raise SourceError("its TensorStore spec has no kvstore with a driver and a path", hint=DAMAGED)
+        raise damaged("its TensorStore spec has no kvstore with a driver and a path")
     for part, driver, known in (
         ("driver", node["driver"], ("zarr",)),
         ("kvstore", kvstore.get("driver"), LOCAL),
@@ -102,7 +102,7 @@ def array_directory(node: Node) -> str | None:
             )
     parts = [part for part in (kvstore.get("path", ""), node.get("path", "")) if part != ""]
     if not all(isinstance(part, str) for part in parts):
-        raise SourceError("its TensorStore spec has a path that is not text", hint=DAMAGED)
+        raise damaged("its TensorStore spec has a path that is not text")
     return _relative("/".join(part.rstrip("/") or part for part in parts if isinstance(part, str)))
 
 
@@ -127,9 +127,9 @@ def _check_agrees(location: T5XFile, node: Node, spec: ArraySpec) -> None:
     about_array, dtype = node["metadata"], node.get("dtype")
     shape = _sizes(location, about_array.get("shape") if isinstance(about_array, dict) else None)
     if shape not in (None, spec.shape):
-        raise SourceError(f"it is {spec}, but has the shape {shape} in the tree", hint=DAMAGED)
+        raise damaged(f"it is {spec}, but has the shape {shape} in the tree")
     if isinstance(dtype, str) and dtype != spec.dtype.name:
-        raise SourceError(f"it is {spec}, but {shown(dtype[:100])} in the tree", hint=DAMAGED)
+        raise damaged(f"it is {spec}, but {shown(dtype[:100])} in the tree")
 
 
 def _sizes(location: T5XFile, node: Node) -> tuple[int, ...] | None:
@@ -137,7 +137,7 @@ def _sizes(location: T5XFile, node: Node) -> tuple[int, ...] | None:
     if isinstance(node, ArrayAt):
         manifest = manifest_of(node, location.path)
         if manifest is None or node.spec.ndim != 1 or node.spec.size > MOST_AXES:
-            raise SourceError(f"the shape in its TensorStore spec is {node.spec}", hint=DAMAGED)
+            raise damaged(f"the shape in its TensorStore spec is {node.spec}")
         return tuple(read_stored(manifest, Region.whole(node.spec.shape)).tolist())
     if node is None:
         return None
@@ -146,7 +146,7 @@ def _sizes(location: T5XFile, node: Node) -> tuple[int, ...] | None:
         members = [node.get(str(i)) for i in range(len(node))]
     sizes = tuple(n for n in members if type(n) is int)
     if not isinstance(node, list | dict) or len(sizes) != len(members):
-        raise SourceError("the shape in its TensorStore spec is not made of integers", hint=DAMAGED)
+        raise damaged("the shape in its TensorStore spec is not made of integers")
     return sizes
 
 

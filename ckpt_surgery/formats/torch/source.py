@@ -16,7 +16,7 @@ from ckpt_surgery.formats.shared.torch.tree import list_leaves
 from ckpt_surgery.formats.shared.zip.layout import LOCAL
 from ckpt_surgery.formats.shared.zip.members import read_archive
 from ckpt_surgery.formats.torch.detect import INDEX_SUFFIX, NAMES
-from ckpt_surgery.storage.failures import DAMAGED, with_path
+from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.reading import opened, stat_file
 
 
@@ -38,7 +38,7 @@ def _no_archive(path: str) -> SourceError:
     other = recognized(path)
     if other is None:
         flaw = "does not begin as PyTorch's files do, which are zip archives"
-        return SourceError(f"{shown(path)} {flaw}", hint=DAMAGED)
+        return damaged(f"{shown(path)} {flaw}")
     return SourceError(f"{shown(path)}: this looks like {other.what}", hint=other.hint)
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.digests import bytes_crc
-from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
@@ -32,7 +31,7 @@ from ckpt_surgery.formats.shared.zarr.layout import (
     chunk_name,
     chunk_names,
 )
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.places import Places, open_places, stored_crc
 from ckpt_surgery.storage.reading import read_ranges
 from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
@@ -128,7 +127,7 @@ class ZarrWriter:
         }
         lacking = [name for name, size in sizes.items() if size is None]
         if lacking:
-            raise SourceError(f"`{shown(text)}` lacks {len(lacking)} of its chunks", hint=DAMAGED)
+            raise damaged(f"`{shown(text)}` lacks {len(lacking)} of its chunks")
         places = [Chunk(f"{text}/{name}", 0, size or 0) for name, size in sizes.items()]
         chunks = dict(zip(sizes, self._places.read(places), strict=True))
         return decoded(output, self._zarr, region, chunks)

@@ -28,7 +28,7 @@ from ckpt_surgery.formats.shared.zarr.layout import (
     RESERVED,
     zarr_names,
 )
-from ckpt_surgery.storage.failures import DAMAGED, with_key
+from ckpt_surgery.storage.failures import damaged, with_key
 from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import is_directory, real_path
 from ckpt_surgery.storage.record_files import RECORD_NAME
@@ -88,7 +88,7 @@ def _node(files: Files, directory: str) -> dict[str, Any]:
     path = os.path.join(files.root, within(directory, NODE_3))
     node = read_json(path)
     if node.get("zarr_format") != 3 or node.get("node_type") not in ("group", "array"):
-        raise SourceError(f"{shown(path)} is neither a group nor an array of zarr v3", hint=DAMAGED)
+        raise damaged(f"{shown(path)} is neither a group nor an array of zarr v3")
     return node
 
 
@@ -100,12 +100,9 @@ def _root_attributes(files: Files) -> Mapping[str, Any]:
         path = os.path.join(files.root, ATTRIBUTES_2)
         found = read_json(path) if ATTRIBUTES_2 in files.stats else {}
     else:
-        raise SourceError(
-            f"{shown(files.root)} is not a zarr group: it has no {NODE_3}, {GROUP_2} or {ARRAY_2}",
-            hint=DAMAGED,
-        )
+        raise damaged(f"{shown(files.root)} is not a zarr group: it has no {NODE_3}, {GROUP_2} or {ARRAY_2}")
     if not isinstance(found, dict):
-        raise SourceError(f"{shown(files.root)}: the attributes are not a JSON object", hint=DAMAGED)
+        raise damaged(f"{shown(files.root)}: the attributes are not a JSON object")
     return found
 
 
@@ -130,7 +127,7 @@ def _is_array(files: Files, directory: str) -> bool:
     """Whether a directory is an array."""
     group = within(directory, GROUP_2)
     if group in files.stats and read_json(os.path.join(files.root, group)).get("zarr_format") != 2:
-        raise SourceError(f"{shown(os.path.join(files.root, group))} is not a group of zarr v2", hint=DAMAGED)
+        raise damaged(f"{shown(os.path.join(files.root, group))} is not a group of zarr v2")
     if within(directory, ARRAY_2) in files.stats:
         return True
     return within(directory, NODE_3) in files.stats and _node(files, directory)["node_type"] == "array"
@@ -144,10 +141,9 @@ def _check_nothing_lost(files: Files, directories: set[str]) -> None:
         if directory not in inside:
             inside[directory] = any(d in directories for d in (directory, *_above(directory)))
         if not inside[directory] and _CHUNK.fullmatch(base):
-            raise SourceError(
+            raise damaged(
                 f"{shown(os.path.join(files.root, name))} looks like a chunk, "
-                f"but no {ARRAY_2} or {NODE_3} says of which array",
-                hint=DAMAGED,
+                f"but no {ARRAY_2} or {NODE_3} says of which array"
             )
     for array in _consolidated(files):
         if array not in directories:
@@ -173,5 +169,5 @@ def _consolidated(files: Files) -> list[str]:
 def _members(files: Files, consolidated: Any) -> Mapping[str, Any]:
     nodes = consolidated.get("metadata") if isinstance(consolidated, dict) else None
     if not isinstance(nodes, dict):
-        raise SourceError(f"{shown(files.root)}: the consolidated metadata is malformed", hint=DAMAGED)
+        raise damaged(f"{shown(files.root)}: the consolidated metadata is malformed")
     return nodes

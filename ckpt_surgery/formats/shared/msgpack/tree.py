@@ -31,7 +31,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.formats.shared.msgpack.heads import Head, Kind, Reader
 from ckpt_surgery.formats.shared.msgpack.nodes import ARRAY, CHUNKED, COMPLEX, SCALAR, ArrayAt, BytesAt, Node
-from ckpt_surgery.storage.failures import DAMAGED, with_path
+from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.reading import OpenFile
 
 MOST_DEPTH = 100
@@ -47,9 +47,7 @@ def read_tree(file: OpenFile) -> Node:
     node, end = read_value(file, 0, file.stat.size)
     if end != file.stat.size:
         with with_path(file.path):
-            raise SourceError(
-                f"the document ends at byte {end}, and {file.stat.size - end} more bytes follow", hint=DAMAGED
-            )
+            raise damaged(f"the document ends at byte {end}, and {file.stat.size - end} more bytes follow")
     return node
 
 

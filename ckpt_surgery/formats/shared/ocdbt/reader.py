@@ -16,7 +16,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.orbax_layout import MANIFEST
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.reading import read_file, read_ranges
 
 STORE_ERRORS = (
@@ -63,9 +63,7 @@ class Database:
             return None
         match = _LOCATION.fullmatch(entry)
         if match is None:
-            raise SourceError(
-                f"the database refers to a value at `{shown(entry)}`, which is not a location", hint=DAMAGED
-            )
+            raise damaged(f"the database refers to a value at `{shown(entry)}`, which is not a location")
         base, path, offset, length = match.groups()
         return Chunk(_path(self.directory, base, path), int(offset), int(length))
 
@@ -84,9 +82,8 @@ def _path(directory: str, base: str, path: str) -> str:
     """The path of a data file. Raises SourceError for a path that leads out of the database's directory."""
     inside = _unquoted(base, path)
     if not inside or any(part in ("", ".", "..") for part in inside.split("/")) or "\0" in inside:
-        raise SourceError(
-            f"{shown(directory)}: the database refers to a file `{shown(inside)}`, which is not below it",
-            hint=DAMAGED,
+        raise damaged(
+            f"{shown(directory)}: the database refers to a file `{shown(inside)}`, which is not below it"
         )
     return os.path.join(directory, "") + inside
 
@@ -123,9 +120,8 @@ def _result(future: Any, location: str | None, directory: str) -> Any:
         return future.result()
     except STORE_ERRORS as error:
         what = f"{directory}/{MANIFEST}" if location is None else f"{directory} ({location})"
-        raise SourceError(
-            f"The index of the OCDBT database cannot be read: {shown(what)}: {store_message(error)}",
-            hint=DAMAGED,
+        raise damaged(
+            f"The index of the OCDBT database cannot be read: {shown(what)}: {store_message(error)}"
         ) from error
 
 
@@ -167,13 +163,13 @@ def _leaf_nodes(directory: str, root: Any, location: str, height: int) -> Iterat
         below: list[tuple[bytes, str]] = []
         for prefix, node in nodes:
             if node["height"] != remaining:
-                raise SourceError(f"{shown(directory)}: a B+tree node is at the wrong height", hint=DAMAGED)
+                raise damaged(f"{shown(directory)}: a B+tree node is at the wrong height")
             if remaining == 0:
                 yield prefix, node
                 continue
             for entry in node["entries"]:
                 if entry["location"] in seen:
-                    raise SourceError(f"{shown(directory)}: the B+tree reaches a node twice", hint=DAMAGED)
+                    raise damaged(f"{shown(directory)}: the B+tree reaches a node twice")
                 seen.add(entry["location"])
                 below.append((prefix + entry["subtree_common_prefix"], entry["location"]))
         nodes = _nodes(directory, below)

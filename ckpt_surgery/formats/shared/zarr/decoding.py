@@ -33,7 +33,7 @@ from ckpt_surgery.formats.shared.zarr.shards import (
     index_range,
     shard_layout,
 )
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 
 OPEN_ARRAYS = 64
 """Largest number of arrays that a thread keeps open: opening one takes longer than decoding a small chunk."""
@@ -60,7 +60,7 @@ def decode_region(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarra
     stored = [index for index in touched if index in manifest.chunks]
     if manifest.fill is None and len(stored) < len(touched):
         absent = next(index for index in touched if index not in manifest.chunks)
-        raise SourceError(f"its chunk {chunk_name(absent, 3)} is missing", hint=DAMAGED)
+        raise damaged(f"its chunk {chunk_name(absent, 3)} is missing")
     data = fetch([manifest.chunks[index] for index in stored])
     wrappers = [codec.get("name") for codec in json.loads(manifest.codec.encoding)[1:]]
     if manifest.codec.bytewise and all(name in _UNWRAP for name in wrappers):
@@ -106,7 +106,7 @@ def inner_chunks(manifest: Manifest, layout: ShardLayout, region: Region, fetch:
     inside = replace(manifest, chunk_shape=grid, codec=codec, chunks={})
     per_shard = grid_counts(manifest.chunk_shape, grid)
     if any(length % n for length, n in zip(manifest.chunk_shape, grid, strict=True)):
-        raise SourceError(f"its shards of {manifest.chunk_shape} do not consist of {grid}", hint=DAMAGED)
+        raise damaged(f"its shards of {manifest.chunk_shape} do not consist of {grid}")
     entries = _shard_entries(manifest, layout, region, fetch)
     chunks: dict[Shape, Chunk] = {}
     for index, _ in parts_of_chunks(inside, region):
@@ -131,7 +131,7 @@ def _shard_entries(
     for index, data in zip(stored, fetch([at for at in ranges if at is not None]), strict=True):
         entries = index_entries(manifest, layout, manifest.chunks[index], data)
         if entries is None:
-            raise SourceError(f"the index of its shard {chunk_name(index, 3)} is damaged", hint=DAMAGED)
+            raise damaged(f"the index of its shard {chunk_name(index, 3)} is damaged")
         found[index] = entries
     return found
 
@@ -244,10 +244,10 @@ def _undecodable(manifest: Manifest, stored: Sequence[Shape], why: str) -> Sourc
     if index is not None:
         file, reason = manifest.chunks[index].file, why.partition('": ')[2]
         chunk = f"its chunk {chunk_name(index, 3)}" + (f" in {shown(file)}" if file else "")
-        return SourceError(f"{chunk} cannot be decoded: {reason}", hint=DAMAGED)
+        return damaged(f"{chunk} cannot be decoded: {reason}")
     files = sorted({manifest.chunks[index].file for index in stored} - {""})
     where = ", ".join(map(shown, files[:3])) + (f" and {len(files) - 3} more files" if files[3:] else "")
-    return SourceError(f"it cannot be decoded{' from ' * bool(files)}{where}: {why}", hint=DAMAGED)
+    return damaged(f"it cannot be decoded{' from ' * bool(files)}{where}: {why}")
 
 
 def _opened(manifest: Manifest) -> _OpenArray:

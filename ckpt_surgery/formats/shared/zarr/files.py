@@ -13,7 +13,7 @@ from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES, RESERVED
 from ckpt_surgery.formats.shared.zarr.metadata import UNKNOWN, ZarrArray, parse_array
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.listing import FileStat, check_link, real_path, walk
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.views import prefetch
@@ -86,10 +86,9 @@ def file_array(files: Files, directory: str) -> ZarrArray:
             hint="Remove the one that does not belong to its chunks.",
         )
     if not found:
-        raise SourceError(
+        raise damaged(
             f"{shown(os.path.join(files.root, directory))} has no {' or '.join(FILE_NAMES.values())}: "
-            "without the array's metadata its chunks cannot be read",
-            hint=DAMAGED,
+            "without the array's metadata its chunks cannot be read"
         )
     name = within(directory, FILE_NAMES[found[0]])
     with opened(files.path(name), files.stats[name]) as file:
@@ -185,10 +184,9 @@ def check_length(array: ZarrArray, index: Shape, chunk: Chunk) -> None:
     """
     wrong = chunk.length != array.chunk_nbytes if array.raw else chunk.length < array.least_bytes
     if wrong:
-        raise SourceError(
+        raise damaged(
             f"its chunk {array.chunk_name(index)} has {chunk.length} stored bytes, "
-            f"but should decode to {array.chunk_nbytes}",
-            hint=DAMAGED,
+            f"but should decode to {array.chunk_nbytes}"
         )
 
 
@@ -197,7 +195,7 @@ def _check_complete(array: ZarrArray, manifest: Manifest) -> None:
     if not manifest.complete:
         # The metadata may claim a huge grid, but this ends at the latest one step after the stored chunks.
         missing = next(index for index in _indices(array.counts) if index not in manifest.chunks)
-        raise SourceError(f"its chunk {array.chunk_name(missing)} is missing", hint=DAMAGED)
+        raise damaged(f"its chunk {array.chunk_name(missing)} is missing")
 
 
 def _indices(counts: Shape) -> Iterator[Shape]:

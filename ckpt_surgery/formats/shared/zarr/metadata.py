@@ -23,7 +23,7 @@ from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, enc
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.shards import SHARDS, least_bytes
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 
 EXTENDED = (
     "bfloat16",
@@ -138,7 +138,7 @@ def _fill_bytes(version: int, dtype: str, value: str) -> bytes:
         array = ts.open(spec, create=True, context=ts.Context()).result()
     except ValueError as error:
         why = f"its fill value {shown(value[:100])} is not one of {dtype}"
-        raise SourceError(why, hint=DAMAGED) from error
+        raise damaged(why) from error
     return bytes(np.asarray(array.fill_value).tobytes())
 
 
@@ -172,14 +172,11 @@ def parse_array(text: bytes, version: int) -> ZarrArray:
         definition = json.loads(text)
         array = _parse_v2(definition) if version == 2 else _parse_v3(definition)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise SourceError(
-            f"its {FILE_NAMES[version]} is malformed ({type(error).__name__}: {shown(str(error))})",
-            hint=DAMAGED,
+        raise damaged(
+            f"its {FILE_NAMES[version]} is malformed ({type(error).__name__}: {shown(str(error))})"
         ) from error
     if len(array.chunk_shape) != array.spec.ndim:
-        raise SourceError(
-            f"it has the shape {array.spec.shape} but chunks of shape {array.chunk_shape}", hint=DAMAGED
-        )
+        raise damaged(f"it has the shape {array.spec.shape} but chunks of shape {array.chunk_shape}")
     return array
 
 

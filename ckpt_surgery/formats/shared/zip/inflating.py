@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.zip.members import Member, wrong
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.reading import OpenFile
 
 PIECE = 1 << 16
@@ -31,7 +31,7 @@ def check_crc(path: str, member: Member, crc: int) -> None:
     """Raises SourceError unless the CRC-32 of a member's bytes is what the archive says."""
     if crc != member.crc:
         flaw = f"has the CRC-32 {crc:08x}, where {member.crc:08x} was recorded"
-        raise SourceError(f"{shown(path)}: `{shown(member.name[:200])}` {flaw}", hint=DAMAGED)
+        raise damaged(f"{shown(path)}: `{shown(member.name[:200])}` {flaw}")
 
 
 class Inflated:
