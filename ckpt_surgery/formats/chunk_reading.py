@@ -16,7 +16,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.manifests import BIG, RAW, Chunk, Codec, Manifest, parts_of_chunks
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.listing import FileStat
-from ckpt_surgery.storage.reading import Readable, opened, read_ranges, read_region
+from ckpt_surgery.storage.reading import NONE_LISTED, Readable, opened, read_ranges, read_region
 
 Fetch = Callable[[Sequence[Chunk]], Iterator[bytes]]
 """Reads the bytes of ranges of files, which need not be whole chunks, one after another; those in an object
@@ -28,7 +28,6 @@ PARALLEL_BYTES = 8 << 20
 """Regions from this size on are decoded in several threads."""
 AT_A_TIME = 8
 """Largest number of chunks that are decoded at a time for one region."""
-NO_FILES: Mapping[str, FileStat] = MappingProxyType({})
 NO_CHECKS: Mapping[Chunk, Check] = MappingProxyType({})
 
 
@@ -46,7 +45,7 @@ class Decoder(Protocol):
 def read_stored(
     manifest: Manifest,
     region: Region,
-    files: Mapping[str, FileStat] = NO_FILES,
+    files: Mapping[str, FileStat] = NONE_LISTED,
     decode: Decoder | None = None,
     checks: Mapping[Chunk, Check] = NO_CHECKS,
 ) -> np.ndarray:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Manifest, contiguous
-from ckpt_surgery.formats.chunk_reading import NO_FILES
 from ckpt_surgery.formats.shared.boxes import MOST_SPLIT_AXES, Box, Boxes, check_tiling, on_grid
 from ckpt_surgery.storage.listing import FileStat
+from ckpt_surgery.storage.reading import NONE_LISTED
 from tests.formats.bounds import bounded
 from tests.support.arrays import array
 from tests.support.conformance import random_regions
@@ -51,7 +51,7 @@ def test_a_region_is_put_together_from_its_boxes(tmp_path: Path) -> None:
     boxes = stored(tmp_path / "x", UNEVEN)
     boxes[1] = Box(UNEVEN[1], Reading(VALUE[UNEVEN[1].slices]))
     for region in (Region((0, 1), (0, 3)), *random_regions(VALUE.shape, 30)):
-        found = Boxes(SPEC, boxes).read(region, NO_FILES)
+        found = Boxes(SPEC, boxes).read(region, NONE_LISTED)
         np.testing.assert_array_equal(found, VALUE[region.slices])
         assert found.dtype == VALUE.dtype
 
@@ -59,9 +59,9 @@ def test_a_region_is_put_together_from_its_boxes(tmp_path: Path) -> None:
 def test_only_boxes_that_a_region_touches_are_read(tmp_path: Path) -> None:
     boxes = stored(tmp_path / "x", UNEVEN)
     (tmp_path / "x").write_bytes((tmp_path / "x").read_bytes()[:24])
-    assert (Boxes(SPEC, boxes).read(UNEVEN[0], NO_FILES) == VALUE[:2]).all()
+    assert (Boxes(SPEC, boxes).read(UNEVEN[0], NONE_LISTED) == VALUE[:2]).all()
     with pytest.raises(SourceError, match="more belong"):
-        Boxes(SPEC, boxes).read(Region((1, 5), (3, 6)), NO_FILES)
+        Boxes(SPEC, boxes).read(Region((1, 5), (3, 6)), NONE_LISTED)
 
 
 def test_boxes_of_one_shape_are_a_grid(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_boxes_are_checked_where_they_are_read_whole(tmp_path: Path) -> None:
     assert isinstance(first, Manifest)
     seen: list[int] = []
     checks = {first.chunks[0, 0]: lambda chunk, data: seen.append(data.size)}
-    Boxes(SPEC, boxes, checks).read(Region((0, 0), (2, 5)), NO_FILES)
+    Boxes(SPEC, boxes, checks).read(Region((0, 0), (2, 5)), NONE_LISTED)
     assert seen == []
-    Boxes(SPEC, boxes, checks).read(Region.whole(SPEC.shape), NO_FILES)
+    Boxes(SPEC, boxes, checks).read(Region.whole(SPEC.shape), NONE_LISTED)
     assert seen == [24]
 
 
