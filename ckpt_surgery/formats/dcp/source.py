@@ -25,7 +25,7 @@ from ckpt_surgery.formats.shared.torch.archive import MOST_PICKLE_BYTES
 from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.storage.failures import damaged, with_key, with_path
 from ckpt_surgery.storage.listing import FileStat, check_link, has_entry, is_directory, real_path
-from ckpt_surgery.storage.reading import opened, stat_file
+from ckpt_surgery.storage.reading import opened, stat_within
 
 UNFINISHED = (
     "It is written last: the save was not finished, or the copy is incomplete. "
@@ -39,14 +39,13 @@ def read(path: str, selection: Selection) -> Listing:
         raise SourceError(
             f"{shown(path)} is not a directory, as distributed checkpoints are", hint="Name its directory."
         )
-    root, metadata = real_path(path), os.path.join(path, METADATA)
+    metadata = os.path.join(path, METADATA)
     if not has_entry(metadata):
         raise SourceError(f"{shown(metadata)} does not exist", hint=UNFINISHED)
-    check_link(metadata, root)
+    check_link(metadata, real_path(path))
     stat, index = _read_metadata(metadata)
     items = items_by_file(index)
-    paths = {name: os.path.join(path, name) for name in items}
-    files = {name: (paths[name], _stat(paths[name], root, items[name])) for name in items}
+    files = {name: (os.path.join(path, name), _stat(path, name, items[name])) for name in items}
     return _listing(index, read_contents(index, items, files), {metadata: stat, **dict(files.values())})
 
 
@@ -62,10 +61,9 @@ def _read_metadata(path: str) -> tuple[FileStat, list[Stored]]:
         return file.stat, read_index(root, len(data))
 
 
-def _stat(path: str, root: str, items: Sequence[Item]) -> FileStat:
+def _stat(directory: str, name: str, items: Sequence[Item]) -> FileStat:
     """Size and time of a data file. Raises SourceError for a link that leaves, and items beyond its end."""
-    check_link(path, root)
-    stat = stat_file(path)
+    path, stat = os.path.join(directory, name), stat_within(directory, name)
     last = max((item.place for item in items), key=lambda place: place.offset + place.length)
     if last.offset + last.length > stat.size:
         raise damaged(f"{shown(path)} has {stat.size} bytes, but {last.length} belong at byte {last.offset}")
