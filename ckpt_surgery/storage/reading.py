@@ -180,9 +180,11 @@ def _stat(path: str, status: os.stat_result) -> FileStat:
     return FileStat(status.st_size, status.st_mtime_ns)
 
 
-def read_file(path: str) -> bytes:
-    """All of a file."""
+def read_file(path: str, most: int | None = None) -> bytes:
+    """All of a file. Raises SourceError for one of more than `most` bytes."""
     with opened(path) as file:
+        if most is not None and file.stat.size > most:
+            raise damaged(f"{shown(path)} has {file.stat.size} bytes; {most} is the limit")
         return file.read(0, file.stat.size)
 
 

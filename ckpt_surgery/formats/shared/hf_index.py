@@ -14,7 +14,7 @@ from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.json_files import parse_object
 from ckpt_surgery.storage.listing import check_link, names_in, real_path
-from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.storage.reading import read_file
 
 MOST_INDEX_BYTES = 100_000_000
 """Longest index: the limit of a safetensors header."""
@@ -24,10 +24,7 @@ COUNTED = ("total_size", "total_parameters")
 
 def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:
     """Tensor name → file name, and the user's metadata."""
-    with opened(path) as file:
-        if file.stat.size > MOST_INDEX_BYTES:
-            raise damaged(f"{shown(path)} has {file.stat.size} bytes, too many for an index")
-        text = file.read(0, file.stat.size)
+    text = read_file(path, MOST_INDEX_BYTES)
     with with_path(path):
         document = parse_object(text, strict=True)
         files, metadata = document.get("weight_map"), document.get("metadata") or {}

@@ -23,7 +23,7 @@ from ckpt_surgery.storage.listing import (
     names_in,
     real_path,
 )
-from ckpt_surgery.storage.reading import OpenFile, opened
+from ckpt_surgery.storage.reading import OpenFile, opened, read_file
 
 SUFFIX = ".index"
 GRAPH_SUFFIX = ".meta"
@@ -174,10 +174,7 @@ def _only(directory: str, prefixes: Sequence[str]) -> str:
 def _named_in(path: str, directory: str) -> list[str]:
     """The checkpoints that the file names, as prefixes within the directory; the latest is the last."""
     check_link(path, real_path(directory))
-    with opened(path) as file:
-        if file.stat.size > _MOST_STATE_BYTES:
-            raise damaged(f"{shown(path)} has {file.stat.size} bytes, too many for such a file")
-        text = file.read(0, file.stat.size)
+    text = read_file(path, _MOST_STATE_BYTES)
     with with_path(path):
         pairs = [_field(line) for line in text.split(b"\n") if line.strip()]
         named = {

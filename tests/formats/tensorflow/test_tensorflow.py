@@ -122,7 +122,7 @@ LIES = (
         state("model_checkpoint_path: \x00\x01"),
         "does not belong to a checkpoint's state",
     ),
-    Lie("a state of a megabyte", state('model_checkpoint_path: "x"\n' * 50_000), "too many for such a file"),
+    Lie("a state of a megabyte", state('model_checkpoint_path: "x"\n' * 50_000), "1048576 is the limit"),
     Lie("a state without names", state('model_checkpoint_path: ""'), "names the checkpoint b''"),
     Lie("a state that leads out", state('model_checkpoint_path: ".."'), "names the checkpoint"),
     Lie("a state that names what is gone", state('model_checkpoint_path: "y"'), "y.index does not exist"),
