@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Any
 
-from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.hdf5.library import FileView, heap_objects
 from ckpt_surgery.storage.failures import damaged
 
@@ -60,14 +59,14 @@ class Texts:
         objects = dict(heap_objects(self._view, self._base + address))
         stored = objects.get(index) if index else None
         if stored is None or len(stored) < length:
-            raise _flaw(f"the text of an attribute has {length} bytes, which are missing")
+            raise damaged(f"the text of an attribute has {length} bytes, which are missing")
         return stored[:length].split(b"\0")[0]
 
     def _messages(self, at: int) -> Iterator[bytes]:
         """The attributes in the header at an offset, as their messages."""
         head = self._view.bytes_at(at, min(_HEADER_1.size, max(0, self._view.size - at)))
         if len(head) < _HEADER_1.size:
-            raise _flaw("the header of an object is cut off")
+            raise damaged("the header of an object is cut off")
         old = not head.startswith(SIGNATURE)
         ordered = not old and bool(head[5] & 4)
         blocks = [self._first_block(head, at)]
@@ -94,7 +93,7 @@ class Texts:
     def _within(self, start: int, size: int) -> int:
         """A size, if so many bytes follow an offset."""
         if start + size > self._view.size:
-            raise _flaw(f"the header of an object has {size} bytes at byte {start} of {self._view.size}")
+            raise damaged(f"the header of an object has {size} bytes at byte {start} of {self._view.size}")
         return size
 
 
@@ -121,7 +120,3 @@ def _attribute(message: bytes, name: bytes) -> bytes | None:
     unit = 8 if version == 1 else 1
     data = message[at + sum(-(-size // unit) * unit for size in sizes) :]
     return data if len(data) >= _TEXT.size else None
-
-
-def _flaw(what: str) -> SourceError:
-    return damaged(what)
