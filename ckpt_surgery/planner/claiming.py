@@ -57,8 +57,8 @@ def _batches(rules: Iterable[RulePattern]) -> Iterator[Batch]:
             batch = several[start : start + MOST_IN_BATCH]
             slowest, pattern = min(batch, key=lambda rule: safe_length(rule[1]))
             longest = safe_length(pattern)
-            found_by = alternation([pattern for _, pattern in batch]) if longest else pattern
-            yield Batch(batch, found_by, longest, slowest)
+            finder = alternation([pattern for _, pattern in batch]) if longest else pattern
+            yield Batch(batch, finder, longest, slowest)
 
 
 def claim(run: PassRun) -> None:
@@ -98,7 +98,7 @@ def _matches_of_view(text: str, mirror: Mirror | None, batches: Sequence[Batch])
     """The rules that match a key as it is seen in a mirror, in order."""
     for batch in batches:
         rules, longest = batch.rules, batch.longest
-        if len(text) <= longest:
+        if longest and len(text) <= longest:
             matching = batch.slowest.pass_run.limits.matching
             first = batch.slowest.bounded(
                 ("match",), None, matching.fullmatch, batch.alternation, text, longest

@@ -197,3 +197,7 @@ def test_the_first_rule_of_any_is_what_python_finds_one_by_one(
                 wanted.setdefault(i, []).append(key)
                 break
     assert found == wanted
+
+
+def test_a_pattern_without_a_safe_length_is_tried_on_the_root() -> None:
+    assert keys_of(claimed(rules_of("match: '(?i).*'"), [""])) == {0: [""]}
