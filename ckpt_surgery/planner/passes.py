@@ -204,19 +204,19 @@ def _distinct(made: Sequence[Made], run: PassRun) -> dict[str, Entry]:
     return {text: entry for text, (_, entry) in owners.items()}
 
 
-def _note_collision(one: Made, other: Made, run: PassRun) -> None:
+def _note_collision(earlier: Made, later: Made, run: PassRun) -> None:
     """Note that two entries have the same key, at the rule that makes the later one."""
-    (rule, old), (later, new) = one, other
+    (first, old), (second, new) = earlier, later
     hint = None
-    if rule is None or later is None:
+    if first is None or second is None:
         hint = "Add a rule that renames or drops the one that stays."
-    elif rule is later and (mistaken := braces_of(rule.rule)):
+    elif first is second and (mistaken := braces_of(first.rule)):
         hint = f"In the template {mistaken}."
-    elif rule is later and old.value is not new.value and list(reads(new.value)):
+    elif first is second and old.value is not new.value and list(reads(new.value)):
         hint = "To make one leaf of several, say how with `value`: stack(xs), say."
-    made = "; ".join(_making(maker, entry, run) for maker, entry in (one, other))
+    made = "; ".join(_making(maker, entry, run) for maker, entry in (earlier, later))
     error = PlanError(f"two leaves would be called `{new.key.text}`: {made}", hint=hint, code=Code.SAME_KEY)
-    blamed = later or rule
+    blamed = second or first
     if blamed is None:
         run.problems.general(error.problems[0])
         return

@@ -176,18 +176,19 @@ def _at_their_rules(
             if rule is not None:
                 rules.setdefault(shown("/".join(names[: i + 1])), rule)
     keys = {shown(step.leaf.key.printed): step.leaf.key.printed for step in steps}
-    found = []
+    notices = []
     for sentence in refused:
         mentioned = list(_MENTIONED.finditer(sentence))
         blamed = next((rules[match[1]] for match in mentioned if match[1] in rules), None)
         key = next((match for match in mentioned if match[1] in keys), None)
         if key is None:
-            found.append(Notice(sentence, about=blamed))
+            notices.append(Notice(sentence, about=blamed))
         else:
             ends = sentence[: key.start()], sentence[key.end() :]
-            found.append(Notice(ends[0], keys[key[1]], ends[1], about=blamed))
+            notices.append(Notice(ends[0], keys[key[1]], ends[1], about=blamed))
     return [
-        Problem(one.sentence, _place(loaded, one.first.about), code=Code.UNSUITED) for one in merged(found)
+        Problem(notice.sentence, _place(loaded, notice.first.about), code=Code.UNSUITED)
+        for notice in merged(notices)
     ]
 
 
@@ -207,9 +208,9 @@ def _steps(
 ) -> tuple[list[Step], Transfers]:
     """The steps, each with its transfer."""
     values = list(zip(leaves, (entry.value for entry in entries), strict=True))
-    found = transfers(values, destination)
+    chosen = transfers(values, destination)
     make = partial(_step, served=destination.served)
-    return list(map(make, entries, leaves, found.stored, found.copied)), found
+    return list(map(make, entries, leaves, chosen.stored, chosen.copied)), chosen
 
 
 def _step(entry: Entry, leaf: Leaf, stored: Manifest | None, copied: bool, served: bool) -> Step:
@@ -233,11 +234,11 @@ def fate_and_sources(key: Key, value: Node) -> tuple[Fate, tuple[tuple[str, str]
         if value.source == TARGET:
             return Fate.DEFAULTED if same else Fate.ADDED, (read,)
         return Fate.KEPT if same else Fate.RENAMED, (read,)
-    found = tuple(dict.fromkeys([(r.source, r.leaf.key.text) for r in reads(value)]))
+    sources = tuple(dict.fromkeys([(r.source, r.leaf.key.text) for r in reads(value)]))
     is_read = isinstance(value.function, Bitcast) and isinstance(value.inputs[0], Read)
-    if is_read and found == ((TARGET, key.text),):  # as `input: {uint16: bfloat16}` reads it
-        return Fate.DEFAULTED, found
-    return Fate.TRANSFORMED if any(source != TARGET for source, _ in found) else Fate.ADDED, found
+    if is_read and sources == ((TARGET, key.text),):  # as `input: {uint16: bfloat16}` reads it
+        return Fate.DEFAULTED, sources
+    return Fate.TRANSFORMED if any(source != TARGET for source, _ in sources) else Fate.ADDED, sources
 
 
 def _cut_all(
@@ -265,9 +266,9 @@ def _cut_all(
             ]
             done.append(step)
     problems = []
-    for one in merged(large):
-        rule, hint, code = one.first.about
-        problems.append(Problem(one.sentence, _place(loaded, rule), hint, code))
+    for notice in merged(large):
+        rule, hint, code = notice.first.about
+        problems.append(Problem(notice.sentence, _place(loaded, rule), hint, code))
     return done, problems
 
 

@@ -299,8 +299,8 @@ def _order_problem(places: Sequence[object], group: Sequence[Contribution]) -> s
     """What is wrong with the values of `by`; None if nothing is."""
     kinds = {type(p) for p in places}
     if kinds not in ({int}, {str}):
-        found = " and ".join(sorted(kind.__name__.lower() for kind in kinds))
-        return f"`by` must give integers or strings throughout, not {found}"
+        given = " and ".join(sorted(kind.__name__.lower() for kind in kinds))
+        return f"`by` must give integers or strings throughout, not {given}"
     place, count = Counter(places).most_common(1)[0]
     if count > 1:
         keys = few_keys(m.claim.entry.key.printed for p, m in zip(places, group, strict=True) if p == place)
@@ -316,11 +316,11 @@ def is_layout(node: Node, bases: Set[int]) -> bool:
     seen = set(bases)
     stack = [node]
     while stack:
-        one = stack.pop()
-        if id(one) in seen:
+        node = stack.pop()
+        if id(node) in seen:
             continue
-        if not (isinstance(one, Apply) and one.function.is_layout):
+        if not (isinstance(node, Apply) and node.function.is_layout):
             return False
-        seen.add(id(one))
-        stack += one.inputs
+        seen.add(id(node))
+        stack += node.inputs
     return True

@@ -221,7 +221,7 @@ def _note_missing(
     hints = list(move_hints(rules, len(missing), several=len(unclaimed) > 1))
     if left:
         them = "the others" if rules else "them" if len(left) > 1 else "it"
-        near = dict.fromkeys(found for texts in alike.values() for found in texts)
+        near = dict.fromkeys(key for keys in alike.values() for key in keys)
         has = near or without_place(rules, target.leaves, unclaimed)
         more = f"; the source has {few_keys(has)}" if has else ""
         new = [text for text in valued if not alike[text]]

@@ -133,8 +133,8 @@ def _stage(
     members.sort(key=lambda member: natural_order(member.claim.entry.key.text))
     claims = [_claimed(member, rule) for member in members]
     if rule.rule.fill is not None:
-        found = {output.key.text: rule.match(output.key.text) for output in outputs}
-        claims = [Claimed(TARGET, key, _groups(match)) for key, match in found.items() if match is not None]
+        matches = [(output.key.text, rule.match(output.key.text)) for output in outputs]
+        claims = [Claimed(TARGET, key, _groups(match)) for key, match in matches if match is not None]
     taken = {(claim.source, claim.key) for claim in claims}
     looked_up = {
         keys[0]: None
@@ -217,9 +217,9 @@ def _attempts(run: PassRun, source: str, entry: Entry) -> Iterator[Attempt]:
     is_claimed = id(entry) in run.claimed
     for rule in run.rules:
         pattern = rule.rule.match
-        found = None if pattern is None else _attempt(rule, pattern, source, entry, is_claimed)
-        if pattern is not None and found is not None:
-            yield Attempt(rule.ref, pattern.pattern, *found)
+        outcome = None if pattern is None else _attempt(rule, pattern, source, entry, is_claimed)
+        if pattern is not None and outcome is not None:
+            yield Attempt(rule.ref, pattern.pattern, *outcome)
 
 
 def _attempt(
