@@ -166,6 +166,11 @@ def test_a_number_has_to_fit_the_leafs_dtype(described: str, number: str, says: 
             "add: 'b${i}', value: i, for: {i: 'range(0)'}",
             "the rule makes nothing: `for` has no values",
         ),
+        (
+            ["a"],
+            "add: 'b${i}', value: i, for: {i: '3'}",  # and not besides that it makes nothing
+            "`for` needs a list or a `range(n)` (at `b$\\{i\\}`)",
+        ),
     ],
 )
 def test_problems(leaves: Described, rule: str, says: str) -> None:
