@@ -12,7 +12,7 @@ from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
-from ckpt_surgery.functions.arrays import Apply, reads
+from ckpt_surgery.functions.arrays import nodes_of, reads
 from ckpt_surgery.language.templates import Template
 from ckpt_surgery.planner.claiming import claim, views
 from ckpt_surgery.planner.entries import CONVERT, Entry, Tree, not_held
@@ -166,12 +166,8 @@ def _refuse_objects(run: PassRun, entries: Iterable[Entry]) -> None:
 def _used_values(entries: Iterable[Entry]) -> set[int]:
     """The identities of all nodes that the entries' values are made of."""
     used: set[int] = set()
-    stack = [entry.value for entry in entries]
-    while stack:
-        node = stack.pop()
-        if id(node) not in used:
-            used.add(id(node))
-            stack.extend(node.inputs if isinstance(node, Apply) else ())
+    for entry in entries:
+        used |= {id(node) for node in nodes_of(entry.value, used)}
     return used
 
 

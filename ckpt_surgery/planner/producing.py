@@ -9,7 +9,7 @@ from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.core.keys import Key, natural_order
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.functions.arrays import Apply, Node, Series
+from ckpt_surgery.functions.arrays import Apply, Node, Series, nodes_of
 from ckpt_surgery.language.expressions import Expression
 from ckpt_surgery.language.scope import Scalar, Unavailable
 from ckpt_surgery.language.templates import Template
@@ -194,7 +194,7 @@ class Match(RuleRun):
         made = self.compute_output(at, Output(members[0].key, members[0].value, names), text, claimed)
         if isinstance(made, Failed) or not self._mirrors_well(members, made):
             return None
-        self.keep(made, members)
+        self.pass_run.keep(self.ref, made, members)
         return made
 
     def _ordered(
@@ -313,14 +313,5 @@ def _order_problem(places: Sequence[object], group: Sequence[Contribution]) -> s
 
 def is_layout(node: Node, bases: Set[int]) -> bool:
     """Whether a node only rearranges elements of the nodes with the identities `bases`."""
-    seen = set(bases)
-    stack = [node]
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        if not (isinstance(node, Apply) and node.function.is_layout):
-            return False
-        seen.add(id(node))
-        stack += node.inputs
-    return True
+    applied = nodes_of(node, set(bases))
+    return all(isinstance(node, Apply) and node.function.is_layout for node in applied)

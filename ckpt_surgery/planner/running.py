@@ -164,8 +164,14 @@ class PassRun:
         """Number of outputs that rules have made so far, or are about to make."""
         self.failed: set[str] = set()
         """Texts of the keys whose values could not be made."""
-        self.outputs: dict[tuple[RuleRef, str], Sequence[Output]] | None = {} if keeps_outputs else None
-        """What the entries of the pass are made of, by rule and key; None if that is not kept."""
+        self._keeps_outputs = keeps_outputs
+        self.outputs: dict[tuple[RuleRef, str], Sequence[Output]] = {}
+        """What the entries of the pass are made of, by rule and key, if that is kept."""
+
+    def keep(self, rule: RuleRef, made: Entry, outputs: Sequence[Output]) -> None:
+        """Record what a rule made an entry of, if the pass keeps that."""
+        if self._keeps_outputs:
+            self.outputs[rule, made.key.text] = outputs
 
     def drop(self, entry: Entry, rule: RuleRef | None, why: str) -> None:
         """Leave out an entry. `rule`: the rule that says so; None for a policy."""
@@ -330,11 +336,6 @@ class RuleRun:
 
     def attribute(self, made: Entry, claimed: Sequence[Entry], output: Output) -> Entry:
         """The entry with the effects of this rule, which makes it of entries that it claimed."""
-        self.keep(made, [output])
+        self.pass_run.keep(self.ref, made, [output])
         effects = self.pass_run.effects.after(self.ref, made.key, made.value, claimed)
         return Entry(made.key, made.leaf, made.value, effects)
-
-    def keep(self, made: Entry, outputs: Sequence[Output]) -> None:
-        """Record what an entry is made of, if the pass keeps that."""
-        if self.pass_run.outputs is not None:
-            self.pass_run.outputs[self.ref, made.key.text] = outputs

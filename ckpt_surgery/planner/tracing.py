@@ -13,11 +13,11 @@ import regex
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import brief
-from ckpt_surgery.functions.arrays import Node, Read
+from ckpt_surgery.functions.arrays import Node, Read, nodes_of
 from ckpt_surgery.language.values import told
 from ckpt_surgery.planner.claiming import near_miss, views
 from ckpt_surgery.planner.entries import Entry, RuleRef
-from ckpt_surgery.planner.running import Claim, Contribution, Names, Output, PassRun, RuleRun
+from ckpt_surgery.planner.running import Claim, Contribution, Names, PassRun, RuleRun
 from ckpt_surgery.planner.target import TARGET
 
 SourceKey = tuple[str, str]
@@ -103,7 +103,7 @@ def stages(runs: Sequence[PassRun], key: str) -> list[Stage]:
         made: dict[RuleRef, list[Entry]] = defaultdict(list)
         for text in wanted:
             entry = run.tree.get(text)
-            if entry is None or entry.rule is None or (entry.rule, text) not in _outputs(run):
+            if entry is None or entry.rule is None or (entry.rule, text) not in run.outputs:
                 before[text] = None  # the pass left it as it was
             else:
                 made[entry.rule].append(entry)
@@ -118,16 +118,11 @@ def stages(runs: Sequence[PassRun], key: str) -> list[Stage]:
     return traced
 
 
-def _outputs(run: PassRun) -> Mapping[tuple[RuleRef, str], Sequence[Output]]:
-    assert run.outputs is not None  # kept for whoever watches the passes
-    return run.outputs
-
-
 def _stage(
     run: PassRun, ref: RuleRef, entries: Sequence[Entry], known: Mapping[int, Sequence[SourceKey]]
 ) -> Stage:
     """What one rule did to make these entries."""
-    outputs = [output for entry in entries for output in _outputs(run)[ref, entry.key.text]]
+    outputs = [output for entry in entries for output in run.outputs[ref, entry.key.text]]
     rule = next(rule for rule in run.rules if rule.ref is ref)
     members = [output for output in outputs if isinstance(output, Contribution)]
     members.sort(key=lambda member: natural_order(member.claim.entry.key.text))
@@ -179,19 +174,11 @@ def _known_values(run: PassRun) -> Mapping[int, Sequence[SourceKey]]:
 
 def _read_keys(value: Node, known: Mapping[int, Sequence[SourceKey]]) -> Iterator[Sequence[SourceKey]]:
     """The leaves that a value is computed from, as they were before the pass, each once."""
-    seen: set[int] = set()
-    stack = [value]
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
+    for node in nodes_of(value, set(), ends=known):
         if id(node) in known:
             yield known[id(node)]
         elif isinstance(node, Read):
             yield [(node.source, node.leaf.key.text)]
-        else:
-            stack += reversed(node.inputs)
 
 
 # --- rules that a leaf of a source met ----------------------------------------------------------------------
