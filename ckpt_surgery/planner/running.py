@@ -102,6 +102,8 @@ def combinations_of(ranges: Ranges | Failed) -> Iterator[dict[str, Any]]:
     """The values of the `for` variables, in every combination; none if there are no values."""
     if isinstance(ranges, Failed):
         return iter(())
+    if not ranges:  # most rules have no variables
+        return iter(({},))
     chosen = itertools.product(*ranges.values()) if all(ranges.values()) else ()
     return (dict(zip(ranges, values, strict=True)) for values in chosen)
 

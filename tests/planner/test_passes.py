@@ -43,6 +43,7 @@ def test_what_no_rule_claims_is_kept() -> None:
     assert done.problems.is_empty
     assert list(done.tree) == ["z", "b"]
     assert done.tree["b"] is done.trees["source"]["b"]  # as it is
+    assert not done.outputs  # what they are made of is kept for those who watch the passes
     assert drops_of(done) == []
 
 
