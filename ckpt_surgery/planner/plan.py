@@ -23,7 +23,7 @@ from ckpt_surgery.core.text import brief
 from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.functions.create import InPlaceOf
 from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.functions.list_reductions import MeanOfList
+from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.language.params import ParamValue
 from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.effects import changing_rules
@@ -344,5 +344,5 @@ def is_mean(value: Node) -> bool:
     """Whether a value is the mean of several leaves, perhaps in another dtype."""
     while isinstance(value, Apply) and isinstance(value.function, Cast):
         (value,) = value.inputs
-    inputs = value.inputs if isinstance(value, Apply) and isinstance(value.function, MeanOfList) else ()
+    inputs = value.inputs if isinstance(value, Apply) and value.function == ListReduction("mean") else ()
     return len(inputs) > 1 and all(isinstance(node, Read) for node in inputs)

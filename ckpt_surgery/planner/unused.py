@@ -167,7 +167,7 @@ def _hint(name: str, plan: Plan, loaded: LoadedRecipe, listings: Listings, targe
         return away
     defaulted = [step.leaf.key.text for step in plan.steps if step.fate is Fate.DEFAULTED]
     trees = {
-        source: {text: Entry(leaf.key, leaf, Read(source, leaf), None) for text, leaf in leaves.items()}
+        source: {text: Entry(leaf.key, leaf, Read(source, leaf)) for text, leaf in leaves.items()}
         for source, leaves in listings.items()
     }
     offered = {source: tree if source == name else {} for source, tree in trees.items()}

@@ -38,7 +38,7 @@ def fit(target: Target, given: Described = (), matched: Described = (), kept: De
 
 def origins(run: PassRun) -> dict[str, str]:
     """The source of every leaf of the result."""
-    return {text: next(reads(entry.value)).source for text, entry in run.tree.items()}
+    return {text: reads(entry.value)[0].source for text, entry in run.tree.items()}
 
 
 def test_the_first_offer_that_there_is() -> None:
@@ -46,7 +46,7 @@ def test_the_first_offer_that_there_is() -> None:
     run = fit(target, ["a"], ["a", "b"], ["a", "b", "c"])
     assert origins(run) == {"a": "given", "b": "matched", "c": "kept", "d": "target"}
     assert run.problems.is_empty
-    assert sorted((next(reads(d.entry.value)).source, d.entry.key.text, d.why) for d in run.drops) == [
+    assert sorted((reads(d.entry.value)[0].source, d.entry.key.text, d.why) for d in run.drops) == [
         ("kept", "a", "another value was taken"),
         ("kept", "b", "another value was taken"),
         ("matched", "a", "another value was taken"),
