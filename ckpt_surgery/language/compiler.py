@@ -1,25 +1,38 @@
 """The walk over the syntax tree of an expression: each node that the language has becomes a closure.
 
-This is the allow-list: a node that has no handler here is refused, with its place. What the closures do is in
-`closures`.
+This is the allow-list: a node that has no handler here is refused, with its place. A closure takes the scope
+and gives the node's value. Each is wrapped once, so that the errors of whatever it calls point at its node.
 """
 
 import ast
-import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from ckpt_surgery.language import closures
-from ckpt_surgery.language.closures import Evaluator, located
-from ckpt_surgery.language.lookups import LOOKUPS, within
-from ckpt_surgery.language.operators import binary, formatted, truth, unary
+from ckpt_surgery.core.errors import FunctionError, SurgeryError
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.functions.registry import registry
+from ckpt_surgery.language.calls import called
+from ckpt_surgery.language.lookups import LOOKUPS, WITH_PATTERNS, within
+from ckpt_surgery.language.operators import binary, compared, formatted, truth, unary
 from ckpt_surgery.language.other_libraries import attribute_advice, is_module, method_advice
-from ckpt_surgery.language.scope import HOOKS, CallUse, GroupUse, NameUse
-from ckpt_surgery.language.spans import Spans
+from ckpt_surgery.language.patterns import compile_pattern
+from ckpt_surgery.language.scope import (
+    HOOKS,
+    ExpressionError,
+    GroupUse,
+    NameUse,
+    PatternError,
+    Scope,
+    Unavailable,
+    Watched,
+)
+from ckpt_surgery.language.spans import Span, Spans
 from ckpt_surgery.language.subscripts import ATTRIBUTES, attribute, subscripted
-from ckpt_surgery.language.values import bounded
-from ckpt_surgery.language.vocabulary import usages
+from ckpt_surgery.language.values import bounded, listed
+from ckpt_surgery.language.vocabulary import call_problem, unknown_name, usages
+
+Evaluator = Callable[[Scope], Any]
 
 MAX_DEPTH = 64
 """Limit on the nesting of an expression."""
@@ -69,13 +82,28 @@ _REFUSED: dict[type[ast.AST], str] = {
 LOOK_UP = "write it as a table under `tables:`, and look it up by its name: `order[name]`"
 
 
+def errors_at(span: Span, action: Evaluator) -> Evaluator:
+    """Wrap an action so that its errors point at a span, unless they point at a part of it already."""
+
+    def run(scope: Scope) -> Any:
+        try:
+            return action(scope)
+        except SurgeryError as error:
+            if isinstance(error, ExpressionError) and not isinstance(error, PatternError):
+                raise
+            problem = error.problems[0]
+            raise ExpressionError(problem.message, *span, problem.hint, problem.code) from None
+
+    return run
+
+
 class Compiler:
-    """Walks the syntax tree of one expression, and notes the names, calls and groups that it uses."""
+    """Walks the syntax tree of one expression; notes the names and groups that it uses, and wrong calls."""
 
     def __init__(self, text: str, lead: int):
         """`lead`: white space before the expression, which the tree does not count."""
         self.name_uses: list[NameUse] = []
-        self.calls: list[CallUse] = []
+        self.wrong_calls: list[ExpressionError] = []
         self.groups: list[GroupUse] = []
         self._spans = Spans(text, lead)
         self._depth = 0
@@ -92,7 +120,7 @@ class Compiler:
             self._spans.refuse(f"nested deeper than {MAX_DEPTH} levels", node)
         evaluator = handler(self, node)
         self._depth -= 1
-        return evaluator
+        return evaluator if isinstance(node, ast.Constant) else errors_at(self._spans.of(node), evaluator)
 
     def _all(self, nodes: Sequence[ast.expr]) -> list[Evaluator]:
         return [self.compiled(node) for node in nodes]
@@ -102,9 +130,23 @@ class Compiler:
     def name(self, node: ast.Name) -> Evaluator:
         if node.id.startswith("__"):
             self._spans.refuse(f"the name `{node.id}` is not accepted", node)
-        span = self._spans.of(node)
-        self.name_uses.append(NameUse(node.id, *span))
-        return closures.named(node.id, span)
+        name = node.id
+        self.name_uses.append(NameUse(name, *self._spans.of(node)))
+
+        def value_of(scope: Scope) -> Any:
+            try:
+                value = scope.names[name]
+            except KeyError:
+                message = unknown_name(name, scope.names)
+                raise FunctionError(message, code=Code.UNKNOWN_NAME) from None
+            if type(value) is Watched:
+                value.note_use()
+                return value.value
+            if type(value) is Unavailable:
+                raise FunctionError(value.message, hint=value.hint, code=value.code)
+            return value
+
+        return value_of
 
     def constant(self, node: ast.Constant) -> Evaluator:
         value = node.value
@@ -119,7 +161,8 @@ class Compiler:
 
     def sequence(self, node: ast.List | ast.Tuple) -> Evaluator:
         build = tuple if isinstance(node, ast.Tuple) else list
-        return closures.sequence(build, self._all(node.elts), self._spans.of(node))
+        parts = self._all(node.elts)
+        return lambda scope: build(listed(part(scope) for part in parts))
 
     # --- operators ---
 
@@ -127,30 +170,60 @@ class Compiler:
         symbol = _BINARY.get(type(node.op))
         if symbol is None:
             self._spans.refuse("this operator is not part of the expression language", node)
-        operands = self._all((node.left, node.right))
-        return located(functools.partial(binary, symbol), self._spans.of(node), *operands)
+        left, right = self._all((node.left, node.right))
+        return lambda scope: binary(symbol, left(scope), right(scope))
 
     def unary(self, node: ast.UnaryOp) -> Evaluator:
-        operand = self.compiled(node.operand)
         if isinstance(node.op, ast.Not):
-            return located(lambda value: not truth(value), self._spans.of(node.operand), operand)
-        return located(functools.partial(unary, _UNARY[type(node.op)]), self._spans.of(node), operand)
+            condition = self._condition(node.operand)
+            return lambda scope: not condition(scope)[1]
+        symbol, operand = _UNARY[type(node.op)], self.compiled(node.operand)
+        return lambda scope: unary(symbol, operand(scope))
 
     def comparison(self, node: ast.Compare) -> Evaluator:
+        """`a < b < c`: each operand is evaluated once, and none after the first comparison that is false."""
         if any(type(op) not in _COMPARE for op in node.ops):
             self._spans.refuse("`is` is not part of the expression language; use `==`", node)
+        first = self.compiled(node.left)
         symbols = [_COMPARE[type(op)] for op in node.ops]
-        first, *others = self._all((node.left, *node.comparators))
-        return closures.comparisons(first, list(zip(symbols, others, strict=True)), self._spans.of(node))
+        others = list(zip(symbols, self._all(node.comparators), strict=True))
+        is_chain = len(others) > 1
+
+        def run(scope: Scope) -> Any:
+            left = first(scope)
+            for symbol, part in others:
+                right = part(scope)
+                value = compared(symbol, left, right)
+                if is_chain and not truth(value):
+                    return False
+                left = right
+            return value
+
+        return run
+
+    def _condition(self, node: ast.expr) -> Evaluator:
+        """A value and its truth; where it has none, the error points at it."""
+        part = self.compiled(node)
+        return errors_at(self._spans.of(node), lambda scope: (value := part(scope), truth(value)))
 
     def boolean(self, node: ast.BoolOp) -> Evaluator:
-        parts = [(self.compiled(part), closures.condition(self._spans.of(part))) for part in node.values]
-        return closures.first_decisive(parts, isinstance(node.op, ast.Or))
+        """`a or b` and `a and b`: the first value that decides, else the last one."""
+        parts = [self._condition(part) for part in node.values]
+        decisive = isinstance(node.op, ast.Or)
+
+        def run(scope: Scope) -> Any:
+            for part in parts:
+                value, holds = part(scope)
+                if holds == decisive:
+                    break
+            return value
+
+        return run
 
     def conditional(self, node: ast.IfExp) -> Evaluator:
-        test, holds = self.compiled(node.test), closures.condition(self._spans.of(node.test))
+        condition = self._condition(node.test)
         body, other = self._all((node.body, node.orelse))
-        return lambda scope: body(scope) if holds(test(scope)) else other(scope)
+        return lambda scope: body(scope) if condition(scope)[1] else other(scope)
 
     # --- subscripts and attributes ---
 
@@ -160,21 +233,20 @@ class Compiler:
         literal = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if name == "g" and isinstance(literal, int | str):
             self.groups.append(GroupUse(literal, *self._spans.of(node)))
-        return located(lambda v, i: subscripted(v, i, name), self._spans.of(node), value, index)
+        return lambda scope: subscripted(value(scope), index(scope), name)
 
-    def _index(self, node: ast.expr) -> Evaluator:
+    def _index(self, node: ast.expr | None) -> Evaluator:
+        if node is None:
+            return lambda scope: None
         if isinstance(node, ast.Tuple):
             items = [self._index(item) for item in node.elts]
             return lambda scope: tuple([item(scope) for item in items])
         if isinstance(node, ast.Slice):
-            parts = [self._slice_bound(part) for part in (node.lower, node.upper, node.step)]
+            parts = [self._index(part) for part in (node.lower, node.upper, node.step)]
             return lambda scope: slice(*[part(scope) for part in parts])
         if isinstance(node, ast.Constant) and node.value is Ellipsis:
             return lambda scope: ...
         return self.compiled(node)
-
-    def _slice_bound(self, node: ast.expr | None) -> Evaluator:
-        return (lambda scope: None) if node is None else self.compiled(node)
 
     def attribute(self, node: ast.Attribute) -> Evaluator:
         if node.attr not in ATTRIBUTES:
@@ -182,7 +254,7 @@ class Compiler:
             instead = attribute_advice(node.value, node.attr, usages()) or f"; there are {known}"
             self._spans.refuse(f"the attribute `.{node.attr}` is not accepted{instead}", node)
         value = self.compiled(node.value)
-        return located(lambda found: attribute(found, node.attr), self._spans.of(node), value)
+        return lambda scope: attribute(value(scope), node.attr)
 
     # --- calls ---
 
@@ -194,30 +266,45 @@ class Compiler:
             self._spans.refuse("only functions of the language can be called, by their name", node)
         if node.func.id in LOOKUPS:
             return self._lookup(node, node.func.id)
-        use = self._call_use(node, node.func)
-        self.calls.append(use)
-        arguments = self._all(node.args)
-        if use.name == "count":
-            if len(arguments) != 1 or node.keywords:
-                self._spans.refuse("`count` takes one regular expression: count('regex')", node)
-            return closures.count(arguments[0], self._spans.of(node))
-        if use.name == "sub":
-            if len(arguments) != 3 or node.keywords:
-                self._spans.refuse("`sub` takes three texts: sub(text, 'regex', 'replacement')", node)
-            return located(closures.substitution(), self._spans.of(node), *arguments)
-        keywords = {keyword.arg or "": self.compiled(keyword.value) for keyword in node.keywords}
-        return closures.call(use, arguments, keywords)
+        if node.func.id in WITH_PATTERNS:
+            return self._with_pattern(node, node.func.id)
+        return self._function(node, node.func)
 
-    def _call_use(self, node: ast.Call, function: ast.Name) -> CallUse:
-        literal = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
-        return CallUse(
-            function.id,
-            len(node.args),
-            tuple(keyword.arg or "" for keyword in node.keywords),
-            literal if isinstance(literal, str) else None,
-            *self._spans.of(node),
-            name_end=self._spans.of(function)[1],
-        )
+    def _with_pattern(self, node: ast.Call, name: str) -> Evaluator:
+        """`count` or `sub`; `check` lists the error of a regular expression that is written out."""
+        parameters, usage, make = WITH_PATTERNS[name]
+        arguments = self._all(node.args)
+        if len(arguments) != len(parameters) or node.keywords:
+            self._spans.refuse(f"`{name}` takes {usage}", node)
+        pattern = node.args[parameters.index("regex")]
+        if isinstance(pattern, ast.Constant) and isinstance(pattern.value, str):
+            try:
+                compile_pattern(pattern.value)
+            except ExpressionError as error:
+                self.wrong_calls.append(error.at(*self._spans.of(node)))
+        action = make()
+        return lambda scope: action(scope, *[argument(scope) for argument in arguments])
+
+    def _function(self, node: ast.Call, name: ast.Name) -> Evaluator:
+        """A call of a function of the registry; one that does not fit fails when it is evaluated.
+
+        Until then `check` can list it with all other problems.
+        """
+        arguments = self._all(node.args)
+        keywords = {keyword.arg or "": self.compiled(keyword.value) for keyword in node.keywords}
+        function = registry().get(name.id)
+        problem = call_problem(name.id, len(arguments), tuple(keywords))
+        if function is None or problem is not None:
+            where, code = (name, Code.UNKNOWN_FUNCTION) if function is None else (node, Code.CALL)
+            error = ExpressionError(problem or "", *self._spans.of(where), code=code)
+            self.wrong_calls.append(error)
+            return lambda scope: _fail(error)
+
+        def run(scope: Scope) -> Any:
+            by_name = {name: value(scope) for name, value in keywords.items()}
+            return called(function, listed(argument(scope) for argument in arguments), by_name, scope)
+
+        return run
 
     def _check_arguments(self, node: ast.Call) -> None:
         seen: set[str] = set()
@@ -241,9 +328,7 @@ class Compiler:
         if node.keywords or function.attr.startswith("_"):
             self._spans.refuse("a hook is called by its name with plain arguments: hooks.name(x)", node)
         hooks, *arguments = self._all((function.value, *node.args))
-        return located(
-            lambda found, *given: found.call(function.attr, given), self._spans.of(node), hooks, *arguments
-        )
+        return lambda scope: hooks(scope).call(function.attr, [argument(scope) for argument in arguments])
 
     def _lookup(self, node: ast.Call, function: str) -> Evaluator:
         """`has`, `kind` and `get`: what they look up may be missing."""
@@ -254,28 +339,22 @@ class Compiler:
             self._spans.refuse(f"`{function}` takes {wanted}: {usage}", node)
         subscript, *others = node.args
         assert isinstance(subscript, ast.Subscript)
-        parts = [
-            self._looked_into(subscript.value),
-            self._index(subscript.slice),
-            *self._all(others),
-        ]
-        action = functools.partial(LOOKUPS[function], _name_of(subscript.value))
-        return located(action, self._spans.of(node), *parts)
+        name, action = _name_of(subscript.value), LOOKUPS[function]
+        parts = [self._looked_into(subscript.value), self._index(subscript.slice), *self._all(others)]
+        return lambda scope: action(name, *[part(scope) for part in parts])
 
     def _looked_into(self, node: ast.expr) -> Evaluator:
         """`config['a']` in `has(config['a']['b'])`, which may be missing too."""
         if not isinstance(node, ast.Subscript):
             return self.compiled(node)
         holder, index = self._looked_into(node.value), self._index(node.slice)
-        return located(within, self._spans.of(node), holder, index)
+        return errors_at(self._spans.of(node), lambda scope: within(holder(scope), index(scope)))
 
     # --- f-strings ---
 
     def f_string(self, node: ast.JoinedStr) -> Evaluator:
         parts = [self._f_string_part(part, node) for part in node.values]
-        if not parts:
-            return lambda scope: ""
-        return located(lambda *pieces: bounded("".join(pieces)), self._spans.of(node), *parts)
+        return lambda scope: bounded("".join([part(scope) for part in parts]))
 
     def _f_string_part(self, part: ast.expr, whole: ast.JoinedStr) -> Evaluator:
         if isinstance(part, ast.Constant):
@@ -285,11 +364,14 @@ class Compiler:
             self._spans.refuse("conversions such as `!r` are not part of the expression language", whole)
         with self._spans.inside(whole, part.value):
             value = self.compiled(part.value)
-        span = self._spans.of(whole)
         if part.format_spec is None:
-            return located(lambda v: formatted(v, ""), span, value)
-        assert isinstance(part.format_spec, ast.JoinedStr)
-        return located(formatted, span, value, self.f_string(part.format_spec))
+            return lambda scope: formatted(value(scope), "")
+        specification = self.compiled(part.format_spec)
+        return lambda scope: formatted(value(scope), specification(scope))
+
+
+def _fail(error: ExpressionError) -> NoReturn:
+    raise error.with_traceback(None)
 
 
 def _name_of(node: ast.expr) -> str:

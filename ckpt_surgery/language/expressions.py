@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.language.closures import Evaluator
-from ckpt_surgery.language.compiler import Compiler
+from ckpt_surgery.language.compiler import Compiler, Evaluator
 from ckpt_surgery.language.scope import (
-    CallUse,
     ExpressionError,
     Flaw,
     GroupUse,
@@ -23,7 +21,7 @@ from ckpt_surgery.language.scope import (
     Scope,
 )
 from ckpt_surgery.language.spans import line_starts
-from ckpt_surgery.language.vocabulary import call_problem, function_names, unknown_name
+from ckpt_surgery.language.vocabulary import unknown_name
 
 MAX_TEXT = 1 << 15
 """Limit on the characters of an expression."""
@@ -40,8 +38,8 @@ class Expression:
     """All names that stand for values: `x`, groups, params, sources, … Names of functions are left out."""
     name_uses: tuple[NameUse, ...] = field(compare=False, repr=False)
     """Each place where one of the names is used."""
-    calls: tuple[CallUse, ...] = field(compare=False, repr=False)
-    """Each call of a function, except hooks and look-ups such as `has(…)`."""
+    wrong_calls: tuple[ExpressionError, ...] = field(compare=False, repr=False)
+    """Errors of calls that do not fit a function's signature, of unknown functions and of wrong patterns."""
     groups: tuple[GroupUse, ...] = field(compare=False, repr=False)
     """Each use of `g[…]` whose group is written out."""
     evaluator: Evaluator = field(compare=False, repr=False)
@@ -76,7 +74,7 @@ def parse(text: str) -> Expression:
         tree,
         frozenset(use.name for use in compiler.name_uses),
         tuple(compiler.name_uses),
-        tuple(compiler.calls),
+        tuple(compiler.wrong_calls),
         tuple(compiler.groups),
         evaluator,
     )
@@ -130,10 +128,5 @@ def check(expression: Expression, known: Iterable[str], sources: Sequence[str] =
         for use in expression.name_uses
         if use.name not in names
     ]
-    for call in expression.calls:
-        problem = call_problem(call.name, call.positional, call.keywords)
-        if problem is not None:
-            unknown = call.name not in function_names()
-            code = Code.UNKNOWN_FUNCTION if unknown else Code.CALL
-            flaws.append(Flaw(problem, call.start, call.name_end if unknown else call.end, code))
+    flaws += [Flaw(e.message, e.start, e.end, e.problems[0].code or e.code) for e in expression.wrong_calls]
     return sorted(flaws, key=lambda flaw: flaw.start)

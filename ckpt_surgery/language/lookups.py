@@ -1,13 +1,16 @@
-"""The functions `has`, `kind` and `get`, which look up a leaf or an entry that may be missing."""
+"""Functions outside of the registry: look-ups of what may be missing, and those of regular expressions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import regex
 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.language.configs import MISSING, Config, Configs, Entries, reached
-from ckpt_surgery.language.scope import Leaves, kind_of
+from ckpt_surgery.language.patterns import Watch, compile_pattern
+from ckpt_surgery.language.scope import Leaves, Scope, kind_of
 from ckpt_surgery.language.subscripts import key_text, subscripted
-from ckpt_surgery.language.values import told
+from ckpt_surgery.language.values import bounded, told
 
 
 def has(name: str, holder: Any, key: Any) -> bool:
@@ -52,3 +55,36 @@ def _found(holder: Any, key: Any, function: str) -> Any:
 
 LOOKUPS: Mapping[str, Callable[..., Any]] = {"has": has, "kind": kind, "get": get}
 """Functions whose first argument is a look-up, `source['a/b']`, which is not evaluated before the call."""
+
+
+def counted(scope: Scope, pattern: Any) -> int:
+    """The value of `count('regex')`."""
+    if not isinstance(pattern, str):
+        raise FunctionError(f"`count` takes a regular expression as text, not {told(pattern)}")
+    if scope.count is None:
+        raise FunctionError("`count` has no keys to count here")
+    return scope.count(pattern)
+
+
+def substitution() -> Callable[[Scope, Any, Any, Any], str]:
+    """What `sub(text, 'regex', 'replacement')` does at one place of a recipe, whose matches share a limit."""
+    watch = Watch()
+
+    def substituted(scope: Scope, text: Any, pattern: Any, replacement: Any) -> str:
+        for value in (text, pattern, replacement):
+            if not isinstance(value, str):
+                raise FunctionError(f"`sub` takes three texts, not {told(value)}")
+        try:
+            replaced: str = bounded(watch.sub(compile_pattern(pattern), replacement, text))
+        except (regex.error, IndexError) as error:
+            raise FunctionError(f"`sub`: the replacement {replacement!r} does not fit: {error}") from None
+        return replaced
+
+    return substituted
+
+
+WITH_PATTERNS: Mapping[str, tuple[Sequence[str], str, Callable[[], Callable[..., Any]]]] = {
+    "count": (("regex",), "one regular expression: count('regex')", lambda: counted),
+    "sub": (("text", "regex", "replacement"), "three texts: sub(text, 'regex', 'replacement')", substitution),
+}
+"""Functions of a regular expression: parameters, usage, and what makes the action of one call."""

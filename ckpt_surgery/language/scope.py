@@ -87,23 +87,6 @@ class NameUse:
 
 
 @dataclass(frozen=True)
-class CallUse:
-    """A place where a function of the language is called."""
-
-    name: str
-    positional: int
-    """Number of positional arguments."""
-    keywords: tuple[str, ...]
-    """Names of the keyword arguments."""
-    literal: str | None
-    """First argument, if it is a text literal: the pattern of `count('…')`."""
-    start: int
-    end: int
-    name_end: int
-    """Offset after the function's name, which begins at `start`."""
-
-
-@dataclass(frozen=True)
 class GroupUse:
     """A place where a group is used whose number or name is written out: `g[1]`."""
 

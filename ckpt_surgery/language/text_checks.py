@@ -8,8 +8,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.expressions import Expression, check
 from ckpt_surgery.language.findings import Finding
 from ckpt_surgery.language.naming import MEANINGS
-from ckpt_surgery.language.patterns import compile_pattern
-from ckpt_surgery.language.scope import ExpressionError, Flaw
+from ckpt_surgery.language.scope import Flaw
 from ckpt_surgery.language.template_parsing import check_groups
 from ckpt_surgery.language.yaml_document import DocumentPath
 
@@ -32,7 +31,7 @@ def expression_findings(
     sources: Sequence[str] = (),
 ) -> Iterator[Finding]:
     known, explained = explained_names(expression.names, known)
-    flaws = [*check(expression, known, sources), *_pattern_flaws(expression)]
+    flaws = check(expression, known, sources)
     if groups and "g" not in explained:
         flaws += check_groups(expression, pattern)
     flaws += [
@@ -42,13 +41,3 @@ def expression_findings(
     ]
     for flaw in flaws:
         yield Finding(path, flaw.message, flaw.start, flaw.end, code=flaw.code)
-
-
-def _pattern_flaws(expression: Expression) -> Iterator[Flaw]:
-    """Flaws of `count('…')` with a pattern that does not compile."""
-    for call in expression.calls:
-        if call.name == "count" and call.literal is not None:
-            try:
-                compile_pattern(call.literal)
-            except ExpressionError as error:
-                yield Flaw(error.message, call.start, call.end, Code.PATTERN)
