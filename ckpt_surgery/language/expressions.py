@@ -15,7 +15,6 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.compiler import Compiler, Evaluator
 from ckpt_surgery.language.scope import (
     ExpressionError,
-    Flaw,
     GroupUse,
     NameUse,
     Scope,
@@ -117,16 +116,15 @@ def _syntax_message(error: SyntaxError) -> str:
     return f"not an expression: {error.msg}"
 
 
-def check(expression: Expression, known: Iterable[str], sources: Sequence[str] = ()) -> list[Flaw]:
-    """Flaws that show without values: unknown names, unknown functions, calls with wrong arguments.
+def check(expression: Expression, known: Iterable[str], sources: Sequence[str] = ()) -> list[ExpressionError]:
+    """Errors that show without values: unknown names, unknown functions, calls with wrong arguments.
 
     `sources`: names of the recipe's sources, for messages.
     """
     names = frozenset(known)
-    flaws = [
-        Flaw(unknown_name(use.name, names, sources), use.start, use.end, Code.UNKNOWN_NAME)
+    unknown = [
+        ExpressionError(unknown_name(use.name, names, sources), use.start, use.end, code=Code.UNKNOWN_NAME)
         for use in expression.name_uses
         if use.name not in names
     ]
-    flaws += [Flaw(e.message, e.start, e.end, e.problems[0].code or e.code) for e in expression.wrong_calls]
-    return sorted(flaws, key=lambda flaw: flaw.start)
+    return sorted((*unknown, *expression.wrong_calls), key=lambda error: error.start)

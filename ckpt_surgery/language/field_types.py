@@ -22,7 +22,7 @@ from ckpt_surgery.language.template_parsing import parse_template
 from ckpt_surgery.language.templates import Template
 
 SYNTAX = "recipe_syntax"
-"""Type of the pydantic errors that point at characters of the value."""
+"""Type of the pydantic errors with an ExpressionError, as `error`, that points at characters of the value."""
 WRONG_TYPE = "recipe_type"
 """Type of the pydantic errors that say which type is wanted."""
 
@@ -41,9 +41,7 @@ def _parsed_with_params(parse_text: Callable[[str, ValidationInfo], Any], wanted
         try:
             return parse_text(value, info)
         except ExpressionError as error:
-            context = {"message": error.message, "start": error.start, "end": error.end, "hint": error.hint}
-            context["code"] = error.problems[0].code
-            raise PydanticCustomError(SYNTAX, "{message}", context) from None
+            raise PydanticCustomError(SYNTAX, "{error}", {"error": error}) from None
 
     return PlainValidator(validate)
 

@@ -7,7 +7,7 @@ from typing import Any
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.models import Recipe
 from ckpt_surgery.language.naming import EVERYWHERE
-from ckpt_surgery.language.scope import HOOKS
+from ckpt_surgery.language.scope import HOOKS, ExpressionError
 from ckpt_surgery.language.yaml_document import DocumentPath
 
 
@@ -24,6 +24,12 @@ class Finding:
     """Whether the problem is with the key of the value."""
     hint: str | None = None
     code: Code = Code.FIELDS_DISAGREE
+
+    @classmethod
+    def of(cls, path: DocumentPath, error: ExpressionError, at_key: bool = False) -> "Finding":
+        """An error of a text, as a problem of the field that has the text."""
+        code = error.problems[0].code or error.code
+        return cls(path, error.message, error.start, error.end, at_key, error.hint, code)
 
 
 @dataclass(frozen=True)

@@ -307,8 +307,7 @@ def _field_finding(details: Mapping[str, Any], value: Any) -> Finding:
     path, at_key = _document_path(details["loc"], value)
     context = details.get("ctx") or {}
     if details["type"] == SYNTAX:
-        start, end = context["start"], context["end"]
-        return Finding(path, context["message"], start, end, at_key, context["hint"], context["code"])
+        return Finding.of(path, context["error"], at_key)
     if details["type"] == "extra_forbidden":
         known = _known_fields(path[:-1])
         message = f"unknown field `{path[-1]}`{did_you_mean(str(path[-1]), known)}"

@@ -173,7 +173,7 @@ class RuleCheck:
                 yield Finding(self._field("for", name), problem, at_key=True, code=Code.NAME)
 
     def _texts(self, claim: str) -> Iterator[Finding]:
-        """Flaws of every expression and template of the rule, with the names that it can use."""
+        """Errors of every expression and template of the rule, with the names that it can use."""
         names = {"match": self._match_names, "fill": self._fill_names, "add": self._add_names}[claim]
         rule = self.rule
         for field, expression in (("when", rule.when), ("by", rule.by), ("value", rule.value)):
@@ -241,8 +241,8 @@ class RuleCheck:
         if self._pattern is None and self.rule.add is None:
             return
         known, explained = explained_names(template.names, known)
-        for flaw in check_template(template, known, self._pattern, self._sources):
-            yield Finding(path, flaw.message, flaw.start, flaw.end, at_key, code=flaw.code)
+        for error in check_template(template, known, self._pattern, self._sources):
+            yield Finding.of(path, error, at_key)
         for name in explained:
             start = template.text.find(name)
             yield Finding(path, MEANINGS[name], start, start + len(name), at_key, code=Code.UNKNOWN_NAME)

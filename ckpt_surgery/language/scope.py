@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import regex
 
@@ -33,7 +33,10 @@ _AS_TEXT = "Look up str(…), or write the table's keys without quotes."
 
 
 class ExpressionError(SurgeryError):
-    """An expression or a template is refused, or fails. Points at characters of its text."""
+    """An expression or a template is refused, or fails. Points at characters of its text.
+
+    Checks that need no values return such errors, all at once.
+    """
 
     exit_code = 2
     code = Code.EXPRESSION
@@ -66,15 +69,6 @@ class TemplateError(ExpressionError):
     """A template is refused, or gives no key."""
 
     code = Code.TEMPLATE
-
-
-class Flaw(NamedTuple):
-    """A problem that a check finds without values, and its place in the text."""
-
-    message: str
-    start: int
-    end: int
-    code: Code
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import regex
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.expressions import Expression, check, parse
-from ckpt_surgery.language.scope import ExpressionError, Flaw, TemplateError
+from ckpt_surgery.language.scope import ExpressionError, TemplateError
 from ckpt_surgery.language.templates import GroupReference, Inserted, Piece, PlainText, Slash, Template
 
 MAX_TEXT = 4096
@@ -130,32 +130,35 @@ def check_template(
     known: Iterable[str],
     pattern: regex.Pattern[str] | None,
     sources: Sequence[str] = (),
-) -> list[Flaw]:
-    """The flaws that show without a match: groups that `pattern` lacks, and flaws of the expressions.
+) -> list[ExpressionError]:
+    """The errors that show without a match: groups that `pattern` lacks, and those of the expressions.
 
-    With no `pattern` there is no match, so that every group is a flaw.
+    With no `pattern` there is no match, so that every group is an error.
     """
     names = frozenset(known)
-    flaws: list[Flaw] = []
+    errors: list[ExpressionError] = []
     for piece in template.pieces:
         if isinstance(piece, GroupReference):
-            flaws += _group_flaws(piece.group, pattern, piece.start, piece.end)
+            errors += _check_group(piece.group, pattern, piece.start, piece.end)
         elif isinstance(piece, Inserted):
             inner = [*check(piece.expression, names, sources), *check_groups(piece.expression, pattern)]
-            flaws += [f._replace(start=f.start + piece.start, end=f.end + piece.start) for f in inner]
-    return flaws
+            errors += [error.shifted(piece.start) for error in inner]
+    return errors
 
 
-def check_groups(expression: Expression, pattern: regex.Pattern[str] | None) -> list[Flaw]:
-    """The flaws of `g[…]`, such as `g[3]` where the regular expression has two groups."""
-    return [f for use in expression.groups for f in _group_flaws(use.group, pattern, use.start, use.end)]
+def check_groups(expression: Expression, pattern: regex.Pattern[str] | None) -> list[ExpressionError]:
+    """The errors of `g[…]`, such as `g[3]` where the regular expression has two groups."""
+    return [e for use in expression.groups for e in _check_group(use.group, pattern, use.start, use.end)]
 
 
-def _group_flaws(group: int | str, pattern: regex.Pattern[str] | None, start: int, end: int) -> list[Flaw]:
+def _check_group(
+    group: int | str, pattern: regex.Pattern[str] | None, start: int, end: int
+) -> list[ExpressionError]:
     if pattern is None:
         message = f"no regular expression here could have a group {group!r}"
-        return [Flaw(message, start, end, Code.NO_GROUP)]
-    if group in pattern.groupindex or (isinstance(group, int) and 0 <= group <= pattern.groups):
+    elif group in pattern.groupindex or (isinstance(group, int) and 0 <= group <= pattern.groups):
         return []
-    guess = did_you_mean(str(group), pattern.groupindex)
-    return [Flaw(f"the regular expression has no group {group!r}{guess}", start, end, Code.NO_GROUP)]
+    else:
+        guess = did_you_mean(str(group), pattern.groupindex)
+        message = f"the regular expression has no group {group!r}{guess}"
+    return [ExpressionError(message, start, end, code=Code.NO_GROUP)]

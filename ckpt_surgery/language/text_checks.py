@@ -8,7 +8,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.expressions import Expression, check
 from ckpt_surgery.language.findings import Finding
 from ckpt_surgery.language.naming import MEANINGS
-from ckpt_surgery.language.scope import Flaw
+from ckpt_surgery.language.scope import ExpressionError
 from ckpt_surgery.language.template_parsing import check_groups
 from ckpt_surgery.language.yaml_document import DocumentPath
 
@@ -31,13 +31,12 @@ def expression_findings(
     sources: Sequence[str] = (),
 ) -> Iterator[Finding]:
     known, explained = explained_names(expression.names, known)
-    flaws = check(expression, known, sources)
+    errors = check(expression, known, sources)
     if groups and "g" not in explained:
-        flaws += check_groups(expression, pattern)
-    flaws += [
-        Flaw(MEANINGS[use.name], use.start, use.end, Code.UNKNOWN_NAME)
+        errors += check_groups(expression, pattern)
+    errors += [
+        ExpressionError(MEANINGS[use.name], use.start, use.end, code=Code.UNKNOWN_NAME)
         for use in expression.name_uses
         if use.name in explained
     ]
-    for flaw in flaws:
-        yield Finding(path, flaw.message, flaw.start, flaw.end, code=flaw.code)
+    yield from (Finding.of(path, error) for error in errors)

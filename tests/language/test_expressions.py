@@ -115,8 +115,8 @@ def refusal(text: str) -> ExpressionError:
     """The first error of an expression, from parsing, from the static check, or from evaluating."""
     with pytest.raises(ExpressionError) as caught:
         expression = parse(text)
-        for flaw in check(expression, NAMES):
-            raise ExpressionError(flaw.message, flaw.start, flaw.end)
+        for error in check(expression, NAMES):
+            raise error
         expression.evaluate(scope())
     return caught.value
 
@@ -381,7 +381,7 @@ def test_names_and_calls_are_known_without_values() -> None:
 )
 def test_check(text: str, flaws: list[tuple[str, int, int]]) -> None:
     known = {"x", "xs", "source"}
-    assert [flaw[:3] for flaw in check(parse(text), known)] == flaws
+    assert [(e.message, e.start, e.end) for e in check(parse(text), known)] == flaws
 
 
 def test_every_function_is_a_name_of_the_language() -> None:

@@ -64,7 +64,7 @@ def test_flaws_of_text_have_their_place(field: str, text: str, start: int, end: 
         adapter(field).validate_python(text)
     (error,) = caught.value.errors()
     assert error["type"] == SYNTAX
-    assert (error["ctx"]["start"], error["ctx"]["end"]) == (start, end)
+    assert (error["ctx"]["error"].start, error["ctx"]["error"].end) == (start, end)
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", 3])

@@ -60,7 +60,7 @@ def test_groups_are_checked_against_the_pattern() -> None:
     pattern = regex.compile("(?P<name>.)(.)")
     assert check_template(parse_template(r"\1\g<name>${g[2]}"), {"g"}, pattern) == []
     flaws = check_template(parse_template(r"\3/\g<nme>/${g[4] + y}"), {"g"}, pattern)
-    assert [flaw[:3] for flaw in flaws] == [
+    assert [(e.message, e.start, e.end) for e in flaws] == [
         ("the regular expression has no group 3", 0, 2),
         ("the regular expression has no group 'nme'; did you mean `name`?", 3, 10),
         ("unknown name `y`", 20, 21),
@@ -69,5 +69,9 @@ def test_groups_are_checked_against_the_pattern() -> None:
 
 
 def test_without_a_pattern_there_are_no_groups() -> None:
-    (flaw,) = check_groups(parse("g[1]"), None)
-    assert flaw[:3] == ("no regular expression here could have a group 1", 0, 4)
+    (error,) = check_groups(parse("g[1]"), None)
+    assert (error.message, error.start, error.end) == (
+        "no regular expression here could have a group 1",
+        0,
+        4,
+    )

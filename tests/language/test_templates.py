@@ -210,7 +210,9 @@ def test_a_key_has_a_longest_length() -> None:
 )
 def test_check_template(text: str, flaws: list[tuple[str, int, int]]) -> None:
     known = {"p", "n", "m", "g"}
-    assert [flaw[:3] for flaw in check_template(parse_template(text), known, PATTERN)] == flaws
+    assert [
+        (e.message, e.start, e.end) for e in check_template(parse_template(text), known, PATTERN)
+    ] == flaws
 
 
 PARTS = ("a", "b%s", "/", r"\1", r"\g<n>", r"\g<none>", r"\/", "[0]", "$$", "${i}", "${p}", "é")
@@ -245,8 +247,12 @@ def test_which_names_are_simply_told(text: str, names: tuple[str, ...] | None) -
 
 
 def test_a_template_without_a_regular_expression_has_no_groups() -> None:
-    (flaw,) = check_template(parse_template(r"a/\1"), (), None)
-    assert flaw[:3] == ("no regular expression here could have a group 1", 2, 4)
+    (error,) = check_template(parse_template(r"a/\1"), (), None)
+    assert (error.message, error.start, error.end) == (
+        "no regular expression here could have a group 1",
+        2,
+        4,
+    )
 
 
 def test_templates_are_equal_by_their_text() -> None:
