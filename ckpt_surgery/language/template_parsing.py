@@ -1,5 +1,6 @@
 """Parsing of key templates, and the checks that need no match."""
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -9,11 +10,12 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.expressions import Expression, check, parse
 from ckpt_surgery.language.scope import ExpressionError, TemplateError
-from ckpt_surgery.language.templates import GroupReference, Inserted, Piece, PlainText, Slash, Template
+from ckpt_surgery.language.templates import Piece, Template
 
 MAX_TEXT = 4096
 """Limit on the characters of a template."""
-
+MOST_BRACES = 32
+"""Limit on the braces at which an expression in a template may end."""
 
 _TOKEN = re.compile(
     r"\\(?:(?P<number>[1-9][0-9]?)|g<(?P<name>[^>]*)>|(?P<escaped>[\\/]))"
@@ -22,28 +24,35 @@ _TOKEN = re.compile(
     r"|(?P<text>[^\\$/]+)"
 )
 
+_MISPLACED_END = re.compile("unterminated|was never closed|'}'")
+"""What Python says of an expression that ends elsewhere: at another brace."""
+
 
 def parse_template(text: str) -> Template:
     """Parse a template. Raises ExpressionError with offsets in its text."""
     if len(text) > MAX_TEXT:
         raise TemplateError(f"a template of {len(text)} characters; the limit is {MAX_TEXT}", 0, 1)
-    pieces: list[Piece] = []
+    segments: list[list[Piece]] = [[]]
+    slashes: list[int] = []
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
             raise _stray(text, at)
-        piece = _inserted(text, match.end()) if match["open"] else _simple_piece(match)
-        pieces.append(piece)
-        at = piece.end + 1 if isinstance(piece, Inserted) else match.end()
-    _refuse_empty_components(text, pieces)
-    template = Template(
-        text,
-        tuple(pieces),
-        frozenset(name for p in pieces if isinstance(p, Inserted) for name in p.expression.names),
-    )
-    # Components of text alone are made now, so that their flaws are found while parsing.
-    _ = template.segments
+        at = match.end()
+        if match["slash"]:
+            slashes.append(match.start())
+            segments.append([])
+        elif match["open"]:
+            segments[-1].append(_inserted(text, at))
+            at = segments[-1][-1].end + 1
+        else:
+            segments[-1].append(_simple_piece(match))
+    for segment, end in zip(segments, [*slashes, max(len(text) - 1, 0)], strict=True):
+        if not segment:
+            raise TemplateError("the key has an empty component here", end, end + 1)
+    template = Template(text, tuple(map(tuple, segments)))
+    _ = template.fixed  # made now, so that flaws of components of text alone are found while parsing
     return template
 
 
@@ -61,68 +70,31 @@ def _stray(text: str, at: int) -> ExpressionError:
 
 def _simple_piece(match: re.Match[str]) -> Piece:
     start, end = match.span()
+    name = match["name"]
     if match["number"] is not None:
-        return GroupReference(int(match["number"]), start, end)
-    if match["name"] is not None:
-        return _named_group(match["name"], start, end)
-    if match["slash"] is not None:
-        return Slash(start)
-    return PlainText(match["escaped"] or match["dollar"] or match["text"], start, end)
-
-
-def _named_group(name: str, start: int, end: int) -> GroupReference:
+        return Piece(start, end, group=int(match["number"]))
+    if name is None:
+        return Piece(start, end, match["escaped"] or match["dollar"] or match["text"])
     if name.isascii() and name.isdigit() and len(name) <= 4:
-        return GroupReference(int(name), start, end)
+        return Piece(start, end, group=int(name))
     if not name.isidentifier():
         raise TemplateError(f"`\\g<{name}>` does not name a group", start, end)
-    return GroupReference(name, start, end)
+    return Piece(start, end, group=name)
 
 
-def _inserted(text: str, start: int) -> Inserted:
-    end = _closing_brace(text, start)
-    try:
-        return Inserted(parse(text[start:end]), start, end)
-    except ExpressionError as error:
-        raise error.shifted(start) from None
-
-
-def _closing_brace(text: str, start: int) -> int:
-    """The offset of the `}` that closes the expression which begins at `start`."""
-    depth, at = 0, start
-    while at < len(text):
-        character = text[at]
-        if character in "'\"":
-            at = _closing_quote(text, at)
-        elif character in "([{":
-            depth += 1
-        elif character == "}" and depth == 0:
-            return at
-        elif character in ")]}":
-            depth -= 1
-        at += 1
-    raise TemplateError("`${` is not closed by `}`", start - 2, start)
-
-
-def _closing_quote(text: str, at: int) -> int:
-    quote, start = text[at], at
-    at += 1
-    while at < len(text) and text[at] != quote:
-        at += 2 if text[at] == "\\" else 1
-    if at >= len(text):
-        raise TemplateError("the text is not closed by a quote", start, start + 1)
-    return at
-
-
-def _refuse_empty_components(text: str, pieces: Iterable[Piece]) -> None:
-    """Raises ExpressionError for components that are written empty: `a//b`, `/a`, `a/`, or no text at all."""
-    before_is_slash, last = True, -1
-    for piece in pieces:
-        if isinstance(piece, Slash) and before_is_slash:
-            raise TemplateError("the key has an empty component here", piece.start, piece.start + 1)
-        before_is_slash = isinstance(piece, Slash)
-        last = piece.start
-    if before_is_slash:
-        raise TemplateError("the key has an empty component here", max(last, 0), max(last, 0) + 1)
+def _inserted(text: str, start: int) -> Piece:
+    """The expression that begins at `start`: it ends at the first `}` that has an expression before it."""
+    errors: list[ExpressionError] = []
+    for brace in itertools.islice(re.finditer("}", text[start:]), MOST_BRACES):
+        end = start + brace.start()
+        try:
+            return Piece(start, end, expression=parse(text[start:end]))
+        except ExpressionError as error:
+            errors.append(error)
+    if not errors:
+        raise TemplateError("`${` is not closed by `}`", start - 2, start)
+    wrong = (error for error in errors if not _MISPLACED_END.search(error.message))
+    raise next(wrong, errors[0]).shifted(start)
 
 
 def check_template(
@@ -138,9 +110,9 @@ def check_template(
     names = frozenset(known)
     errors: list[ExpressionError] = []
     for piece in template.pieces:
-        if isinstance(piece, GroupReference):
+        if piece.group is not None:
             errors += _check_group(piece.group, pattern, piece.start, piece.end)
-        elif isinstance(piece, Inserted):
+        elif piece.expression is not None:
             inner = [*check(piece.expression, names, sources), *check_groups(piece.expression, pattern)]
             errors += [error.shifted(piece.start) for error in inner]
     return errors

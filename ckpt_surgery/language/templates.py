@@ -1,8 +1,9 @@
 r"""Key templates: `\1`, `\g<name>`, `${expression}`, `$$`, `\\`, `\/`, and `[0]` for a list index."""
 
 import functools
+import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from ckpt_surgery.language.scope import ExpressionError, Scope, TemplateError
 from ckpt_surgery.language.values import MAX_STRING, told
 
 _BRACED = re.compile(r"\{(\w+)\}")
+_INDEX = re.compile(r"\[([0-9]+)\]")
 
 
 @dataclass(frozen=True)
@@ -30,62 +32,38 @@ class Component:
 
 
 @dataclass(frozen=True)
-class PlainText:
+class Piece:
+    """A part of a template between two slashes: text, a group of the match, or an expression."""
+
+    start: int
+    """Offset of its first character; of an expression, that after `${`."""
+    end: int
+    """Offset after its last character; of an expression, that of the `}`."""
+    text: str | None = None
     """Text that stands for itself. A `/` in it was written `\\/` and does not end a component."""
+    group: int | str | None = None
+    """Number or name of a group that is written `\\1` or `\\g<name>`."""
+    expression: Expression | None = None
 
-    text: str
-    start: int
-    end: int
-
-
-@dataclass(frozen=True)
-class Slash:
-    """A `/` that ends a component."""
-
-    start: int
+    def group_in(self, pattern: regex.Pattern[str]) -> int | str | None:
+        """The group that it stands for, also if it is an expression that is nothing but the group's name."""
+        name = None if self.expression is None else self.expression.single_name
+        return name if name in pattern.groupindex else self.group
 
 
-@dataclass(frozen=True)
-class GroupReference:
-    """What a group of the regular expression matched."""
-
-    group: int | str
-    start: int
-    end: int
-
-
-@dataclass(frozen=True)
-class Inserted:
-    """`${expression}`."""
-
-    expression: Expression
-    start: int
-    """Offset of the expression in the template, after `${`."""
-    end: int
-    """Offset of the `}`."""
-
-    def group_of(self, pattern: regex.Pattern[str]) -> str | None:
-        """The pattern's named group, if the expression is nothing but its name; otherwise None."""
-        name = self.expression.single_name
-        return name if name in pattern.groupindex else None
-
-
-TextPiece = PlainText | GroupReference | Inserted
-Piece = TextPiece | Slash
-
+Segment = tuple[Piece, ...]
+"""The pieces between two slashes of a template."""
 
 Outline = tuple[str, tuple[int | str, ...]]
 """A key with `%s` in place of each group, and the groups in order."""
 
 
 class _Run(NamedTuple):
-    """Text that one piece of a template gives, before it is split into components."""
+    """Text that one piece of a template gives to a component."""
 
     text: str
     origin: int | None
     """Offset of the text in the matched text, if a group gave it."""
-    splits: bool
-    """Whether a `/` in the text ends a component."""
     literal: bool
     """Whether the template itself has the text."""
 
@@ -95,9 +73,7 @@ class Template:
     """A checked key template. Two templates are equal if their texts are."""
 
     text: str
-    pieces: tuple[Piece, ...] = field(compare=False, repr=False)
-    names: frozenset[str] = field(compare=False, repr=False)
-    """All names that its expressions use."""
+    segments: tuple[Segment, ...] = field(compare=False, repr=False)
 
     def expand(self, match: regex.Match[str] | None, scope: Scope) -> tuple[Component, ...]:
         """The components of the key. A group that did not take part in the match gives no text.
@@ -106,11 +82,8 @@ class Template:
         that fail.
         """
         components: list[Component] = []
-        for segment in self.segments:
-            if isinstance(segment, Component):
-                components.append(segment)
-            else:
-                components.extend(_spelled(segment, match, scope))
+        for segment, fixed in zip(self.segments, self.fixed, strict=True):
+            components += fixed or _spelled(segment, match, scope)
         if sum(len(component.name) for component in components) > MAX_STRING:
             raise TemplateError(f"the key is longer than {MAX_STRING} characters", 0, len(self.text))
         return tuple(components)
@@ -124,139 +97,113 @@ class Template:
         if outline is None:
             return None
         text, groups = outline
-        found = match.group(0, *groups)[1:] if groups else ()
-        if None in found:
+        texts = match.group(0, *groups)[1:] if groups else ()
+        if None in texts:
             return None
-        spelled = text % found
+        spelled = text % texts
         names = tuple(spelled.split(SEPARATOR))
         return None if "" in names or len(spelled) > MAX_STRING else names
 
+    @cached_property
+    def pieces(self) -> Segment:
+        """All pieces, without the slashes between them."""
+        return tuple(itertools.chain.from_iterable(self.segments))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """All names that its expressions use."""
+        return frozenset(name for piece in self.pieces if piece.expression for name in piece.expression.names)
+
     def names_beyond(self, pattern: regex.Pattern[str]) -> frozenset[str]:
         """The names that its expressions use, without groups that are inserted as they are (`${n}`)."""
-        groups = [p for p in self.pieces if isinstance(p, Inserted) and p.group_of(pattern) is None]
-        return frozenset(name for piece in groups for name in piece.expression.names)
+        computed = [p.expression for p in self.pieces if p.expression and p.group_in(pattern) is None]
+        return frozenset(name for expression in computed for name in expression.names)
 
     @cached_property
     def braced(self) -> tuple[str, ...]:
         """Words in braces without a dollar sign. They stand for themselves, which may be a mistake."""
-        literals = [piece.text for piece in self.pieces if isinstance(piece, PlainText)]
-        return tuple(dict.fromkeys(name for text in literals for name in _BRACED.findall(text)))
+        return tuple(dict.fromkeys(name for p in self.pieces for name in _BRACED.findall(p.text or "")))
 
     @cached_property
     def keys(self) -> regex.Pattern[str]:
         """A pattern of all keys that the template may give."""
-        segments = [[s] if isinstance(s, Component) else s for s in self.segments]
         texts = (
-            "".join(
-                regex.escape(p.name if isinstance(p, Component) else p.text)
-                if isinstance(p, Component | PlainText)
-                else ".*"
-                for p in pieces
-            )
-            for pieces in segments
+            regex.escape(fixed[0].name)
+            if fixed
+            else "".join(".*" if piece.text is None else regex.escape(piece.text) for piece in segment)
+            for segment, fixed in zip(self.segments, self.fixed, strict=True)
         )
         return regex.compile("/".join(texts), regex.DOTALL)
 
     @cached_property
-    def segments(self) -> list[Component | list[TextPiece]]:
-        """What stands between slashes: a component where it is text alone, otherwise its pieces."""
-        segments: list[list[TextPiece]] = [[]]
-        for piece in self.pieces:
-            if isinstance(piece, Slash):
-                segments.append([])
-            else:
-                segments[-1].append(piece)
-        return [_spelled(s, None, _NO_NAMES)[0] if _is_text(s) else s for s in segments]
+    def fixed(self) -> list[list[Component] | None]:
+        """The component of each segment that is text alone."""
+        return [
+            None if any(piece.text is None for piece in segment) else _spelled(segment, None, Scope({}))
+            for segment in self.segments
+        ]
 
 
 @functools.lru_cache(maxsize=1024)
 def _outline(template: Template, pattern: regex.Pattern[str]) -> Outline | None:
     """The outline of the keys that a template gives; None if it has other expressions or escapes."""
-    parts: list[str] = []
     groups: list[int | str] = []
-    for piece in template.pieces:
-        group = piece.group_of(pattern) if isinstance(piece, Inserted) else None
-        if isinstance(piece, GroupReference) or group is not None:
-            parts.append("%s")
-            groups.append(piece.group if isinstance(piece, GroupReference) else group or "")
-        elif isinstance(piece, Slash):
-            parts.append(SEPARATOR)
-        elif isinstance(piece, PlainText) and not set(piece.text) & set("[" + SEPARATOR):
-            parts.append(piece.text.replace("%", "%%"))
-        else:
-            return None
-    return "".join(parts), tuple(groups)
+    outlines: list[str] = []
+    for segment in template.segments:
+        outline = ""
+        for piece in segment:
+            group = piece.group_in(pattern)
+            if group is not None:
+                outline += "%s"
+                groups.append(group)
+            elif piece.text is not None and not set(piece.text) & set("[" + SEPARATOR):
+                outline += piece.text.replace("%", "%%")
+            else:
+                return None
+        outlines.append(outline)
+    return SEPARATOR.join(outlines), tuple(groups)
 
 
-_NO_NAMES = Scope({})
+def _spelled(segment: Segment, match: regex.Match[str] | None, scope: Scope) -> list[Component]:
+    """The components of one segment; a `/` in a group or in an expression's value makes several of it.
 
-
-def _is_text(segment: Sequence[TextPiece]) -> bool:
-    return all(isinstance(piece, PlainText) for piece in segment)
-
-
-def _spelled(segment: Sequence[TextPiece], match: regex.Match[str] | None, scope: Scope) -> list[Component]:
-    """The components of one segment; a `/` in a group or in an expression's value makes several of it."""
-    runs = [_expanded(piece, match, scope) for piece in segment]
-    if len(runs) == 1 and runs[0].splits:
-        components = _split(runs[0])
-    else:
-        components = [_component(parts, segment[0].start) for parts in _cut(runs)]
-    if not all(component.name for component in components):
-        start, end = segment[0].start, segment[-1].end
-        raise TemplateError("the key would have an empty component", start, end)
-    return components
-
-
-def _split(run: _Run) -> list[Component]:
-    components: list[Component] = []
-    origin = run.origin
-    for part in run.text.split(SEPARATOR):
-        components.append(Component(part, False, origin))
-        if origin is not None:
-            origin += len(part) + 1
-    return components
-
-
-def _cut(runs: Iterable[_Run]) -> list[list[_Run]]:
-    """The parts of runs by component, without empty ones: where `${a}` is empty, `${a}${b}` is all of b."""
+    Empty text adds nothing to a component: where `${a}` is empty, `${a}${b}` is all of b.
+    """
     components: list[list[_Run]] = [[]]
-    for run in runs:
-        offset = 0
-        for i, part in enumerate(run.text.split(SEPARATOR) if run.splits else [run.text]):
+    for piece in segment:
+        text, origin = _expanded(piece, match, scope)
+        for i, part in enumerate(text.split(SEPARATOR) if piece.text is None else [text]):
             if i:
                 components.append([])
             if part:
-                origin = None if run.origin is None else run.origin + offset
-                components[-1].append(_Run(part, origin, run.splits, run.literal))
-            offset += len(part) + 1
-    return components
+                components[-1].append(_Run(part, origin, piece.text is not None))
+            if origin is not None:
+                origin += len(part) + len(SEPARATOR)
+    if not all(components):
+        raise TemplateError("the key would have an empty component", segment[0].start, segment[-1].end)
+    return [_component(runs, segment[0].start) for runs in components]
 
 
-def _component(parts: Sequence[_Run], start: int) -> Component:
-    name = "".join(part.text for part in parts)
-    if name and parts[0].literal and parts[-1].literal and name[0] == "[" and name[-1] == "]":
-        return _bracketed(name, start)
-    return Component(name, False, parts[0].origin if len(parts) == 1 else None)
-
-
-def _bracketed(name: str, start: int) -> Component:
-    digits = name[1:-1]
-    if not (digits.isascii() and digits.isdigit()):
-        return Component(name, False, None)
+def _component(runs: Sequence[_Run], start: int) -> Component:
+    """The component that these texts make; a list index, if its brackets are the template's own."""
+    name = "".join(run.text for run in runs)
+    index = _INDEX.fullmatch(name) if runs[0].literal and runs[-1].literal else None
+    if index is None:
+        return Component(name, False, runs[0].origin if len(runs) == 1 else None)
+    digits = index[1]
     if digits[0] == "0" and digits != "0":
         raise TemplateError(f"the list index {name} has leading zeros", start, start + 1)
     return Component(digits, True, None)
 
 
-def _expanded(piece: TextPiece, match: regex.Match[str] | None, scope: Scope) -> _Run:
-    if isinstance(piece, PlainText):
-        return _Run(piece.text, None, splits=False, literal=True)
-    if isinstance(piece, GroupReference):
-        return _of_group(piece.group, match, piece)
-    name = None if match is None else piece.group_of(match.re)
-    if name is not None:
-        return _of_group(name, match, piece)
+def _expanded(piece: Piece, match: regex.Match[str] | None, scope: Scope) -> tuple[str, int | None]:
+    """The text of a piece, and its offset in the matched text if a group gave it."""
+    if piece.text is not None:
+        return piece.text, None
+    group = piece.group if match is None else piece.group_in(match.re)
+    if group is not None:
+        return _group_text(group, match, piece)
+    assert piece.expression is not None
     try:
         value = piece.expression.evaluate(scope)
     except ExpressionError as error:
@@ -264,16 +211,14 @@ def _expanded(piece: TextPiece, match: regex.Match[str] | None, scope: Scope) ->
     if isinstance(value, bool) or not isinstance(value, str | int):
         message = f"a key is made of text and integers, not {told(value)}"
         raise TemplateError(message, piece.start, piece.end)
-    return _Run(str(value), None, splits=True, literal=False)
+    return str(value), None
 
 
-def _of_group(group: int | str, match: regex.Match[str] | None, piece: GroupReference | Inserted) -> _Run:
-    if match is None:
-        message = f"no match could have a group {group!r}"
-        raise TemplateError(message, piece.start, piece.end, code=Code.NO_GROUP)
+def _group_text(group: int | str, match: regex.Match[str] | None, piece: Piece) -> tuple[str, int]:
     try:
-        text, origin = match[group], match.start(group)
+        if match is not None:
+            return match[group] or "", match.start(group)
+        message = f"no match could have a group {group!r}"
     except IndexError:
         message = f"the regular expression has no group {group!r}"
-        raise TemplateError(message, piece.start, piece.end, code=Code.NO_GROUP) from None
-    return _Run(text or "", origin, splits=True, literal=False)
+    raise TemplateError(message, piece.start, piece.end, code=Code.NO_GROUP)

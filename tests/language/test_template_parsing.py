@@ -3,25 +3,25 @@
 import pytest
 import regex
 
-from ckpt_surgery.language.expressions import parse
+from ckpt_surgery.language import template_parsing
+from ckpt_surgery.language.expressions import Expression, parse
 from ckpt_surgery.language.scope import ExpressionError
-from ckpt_surgery.language.template_parsing import MAX_TEXT, check_groups, check_template, parse_template
-from ckpt_surgery.language.templates import GroupReference, Inserted, PlainText, Slash
+from ckpt_surgery.language.template_parsing import (
+    MAX_TEXT,
+    MOST_BRACES,
+    check_groups,
+    check_template,
+    parse_template,
+)
+from ckpt_surgery.language.templates import Piece
 
 
 def test_pieces_have_their_places() -> None:
     template = parse_template(r"a\/b/\1\g<n>\g<12>/${m + '}'}$$")
-    assert template.pieces == (
-        PlainText("a", 0, 1),
-        PlainText("/", 1, 3),
-        PlainText("b", 3, 4),
-        Slash(4),
-        GroupReference(1, 5, 7),
-        GroupReference("n", 7, 12),
-        GroupReference(12, 12, 18),
-        Slash(18),
-        Inserted(parse("m + '}'"), 21, 28),
-        PlainText("$", 29, 31),
+    assert template.segments == (
+        (Piece(0, 1, "a"), Piece(1, 3, "/"), Piece(3, 4, "b")),
+        (Piece(5, 7, group=1), Piece(7, 12, group="n"), Piece(12, 18, group=12)),
+        (Piece(21, 28, expression=parse("m + '}'")), Piece(29, 31, "$")),
     )
     assert template.names == {"m"}
 
@@ -38,8 +38,10 @@ def test_pieces_have_their_places() -> None:
         (r"a\d", r"`\d` means nothing in a template; a backslash is written `\\`", 1, 3),
         (r"a\g<1x>", r"`\g<1x>` does not name a group", 1, 7),
         ("a/${x", "`${` is not closed by `}`", 2, 4),
-        ("a/${'x}", "the text is not closed by a quote", 4, 5),
+        ("a/${'x}", "not an expression: unterminated string literal (detected at line 1)", 4, 5),
+        ("a/${(x}/${y}", "not an expression: '(' was never closed", 4, 5),
         ("a/${1 +}", "not an expression: invalid syntax", 6, 7),
+        ("a/${1 + '}' +}/${x}", "not an expression: invalid syntax", 12, 13),
         ("a" * (MAX_TEXT + 1), "a template of 4097 characters; the limit is 4096", 0, 1),
     ],
     ids=lambda value: value[:20] if isinstance(value, str) else None,
@@ -52,8 +54,21 @@ def test_refusals(text: str, message: str, start: int, end: int) -> None:
 
 def test_brackets_and_quotes_inside_an_expression_do_not_end_it() -> None:
     (piece,) = parse_template("${t['}'] + f'{n}' + \"{\"}").pieces
-    assert isinstance(piece, Inserted)
+    assert piece.expression is not None
     assert piece.expression.text == "t['}'] + f'{n}' + \"{\""
+
+
+def test_only_the_first_braces_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def counted(text: str) -> Expression:
+        tried.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(template_parsing, "parse", counted)
+    with pytest.raises(ExpressionError, match="'\\(' was never closed"):
+        parse_template("${" + "f(" * 90 + "}" * 3000)
+    assert len(tried) == MOST_BRACES
 
 
 def test_groups_are_checked_against_the_pattern() -> None:
