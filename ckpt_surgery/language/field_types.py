@@ -48,11 +48,11 @@ def _parsed_with_params(parse_text: Callable[[str, ValidationInfo], Any], wanted
 
 def _pattern(text: str, info: ValidationInfo) -> regex.Pattern[str]:
     """A regular expression with the params that the context of the validation has by name."""
-    whole, origins = with_params(text, info.context or {})
+    whole = with_params(text, info.context or {})
     try:
         return compile_pattern(whole)
     except ExpressionError as error:
-        raise origins.located(error) from None
+        raise (error if whole == text else error.at(0, len(text))) from None
 
 
 def _constant(value: Any) -> Constant:
