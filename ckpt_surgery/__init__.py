@@ -121,7 +121,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.core.progress import Progress
     from ckpt_surgery.inputs.checkpoints import Checkpoint
     from ckpt_surgery.inputs.request import read_recipe
-    from ckpt_surgery.language.recipe_schema import schema
+    from ckpt_surgery.language.models import schema
     from ckpt_surgery.live.lazy_arrays import LazyArray
     from ckpt_surgery.live.logical_axes import LogicalAxes
     from ckpt_surgery.migration.functions.opaque import opaque
@@ -194,7 +194,7 @@ _MODULES = {
     "recipe": "api.packaged_recipes",
     "recipes": "api.packaged_recipes",
     "restore": "api.restoring",
-    "schema": "language.recipe_schema",
+    "schema": "language.models",
     "t5x": "t5x",
     "verify": "api.verifying",
 }

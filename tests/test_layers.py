@@ -73,7 +73,7 @@ class Unfinished:
 UNFINISHED = {
     "cli": Unfinished(modules=35, circle=frozenset({"cli/commands"})),
     "inference": Unfinished(modules=64),
-    "language": Unfinished(modules=43),
+    "language": Unfinished(modules=38),
 }
 """Folders that are not rebuilt yet. Whoever finishes one removes it from here; nothing is added."""
 

@@ -293,7 +293,7 @@ def read_recipe(recipe: RecipeLike | MigratedRecipe, set: Assignments = ()) -> "
 
     given = assignments_of(set)
     if isinstance(recipe, MigratedRecipe):
-        from ckpt_surgery.language.hook_functions import HookFunctions
+        from ckpt_surgery.language.hooks import HookFunctions
 
         hooks = HookFunctions(recipe.hooks) if recipe.hooks else None
         rules: dict[DocumentPath, str] = {("rules", n): name for n, name in recipe.rules.items()}

@@ -14,8 +14,7 @@ from ckpt_surgery.core.shardings import spec_flaw
 from ckpt_surgery.language.findings import Finding, Subject, empty_fields
 from ckpt_surgery.language.models import ANY_MORE, Pass, Recipe, ShardingPolicy
 from ckpt_surgery.language.naming import name_problem
-from ckpt_surgery.language.rule_checks import RuleCheck
-from ckpt_surgery.language.text_checks import expression_findings
+from ckpt_surgery.language.rule_checks import RuleCheck, expression_findings
 from ckpt_surgery.language.yaml_document import DocumentPath
 
 _FURTHER = re.compile(r"source_([0-9]{1,9})")

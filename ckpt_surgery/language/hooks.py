@@ -11,6 +11,7 @@ those.
 import functools
 import hashlib
 import operator
+import re
 import sys
 import threading
 import traceback
@@ -25,7 +26,7 @@ import numpy as np
 from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named
-from ckpt_surgery.core.errors import DataError, FunctionError, Interrupted, PlanError
+from ckpt_surgery.core.errors import DataError, FunctionError, Interrupted, PlanError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.libraries import install_hint
 from ckpt_surgery.core.problem_codes import Code
@@ -41,7 +42,11 @@ from ckpt_surgery.language.values import bounded, told
 INFER = "infer_"
 """Prefix of the functions that give shape and dtype of a hook's result: `infer_NAME` for `NAME`."""
 HookFunction = Callable[..., Any]
+IN_MEMORY = "(hooks)"
+"""What messages call functions that have no file."""
 
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_PLAIN = (str, bytes, int, float, complex, bool, type(None))
 _ONE_AT_A_TIME = threading.Lock()
 """Held while a hook runs: tasks run on several threads, for which a user's function need not be made."""
 
@@ -234,6 +239,47 @@ class HookFile(HookSet):
         }
 
 
+class HookFunctions(HookSet):
+    """Functions that the caller gives together with a recipe. They run because the caller gave them."""
+
+    def __init__(self, functions: Mapping[str, HookFunction]):
+        """Raises UsageError for a name that no expression can call, and for what is not a function."""
+        for name, function in functions.items():
+            if _NAME.fullmatch(name) is None:
+                raise UsageError(
+                    f"a hook cannot be called {abridged(name)}: it needs letters, digits and `_`"
+                )
+            if not callable(function):
+                raise UsageError(f"the hook `{name}` is not a function, but {abridged(function)}")
+        self.name = self.file = IN_MEMORY
+        self.functions = dict(functions)
+        self.sha256 = _digest(functions)
+
+    def label(self, name: str) -> str:
+        """What messages call the function of this name, which nobody has given to a hook that was made."""
+        function = _made_of(self.functions[name])
+        if function is None:
+            return super().label(name)
+        called = getattr(function, "__qualname__", type(function).__qualname__)
+        return f"the function `{called.rpartition('<locals>.')[2]}`"
+
+    def file_of(self, name: str) -> str:
+        """The file of the caller's program that defines the function; the name of all where there is none."""
+        code = getattr(_made_of(self.functions[name]) or self.functions[name], "__code__", None)
+        return code.co_filename if isinstance(code, types.CodeType) else self.file
+
+    def of_program(self, name: str) -> HookFunction:
+        return self.functions[name]
+
+    def shape_hint(self, name: str) -> str:
+        """What to do where the function gives another shape or dtype than was expected."""
+        return getattr(
+            self.functions[name],
+            "shape_hint",
+            "It has to give the same shape and dtype for all values of an array.",
+        )
+
+
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -296,3 +342,31 @@ def _spec(name: str, value: Any) -> ArraySpec:
     except (TypeError, ValueError):
         message = f"`{INFER}{name}` has to give (shape, dtype), not {abridged(value)}"
         raise FunctionError(message, code=Code.HOOKS) from None
+
+
+def _made_of(hook: Any) -> Any:
+    """The caller's own function that a hook, or its `infer`, was made of; None where the caller named it."""
+    owner = getattr(hook, "__self__", hook)
+    function = getattr(owner, "made_of", None)
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def _digest(functions: Mapping[str, HookFunction]) -> str:
+    """A digest of the names and the code, the same in every process that runs the same program.
+
+    Equal digests do not prove that the functions do the same: what they refer to is not looked at.
+    """
+    codes = [
+        (name, _described(getattr(function, "__code__", None)))
+        for name, function in sorted(functions.items())
+    ]
+    return hashlib.sha256(repr(codes).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _described(value: Any) -> Any:
+    """Code, and constants in it, as text without addresses in memory or positions in files."""
+    if isinstance(value, types.CodeType):
+        return value.co_code.hex(), value.co_names, [_described(item) for item in value.co_consts]
+    return repr(value) if isinstance(value, _PLAIN) else type(value).__name__

@@ -28,8 +28,7 @@ from ckpt_surgery.language.params import Origin, ParamValue, overridden, resolve
 from ckpt_surgery.language.scope import CONFIG, CONFIGS, HOOKS, Constant, Hooks, Table, Watched
 from ckpt_surgery.language.written import TracedFunction
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, path_text
-from ckpt_surgery.language.yaml_parsing import parse_document, read_text
-from ckpt_surgery.language.yaml_scalars import yaml_word
+from ckpt_surgery.language.yaml_parsing import parse_document, read_text, yaml_word
 
 MAX_PROBLEMS = 100
 """Limit on the problems that are reported."""

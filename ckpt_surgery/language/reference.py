@@ -14,7 +14,7 @@ from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language import compiler, expressions, values, vocabulary
 from ckpt_surgery.language import patterns as regexes
 from ckpt_surgery.language import yaml_parsing as documents
-from ckpt_surgery.language.recipe_schema import schema
+from ckpt_surgery.language.models import schema
 
 HEAD = """\
 # Reference of the recipe language

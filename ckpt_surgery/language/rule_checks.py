@@ -1,6 +1,6 @@
 """Checks of one rule: which fields go together, and which names its expressions can use."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,13 +8,13 @@ import regex
 
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.language.expressions import Expression
+from ckpt_surgery.language.expressions import Expression, check
 from ckpt_surgery.language.findings import Finding, Subject, empty_fields
 from ckpt_surgery.language.models import Pass, Rule
 from ckpt_surgery.language.naming import MEANINGS, name_problem
-from ckpt_surgery.language.template_parsing import check_template
+from ckpt_surgery.language.scope import ExpressionError
+from ckpt_surgery.language.template_parsing import check_groups, check_template
 from ckpt_surgery.language.templates import Template
-from ckpt_surgery.language.text_checks import explained_names, expression_findings
 from ckpt_surgery.language.yaml_document import DocumentPath
 
 ALL_SOURCES = "*"
@@ -35,6 +35,35 @@ EXCLUDED: Sequence[tuple[str, frozenset[str], str]] = (
     ("fallback", frozenset({"from", "value"}), "the target's own value is used unchanged"),
 )
 """Fields that exclude others, the others, and the reason."""
+
+
+def explained_names(used: Iterable[str], known: frozenset[str]) -> tuple[frozenset[str], list[str]]:
+    """The known names together with those that have a meaning elsewhere only, and a list of the latter.
+
+    They get a message that says where they can be used.
+    """
+    strange = [name for name in used if name in MEANINGS and name not in known]
+    return known | frozenset(strange), strange
+
+
+def expression_findings(
+    path: DocumentPath,
+    expression: Expression,
+    known: frozenset[str],
+    pattern: regex.Pattern[str] | None,
+    groups: bool = True,
+    sources: Sequence[str] = (),
+) -> Iterator[Finding]:
+    known, explained = explained_names(expression.names, known)
+    errors = check(expression, known, sources)
+    if groups and "g" not in explained:
+        errors += check_groups(expression, pattern)
+    errors += [
+        ExpressionError(MEANINGS[use.name], use.start, use.end, code=Code.UNKNOWN_NAME)
+        for use in expression.name_uses
+        if use.name in explained
+    ]
+    yield from (Finding.of(path, error) for error in errors)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ Aliases, anchors, merge keys and tags are refused, and so are unquoted scalars t
 about (`no`, `010`, `1:30`, a date).
 """
 
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,13 +18,12 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.access import access_error, name_beside
 from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.language.other_documents import ORDER, recipe_not_found
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, Mark, path_text
 from ckpt_surgery.language.yaml_offsets import paired
 from ckpt_surgery.language.yaml_problems import syntax_problem
 from ckpt_surgery.language.yaml_quoting import quoted, value_at
-from ckpt_surgery.language.yaml_scalars import Disputed, PlainValue, plain_value
 
 MAX_BYTES = 1 << 20
 """Limit on the size of a document in UTF-8."""
@@ -31,6 +31,28 @@ MAX_DEPTH = 20
 """Limit on the nesting of lists and mappings."""
 MAX_PROBLEMS = 50
 """Number of problems after which parsing stops."""
+MAX_NUMBER = 40
+"""Limit on the characters of a number."""
+
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_CONSTANTS: Mapping[str, bool | None] = {"": None, "null": None, "true": True, "false": False}
+_DISPUTED: Sequence[tuple[re.Pattern[str], str]] = (
+    (re.compile(r"yes|no|on|off", re.IGNORECASE), "write it in quotes, or true/false"),
+    (re.compile(r"true|false|null", re.IGNORECASE), "write it in quotes, or in lower case"),
+    (re.compile(r"~"), "write it in quotes, or null"),
+    (re.compile(r"[-+]?0[0-9_]+(?:\.[0-9_]*)?"), "write it in quotes, or without leading zeros"),
+    (re.compile(r"[-+]?0(?:[xX][0-9a-fA-F_]+|[oO][0-7_]+|[bB][01_]+)"), "write it in quotes, or in decimal"),
+    (
+        re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"),
+        "write it in quotes, or as a plain decimal number such as 0.5",
+    ),
+    (re.compile(r"[-+]?\.(?:inf|nan)", re.IGNORECASE), "write it in quotes"),
+    (re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"), "write it in quotes"),
+    (re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?"), "write it in quotes"),
+)
+
+
+PlainValue = bool | int | float | str | None
 
 
 @dataclass
@@ -269,3 +291,47 @@ def load_document(path: str | Path, what: str = "recipe") -> Document:
     if document.problems:
         raise RecipeError(*document.problems)
     return document
+
+
+# --- unquoted scalars ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Disputed:
+    """An unquoted scalar that is refused, and the message."""
+
+    message: str
+
+
+def plain_value(text: str) -> PlainValue | Disputed:
+    """The value of an unquoted scalar."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if (match := _NUMBER.fullmatch(text)) is not None:
+        return _number(text, whole=match[1] is None and match[2] is None)
+    for pattern, advice in _DISPUTED:
+        if pattern.fullmatch(text):
+            return Disputed(f"`{text[:60]}` means different things to different YAML readers; {advice}")
+    return text
+
+
+def _number(text: str, whole: bool) -> int | float | Disputed:
+    if len(text) > MAX_NUMBER:
+        return Disputed(f"a number of {len(text)} characters is too long; the limit is {MAX_NUMBER}")
+    if whole:
+        return int(text)
+    value = float(text)
+    return value if math.isfinite(value) else Disputed(f"{text} is beyond what a float holds")
+
+
+def yaml_word(value: Any) -> str:
+    """Describe a value of a document in the words of YAML."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return abridged(value)

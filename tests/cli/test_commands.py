@@ -30,7 +30,7 @@ from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.formats import opening
 from ckpt_surgery.language import loading as recipes
-from ckpt_surgery.language import recipe_schema
+from ckpt_surgery.language import models
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.report.differences import diff_trees
 from ckpt_surgery.report.leaves import Statistics, Unread
@@ -42,7 +42,7 @@ ONE = "version: 1\nparams: {n: 0, m: a}\nrules: []\n"
 TWO = "version: 1\nsources: [base, lora]\nrules: []\n"
 
 
-PLACES = {"inspect": inspecting, "diff": inspecting, "check_recipe": linting, "schema": recipe_schema}
+PLACES = {"inspect": inspecting, "diff": inspecting, "check_recipe": linting, "schema": models}
 """Where commands find what needs no plan."""
 
 
@@ -732,7 +732,7 @@ def test_every_command_has_help():
 
 SLOW_READER = """
 import sys
-from ckpt_surgery.language import recipe_schema as recipe
+from ckpt_surgery.language import models as recipe
 from ckpt_surgery.cli import main
 recipe.schema = lambda: {str(i): "x" * 100 for i in range(10_000)}
 sys.argv = ["ckpt-surgery", "schema"]

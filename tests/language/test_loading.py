@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
 from ckpt_surgery.language.expressions import parse
 from ckpt_surgery.language.loading import LoadedRecipe, load_recipe, parse_recipe
-from ckpt_surgery.language.models import Pass, Recipe, Rule
-from ckpt_surgery.language.recipe_schema import schema
+from ckpt_surgery.language.models import Pass, Recipe, Rule, schema
 from ckpt_surgery.language.scope import Table
 from ckpt_surgery.language.template_parsing import parse_template
 from tests.support.strategies import documents

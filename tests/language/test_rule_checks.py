@@ -3,10 +3,13 @@
 from typing import Any
 
 import pytest
+import regex
 
+from ckpt_surgery.language.expressions import parse
 from ckpt_surgery.language.findings import Subject
 from ckpt_surgery.language.models import Pass, Recipe
-from ckpt_surgery.language.rule_checks import RuleCheck
+from ckpt_surgery.language.naming import MEANINGS
+from ckpt_surgery.language.rule_checks import RuleCheck, explained_names, expression_findings
 
 
 def found(rule: dict[str, Any], mirror: dict[str, list[str]] | None = None) -> list[tuple[Any, str, bool]]:
@@ -135,3 +138,38 @@ def test_sources_that_have_names_are_listed(name: str, field: str) -> None:
     text = f"{name}['w']" if field != "to" else f"${{{name}['w']}}"
     ((_, message, _),) = found({"match": "w", field: text})
     assert message == f"unknown name `{name}`; the sources are called `a`, `b`"
+
+
+# --- single expressions --------------------------------------------------------------------------------
+
+PATTERN = regex.compile("(?P<n>.)(.)")
+
+
+def text_problems(text: str, *known: str, groups: bool = True) -> list[tuple[str, int | None, int | None]]:
+    findings = list(expression_findings(("value",), parse(text), frozenset(known), PATTERN, groups))
+    assert all(finding.path == ("value",) for finding in findings)
+    return [(finding.message, finding.start, finding.end) for finding in findings]
+
+
+def test_known_names_are_fine() -> None:
+    assert text_problems("x + n", "x", "n") == []
+    assert text_problems("g[2] + g['n']", "g") == []
+
+
+def test_unknown_names_and_groups() -> None:
+    assert text_problems("1 + zz", "n") == [("unknown name `zz`", 4, 6)]
+    assert text_problems("g[3]", "g") == [("the regular expression has no group 3", 0, 4)]
+    assert text_problems("g[3]", "g", groups=False) == []
+
+
+def test_a_name_of_elsewhere_says_where_it_belongs() -> None:
+    assert text_problems("2 * x", "n") == [(MEANINGS["x"], 4, 5)]
+    assert text_problems("g[3]") == [(MEANINGS["g"], 0, 1)]
+    assert explained_names(["x", "zz"], frozenset({"n"})) == (frozenset({"n", "x"}), ["x"])
+
+
+def test_a_pattern_that_is_written_out_is_compiled() -> None:
+    ((message, start, end),) = text_problems("1 + count('(')")
+    assert message.startswith("not a regular expression")
+    assert (start, end) == (4, 14)
+    assert text_problems("count('a|b')") == []

@@ -12,7 +12,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.language.expressions import parse
-from ckpt_surgery.language.hook_functions import HookFunctions
+from ckpt_surgery.language.hooks import HookFunctions
 from ckpt_surgery.language.scope import Scope
 from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn, source_stand_in
 from ckpt_surgery.migration.tracing import tracing
