@@ -25,13 +25,13 @@ def findings(
 ) -> list[Finding]:
     """All problems, in no particular order. `with_hooks`: the caller gives functions, which have no file."""
     subject = Subject(recipe, written, frozenset(broken), with_hooks)
-    found = [*_header(subject), *_names(subject), *_params(subject)]
-    located: list[tuple[DocumentPath, Pass]] = [((), recipe.passes[0])] if recipe.passes else []
+    problems = [*_header(subject), *_names(subject), *_params(subject)]
+    passes: list[tuple[DocumentPath, Pass]] = [((), recipe.passes[0])] if recipe.passes else []
     if recipe.written_passes is not None:
-        located = [(("passes", i), pass_) for i, pass_ in enumerate(recipe.written_passes)]
-    for path, pass_ in located:
-        found += _pass(subject, path, pass_)
-    return found
+        passes = [(("passes", i), pass_) for i, pass_ in enumerate(recipe.written_passes)]
+    for path, pass_ in passes:
+        problems += _pass(subject, path, pass_)
+    return problems
 
 
 # --- the recipe as a whole --------------------------------------------------------------------

@@ -204,11 +204,11 @@ def _checked(
         message = "a recipe is a mapping that starts with `version: 1`"
         return None, [*problems, Problem(message, document.place(()), code=Code.UNREADABLE)]
     recipe, broken = _parsed(document.value, given)
-    found = [*broken, *findings(recipe, document.value, [f.path for f in broken], with_hooks), *check(recipe)]
-    told = {_spot(problem.place) for problem in problems}
-    for finding in found:
+    more = [*findings(recipe, document.value, [f.path for f in broken], with_hooks), *check(recipe)]
+    reported = {_spot(problem.place) for problem in problems}
+    for finding in (*broken, *more):
         problem = _problem(document, finding)
-        if told.isdisjoint({_spot(problem.place), _spot(document.place(finding.path))}):
+        if reported.isdisjoint({_spot(problem.place), _spot(document.place(finding.path))}):
             problems.append(problem)
     return recipe, problems
 
@@ -226,15 +226,15 @@ def _parsed(value: Mapping[str | int, Any], given: Mapping[str, Constant]) -> tu
     """The recipe without the fields that do not parse, and the findings for those."""
     pruned = copy.deepcopy(dict(value))
     params = {**_defaults(pruned.get("params")), **given}
-    found: dict[tuple[DocumentPath, bool], Finding] = {}
+    broken: dict[tuple[DocumentPath, bool], Finding] = {}
     while True:
         try:
-            return Recipe.model_validate(pruned, context=params), list(found.values())
+            return Recipe.model_validate(pruned, context=params), list(broken.values())
         except ValidationError as error:
             new = [_field_finding(details, pruned) for details in error.errors(include_url=False)]
-            assert any((f.path, f.at_key) not in found for f in new), "a broken field was not removed"
+            assert any((f.path, f.at_key) not in broken for f in new), "a broken field was not removed"
             for finding in new:
-                found.setdefault((finding.path, finding.at_key), finding)
+                broken.setdefault((finding.path, finding.at_key), finding)
                 _prune(pruned, finding.path)
 
 
@@ -252,7 +252,7 @@ def _defaults(params: Any) -> Mapping[str, Constant | None]:
 def _default(value: Any) -> Constant:
     """A default as patterns insert it. One of a wrong type is a problem of the param alone."""
     values = value if isinstance(value, list) else [value]
-    if not all(isinstance(one, str | int | float) for one in values):
+    if not all(isinstance(item, str | int | float) for item in values):
         return ""
     constant: Constant = tuple(values) if isinstance(value, list) else value
     return constant

@@ -20,7 +20,7 @@ def has(name: str, holder: Any, key: Any) -> bool:
     """
     if isinstance(holder, Leaves):
         return key_text(name, key) in holder.keys()  # noqa: SIM118 - not a mapping
-    return _found(holder, key, "has") is not MISSING
+    return _entry(holder, key, "has") is not MISSING
 
 
 def kind(name: str, holder: Any, key: Any) -> str:
@@ -34,20 +34,20 @@ def get(name: str, holder: Any, key: Any, default: Any) -> Any:
     """The array of a leaf, or an entry; the default if it is missing or null."""
     if isinstance(holder, Leaves):
         return subscripted(holder, key, name) if has(name, holder, key) else default
-    found = _found(holder, key, "get")
-    return default if found is MISSING else found
+    entry = _entry(holder, key, "get")
+    return default if entry is MISSING else entry
 
 
 def within(holder: Any, key: Any) -> Any:
     """The holder `holder[key]` that a further key is looked up in, or MISSING if it holds no entries."""
-    found = _found(holder, key, "has")
-    return found if isinstance(found, _HOLDERS) else MISSING
+    entry = _entry(holder, key, "has")
+    return entry if isinstance(entry, _HOLDERS) else MISSING
 
 
 _HOLDERS = (Config, Configs, Entries, list)
 
 
-def _found(holder: Any, key: Any, function: str) -> Any:
+def _entry(holder: Any, key: Any, function: str) -> Any:
     if holder is MISSING or isinstance(holder, _HOLDERS):
         return reached(holder, key)
     raise FunctionError(f"`{function}` looks into a source, the target or a config, not {told(holder)}")

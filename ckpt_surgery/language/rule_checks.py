@@ -106,10 +106,9 @@ class RuleCheck:
         for name in given:
             owners = [c for c in CLAIMS if name in FIELDS[c]]
             if owners and name not in FIELDS[claim]:
-                told = " or ".join(f"`{owner}`" for owner in owners)
-                yield Finding(
-                    self._field(name), f"`{name}` goes with {told}, not with `{claim}`", at_key=True
-                )
+                allowed = " or ".join(f"`{owner}`" for owner in owners)
+                message = f"`{name}` goes with {allowed}, not with `{claim}`"
+                yield Finding(self._field(name), message, at_key=True)
         for strong, weak, why in EXCLUDED:
             for name in given if self.written.get(strong) is True and strong in FIELDS[claim] else ():
                 if name in weak and name in FIELDS[claim]:

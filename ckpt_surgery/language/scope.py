@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import regex
 
@@ -16,6 +16,7 @@ from ckpt_surgery.functions.arrays import Array
 Scalar = str | int | float | bool
 Constant = Scalar | tuple[Scalar, ...]
 """Value of a param or of a table entry."""
+Value = TypeVar("Value")
 
 HOOKS = "hooks"
 """Name under which expressions call the user's own functions."""
@@ -138,7 +139,7 @@ class Table(Lookup):
             if self.DEFAULT in self.entries:
                 return self.entries[self.DEFAULT]
         guess = did_you_mean(str(key), map(str, self.entries))
-        known = [repr(one) for one in self.entries]
+        known = [repr(entry) for entry in self.entries]
         listed = ", ".join(known[:MOST_ENTRIES]) + (", …" if len(known) > MOST_ENTRIES else "")
         param = next((name for name, value in self.params.items() if key == value and value), None)
         if param is not None and known:
@@ -238,20 +239,16 @@ class Scope:
 
 def looked_up(name: str, leaves: Leaves, key: str) -> Array:
     """The array `name[key]`. Raises FunctionError, with a close match, if there is no such leaf."""
-    found = leaves.lookup(key)
-    if found is None:
-        raise _no_leaf(name, leaves, key)
-    return found
+    return _present(name, leaves, key, leaves.lookup(key))
 
 
 def kind_of(name: str, leaves: Leaves, key: str) -> str:
     """The kind of the leaf `name[key]`. Raises FunctionError, with a close match, if there is none."""
-    found = leaves.kind(key)
-    if found is None:
-        raise _no_leaf(name, leaves, key)
-    return found
+    return _present(name, leaves, key, leaves.kind(key))
 
 
-def _no_leaf(name: str, leaves: Leaves, key: str) -> FunctionError:
-    message = f"`{name}` has no leaf {key!r}{did_you_mean(key, leaves.keys())}"
-    return FunctionError(message, code=Code.NO_ENTRY)
+def _present(name: str, leaves: Leaves, key: str, value: Value | None) -> Value:
+    if value is None:
+        message = f"`{name}` has no leaf {key!r}{did_you_mean(key, leaves.keys())}"
+        raise FunctionError(message, code=Code.NO_ENTRY)
+    return value
