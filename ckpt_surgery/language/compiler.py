@@ -229,11 +229,11 @@ class Compiler:
 
     def subscript(self, node: ast.Subscript) -> Evaluator:
         value, index = self.compiled(node.value), self._index(node.slice)
-        name = _name_of(node.value)
-        literal = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        if name == "g" and isinstance(literal, int | str):
-            self.groups.append(GroupUse(literal, *self._spans.of(node)))
-        return lambda scope: subscripted(value(scope), index(scope), name)
+        if isinstance(node.value, ast.Name) and node.value.id == "g" and isinstance(node.slice, ast.Constant):
+            literal = node.slice.value
+            if isinstance(literal, int | str):
+                self.groups.append(GroupUse(literal, *self._spans.of(node)))
+        return lambda scope: subscripted(value(scope), index(scope))
 
     def _index(self, node: ast.expr | None) -> Evaluator:
         if node is None:
@@ -339,9 +339,9 @@ class Compiler:
             self._spans.refuse(f"`{function}` takes {wanted}: {usage}", node)
         subscript, *others = node.args
         assert isinstance(subscript, ast.Subscript)
-        name, action = _name_of(subscript.value), LOOKUPS[function]
+        action = LOOKUPS[function]
         parts = [self._looked_into(subscript.value), self._index(subscript.slice), *self._all(others)]
-        return lambda scope: action(name, *[part(scope) for part in parts])
+        return lambda scope: action(*[part(scope) for part in parts])
 
     def _looked_into(self, node: ast.expr) -> Evaluator:
         """`config['a']` in `has(config['a']['b'])`, which may be missing too."""
@@ -372,10 +372,6 @@ class Compiler:
 
 def _fail(error: ExpressionError) -> NoReturn:
     raise error.with_traceback(None)
-
-
-def _name_of(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else "…"
 
 
 _HANDLERS: dict[type[ast.AST], Callable[[Compiler, Any], Evaluator]] = {

@@ -8,32 +8,29 @@ import regex
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.language.configs import MISSING, Config, Configs, Entries, reached
 from ckpt_surgery.language.patterns import Watch, compile_pattern
-from ckpt_surgery.language.scope import Leaves, Scope, kind_of
+from ckpt_surgery.language.scope import Leaves, Scope, looked_up
 from ckpt_surgery.language.subscripts import key_text, subscripted
 from ckpt_surgery.language.values import bounded, told
 
 
-def has(name: str, holder: Any, key: Any) -> bool:
-    """Whether there is such a leaf, or such an entry that is not null.
-
-    `name` is what the expression calls `holder`.
-    """
+def has(holder: Any, key: Any) -> bool:
+    """Whether there is such a leaf, or such an entry that is not null."""
     if isinstance(holder, Leaves):
-        return key_text(name, key) in holder.keys()  # noqa: SIM118 - not a mapping
+        return key_text(holder, key) in holder.keys()  # noqa: SIM118 - not a mapping
     return _entry(holder, key, "has") is not MISSING
 
 
-def kind(name: str, holder: Any, key: Any) -> str:
+def kind(holder: Any, key: Any) -> str:
     """The kind of a leaf. Raises FunctionError if there is no such leaf."""
     if not isinstance(holder, Leaves):
         raise FunctionError(f"`kind` looks into a source or the target, not {told(holder)}")
-    return kind_of(name, holder, key_text(name, key))
+    return looked_up(holder, key_text(holder, key), holder.kind)
 
 
-def get(name: str, holder: Any, key: Any, default: Any) -> Any:
+def get(holder: Any, key: Any, default: Any) -> Any:
     """The array of a leaf, or an entry; the default if it is missing or null."""
     if isinstance(holder, Leaves):
-        return subscripted(holder, key, name) if has(name, holder, key) else default
+        return subscripted(holder, key) if has(holder, key) else default
     entry = _entry(holder, key, "get")
     return default if entry is MISSING else entry
 

@@ -237,18 +237,10 @@ class Scope:
     """Counts the keys that a regular expression matches; None if there are no keys to count."""
 
 
-def looked_up(name: str, leaves: Leaves, key: str) -> Array:
-    """The array `name[key]`. Raises FunctionError, with a close match, if there is no such leaf."""
-    return _present(name, leaves, key, leaves.lookup(key))
-
-
-def kind_of(name: str, leaves: Leaves, key: str) -> str:
-    """The kind of the leaf `name[key]`. Raises FunctionError, with a close match, if there is none."""
-    return _present(name, leaves, key, leaves.kind(key))
-
-
-def _present(name: str, leaves: Leaves, key: str, value: Value | None) -> Value:
+def looked_up(leaves: Leaves, key: str, look: Callable[[str], Value | None]) -> Value:
+    """What `look` gives for a leaf. Raises FunctionError, with a close match, if it gives None."""
+    value = look(key)
     if value is None:
-        message = f"`{name}` has no leaf {key!r}{did_you_mean(key, leaves.keys())}"
+        message = f"`{leaves.name}` has no leaf {key!r}{did_you_mean(key, leaves.keys())}"
         raise FunctionError(message, code=Code.NO_ENTRY)
     return value

@@ -9,11 +9,8 @@ from ckpt_surgery.language.scope import Groups, Leaves, Lookup, looked_up
 from ckpt_surgery.language.values import is_list, series_hint, told
 
 
-def subscripted(value: Any, index: Any, name: str) -> Any:
-    """The value of `value[index]`.
-
-    `index` is a tuple if the subscript has a comma. `name` is what the expression calls `value`.
-    """
+def subscripted(value: Any, index: Any) -> Any:
+    """The value of `value[index]`; `index` is a tuple if the subscript has a comma."""
     if isinstance(value, Array):
         for item in index if isinstance(index, tuple) else (index,):
             _check_item(item)
@@ -27,14 +24,14 @@ def subscripted(value: Any, index: Any, name: str) -> Any:
     if isinstance(value, str | list | tuple | range):
         return _element(value, index)
     if isinstance(value, Leaves):
-        return looked_up(name, value, key_text(name, index))
+        return looked_up(value, key_text(value, index), value.lookup)
     raise FunctionError(f"{told(value)} has no elements")
 
 
-def key_text(name: str, index: Any) -> str:
-    """The key in `name[key]`. Raises FunctionError if it is not text."""
+def key_text(leaves: Leaves, index: Any) -> str:
+    """The key in `leaves[key]`. Raises FunctionError if it is not text."""
     if not isinstance(index, str):
-        raise FunctionError(f"the key in `{name}[…]` has to be text, not {told(index)}")
+        raise FunctionError(f"the key in `{leaves.name}[…]` has to be text, not {told(index)}")
     return index
 
 

@@ -30,27 +30,27 @@ CONFIG = Entries("config", {"a": 0, "none": None, "inner": {"b": [1, None]}})
     ],
 )
 def test_has_and_get_agree(holder: Any, key: Any, expected: bool) -> None:
-    assert has("name", holder, key) is expected
+    assert has(holder, key) is expected
     default = object()
-    assert (get("name", holder, key, default) is not default) is expected
+    assert (get(holder, key, default) is not default) is expected
 
 
 def test_get_gives_the_value_that_is_there() -> None:
-    assert get("source", SOURCE, "a/b", 1) is X
-    assert get("config", CONFIG, "a", 1) == 0
+    assert get(SOURCE, "a/b", 1) is X
+    assert get(CONFIG, "a", 1) == 0
 
 
 def test_kind_is_for_leaves() -> None:
-    assert kind("source", SOURCE, "a/b") == "array"
+    assert kind(SOURCE, "a/b") == "array"
     with pytest.raises(FunctionError, match="`source` has no leaf 'a/c'; did you mean `a/b`"):
-        kind("source", SOURCE, "a/c")
+        kind(SOURCE, "a/c")
     with pytest.raises(FunctionError, match="`kind` looks into a source or the target, not the entries of"):
-        kind("config", CONFIG, "a")
+        kind(CONFIG, "a")
 
 
 def test_what_is_looked_into_may_be_missing() -> None:
     inner = within(CONFIG, "inner")
-    assert has("…", inner, "b") is True
+    assert has(inner, "b") is True
     assert within(inner, "b") == [1, None]
     assert within(CONFIG, "a") is MISSING
     assert within(MISSING, "a") is MISSING
@@ -58,4 +58,4 @@ def test_what_is_looked_into_may_be_missing() -> None:
 
 def test_tables_are_asked_with_in() -> None:
     with pytest.raises(FunctionError, match="`has` looks into a source, the target or a config"):
-        has("t", Table("t", {}), "a")
+        has(Table("t", {}), "a")

@@ -4,7 +4,7 @@ import pytest
 import regex
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.language.scope import ExpressionError, Groups, Table, kind_of, looked_up
+from ckpt_surgery.language.scope import ExpressionError, Groups, Table, looked_up
 from tests.support.lazy_arrays import ArrayLeaves, lazy
 
 
@@ -66,11 +66,11 @@ def test_a_group_that_took_no_part_is_empty() -> None:
 def test_leaves_are_found_or_a_close_key_is_named() -> None:
     x = lazy()
     leaves = ArrayLeaves({"a/kernel": x})
-    assert looked_up("source", leaves, "a/kernel") is x
-    assert kind_of("source", leaves, "a/kernel") == "array"
-    for function in (looked_up, kind_of):
+    assert looked_up(leaves, "a/kernel", leaves.lookup) is x
+    assert looked_up(leaves, "a/kernel", leaves.kind) == "array"
+    for look in (leaves.lookup, leaves.kind):
         with pytest.raises(FunctionError) as caught:
-            function("source", leaves, "a/kernl")
+            looked_up(leaves, "a/kernl", look)
         assert message(caught)[0] == "`source` has no leaf 'a/kernl'; did you mean `a/kernel`?"
 
 

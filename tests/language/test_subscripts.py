@@ -20,12 +20,12 @@ SOURCE = ArrayLeaves({"a/b": X})
 def test_each_kind_of_value_has_its_elements() -> None:
     match = regex.compile("(.)(.)").fullmatch("ab")
     assert match is not None
-    assert subscripted(SOURCE, "a/b", "source") is X
-    assert subscripted(Table("t", {"q": 1}), "q", "t") == 1
-    assert subscripted(Groups(match), 2, "g") == "b"
-    assert subscripted(Series((X,), None), 0, "xs") is X
-    assert subscripted("text", slice(1, 3), "key") == "ex"
-    assert subscripted(range(10), -1, "…") == 9
+    assert subscripted(SOURCE, "a/b") is X
+    assert subscripted(Table("t", {"q": 1}), "q") == 1
+    assert subscripted(Groups(match), 2) == "b"
+    assert subscripted(Series((X,), None), 0) is X
+    assert subscripted("text", slice(1, 3)) == "ex"
+    assert subscripted(range(10), -1) == 9
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_each_kind_of_value_has_its_elements() -> None:
     ],
 )
 def test_arrays_are_indexed_lazily(index: Any, items: tuple[Any, ...]) -> None:
-    node = subscripted(X, index, "x").node
+    node = subscripted(X, index).node
     assert isinstance(node, Apply)
     assert node.function == Index(items)
     assert node.inputs == (X.node,)
@@ -49,8 +49,8 @@ def test_arrays_are_indexed_lazily(index: Any, items: tuple[Any, ...]) -> None:
     [
         (X, "a", "an array is not indexed with the text 'a'"),
         (X, slice(0.5, None), "the bounds of a slice have to be integers, not the number 0.5"),
-        (SOURCE, 3, "the key in `name[…]` has to be text, not the number 3"),
-        (SOURCE, "a/c", "`name` has no leaf 'a/c'; did you mean `a/b`?"),
+        (SOURCE, 3, "the key in `source[…]` has to be text, not the number 3"),
+        (SOURCE, "a/c", "`source` has no leaf 'a/c'; did you mean `a/b`?"),
         ([1], 1, "index 1 is out of bounds for a list of 1 values"),
         ([1], True, "a list of 1 values is indexed with an integer, not True"),
         (3, 0, "the number 3 has no elements"),
@@ -58,7 +58,7 @@ def test_arrays_are_indexed_lazily(index: Any, items: tuple[Any, ...]) -> None:
 )
 def test_refusals(value: Any, index: Any, message: str) -> None:
     with pytest.raises(FunctionError) as caught:
-        subscripted(value, index, "name")
+        subscripted(value, index)
     assert caught.value.problems[0].message == message
 
 
@@ -71,6 +71,6 @@ def test_attributes_of_arrays() -> None:
 
 
 def test_keys_are_text() -> None:
-    assert key_text("source", "a") == "a"
+    assert key_text(SOURCE, "a") == "a"
     with pytest.raises(FunctionError, match=r"the key in `source\[…\]` has to be text, not a slice"):
-        key_text("source", slice(None))
+        key_text(SOURCE, slice(None))
