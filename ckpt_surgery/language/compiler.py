@@ -14,6 +14,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language.calls import called
 from ckpt_surgery.language.lookups import LOOKUPS, WITH_PATTERNS, within
+from ckpt_surgery.language.naming import unknown_name
 from ckpt_surgery.language.operators import binary, compared, formatted, truth, unary
 from ckpt_surgery.language.other_libraries import attribute_advice, is_module, method_advice
 from ckpt_surgery.language.patterns import compile_pattern
@@ -30,7 +31,7 @@ from ckpt_surgery.language.scope import (
 from ckpt_surgery.language.spans import Span, Spans
 from ckpt_surgery.language.subscripts import ATTRIBUTES, attribute, subscripted
 from ckpt_surgery.language.values import bounded, listed
-from ckpt_surgery.language.vocabulary import call_problem, unknown_name, usages
+from ckpt_surgery.language.vocabulary import call_problem, usages
 
 Evaluator = Callable[[Scope], Any]
 

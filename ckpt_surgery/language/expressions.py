@@ -13,6 +13,7 @@ from typing import Any
 
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.compiler import Compiler, Evaluator
+from ckpt_surgery.language.naming import unknown_name
 from ckpt_surgery.language.scope import (
     ExpressionError,
     GroupUse,
@@ -20,7 +21,6 @@ from ckpt_surgery.language.scope import (
     Scope,
 )
 from ckpt_surgery.language.spans import line_starts
-from ckpt_surgery.language.vocabulary import unknown_name
 
 MAX_TEXT = 1 << 15
 """Limit on the characters of an expression."""

@@ -1,6 +1,6 @@
 """Checks of one rule: which fields go together, and which names its expressions can use."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,7 @@ from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.expressions import Expression, check
 from ckpt_surgery.language.findings import Finding, Subject, empty_fields
 from ckpt_surgery.language.models import Pass, Rule
-from ckpt_surgery.language.naming import MEANINGS, name_problem
-from ckpt_surgery.language.scope import ExpressionError
+from ckpt_surgery.language.naming import name_problem
 from ckpt_surgery.language.template_parsing import check_groups, check_template
 from ckpt_surgery.language.templates import Template
 from ckpt_surgery.language.yaml_document import DocumentPath
@@ -37,33 +36,18 @@ EXCLUDED: Sequence[tuple[str, frozenset[str], str]] = (
 """Fields that exclude others, the others, and the reason."""
 
 
-def explained_names(used: Iterable[str], known: frozenset[str]) -> tuple[frozenset[str], list[str]]:
-    """The known names together with those that have a meaning elsewhere only, and a list of the latter.
-
-    They get a message that says where they can be used.
-    """
-    strange = [name for name in used if name in MEANINGS and name not in known]
-    return known | frozenset(strange), strange
-
-
 def expression_findings(
     path: DocumentPath,
     expression: Expression,
     known: frozenset[str],
     pattern: regex.Pattern[str] | None,
-    groups: bool = True,
     sources: Sequence[str] = (),
-) -> Iterator[Finding]:
-    known, explained = explained_names(expression.names, known)
+) -> list[Finding]:
+    """The errors of an expression that show without values; `g` is known where `pattern` has groups."""
     errors = check(expression, known, sources)
-    if groups and "g" not in explained:
+    if "g" in known:
         errors += check_groups(expression, pattern)
-    errors += [
-        ExpressionError(MEANINGS[use.name], use.start, use.end, code=Code.UNKNOWN_NAME)
-        for use in expression.name_uses
-        if use.name in explained
-    ]
-    yield from (Finding.of(path, error) for error in errors)
+    return [Finding.of(path, error) for error in errors]
 
 
 @dataclass(frozen=True)
@@ -257,20 +241,15 @@ class RuleCheck:
     ) -> Iterator[Finding]:
         if expression is None:
             return
-        if self._pattern is None and self.rule.add is None:
-            known |= expression.names  # the pattern does not parse, so its groups are unknown
-            yield from expression_findings(path, expression, known, None, False, self._sources)
+        if self._pattern is None and self.rule.add is None:  # it does not parse, so its groups are unknown
+            yield from (Finding.of(path, error) for error in expression.wrong_calls)
         else:
-            yield from expression_findings(path, expression, known, self._pattern, sources=self._sources)
+            yield from expression_findings(path, expression, known, self._pattern, self._sources)
 
     def _template(
         self, path: DocumentPath, template: Template, known: frozenset[str], at_key: bool
     ) -> Iterator[Finding]:
         if self._pattern is None and self.rule.add is None:
             return
-        known, explained = explained_names(template.names, known)
         for error in check_template(template, known, self._pattern, self._sources):
             yield Finding.of(path, error, at_key)
-        for name in explained:
-            start = template.text.find(name)
-            yield Finding(path, MEANINGS[name], start, start + len(name), at_key, code=Code.UNKNOWN_NAME)

@@ -113,7 +113,8 @@ def check_template(
         if piece.group is not None:
             errors += _check_group(piece.group, pattern, piece.start, piece.end)
         elif piece.expression is not None:
-            inner = [*check(piece.expression, names, sources), *check_groups(piece.expression, pattern)]
+            inner = check(piece.expression, names, sources)
+            inner += check_groups(piece.expression, pattern) if "g" in names else ()
             errors += [error.shifted(piece.start) for error in inner]
     return errors
 

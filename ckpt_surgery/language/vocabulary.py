@@ -1,19 +1,12 @@
-"""The functions that expressions can call, and the messages for unknown names and wrong calls."""
+"""The functions that expressions can call, and the messages for wrong calls."""
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from ckpt_surgery.core.dtypes import DTYPES
-from ckpt_surgery.core.text import did_you_mean, shortened
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.signatures import call_problem as problem_of_call
 from ckpt_surgery.functions.signatures import usage
 from ckpt_surgery.language.other_libraries import written_here
-from ckpt_surgery.language.scope import HOOKS
-
-SOURCE = "source"
-"""Name of the only source of a recipe that names none."""
-_OF_SOURCES = re.compile(r"(?:source|src)(?:_?[0-9]+)?")
 
 BUILT_IN = {
     "has": "`has(source['a/b'])`: whether that source, or the target, has a leaf of this key. "
@@ -34,32 +27,9 @@ def function_names() -> frozenset[str]:
     return frozenset((*registry(), *BUILT_IN))
 
 
-LONGEST_NAME = 60
-"""Limit on the characters of a name in a message."""
-
-
-def _called(sources: Sequence[str]) -> str:
-    return "the source is called" if len(sources) == 1 else "the sources are called"
-
-
 def usages() -> dict[str, str]:
     """How each function of the registry is called, by name: `pad(x, axis, to, value=…)`."""
     return {name: usage(function, "{}=…") for name, function in registry().items()}
-
-
-def unknown_name(name: str, known: Iterable[str], sources: Sequence[str] = ()) -> str:
-    """The message for a name that is none of the `known` ones. `sources`: names of the recipe's sources."""
-    if sources and _OF_SOURCES.fullmatch(name):
-        called = ", ".join(f"`{source}`" for source in sources)
-        more = "; others need names under `sources:`" if list(sources) == [SOURCE] else ""
-        return f"unknown name `{name}`; {_called(sources)} {called}{more}"
-    if name in function_names():
-        return f"`{name}` is a function; call it: {name}(…)"
-    if name == HOOKS:
-        return "`hooks` needs a line `hooks: FILE.py` in the recipe"
-    if name in DTYPES:
-        return f"unknown name `{name}`; a type is written as text: '{name}'"
-    return f"unknown name `{shortened(name, LONGEST_NAME)}`{did_you_mean(name, known)}"
 
 
 def call_problem(name: str, positional: int, keywords: Sequence[str]) -> str | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ckpt_surgery.language.naming import EVERYWHERE, MEANINGS, name_problem
+from ckpt_surgery.language.naming import EVERYWHERE, MEANINGS, name_problem, unknown_name
 from ckpt_surgery.language.scope import HOOKS
 
 
@@ -27,3 +27,18 @@ def test_functions_and_names_that_are_taken() -> None:
     assert name_problem("stack", {}, subscripted=True) is None
     assert name_problem("stack", {}) == "`stack` is a function; choose another name"
     assert name_problem("n", {"n": "a param"}) == "`n` is already a param; choose another name"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("stack", "`stack` is a function; call it: stack(…)"),
+        ("has", "`has` is a function; call it: has(…)"),
+        ("hooks", "`hooks` needs a line `hooks: FILE.py` in the recipe"),
+        ("soruce", "unknown name `soruce`; did you mean `source`?"),
+        ("bfloat16", "unknown name `bfloat16`; a type is written as text: 'bfloat16'"),
+        ("zzz", "unknown name `zzz`"),
+    ],
+)
+def test_unknown_names(name: str, message: str) -> None:
+    assert unknown_name(name, ["x", "source"]) == message

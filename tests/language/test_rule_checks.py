@@ -9,7 +9,7 @@ from ckpt_surgery.language.expressions import parse
 from ckpt_surgery.language.findings import Subject
 from ckpt_surgery.language.models import Pass, Recipe
 from ckpt_surgery.language.naming import MEANINGS
-from ckpt_surgery.language.rule_checks import RuleCheck, explained_names, expression_findings
+from ckpt_surgery.language.rule_checks import RuleCheck, expression_findings
 
 
 def found(rule: dict[str, Any], mirror: dict[str, list[str]] | None = None) -> list[tuple[Any, str, bool]]:
@@ -145,8 +145,8 @@ def test_sources_that_have_names_are_listed(name: str, field: str) -> None:
 PATTERN = regex.compile("(?P<n>.)(.)")
 
 
-def text_problems(text: str, *known: str, groups: bool = True) -> list[tuple[str, int | None, int | None]]:
-    findings = list(expression_findings(("value",), parse(text), frozenset(known), PATTERN, groups))
+def text_problems(text: str, *known: str) -> list[tuple[str, int | None, int | None]]:
+    findings = list(expression_findings(("value",), parse(text), frozenset(known), PATTERN))
     assert all(finding.path == ("value",) for finding in findings)
     return [(finding.message, finding.start, finding.end) for finding in findings]
 
@@ -159,13 +159,11 @@ def test_known_names_are_fine() -> None:
 def test_unknown_names_and_groups() -> None:
     assert text_problems("1 + zz", "n") == [("unknown name `zz`", 4, 6)]
     assert text_problems("g[3]", "g") == [("the regular expression has no group 3", 0, 4)]
-    assert text_problems("g[3]", "g", groups=False) == []
 
 
 def test_a_name_of_elsewhere_says_where_it_belongs() -> None:
     assert text_problems("2 * x", "n") == [(MEANINGS["x"], 4, 5)]
     assert text_problems("g[3]") == [(MEANINGS["g"], 0, 1)]
-    assert explained_names(["x", "zz"], frozenset({"n"})) == (frozenset({"n", "x"}), ["x"])
 
 
 def test_a_pattern_that_is_written_out_is_compiled() -> None:
@@ -173,3 +171,19 @@ def test_a_pattern_that_is_written_out_is_compiled() -> None:
     assert message.startswith("not a regular expression")
     assert (start, end) == (4, 14)
     assert text_problems("count('a|b')") == []
+
+
+@pytest.mark.parametrize(
+    ("template", "name", "start"),
+    [("ex/${x}", "x", 5), ("g/${i}_${g[1]}", "g", 9), ("a/${str(xs)}", "xs", 8)],
+)
+def test_a_name_of_elsewhere_in_a_template_is_pointed_at(template: str, name: str, start: int) -> None:
+    rule = {"add": template, "value": "zeros([2], 'float32')", "for": {"i": "range(2)"}}
+    written = {"version": 1, "rules": [rule]}
+    recipe = Recipe.model_validate(written)
+    check = RuleCheck(
+        Subject(recipe, written, frozenset()), recipe.passes[0], (), recipe.passes[0].rules[0], rule
+    )
+    assert [(f.message, f.start, f.end) for f in check.findings()] == [
+        (MEANINGS[name], start, start + len(name))
+    ]

@@ -3,27 +3,12 @@
 import pytest
 
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.language.vocabulary import BUILT_IN, call_problem, function_names, unknown_name
+from ckpt_surgery.language.vocabulary import BUILT_IN, call_problem, function_names
 
 
 def test_all_functions_are_names() -> None:
     assert function_names() == {*registry(), *BUILT_IN}
     assert BUILT_IN.keys().isdisjoint(registry())
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("stack", "`stack` is a function; call it: stack(…)"),
-        ("has", "`has` is a function; call it: has(…)"),
-        ("hooks", "`hooks` needs a line `hooks: FILE.py` in the recipe"),
-        ("soruce", "unknown name `soruce`; did you mean `source`?"),
-        ("bfloat16", "unknown name `bfloat16`; a type is written as text: 'bfloat16'"),
-        ("zzz", "unknown name `zzz`"),
-    ],
-)
-def test_unknown_names(name: str, message: str) -> None:
-    assert unknown_name(name, ["x", "source"]) == message
 
 
 @pytest.mark.parametrize(
