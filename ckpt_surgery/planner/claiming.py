@@ -56,7 +56,7 @@ def _batches(rules: Iterable[RulePattern]) -> Iterator[Batch]:
         for start in range(0, len(several), MOST_IN_BATCH):
             batch = several[start : start + MOST_IN_BATCH]
             slowest, pattern = min(batch, key=lambda rule: safe_length(rule[1]))
-            longest = safe_length(pattern)
+            longest = safe_length(pattern) if len(batch) > 1 else 0
             finder = alternation([pattern for _, pattern in batch]) if longest else pattern
             yield Batch(batch, finder, longest, slowest)
 
@@ -85,7 +85,7 @@ def _matches(key: str, batches: Sequence[Batch], mirrors: Sequence[Mirror]) -> I
     if not mirrors:
         return _matches_of_view(key, None, batches)
     seen = [_matches_of_view(text, mirror, batches) for text, mirror in views(key, mirrors)]
-    return heapq.merge(*seen, key=_order)
+    return heapq.merge(*seen, key=_order) if len(seen) > 1 else seen[0]
 
 
 def _order(match: RuleMatch) -> tuple[int, bool]:
