@@ -3,19 +3,16 @@
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from dataclasses import replace
+from typing import Literal, get_args
 
 from ckpt_surgery.core.arguments import CheckpointLike, Size, bytes_of
 from ckpt_surgery.core.errors import SurgeryError, UsageError
-from ckpt_surgery.core.history import History
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import ProgressLike
-from ckpt_surgery.core.protocols import Choices, Source, details_of
-from ckpt_surgery.core.summaries.represented import Represented
-from ckpt_surgery.core.summaries.summary import Summary
-from ckpt_surgery.core.text import chosen_text, did_you_mean, shown
+from ckpt_surgery.core.protocols import Source, details_of
+from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.inputs.history import history_of
 from ckpt_surgery.inputs.matching import check_matched, matching, selected
@@ -24,77 +21,14 @@ from ckpt_surgery.inputs.request import checkpoint_or_tree
 from ckpt_surgery.inputs.warnings import about_source, chosen_item_notes, kept_as_integers
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
-from ckpt_surgery.report.leaves import Statistics, Unread
-from ckpt_surgery.report.listing_summary import listing_summary
+from ckpt_surgery.report.inspection import Inspection, SortBy
 from ckpt_surgery.report.renames import renamed_leaves
-from ckpt_surgery.report.scalars import Values, scalar_values, shared_texts
-from ckpt_surgery.report.tree import Subtree, name_order, parameters, subtrees
-from ckpt_surgery.report.unusual import Unusual, unusual
+from ckpt_surgery.report.scalars import scalar_values
+from ckpt_surgery.report.tree import name_order
 from ckpt_surgery.report.values import same_values, statistics, value_differences
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.system.resources import default_memory
-
-SortBy = Literal["size", "name"]
-
-
-@dataclass(frozen=True, repr=False)
-class Inspection(Represented):
-    """Result of `inspect`."""
-
-    path: str
-    """Path as the caller gave it."""
-    format: str
-    """Name of the format."""
-    step: int | None
-    """The step that was chosen; None where the checkpoint is not one of several steps."""
-    item: str | None
-    """The item that was chosen; None where the checkpoint is not composite."""
-    metadata: Mapping[str, Any]
-    """The user's custom metadata."""
-    leaves: tuple[Leaf, ...]
-    """Every leaf that was asked for, in the checkpoint's order, or sorted."""
-    statistics: Mapping[str, Statistics | Unread] | None = None
-    """Statistics by key text, of every leaf with an array; None where no values were read."""
-    values: Values = field(default_factory=dict)
-    """Values by key text, of the first arrays without axes."""
-    others: int = 0
-    """Number of leaves that were not asked for."""
-    choices: Choices = field(default_factory=Choices)
-    """The steps and items that there are."""
-    depth: int | None = None
-    """Number of components of the longest keys of subtrees; None: any."""
-    sort: SortBy | None = None
-    """Sort order of the leaves; None: the checkpoint's own."""
-    warnings: tuple[str, ...] = ()
-    """Warnings about probable mistakes in the checkpoint, or beside it."""
-    history: History | None = None
-    """How it was made by this tool; None where nothing says so."""
-
-    @property
-    def parameters(self) -> int:
-        """Number of the model's parameters: elements of all arrays but optimizer states and counters."""
-        return parameters(self.leaves)
-
-    @property
-    def stored_types(self) -> Mapping[str, str]:
-        """Names of the quantized types, such as `Q4_K`, that leaves are stored in, by key text."""
-        return {leaf.key.text: leaf.stored_type for leaf in self.leaves if leaf.stored_type is not None}
-
-    @property
-    def subtrees(self) -> tuple[Subtree, ...]:
-        """The number of leaves, of elements and of bytes below each part of a key with `depth` components."""
-        return subtrees(self.leaves, self.depth)
-
-    @property
-    def unusual(self) -> tuple[Unusual, ...] | None:
-        """Leaves with NaN or infinities, of zeros alone, or of mixed dtypes; None without statistics."""
-        return None if self.statistics is None else unusual(self.leaves, self.statistics)
-
-    def _summary(self) -> Summary:
-        about = f"{self.path} ({chosen_text(self.format, self.step, self.item)})"
-        texts = shared_texts(self.leaves, self.values)
-        return listing_summary(about, self.leaves, texts, self.others, self.warnings)
 
 
 def inspect(

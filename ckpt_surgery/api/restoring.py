@@ -58,7 +58,8 @@ from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan, with_origin
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.planner.transfers import arrays_in_memory
-from ckpt_surgery.runs.run import Overflowed, overflow_notices
+from ckpt_surgery.report.results import OverflowedLeaf
+from ckpt_surgery.runs.run import overflow_notices
 from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.system.resources import default_memory, default_workers
 
@@ -328,7 +329,7 @@ def _make(restoration: Restoration, donate: bool, progress: Report | None) -> An
     """Make the result, in the structure of the target, or of nested dicts and lists. Raises SurgeryError."""
     plan, sources = restoration.plan, restoration.sources
     result = make_arrays(restoration, donate, progress)
-    _log(overflow_notices(Overflowed(key, count) for key, count in sorted(result.overflowed.items())))
+    _log(overflow_notices(OverflowedLeaf(key, count) for key, count in sorted(result.overflowed.items())))
     check_unchanged(plan, sources, _AGAIN)
     return _in_containers(restoration, result.values)
 
@@ -349,7 +350,7 @@ def _make_lazily(restoration: Restoration) -> Any:
     check_unchanged(restoration.plan, restoration.sources, _AGAIN)
     values = lazy_values(
         replace(restoration, sources=sources),
-        lambda key, count: _log(overflow_notices([Overflowed(key, count)])),
+        lambda key, count: _log(overflow_notices([OverflowedLeaf(key, count)])),
     )
     return _in_containers(restoration, values)
 

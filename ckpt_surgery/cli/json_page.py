@@ -17,23 +17,27 @@ from ckpt_surgery.api.cleaning import CleanDocument
 from ckpt_surgery.api.environment import EnvironmentDocument
 from ckpt_surgery.api.inferring import InferDocument
 from ckpt_surgery.api.inverting import InvertDocument
-from ckpt_surgery.cli import json_documents, json_explanation, json_listings
-from ckpt_surgery.core.documents import UNSET
+from ckpt_surgery.cli.problem_documents import ErrorDocument, LintDocument
+from ckpt_surgery.core.documents import UNSET, member_name
+from ckpt_surgery.report.diff_document import DiffDocument
+from ckpt_surgery.report.explain_document import ExplainDocument
+from ckpt_surgery.report.inspect_document import InspectDocument
+from ckpt_surgery.report.results import PlanDocument
 from ckpt_surgery.report.shards import CommittedDocument, ShardResult
 from ckpt_surgery.report.verification import VerifyDocument
 
 DOCUMENTS: Mapping[str, type] = {
-    "plan": json_documents.PlanDocument,
-    "explain": json_explanation.ExplainDocument,
+    "plan": PlanDocument,
+    "explain": ExplainDocument,
     "infer": InferDocument,
-    "inspect": json_listings.InspectDocument,
-    "diff": json_listings.DiffDocument,
+    "inspect": InspectDocument,
+    "diff": DiffDocument,
     "env": EnvironmentDocument,
     "clean": CleanDocument,
     "verify": VerifyDocument,
-    "lint": json_documents.LintDocument,
+    "lint": LintDocument,
     "invert": InvertDocument,
-    "error": json_documents.ErrorDocument,
+    "error": ErrorDocument,
     "shard": ShardResult,
     "committed": CommittedDocument,
 }
@@ -62,14 +66,15 @@ class _Generator(GenerateJsonSchema):
     def default_schema(self, schema: Any) -> dict[str, Any]:
         """The schema of a member with a default."""
         if schema.get("default") is UNSET:
-            return {**self.generate_inner(schema["schema"]), "default": None}
+            default = {"default": None} if schema["schema"]["type"] == "nullable" else {}
+            return {**self.generate_inner(schema["schema"]), **default}
         return super().default_schema(schema)
 
     def dataclass_schema(self, schema: Any) -> dict[str, Any]:
         """The schema of a document; a member is required unless its default is `UNSET`."""
         found = super().dataclass_schema(schema)
         texts = {n: text for base in reversed(schema["cls"].__mro__) for n, text in _docstrings(base).items()}
-        optional = {field.name for field in fields(schema["cls"]) if field.default is UNSET}
+        optional = {member_name(field.name) for field in fields(schema["cls"]) if field.default is UNSET}
         members = {
             name: {**member, "description": texts[name]} for name, member in found["properties"].items()
         }
@@ -88,7 +93,7 @@ def _docstrings(document: type) -> Mapping[str, str]:
     assert isinstance(definition, ast.ClassDef)
     members = ((m, text.value) for m, text in pairwise(definition.body) if isinstance(text, ast.Expr))
     return {
-        ast.unparse(member.target): inspect.cleandoc(ast.literal_eval(text))
+        member_name(ast.unparse(member.target)): inspect.cleandoc(ast.literal_eval(text))
         for member, text in members
         if isinstance(member, ast.AnnAssign)
     }

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Any
 
 from ckpt_surgery.cli.told_problems import Told, told
 from ckpt_surgery.core.errors import Problem
@@ -22,47 +21,20 @@ OPTIONS = ("--report-format", "--format")
 """Options whose value may be the name of a report's format."""
 
 
-def error_json(problems: Iterable[Told], exit_code: int) -> dict[str, Any]:
-    """What the field `error` of a document has."""
-    listed = [
-        {
-            "code": one.code,
-            "message": one.message,
-            "hint": one.hint,
-            "path": one.path,
-            "line": one.line,
-            "column": one.column,
-        }
-        for one in problems
-    ]
-    return {"exit_code": exit_code, "problems": listed}
-
-
-def warning_json(warning: Told) -> dict[str, Any]:
-    """What the field `warnings` of the document of `lint` has for each."""
-    fields = ("message", "hint", "path", "line", "column")
-    return {field: getattr(warning, field) for field in fields}
-
-
-def error_document(problems: Iterable[Told], exit_code: int) -> dict[str, Any]:
-    """The document of a command that failed."""
-    from ckpt_surgery.core.documents import JSON_SCHEMA
-
-    return {"schema": JSON_SCHEMA, "error": error_json(problems, exit_code)}
-
-
 def rendered(format: ReportFormat, problems: Sequence[Told], exit_code: int) -> str:
     """What a report of this format has on stdout about a command that has ended; `text` has nothing."""
-    from ckpt_surgery.core.documents import json_text
-
     if format is ReportFormat.JSON:
-        return json_text(error_document(problems, exit_code))
+        from ckpt_surgery.cli.problem_documents import ErrorDocument, error_of
+        from ckpt_surgery.core.documents import json_text
+
+        return json_text(ErrorDocument(error=error_of(problems, exit_code)))
     if format is ReportFormat.GITHUB:
         from ckpt_surgery.cli.render_github import workflow_commands
 
         return workflow_commands(problems)
     if format is ReportFormat.SARIF:
         from ckpt_surgery.cli.render_sarif import sarif_document
+        from ckpt_surgery.core.documents import json_text
 
         return json_text(sarif_document(problems, exit_code))
     return ""

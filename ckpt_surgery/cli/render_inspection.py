@@ -17,7 +17,7 @@ from ckpt_surgery.report.scalars import shared_texts
 from ckpt_surgery.report.tree import Line, by_size, dtype_totals, listing, size_texts, total_text, tree
 
 if TYPE_CHECKING:
-    from ckpt_surgery.api.inspecting import Inspection
+    from ckpt_surgery.report.inspection import Inspection
 
 MOST_METADATA = 200
 """Number of characters of metadata that are shown without `-v`."""
@@ -65,7 +65,7 @@ def _only_mesh(lines: Sequence[Line]) -> str:
 
 def _cells(line: Line, mesh: str, verbose: bool) -> list[Text]:
     """Count, spec and value, bytes, sharding and chunks (`verbose`) of leaves; totals of subtrees."""
-    size = Text(bytes_text(line.total.nbytes), "dim")
+    size = Text(bytes_text(line.total.bytes), "dim")
     if line.row is None:
         return [Text(), Text(total_text(line.total)), size, Text(), Text()]
     row = line.row
@@ -81,7 +81,7 @@ def head_lines(found: "Inspection", verbose: bool, width: int) -> Iterator[Text]
     yield from flowing([Text(shown(found.path), "bold"), Text(f"({about})", "dim")], "  ", width)
     yield from flowing(list(map(Text, size_texts(found.leaves, found.others))), ", ", width)
     dtypes = [
-        Text(f"{short_dtype(name)} {bytes_text(total.nbytes)} in {number_of(total.leaves, 'leaf')}")
+        Text(f"{short_dtype(name)} {bytes_text(total.bytes)} in {number_of(total.leaves, 'leaf')}")
         for name, total in dtype_totals(found.leaves).items()
     ]
     if len(dtypes) > 1:

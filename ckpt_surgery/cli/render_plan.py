@@ -198,7 +198,7 @@ def _item_lines(plan: "Plan") -> Iterator[Text]:
     several = len({gone.source for gone in plan.dropped_items}) > 1
     for gone in plan.dropped_items:
         name = shown(f"{gone.source}:{gone.item}" if several else gone.item)
-        about = f"  {KINDS[gone.kind]}{bytes_text(gone.nbytes)}: {shown(gone.why)}"
+        about = f"  {KINDS[gone.kind]}{bytes_text(gone.bytes)}: {shown(gone.why)}"
         yield _word("dropped").append(f"item  {name}").append(about, "dim")
 
 

@@ -14,7 +14,7 @@ from ckpt_surgery.report.leaves import Statistics, Unread, describe, leaf_rows
 from ckpt_surgery.report.unusual import INFINITE, MIXED_DTYPES, NAN, ZEROS, Unusual
 
 if TYPE_CHECKING:
-    from ckpt_surgery.api.inspecting import Inspection
+    from ckpt_surgery.report.inspection import Inspection
 
 MOST_PATTERNS = 10
 """Number of patterns of keys that are listed for one kind of unusual leaves, without `--full`."""

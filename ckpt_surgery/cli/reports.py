@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -102,8 +102,7 @@ class Report:
         from ckpt_surgery.cli.render import warning_lines
         from ckpt_surgery.cli.render_plan import result_lines, shared_lines
         from ckpt_surgery.cli.render_verification import run_lines
-        from ckpt_surgery.report.plan import companions_json, shared_json
-        from ckpt_surgery.report.verification import run_document
+        from ckpt_surgery.report.results import CompanionFile, SharedFile
 
         self.terminal.warn(warning_lines(result.notices))
         width = self.terminal.text.width
@@ -118,11 +117,12 @@ class Report:
         ran = {
             "seconds": result.seconds,
             "destination": result.destination,
-            "companions": companions_json(result.companions),
-            "overflowed": [asdict(leaf) for leaf in result.overflowed],
+            "verified": result.verified,
+            "shared": tuple(map(SharedFile.of, result.shared)),
+            "companions": tuple(map(CompanionFile.of, result.companions)),
+            "overflowed": result.overflowed,
         }
-        verified, shared = run_document(result.verified), shared_json(result.shared)
-        self._write(result.plan, **ran, verified=verified, shared=shared)
+        self._write(result.plan, **ran)
 
     def _summarize(self, plan: "Plan", after: Sequence[str] = ()) -> None:
         """Add Markdown to the summary of a step of GitHub Actions, where this is one."""
@@ -135,7 +135,7 @@ class Report:
 
     def _write(self, plan: "Plan", **ran: Any) -> None:
         """The JSON document and the HTML page, where they are asked for."""
-        from ckpt_surgery.report.plan import plan_document
+        from ckpt_surgery.report.results import plan_document
 
         if self.json_to is not None:
             write_document(plan_document(plan, **ran), self.json_to)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.text import brief
 
 RECORD = "ckpt_surgery"
@@ -26,27 +27,27 @@ IN_MEMORY = "(recipe)"
 
 
 @dataclass(frozen=True)
-class Origin:
-    """A checkpoint that another one was made from."""
+class Origin(Document):
+    """What the checkpoint was made from."""
 
     name: str
     """Name of the source in the recipe."""
     path: str
-    """Path as it was given."""
+    """As it was given."""
     format: str
     """Name of its format."""
     step: int | None
-    """The step that was chosen from a directory of steps; None for any other checkpoint."""
+    """Step inside a CheckpointManager's directory."""
     item: str | None
-    """The item that was chosen from a composite checkpoint; None for any other checkpoint."""
+    """Item of that step."""
 
 
 @dataclass(frozen=True)
-class PastRecipe:
-    """A recipe that a checkpoint went through."""
+class PastRecipe(Document):
+    """A recipe that the checkpoint went through."""
 
     name: str
-    """Path or name of the recipe."""
+    """Its path or name; `(recipe)` where it was given as data."""
     sha256: str
     """Hexadecimal digest of its text."""
     params: Mapping[str, Any]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpt_surgery.core import urls
+from ckpt_surgery.core.documents import plain
 from ckpt_surgery.core.errors import FunctionError, PlanError, Problem, SourcesChanged, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
 from ckpt_surgery.core.leaves import Leaf
@@ -27,7 +28,7 @@ from ckpt_surgery.planner.cutting import budget_for, room_of
 from ckpt_surgery.planner.identity import leaves_digest, plan_digest
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Input, Plan
-from ckpt_surgery.planner.plan_json import step_json
+from ckpt_surgery.planner.plan_json import planned_leaf
 from ckpt_surgery.planner.planning import peak_of
 from ckpt_surgery.planner.target import TARGET
 
@@ -81,6 +82,11 @@ class Pinned:
 def links_of(plan: Plan) -> str:
     """Encode which outputs have files that may be linked: see `Pinned.linked`."""
     return "".join(["1" if step.takes_files else "0" for step in plan.steps])
+
+
+def entries_of(plan: Plan) -> list[dict[str, Any]]:
+    """The leaves of a plan's document: see `Pinned.leaves`."""
+    return [plain(planned_leaf(step)) for step in plan.steps]
 
 
 def digest_of_plan(plan: Plan) -> str:
@@ -231,7 +237,7 @@ def check_same_plan(plan: Plan, memory: int, pinned: Pinned) -> None:
 def _difference(plan: Plan, pinned: Pinned) -> str:
     """Name the first leaves that differ from those of the pinned plan."""
     before = {leaf["key"]: leaf for leaf in pinned.leaves()}
-    now = {leaf["key"]: leaf for leaf in map(step_json, plan.steps)}
+    now = {leaf["key"]: leaf for leaf in entries_of(plan)}
     about = ("components", "fate", "sources", "shape", "dtype")
     differing = [
         key

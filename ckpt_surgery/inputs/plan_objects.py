@@ -14,6 +14,7 @@ from ckpt_surgery.inputs.pinned import (
     Changes,
     Pinned,
     digest_of_plan,
+    entries_of,
     links_of,
     pinned_request,
 )
@@ -21,7 +22,6 @@ from ckpt_surgery.inputs.request import InMemory, Request
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan, origin_of, with_origin
-from ckpt_surgery.planner.plan_json import step_json
 from ckpt_surgery.planner.target import TARGET
 
 APPLY = "apply"
@@ -99,7 +99,7 @@ def request_of_plan(given: Request, function: str) -> Request:
         listing=origin.listing,
         linked=links_of(plan),
         digest=digest_of_plan(plan),
-        leaves=lambda: [step_json(step) for step in plan.steps],
+        leaves=lambda: entries_of(plan),
         config_changes=origin.config_changes,
         shardings=origin.shardings,
     )

@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ckpt_surgery.core.arrays import grid_counts
 from ckpt_surgery.core.errors import Problem, SourceError
@@ -288,8 +288,8 @@ def _other_items(source: Source) -> Iterator[str]:
     )
 
 
-def _kind_of_item(directory: str) -> str:
-    """Kind of an item: `arrays`, `json` or `other`."""
+def _kind_of_item(directory: str) -> Literal["arrays", "json", "other"]:
+    """Kind of an item."""
     if is_item(directory):
         return "arrays"
     names = directory_names(directory)

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from ckpt_surgery.core.errors import Interrupted, PlanError, SurgeryError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.planner.plan_json import plan_json
+from ckpt_surgery.planner.plan_json import SourceInput, planned_document
 
 T = TypeVar("T")
 Digests = Mapping[str, str]
@@ -68,19 +68,19 @@ def plan_digests(plan: Plan, shardings: Mapping[str, Any]) -> Digests:
     Paths of files count by their last component alone: processes on several machines may have the same files
     at different places. Shardings over the devices of one process are its own and do not count.
     """
-    document = plan_json(plan)
+    document = planned_document(plan)
     parts = {
-        "the recipe": {name: value for name, value in document["recipe"].items() if name != "path"},
-        "the values of params": document["params"],
-        "the sources": {name: _source_part(source) for name, source in document["sources"].items()},
-        "the leaves": [document["leaves"], document["dropped"]],
+        "the recipe": replace(document.recipe, path=""),
+        "the values of params": document.params,
+        "the sources": {name: _source_part(source) for name, source in document.sources.items()},
+        "the leaves": [document.leaves, document.dropped],
         "the shardings": {text: _sharding_part(sharding) for text, sharding in shardings.items()},
     }
     return {name: _digest(part) for name, part in parts.items()}
 
 
-def _source_part(source: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**source, "path": source["path"].replace("\\", "/").rstrip("/").rpartition("/")[2]}
+def _source_part(source: SourceInput) -> SourceInput:
+    return replace(source, path=source.path.replace("\\", "/").rstrip("/").rpartition("/")[2])
 
 
 def _sharding_part(sharding: Any) -> Any:

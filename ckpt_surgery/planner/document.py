@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.documents import plain
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import abridged, shown
@@ -24,7 +25,7 @@ from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.language.other_documents import REPORT, SAVE
 from ckpt_surgery.planner.document_reading import param_json
 from ckpt_surgery.planner.plan import Input, Plan
-from ckpt_surgery.planner.plan_json import plan_json
+from ckpt_surgery.planner.plan_json import planned_document
 
 T = TypeVar("T")
 
@@ -124,7 +125,7 @@ class PlanFile:
     path: str
     text: bytes
     document: Mapping[str, Any]
-    """The whole document, as `plan_json` describes it."""
+    """The whole document, as `PlannedDocument` describes it."""
     saved: SavedPlan
     inputs: tuple[Input, ...]
     """The inputs as they were when the plan was made, at the paths that the file says now."""
@@ -135,9 +136,9 @@ class PlanFile:
 
 def plan_file(plan: Plan, saved: SavedPlan) -> bytes:
     """The text of a plan's file, with absolute paths of inputs, the states of their files, and the seal."""
-    document = plan_json(plan)
-    for param in document["params"].values():
-        param["value"] = param_json(param["value"])
+    document = plain(planned_document(plan))
+    for param in plan.params:
+        document["params"][param.name]["value"] = param_json(param.value)
     inputs = [replace(i, path=urls.absolute(i.path), fingerprint="") for i in plan.inputs]
     document["sources"] = {one.name: msgspec.to_builtins(one) for one in inputs}
     document[SAVED] = msgspec.to_builtins(saved)

@@ -135,13 +135,9 @@ def shown_plan(document: Mapping[str, Any], looks: Mapping[str, Any], inputs: It
         costs=Costs(**sizes, bytes_read=read, bytes_served=served, peak_memory=peak),
         params=tuple([_param(name, **param) for name, param in document["params"].items()]),
         hooks_sha256=recipe.get("hooks_sha256"),
-        dropped_items=tuple([_item(**one) for one in document["dropped_items"]]),
+        dropped_items=tuple([DroppedItem(**one) for one in document["dropped_items"]]),
         restorable_by=document["restorable_by"],
     )
-
-
-def _item(bytes: int, **about: str) -> DroppedItem:
-    return DroppedItem(nbytes=bytes, **about)
 
 
 def _param(name: str, value: Any, origin: str, entry: str | None, note: str | None) -> ParamValue:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.documents import key_json, spec_json
+from ckpt_surgery.core.documents import shape_and_dtype
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError, SourceError
 from ckpt_surgery.core.keys import Key
@@ -48,7 +48,13 @@ def listed_leaves(path: str, document: Any) -> Mapping[str, Leaf]:
 
 def listing_json(leaves: Mapping[str, Leaf]) -> list[dict[str, Any]]:
     """The listing of these leaves."""
-    return [{**key_json(one.key), "kind": one.kind.value, **spec_json(one)} for one in leaves.values()]
+    return [_entry(leaf) for leaf in leaves.values()]
+
+
+def _entry(leaf: Leaf) -> dict[str, Any]:
+    shape, dtype = shape_and_dtype(leaf)
+    entry = {"key": leaf.key.text, "components": list(leaf.key.names), "kind": leaf.kind.value}
+    return {**entry, "shape": None if shape is None else list(shape), "dtype": dtype}
 
 
 def _parsed(path: str) -> Any:

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.core.frozen import frozen
@@ -153,19 +154,19 @@ class Input:
 
 
 @frozen()
-class DroppedItem:
-    """An item of a source's step that the result does not get."""
+class DroppedItem(Document):
+    """An item beside the one that is read, which the result does not get."""
 
     source: str
     """Name of the source."""
     item: str
     """Name of the item."""
-    kind: str
-    """`arrays`, `json` or `other`."""
-    nbytes: int
+    kind: Literal["arrays", "json", "other"]
+    """What it holds."""
+    bytes: int
     """Size of its files."""
     why: str
-    """The reason, such as `only the item items is written`."""
+    """The reason, such as `DST has no items`."""
 
 
 @frozen()

@@ -1,13 +1,167 @@
 """The JSON document of a plan, with one entry for every leaf."""
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from ckpt_surgery.core.documents import JSON_SCHEMA, key_json, spec_json
-from ckpt_surgery.language.params import ParamValue
-from ckpt_surgery.planner.plan import Dropped, DroppedItem, Fate, Input, Plan, Replacement, Step
+from ckpt_surgery.core.documents import NAMED, UNSET, Document, Keyed, Versioned, shape_and_dtype
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.language.params import Origin
+from ckpt_surgery.planner import plan as plans
+from ckpt_surgery.planner.plan import Dropped, DroppedItem, Fate, Plan, Step, Transfer
 
 DROPPED = "dropped"
 """The fate of a source leaf that feeds no output, beside those of `Fate`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Document):
+    """The recipe of a plan."""
+
+    path: str
+    """As it was given, or `(recipe)`."""
+    sha256: str
+    """Digest of its text."""
+    hooks_sha256: str | None = UNSET
+    """Digest of its hooks, where it has some."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Param(Document):
+    """A param of the recipe."""
+
+    value: Any
+    """Text, a number, true or false, or a list of those."""
+    origin: Annotated[Origin, NAMED]
+    """What gave the value."""
+    entry: str | None
+    """Path in the config, where that gave it."""
+    note: str | None
+    """The config's file, or why it gave nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceInput(Document):
+    """A checkpoint that is read."""
+
+    path: str
+    """As it was given."""
+    format: str
+    """Name of its format."""
+    step: int | None
+    """Step inside a CheckpointManager's directory."""
+    item: str | None
+    """Item of that step."""
+    leaves: int
+    """Number of its leaves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary(Document):
+    """Totals of a plan: numbers of leaves by fate, and bytes."""
+
+    kept: int
+    """Leaves that are in the result as they were."""
+    renamed: int
+    """Leaves with another key."""
+    transformed: int
+    """Leaves with another value."""
+    defaulted: int
+    """Leaves with the target's own value."""
+    added: int
+    """Leaves that are made of no other."""
+    dropped: int
+    """Leaves of sources that are not in the result."""
+    bytes_out: int
+    """Size of all arrays of the result."""
+    bytes_linked: int
+    """Of these, what is linked."""
+    bytes_copied: int
+    """Of these, what is copied as it is stored."""
+    bytes_computed: int
+    """Of these, what is computed."""
+    bytes_dead: int
+    """Bytes in linked files that no leaf uses."""
+    bytes_linkable: int
+    """Of what is copied, the part that is copied only because programs may rewrite its files in place."""
+    bytes_through: int
+    """Bytes that pass the machines which carry out the plan: what they read, and what they write."""
+    peak_memory: int
+    """Predicted working set, without the interpreter and libraries."""
+
+
+@frozen()
+class PlannedLeaf(Keyed):
+    """A leaf of the result."""
+
+    fate: Annotated[Fate, NAMED]
+    """What becomes of it."""
+    sources: tuple[str, ...]
+    """The leaves that it is made of, as `source:key`."""
+    rule: str | None
+    """The rule that did the work, such as `rules[0]`: the first that changed the value, else the key."""
+    line: int | None
+    """Line of that rule."""
+    rules: tuple[str, ...]
+    """The rules that changed the leaf, from the first pass to the last."""
+    shape: tuple[int, ...] | None
+    """Lengths of its axes; null where it is no array."""
+    dtype: str | None
+    """Type of its elements."""
+    transfer: Annotated[Transfer, NAMED]
+    """How its bytes get into the result."""
+
+
+@frozen()
+class DroppedLeaf(Document):
+    """A leaf of a source that is not in the result."""
+
+    source: str
+    """The leaf, as `source:key`."""
+    components: tuple[str, ...]
+    """The components of its key."""
+    rule: str | None
+    """The rule that dropped it."""
+    why: str
+    """The reason, such as `drop` or `not in target`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replacement(Document):
+    """What a run replaces at its destination."""
+
+    path: str
+    """The checkpoint, or the step whose items are replaced."""
+    items: tuple[str, ...]
+    """Names of the items that are replaced; empty where there are none."""
+    stays: tuple[str, ...]
+    """Names of the items of the step that stay."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedDocument(Versioned):
+    """What is known of a plan before it is carried out."""
+
+    recipe: Recipe
+    """The recipe."""
+    params: Mapping[str, Param]
+    """Its params by name."""
+    sources: Mapping[str, SourceInput]
+    """The checkpoints that are read, by name."""
+    summary: Summary
+    """Totals."""
+    leaves: tuple[PlannedLeaf, ...]
+    """Every leaf of the result."""
+    dropped: tuple[DroppedLeaf, ...]
+    """Every leaf of the sources that is not in the result."""
+    dropped_items: tuple[DroppedItem, ...]
+    """Every item of the steps that are read which is not in the result."""
+    replaces: Replacement | None
+    """What is replaced; null where nothing is."""
+    warnings: tuple[str, ...]
+    """What is allowed and may still be a mistake."""
+    restorable_by: Mapping[str, str]
+    """Libraries that can restore the result, and from which version on."""
 
 
 def counts(plan: Plan) -> dict[str, int]:
@@ -18,75 +172,69 @@ def counts(plan: Plan) -> dict[str, int]:
     return found
 
 
-def plan_json(plan: Plan) -> dict[str, Any]:
+def planned_document(plan: Plan) -> PlannedDocument:
     """The JSON document of a plan: every leaf has an entry of its own. Sizes are in bytes."""
-    costs = plan.costs
-    hooks = {} if plan.hooks_sha256 is None else {"hooks_sha256": plan.hooks_sha256}
-    return {
-        "schema": JSON_SCHEMA,
-        "recipe": {"path": plan.recipe, "sha256": plan.recipe_sha256, **hooks},
-        "params": {value.name: _param_json(value) for value in plan.params},
-        "sources": {source.name: _input_json(source) for source in plan.inputs},
-        "summary": {
-            **counts(plan),
-            "bytes_out": costs.bytes_out,
-            "bytes_linked": costs.bytes_linked,
-            "bytes_copied": costs.bytes_copied,
-            "bytes_computed": costs.bytes_computed,
-            "bytes_dead": costs.bytes_dead,
-            "bytes_linkable": costs.bytes_linkable,
-            "bytes_through": costs.bytes_through,
-            "peak_memory": costs.peak_memory,
+    hooks = UNSET if plan.hooks_sha256 is None else plan.hooks_sha256
+    return PlannedDocument(
+        recipe=Recipe(path=plan.recipe, sha256=plan.recipe_sha256, hooks_sha256=hooks),
+        params={
+            one.name: Param(value=one.value, origin=one.origin, entry=one.entry, note=one.note)
+            for one in plan.params
         },
-        "leaves": [step_json(step) for step in plan.steps],
-        "dropped": [dropped_json(gone) for gone in plan.dropped],
-        "dropped_items": [_item_json(gone) for gone in plan.dropped_items],
-        "replaces": _replacement_json(plan.replaces),
-        "warnings": list(plan.warnings),
-        "restorable_by": dict(plan.restorable_by),
-    }
+        sources={
+            one.name: SourceInput(
+                path=one.path, format=one.format, step=one.step, item=one.item, leaves=one.leaves
+            )
+            for one in plan.inputs
+        },
+        summary=_summary(plan),
+        leaves=tuple([planned_leaf(step) for step in plan.steps]),
+        dropped=tuple([dropped_leaf(gone) for gone in plan.dropped]),
+        dropped_items=plan.dropped_items,
+        replaces=_replacement(plan.replaces),
+        warnings=plan.warnings,
+        restorable_by=plan.restorable_by,
+    )
 
 
-def _item_json(gone: DroppedItem) -> dict[str, Any]:
-    about = {"item": gone.item, "kind": gone.kind, "bytes": gone.nbytes, "why": gone.why}
-    return {"source": gone.source, **about}
+def _summary(plan: Plan) -> Summary:
+    costs = plan.costs
+    return Summary(
+        **counts(plan),
+        bytes_out=costs.bytes_out,
+        bytes_linked=costs.bytes_linked,
+        bytes_copied=costs.bytes_copied,
+        bytes_computed=costs.bytes_computed,
+        bytes_dead=costs.bytes_dead,
+        bytes_linkable=costs.bytes_linkable,
+        bytes_through=costs.bytes_through,
+        peak_memory=costs.peak_memory,
+    )
 
 
-def _replacement_json(found: Replacement | None) -> dict[str, Any] | None:
+def _replacement(found: plans.Replacement | None) -> Replacement | None:
     if found is None or not found.overwrites:
         return None
-    return {"path": found.path, "items": list(found.items), "stays": list(found.stays)}
+    return Replacement(path=found.path, items=found.items, stays=found.stays)
 
 
-def _param_json(value: ParamValue) -> dict[str, Any]:
-    return {"value": value.value, "origin": value.origin.value, "entry": value.entry, "note": value.note}
-
-
-def _input_json(source: Input) -> dict[str, Any]:
-    chosen = {"step": source.step, "item": source.item}
-    return {"path": source.path, "format": source.format, **chosen, "leaves": source.leaves}
-
-
-def step_json(step: Step) -> dict[str, Any]:
+def planned_leaf(step: Step) -> PlannedLeaf:
     """One leaf of the result."""
-    return {
-        **key_json(step.leaf.key),
-        "fate": step.fate.value,
-        "sources": [f"{source}:{key}" for source, key in step.sources],
-        "rule": None if step.rule is None else step.rule.path,
-        "line": None if step.rule is None else step.rule.line,
-        "rules": [rule.path for rule in step.rules],
-        **spec_json(step.leaf),
-        "transfer": step.transfer.value,
-    }
+    key, rule = step.leaf.key, step.rule
+    return PlannedLeaf(
+        key.text,
+        key.names,
+        step.fate,
+        tuple([f"{source}:{key}" for source, key in step.sources]),
+        None if rule is None else rule.path,
+        None if rule is None else rule.line,
+        tuple([rule.path for rule in step.rules]),
+        *shape_and_dtype(step.leaf),
+        step.transfer,
+    )
 
 
-def dropped_json(gone: Dropped) -> dict[str, Any]:
+def dropped_leaf(gone: Dropped) -> DroppedLeaf:
     """One leaf of a source that no leaf of the result uses."""
     rule = None if gone.rule is None else gone.rule.path
-    return {
-        "source": f"{gone.source}:{gone.leaf.key.text}",
-        "components": list(gone.leaf.key.names),
-        "rule": rule,
-        "why": gone.why,
-    }
+    return DroppedLeaf(f"{gone.source}:{gone.leaf.key.text}", gone.leaf.key.names, rule, gone.why)

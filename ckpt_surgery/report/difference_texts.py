@@ -7,10 +7,10 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.summaries.summary import Summary, SummaryRow, warning_lines
 from ckpt_surgery.core.text import number_of
 from ckpt_surgery.report.differences import (
+    ComparedLeaf,
     Difference,
     DifferenceRow,
     Holds,
-    ValueDifference,
     difference_rows,
     folded_values,
     why_missing,
@@ -48,7 +48,7 @@ def same_text(difference: Difference) -> str:
     return f"{keys}{kinds}shapes, dtypes{values} ({number_of(difference.common, 'leaf')})"
 
 
-def distance_texts(value: ValueDifference) -> list[str]:
+def distance_texts(value: ComparedLeaf) -> list[str]:
     """The largest distances and the cosine."""
     cosine = "-" if value.cosine is None else f"{value.cosine:.8f}"
     return [f"max abs {value.max_abs:.4g}", f"max rel {value.max_rel:.4g}", f"cosine {cosine}"]

@@ -1,13 +1,14 @@
-"""How two checkpoints differ: a value that holds the differences, its rows and its JSON document."""
+"""How two checkpoints differ: a value that holds the differences, and its rows."""
 
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
 
-from ckpt_surgery.core.documents import JSON_SCHEMA, key_json, spec_json
+from ckpt_surgery.core.documents import Keyed, Number
 from ckpt_surgery.core.folding import ShownKey, escaped
+from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.summaries.represented import Represented
 from ckpt_surgery.core.summaries.summary import Summary
@@ -16,42 +17,31 @@ from ckpt_surgery.report.distances import EXACT, Tolerance
 from ckpt_surgery.report.leaves import describe, folded
 from ckpt_surgery.report.renames import Proof, Renamed
 
+Part = Literal["kind", "shape", "dtype", "value", "container"]
+"""What can differ between the descriptions of a leaf in A and in B."""
 
-@dataclass(frozen=True)
-class ValueDifference:
-    """How far the values of one leaf are apart. NaN in the same place counts as equal."""
 
-    key: str
-    """Text of the leaf's key."""
+@frozen()
+class ComparedLeaf(Keyed):
+    """How far the values of a leaf are apart."""
+
     equal: bool
-    """Whether all elements are the same, within the tolerances that were given."""
-    max_abs: float
-    """max |a - b|; infinite where only one of the two is NaN, or they are different infinities."""
-    max_rel: float
-    """max |a - b| / |b|; infinite where only b is zero."""
-    cosine: float | None
-    """Cosine of the angle between the two as vectors, without NaN and infinity that are the same in both.
-
-    None where a norm is zero, or where NaN or infinity stand against something else.
-    """
-    components: tuple[str, ...] = field(default=(), compare=False)
-    """Components of the key."""
-
-    __repr__ = brief
+    """Whether all elements are equal, within the tolerances."""
+    max_abs: Number
+    """max |a - b|."""
+    max_rel: Number
+    """max |a - b| / |b|."""
+    cosine: Number | None
+    """Cosine of the angle between the two, without NaN and infinity that are the same in both; null where a
+    norm is zero, or where NaN or infinity stand against something else."""
 
 
-@dataclass(frozen=True)
-class Uncompared:
-    """A leaf with the same description in both checkpoints, whose values could not be compared."""
+@frozen()
+class NotCompared(Keyed):
+    """A leaf whose values could not be compared."""
 
-    key: str
-    """Text of the leaf's key."""
     why: str
-    """`it is an array of Python objects`."""
-    components: tuple[str, ...] = field(default=(), compare=False)
-    """Components of the key."""
-
-    __repr__ = brief
+    """The reason."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +54,7 @@ class Change:
     """The leaf in A."""
     b: Leaf
     """The leaf in B."""
-    what: tuple[str, ...]
+    what: tuple[Part, ...]
     """The parts that differ, among `kind`, `shape`, `dtype`, `value` (of strings, empty nodes and PRNG
     implementations) and `container` (a list in one, a dict in the other)."""
 
@@ -97,9 +87,12 @@ class Difference(Represented):
     """Leaves of both that differ, but for their values."""
     common: int
     """Number of keys that both have."""
-    values: tuple[ValueDifference, ...] | None = None
-    """One for every array that both have in the same shape; None where values were not compared."""
-    uncompared: tuple[Uncompared, ...] = ()
+    values: tuple[ComparedLeaf, ...] | None = None
+    """One for every array that both have in the same shape; None where values were not compared.
+
+    NaN in the same place counts as equal. Distances are infinite where only one of two elements is NaN, where
+    they are different infinities, and the relative one where only b is zero."""
+    uncompared: tuple[NotCompared, ...] = ()
     """Leaves whose values could not be compared, though this was asked for."""
     holds_a: Holds = Holds()
     holds_b: Holds = Holds()
@@ -182,12 +175,12 @@ def _is_scalar_of_both(a: Leaf, b: Leaf, holds_a: Holds, holds_b: Holds) -> bool
     return is_pair and not sides[LeafKind.ARRAY] and a.spec is not None and a.spec.shape == ()
 
 
-def _changes(a: Leaf, b: Leaf, a_tells: bool, b_tells: bool, is_scalar: bool) -> tuple[str, ...]:
+def _changes(a: Leaf, b: Leaf, a_tells: bool, b_tells: bool, is_scalar: bool) -> tuple[Part, ...]:
     """The parts that differ. `a_tells` and `b_tells`: whether the format distinguishes lists from dicts.
 
     `is_scalar`: the kinds differ only because a format has no scalars.
     """
-    found = ["kind"] if a.kind != b.kind and not is_scalar else []
+    found: list[Part] = ["kind"] if a.kind != b.kind and not is_scalar else []
     if a.spec is not None and b.spec is not None:
         found += ["shape"] if a.spec.shape != b.spec.shape else []
         found += ["dtype"] if a.spec.dtype != b.spec.dtype else []
@@ -254,7 +247,7 @@ def _difference_rows(entries: Sequence[ShownKey], full: bool) -> list[Difference
     return rows
 
 
-def largest_first(values: Iterable[ValueDifference]) -> list[ValueDifference]:
+def largest_first(values: Iterable[ComparedLeaf]) -> list[ComparedLeaf]:
     """The differences by decreasing distance."""
     return sorted(values, key=lambda value: (-value.max_abs, -value.max_rel))
 
@@ -266,17 +259,17 @@ class ValueRow:
     key: str
     """Pattern, printable."""
     count: int
-    worst: ValueDifference
+    worst: ComparedLeaf
     """The largest distances of these leaves, and the smallest cosine."""
 
 
 _INDEX = re.compile(r"\d+")
 
 
-def folded_values(values: Iterable[ValueDifference], *, full: bool = False) -> list[ValueRow]:
+def folded_values(values: Iterable[ComparedLeaf], *, full: bool = False) -> list[ValueRow]:
     """The leaves with other values, those with the largest distances first; `full`: each on its own."""
     unequal = largest_first(value for value in values if not value.equal)
-    alike: dict[Any, list[ValueDifference]] = {}
+    alike: dict[Any, list[ComparedLeaf]] = {}
     for n, value in enumerate(unequal):
         alike.setdefault(n if full else _INDEX.sub("0", value.key), []).append(value)
     rows: list[ValueRow] = []
@@ -289,7 +282,7 @@ def folded_values(values: Iterable[ValueDifference], *, full: bool = False) -> l
     return rows
 
 
-def _worst(group: Sequence[ValueDifference]) -> ValueDifference:
+def _worst(group: Sequence[ComparedLeaf]) -> ComparedLeaf:
     cosines = [value.cosine for value in group if value.cosine is not None]
     return replace(
         group[0],
@@ -317,66 +310,3 @@ def _change_texts(change: Change) -> tuple[str, str]:
 
 def _value_text(leaf: Leaf) -> str:
     return describe(leaf) if leaf.string is None else f'"{escaped(leaf.string)}"'
-
-
-def difference_json(difference: Difference) -> dict[str, Any]:
-    """The JSON document of `diff`: every key, unfolded; `values` is null where none were compared.
-
-    `different` is false only where everything that was to be compared was compared and is equal.
-    """
-    values = difference.values
-    return {
-        "schema": JSON_SCHEMA,
-        "different": difference.different,
-        "common": difference.common,
-        "only_a": [_missing_json(leaf, difference.holds_b) for leaf in difference.only_a],
-        "only_b": [_missing_json(leaf, difference.holds_a) for leaf in difference.only_b],
-        "changed": [
-            {**key_json(c.a.key), "what": list(c.what), "a": _side_json(c, c.a), "b": _side_json(c, c.b)}
-            for c in difference.changed
-        ],
-        "renamed": [
-            {"a": key_json(one.a.key), "b": key_json(one.b.key), "proof": one.proof.value}
-            for one in difference.renamed
-        ],
-        "rtol": difference.tolerance.rtol,
-        "atol": difference.tolerance.atol,
-        "values": None if values is None else [_value_difference_json(value) for value in values],
-        "not_compared": None
-        if values is None
-        else [_uncompared_json(leaf) for leaf in difference.uncompared],
-        "warnings": list(difference.warnings),
-    }
-
-
-def _missing_json(leaf: Leaf, other: Holds) -> dict[str, Any]:
-    why = why_missing(leaf, other)
-    return {**key_json(leaf.key), **_value_json(leaf)} | ({"why": why} if why else {})
-
-
-def _side_json(change: Change, leaf: Leaf) -> dict[str, Any]:
-    if "container" not in change.what:
-        return _value_json(leaf)
-    kinds = ["list" if sequence else "dict" for sequence in leaf.key.sequences]
-    return {**_value_json(leaf), "containers": kinds}
-
-
-def _value_json(leaf: Leaf) -> dict[str, Any]:
-    listed = {"kind": leaf.kind.value, **spec_json(leaf)}
-    texts = {"string": leaf.string, "type": leaf.type}
-    return {**listed, **{name: text for name, text in texts.items() if text is not None}}
-
-
-def _uncompared_json(leaf: Uncompared) -> dict[str, Any]:
-    return {"key": leaf.key, "components": list(leaf.components), "why": leaf.why}
-
-
-def _value_difference_json(value: ValueDifference) -> dict[str, Any]:
-    return {
-        "key": value.key,
-        "components": list(value.components),
-        "equal": value.equal,
-        "max_abs": value.max_abs,
-        "max_rel": value.max_rel,
-        "cosine": value.cosine,
-    }

@@ -3,9 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ckpt_surgery.core.documents import JSON_SCHEMA, spec_json
+from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.folding import escaped
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.summaries.represented import Represented
@@ -13,8 +12,8 @@ from ckpt_surgery.core.summaries.summary import Summary, SummaryRow
 from ckpt_surgery.core.text import brief
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Dropped, Plan, Step, functions, lineage
-from ckpt_surgery.planner.plan_json import DROPPED, dropped_json, step_json
-from ckpt_surgery.planner.tracing import Attempt, Claimed, Outcome, Stage
+from ckpt_surgery.planner.plan_json import DROPPED
+from ckpt_surgery.planner.tracing import Attempt, Outcome, Stage
 from ckpt_surgery.report.leaves import describe, short_spec
 from ckpt_surgery.report.plan_texts import ARROW, fate_word, plan_summary_rows, totals_text
 
@@ -45,15 +44,15 @@ class OriginLeaf:
 
 
 @dataclass(frozen=True)
-class Operation:
-    """Functions that are applied side by side, or one, and give arrays of one shape and dtype."""
+class ExplainedFunction(Document):
+    """Functions that are applied side by side, or one."""
 
     name: str
     """Name of the function, or the operator."""
     count: int
     """How many of them there are."""
     spec: str
-    """Dtype and shape of what each of them gives: `bf16[2048,8192]`."""
+    """What each of them gives: `bf16[4,8]`."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Made:
     """The leaves of sources, or of the target, that it is made of."""
     stages: tuple[Stage, ...]
     """The rules on the way, from the first pass to the last."""
-    operations: tuple[Operation, ...]
+    operations: tuple[ExplainedFunction, ...]
     """The functions of its value, each after its inputs; none where the value stays as it is."""
 
     __repr__ = brief
@@ -136,7 +135,7 @@ def _used_rows(used: Used) -> Iterator[SummaryRow]:
 def made(step: Step, stages: Sequence[Stage]) -> Made:
     """The report about a leaf of the result."""
     read = tuple([OriginLeaf(source, leaf) for (source, _), leaf in lineage(step).items()])
-    operations = [Operation(name, count, short_spec(spec)) for name, spec, count in functions(step)]
+    operations = [ExplainedFunction(name, count, short_spec(spec)) for name, spec, count in functions(step)]
     return Made(step, read, tuple(stages), tuple(operations))
 
 
@@ -152,77 +151,3 @@ def rules_of(made: Made | None, used: Sequence[Used]) -> list[RuleRef]:
     found += [one.dropped.rule for one in used if one.dropped is not None]
     found += [attempt.rule for one in used for attempt in one.attempts if attempt.outcome is Outcome.CLAIMED]
     return list(dict.fromkeys(rule for rule in found if rule is not None))
-
-
-# --- JSON ---------------------------------------------------------------------------------------------------
-
-
-def explanation_json(explanation: Explanation) -> dict[str, Any]:
-    """The JSON document of `explain`."""
-    plan, made = explanation.plan, explanation.made
-    subtree = explanation.is_subtree
-    return {
-        "schema": JSON_SCHEMA,
-        "key": explanation.key,
-        "recipe": plan.recipe,
-        "sources": {source.name: source.path for source in plan.inputs},
-        "made": None if made is None else _made_json(made),
-        "used": [_used_json(one) for one in explanation.used],
-        "leaves": [step_json(step) for step in plan.steps] if subtree else [],
-        "dropped": [dropped_json(gone) for gone in plan.dropped] if subtree else [],
-    }
-
-
-def _made_json(made: Made) -> dict[str, Any]:
-    operations = [{"name": one.name, "count": one.count, "spec": one.spec} for one in made.operations]
-    return {
-        **step_json(made.step),
-        "sources": [{"source": f"{o.source}:{o.leaf.key.text}", **_leaf_json(o.leaf)} for o in made.sources],
-        "bytes": made.step.leaf.nbytes,
-        "stages": [_stage_json(stage) for stage in made.stages],
-        "operations": operations,
-    }
-
-
-def _leaf_json(leaf: Leaf) -> dict[str, Any]:
-    return {"components": list(leaf.key.names), "kind": leaf.kind.value, **spec_json(leaf)}
-
-
-def _stage_json(stage: Stage) -> dict[str, Any]:
-    return {
-        "pass": stage.pass_name,
-        "rule": stage.rule.path,
-        "line": stage.rule.line,
-        "keys": list(stage.keys),
-        "claims": [_claimed_json(one) for one in stage.claims],
-        "looked_up": [f"{source}:{key}" for source, key in stage.looked_up],
-        "values": list(stage.values),
-        "variables": dict(stage.variables),
-    }
-
-
-def _claimed_json(claimed: Claimed) -> dict[str, Any]:
-    return {"source": f"{claimed.source}:{claimed.key}", "bound": dict(claimed.bound)}
-
-
-def _used_json(used: Used) -> dict[str, Any]:
-    gone = used.dropped
-    rule = None if gone is None or gone.rule is None else gone.rule
-    return {
-        "source": f"{used.source}:{used.leaf.key.text}",
-        **_leaf_json(used.leaf),
-        "outputs": list(used.outputs),
-        "why_dropped": None if gone is None else gone.why,
-        "rule": None if rule is None else rule.path,
-        "line": None if rule is None else rule.line,
-        "attempts": [
-            {
-                "rule": one.rule.path,
-                "line": one.rule.line,
-                "match": one.pattern,
-                "outcome": one.outcome.value,
-                "key": one.key,
-            }
-            for one in used.attempts
-        ],
-    }

@@ -1,26 +1,10 @@
-"""The history of a checkpoint in JSON and in words."""
+"""The history of a checkpoint in words."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from datetime import UTC
-from typing import Any
 
 from ckpt_surgery.core.history import IN_MEMORY, NO_RECIPE, History, Origin, PastRecipe
 from ckpt_surgery.core.text import shown
-
-
-def history_json(history: History) -> dict[str, Any]:
-    """The member `history` of the JSON document of `inspect`."""
-    written = None if history.written is None else history.written.astimezone(UTC).isoformat("T", "seconds")
-    return {
-        "recipes": [
-            {"name": one.name, "sha256": one.sha256, "params": dict(one.params)} for one in history.recipes
-        ],
-        "sources": [asdict(one) for one in history.sources],
-        "version": history.version,
-        "written": written,
-        "config": list(history.config),
-    }
 
 
 def history_sentences(history: History) -> Iterator[str]:

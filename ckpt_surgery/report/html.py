@@ -23,7 +23,8 @@ from ckpt_surgery.planner.plan import Dropped, Plan, Step, lineage, printed_orig
 from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe
-from ckpt_surgery.report.plan import plan_document, replacement_text, why_of
+from ckpt_surgery.report.plan import replacement_text, why_of
+from ckpt_surgery.report.results import CompanionFile, SharedFile
 from ckpt_surgery.report.subtrees import ALL_WAYS, WAYS, Subtree, shares_of, subtrees
 
 ASSETS = Path(__file__).parent / "assets"
@@ -54,9 +55,8 @@ class RecipeText:
 
 
 def html_page(plan: Plan, recipe: RecipeText | None, **ran: Any) -> str:
-    """The page. `recipe`: None where its text is not known. `ran`: see `plan_document`."""
+    """The page. `recipe`: None where its text is not known. `ran`: see `report.results.plan_document`."""
     style, script = (_asset(name) for name in ("page.css", "page.js"))
-    document = plan_document(plan, **ran)
     done = "destination" in ran
     return Template(_asset("page.html")).substitute(
         title=_text(f"{ran['destination'] if done else plan.recipe} · ckpt-surgery"),
@@ -65,7 +65,7 @@ def html_page(plan: Plan, recipe: RecipeText | None, **ran: Any) -> str:
         policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}",
         style=style,
         script=script,
-        summary="".join(_summary(plan, document)),
+        summary="".join(_summary(plan, ran)),
         picture="".join(_picture(plan)),
         warnings="".join(_warnings(plan)),
         recipe="".join(_recipe(plan, recipe)),
@@ -176,28 +176,28 @@ def _about(plan: Plan, ran: Mapping[str, Any]) -> str:
     return f"{sources} → {ran['destination']}" if "destination" in ran else f"{sources}, with {plan.recipe}"
 
 
-def _summary(plan: Plan, document: Mapping[str, Any]) -> Iterator[str]:
-    totals, before = document["summary"], sum(i.leaves for i in plan.inputs if i.name != TARGET)
+def _summary(plan: Plan, ran: Mapping[str, Any]) -> Iterator[str]:
+    before = sum(i.leaves for i in plan.inputs if i.name != TARGET)
     yield '<dl class="cards">'
     yield _card("leaves", f"{before:,} → {len(plan.steps):,}")
     for fate, count in counts(plan).items():
         if count:
             yield _card(fate, f"{count:,}", fate)
-    yield _card("size of the arrays", bytes_text(totals["bytes_out"]))
-    yield _card("predicted memory", bytes_text(totals["peak_memory"]))
-    if "seconds" in document:
-        yield _card("time", f"{document['seconds']:.2f} s")
-    if "verified" in document:
-        verified = document["verified"]
-        yield _card("verified", f"{verified['mode']}, {bytes_text(verified['bytes_read'])} read back")
+    yield _card("size of the arrays", bytes_text(plan.costs.bytes_out))
+    yield _card("predicted memory", bytes_text(plan.costs.peak_memory))
+    if "seconds" in ran:
+        yield _card("time", f"{ran['seconds']:.2f} s")
+    if "verified" in ran:
+        verified = ran["verified"]
+        yield _card("verified", f"{verified.mode}, {bytes_text(verified.bytes_read)} read back")
     yield "</dl>"
     yield from _inputs(plan)
     if plan.params:
         rows = ([param.name, param.text, param.origin.value, param.note or ""] for param in plan.params)
         yield from _table(("param", "value", "from", "note"), rows)
-    beside = document.get("companions")
+    beside = ran.get("companions")
     yield from _files("Config and tokenizer files copied beside the weights", "copy of", beside)
-    yield from _files("Files shared with a source", "same file as", document.get("shared"))
+    yield from _files("Files shared with a source", "same file as", ran.get("shared"))
 
 
 def _card(name: str, value: str, kind: str = "") -> str:
@@ -230,10 +230,10 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]
     yield "</tbody></table>"
 
 
-def _files(title: str, relation: str, files: Sequence[Mapping[str, Any]] | None) -> Iterator[str]:
+def _files(title: str, relation: str, files: Sequence[SharedFile | CompanionFile] | None) -> Iterator[str]:
     """A table of files, folded, as a checkpoint may have thousands."""
     if files:
-        rows = ([file["file"], file["source"], bytes_text(file["size"])] for file in files)
+        rows = ([file.file, file.source, bytes_text(file.size)] for file in files)
         yield f"<details><summary>{_text(title)} ({len(files):,})</summary>"
         yield from _table(("file", relation, "size"), rows)
         yield "</details>"
@@ -241,9 +241,7 @@ def _files(title: str, relation: str, files: Sequence[Mapping[str, Any]] | None)
 
 def _warnings(plan: Plan) -> Iterator[str]:
     replacement = replacement_text(plan.replaces)
-    items = [
-        f"DROPPED item {gone.item}, {bytes_text(gone.nbytes)}: {gone.why}" for gone in plan.dropped_items
-    ]
+    items = [f"DROPPED item {gone.item}, {bytes_text(gone.bytes)}: {gone.why}" for gone in plan.dropped_items]
     if replacement or items:
         yield '<section id="items"><h2>Items and destination</h2><ul>'
         yield "".join(f"<li>{_text(line)}</li>" for line in ([replacement] if replacement else []) + items)

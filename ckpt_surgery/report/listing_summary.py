@@ -30,7 +30,7 @@ def listing_summary(
     with, and that are left out.
     """
     dtypes = [
-        f"{short_dtype(name)} {bytes_text(total.nbytes)} in {number_of(total.leaves, 'leaf')}"
+        f"{short_dtype(name)} {bytes_text(total.bytes)} in {number_of(total.leaves, 'leaf')}"
         for name, total in dtype_totals(leaves).items()
     ]
     lines = [_without(line, inside) for line in listing(leaves, texts)]
@@ -63,7 +63,7 @@ def _cut_off(line: Line) -> SummaryRow:
 
 
 def _listing_row(line: Line) -> SummaryRow:
-    size, count = bytes_text(line.total.nbytes), line.total.leaves
+    size, count = bytes_text(line.total.bytes), line.total.leaves
     if line.row is None:
         return SummaryRow("", line.key, total_text(line.total), size, count, line.level)
     what = f"{times_text(line.row.count, line.row.spec)} {line.row.value}".rstrip()

@@ -1,4 +1,4 @@
-"""A plan as rows, totals and a JSON document: what `plan` and `apply` show."""
+"""A plan as rows and totals: what `plan` and `apply` show."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,6 @@ from ckpt_surgery.core.folding import Fold, ShownKey, fold, unfolded
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import parts_of
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.protocols import AdoptedFile, Companion
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import (
@@ -22,7 +21,7 @@ from ckpt_surgery.planner.plan import (
     lineage,
     printed_origin,
 )
-from ckpt_surgery.planner.plan_json import DROPPED, counts, plan_json
+from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe
 from ckpt_surgery.report.mirrors import Mirrored, Pattern, mirrored
@@ -205,15 +204,6 @@ def has_changes(plan: Plan) -> bool:
     return bool(plan.dropped or plan.dropped_items) or any(step.fate is not Fate.KEPT for step in plan.steps)
 
 
-def plan_document(plan: Plan, **ran: Any) -> dict[str, Any]:
-    """The JSON document of `plan`: every leaf, unfolded; sizes in bytes.
-
-    `ran` are the members that `apply` adds: `seconds`, `destination`, `verified`, `shared`,
-    `companions` and `overflowed`.
-    """
-    return {**plan_json(plan), **ran}
-
-
 def replacement_text(found: Replacement | None) -> str | None:
     """What a run replaces, adds and leaves at its destination; None where there is nothing to be said."""
     if found is None or not (found.one_item or found.items or found.nbytes):
@@ -231,19 +221,6 @@ def replacement_text(found: Replacement | None) -> str | None:
 def why_of(step: Step) -> str:
     """What is to be said of a leaf's new value: that it replaces the old one, or nothing."""
     return "value replaced" if step.replaces else ""
-
-
-def shared_json(files: Iterable[AdoptedFile]) -> list[dict[str, Any]]:
-    """Files that the result shares with sources."""
-    return [
-        {"file": file.name, "source": file.source, "size": file.size, "mode": file.how.value}
-        for file in files
-    ]
-
-
-def companions_json(files: Iterable[Companion]) -> list[dict[str, Any]]:
-    """Config and tokenizer files copied beside the weights."""
-    return [{"file": file.name, "source": file.source, "size": file.size} for file in files]
 
 
 def linked_sources(plan: Plan) -> list[str]:

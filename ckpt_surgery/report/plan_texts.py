@@ -161,7 +161,7 @@ def plan_summary_rows(plan: Plan) -> list[SummaryRow]:
         for row in rows
     ]
     found += [
-        SummaryRow(fate_word(DROPPED), f"item {gone.item}", bytes_text(gone.nbytes), gone.why, 0)
+        SummaryRow(fate_word(DROPPED), f"item {gone.item}", bytes_text(gone.bytes), gone.why, 0)
         for gone in plan.dropped_items
     ]
     return found

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.keys import ESCAPED, SEPARATOR, natural_order, parts_of
@@ -17,29 +18,33 @@ CUT = "…"
 
 @dataclass(frozen=True)
 class Total:
-    """The size of several leaves together."""
+    """The size of several leaves together, those without an array included."""
 
     leaves: int = 0
-    """Number of leaves, those without an array included."""
+    """Number of leaves."""
     elements: int = 0
-    """Number of elements of their arrays."""
-    nbytes: int = 0
-    """Size of their arrays in memory."""
+    """Number of their elements."""
+    bytes: int = 0
+    """Their size."""
 
     def __add__(self, other: "Total") -> "Total":
-        return Total(self.leaves + other.leaves, self.elements + other.elements, self.nbytes + other.nbytes)
+        return Total(self.leaves + other.leaves, self.elements + other.elements, self.bytes + other.bytes)
 
     def __mul__(self, count: int) -> "Total":
-        return Total(self.leaves * count, self.elements * count, self.nbytes * count)
+        return Total(self.leaves * count, self.elements * count, self.bytes * count)
 
 
 @dataclass(frozen=True)
-class Subtree:
-    """All leaves below a part of a key."""
+class DtypeTotal(Total, Document):
+    """Totals of the leaves of one type, or of a subtree."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubtreeTotal(DtypeTotal):
+    """Totals of a subtree."""
 
     key: str
-    """The first components that these keys share, as they are printed."""
-    total: Total
+    """Its key."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ def elements_of(leaf: Leaf) -> int:
     return 0 if leaf.spec is None else leaf.spec.size
 
 
-def dtype_totals(leaves: Iterable[Leaf]) -> dict[str, Total]:
+def dtype_totals(leaves: Iterable[Leaf]) -> dict[str, DtypeTotal]:
     """The leaves with arrays by the name of their dtype, the largest size first."""
     found: dict[DType, list[Leaf]] = {}
     for leaf in leaves:
@@ -78,7 +83,8 @@ def dtype_totals(leaves: Iterable[Leaf]) -> dict[str, Total]:
     totals: dict[str, Total] = {}
     for dtype, alike in found.items():  # those of both byte orders have one name
         totals[dtype.name] = totals.get(dtype.name, Total()) + total_of(alike)
-    return dict(sorted(totals.items(), key=lambda item: -item[1].nbytes))
+    largest_first = sorted(totals.items(), key=lambda item: -item[1].bytes)
+    return {name: DtypeTotal(**vars(total)) for name, total in largest_first}
 
 
 def parameters(leaves: Iterable[Leaf]) -> int:
@@ -90,7 +96,7 @@ def parameters(leaves: Iterable[Leaf]) -> int:
     return sum(elements_of(leaf) for leaf in leaves if is_parameter(leaf))
 
 
-def subtrees(leaves: Iterable[Leaf], depth: int | None = None) -> tuple[Subtree, ...]:
+def subtrees(leaves: Iterable[Leaf], depth: int | None = None) -> tuple[SubtreeTotal, ...]:
     """The total of every subtree whose key has `depth` components at most; None: any number."""
     found: dict[str, Total] = {}
     for leaf in leaves:
@@ -99,7 +105,7 @@ def subtrees(leaves: Iterable[Leaf], depth: int | None = None) -> tuple[Subtree,
             part = name.replace(SEPARATOR, ESCAPED)
             prefix = f"{prefix}{SEPARATOR}{part}" if i else part
             found[prefix] = found.get(prefix, Total()) + total
-    return tuple(Subtree(key, total) for key, total in found.items())
+    return tuple(SubtreeTotal(**vars(total), key=key) for key, total in found.items())
 
 
 def total_text(total: Total) -> str:
@@ -116,7 +122,7 @@ def size_texts(leaves: Sequence[Leaf], others: int = 0) -> list[str]:
     listed = number_of(total.leaves, "leaf")
     if others:
         listed = f"{total.leaves:,} of {number_of(total.leaves + others, 'leaf')}"
-    parts = [listed, bytes_text(total.nbytes)]
+    parts = [listed, bytes_text(total.bytes)]
     if count:
         parts.append(number_of(count, "parameter"))
     if count and count != total.elements:
@@ -174,7 +180,7 @@ def _line(key: str, count: int, what: Leaf | Total, texts: Mapping[str, str]) ->
 
 def by_size(lines: Iterable[Line]) -> list[Line]:
     """The lines with the most bytes first."""
-    return sorted(lines, key=lambda line: -line.total.nbytes)
+    return sorted(lines, key=lambda line: -line.total.bytes)
 
 
 def name_order(leaf: Leaf) -> list[tuple[tuple[int, int, str, str], ...]]:
@@ -221,5 +227,5 @@ def _children(node: _Node, level: int, sort_by_size: bool) -> list[tuple[int, st
     """The children of a node in reverse, so that the first of them is taken first from the end of a stack."""
     told = [(level, name, child) for name, child in node.children.items()]
     if sort_by_size:
-        told.sort(key=lambda one: -one[2].total.nbytes)
+        told.sort(key=lambda one: -one[2].total.bytes)
     return told[::-1]

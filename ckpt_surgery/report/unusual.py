@@ -3,12 +3,17 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal
 
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import brief
 from ckpt_surgery.report.leaves import Statistics, Unread
 
-NAN, INFINITE, ZEROS, MIXED_DTYPES = "nan", "inf", "zeros", "mixed dtypes"
+NAN: Final = "nan"
+INFINITE: Final = "inf"
+ZEROS: Final = "zeros"
+MIXED_DTYPES: Final = "mixed dtypes"
+What = Literal["nan", "inf", "zeros", "mixed dtypes"]
 
 _DIGITS = re.compile("[0-9]+")
 
@@ -17,7 +22,7 @@ _DIGITS = re.compile("[0-9]+")
 class Unusual:
     """Leaves that have something unusual in common."""
 
-    what: str
+    what: What
     """`nan` or `inf` (an element is), `zeros` (all elements are), or `mixed dtypes` (the leaves have several,
     though their keys differ in indices only)."""
     leaves: tuple[Leaf, ...]
@@ -31,7 +36,7 @@ def unusual(leaves: Iterable[Leaf], statistics: Mapping[str, Statistics | Unread
     listed = list(leaves)
     read = [(leaf, statistics.get(leaf.key.text)) for leaf in listed]
     known = [(leaf, stats) for leaf, stats in read if isinstance(stats, Statistics)]
-    found = {
+    found: dict[What, list[Leaf]] = {
         NAN: [leaf for leaf, stats in known if stats.nan],
         INFINITE: [leaf for leaf, stats in known if stats.inf],
         ZEROS: [leaf for leaf, stats in known if _is_zeros(leaf, stats)],

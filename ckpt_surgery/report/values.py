@@ -21,7 +21,7 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import READING, ByteCounter, Report
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.report.differences import Uncompared, ValueDifference
+from ckpt_surgery.report.differences import ComparedLeaf, NotCompared
 from ckpt_surgery.report.distances import EXACT, Gap, Tolerance, gap, whole_numbers, wide
 from ckpt_surgery.report.histograms import NO_VALUES, Histogram, histogram
 from ckpt_surgery.report.leaves import Statistics, Unread
@@ -36,8 +36,8 @@ NO_NUMBERS = "it is not an array of numbers"
 class Comparison:
     """Comparisons of the values of two checkpoints, in A's order."""
 
-    values: tuple[ValueDifference, ...]
-    uncompared: tuple[Uncompared, ...]
+    values: tuple[ComparedLeaf, ...]
+    uncompared: tuple[NotCompared, ...]
 
 
 def value_differences(
@@ -62,7 +62,7 @@ def value_differences(
     meant = [key for key in left if key in right and (keys is None or key in keys)]
     pairs = [(left[key], right[key]) for key in meant if _comparable(left[key], right[key])]
     read = ByteCounter(sum(x.nbytes for x, _ in pairs), progress, READING)
-    found: list[ValueDifference | Uncompared] = [
+    found: list[ComparedLeaf | NotCompared] = [
         _uncompared(left[key], f"both are objects of the type {left[key].type}")
         for key in meant
         if left[key].kind is right[key].kind is LeafKind.OBJECT and left[key].type == right[key].type
@@ -79,8 +79,8 @@ def value_differences(
             found.append(_compared(a, b, x, y, memory, tolerance))
         read.add(x.nbytes)
     return Comparison(
-        tuple(one for one in found if isinstance(one, ValueDifference)),
-        tuple(one for one in found if isinstance(one, Uncompared)),
+        tuple(one for one in found if isinstance(one, ComparedLeaf)),
+        tuple(one for one in found if isinstance(one, NotCompared)),
     )
 
 
@@ -124,7 +124,7 @@ def same_values(
             if is_numeric(left) and not _same_sample(a, b, left, right):
                 return False
             found = _compared(a, b, left, right, memory, EXACT)
-        return isinstance(found, ValueDifference) and found.equal
+        return isinstance(found, ComparedLeaf) and found.equal
 
     return same
 
@@ -297,7 +297,7 @@ def _comparable(a: Leaf, b: Leaf) -> bool:
 
 def _compared(
     a: Source, b: Source, left: Leaf, right: Leaf, memory: int, tolerance: Tolerance
-) -> ValueDifference | Uncompared:
+) -> ComparedLeaf | NotCompared:
     if not is_numeric(left):
         return _uncompared(left, NO_NUMBERS)
     total = Gap()
@@ -305,13 +305,11 @@ def _compared(
         blocks = _pieces(a.read(left, region)), _pieces(b.read(right, region))
         for x, y in zip(*blocks, strict=True):
             total += gap(x, y, tolerance)
-    return ValueDifference(
-        left.key.text, total.same, total.max_abs, total.max_rel, total.cosine, left.key.names
-    )
+    return ComparedLeaf(left.key.text, left.key.names, total.same, total.max_abs, total.max_rel, total.cosine)
 
 
-def _uncompared(leaf: Leaf, why: str) -> Uncompared:
-    return Uncompared(leaf.key.text, why, leaf.key.names)
+def _uncompared(leaf: Leaf, why: str) -> NotCompared:
+    return NotCompared(leaf.key.text, leaf.key.names, why)
 
 
 # --- elements ----------------------------------------------------------------------------------------

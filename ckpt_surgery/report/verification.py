@@ -2,10 +2,10 @@
 
 import enum
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Annotated
 
 from ckpt_surgery.core.arrays import Shape
-from ckpt_surgery.core.documents import UNSET, Document, Number, Versioned
+from ckpt_surgery.core.documents import NAMED, UNSET, Document, Number, Versioned
 from ckpt_surgery.core.summaries.represented import Represented
 from ckpt_surgery.core.summaries.summary import Summary, SummaryRow
 from ckpt_surgery.core.text import brief, bytes_text, number_of, shown
@@ -31,23 +31,24 @@ class Flaw(Document):
 class Verify(enum.StrEnum):
     """How much of a new checkpoint is read before it is published."""
 
+    NONE = "none"
+    """Nothing."""
     FAST = "fast"
     """What was computed or copied, and a few bytes of each linked chunk."""
     FULL = "full"
     """All values."""
-    NONE = "none"
-    """Nothing."""
 
 
 @dataclass(frozen=True)
-class VerifiedRun:
-    """How a result was verified before it was published."""
+class VerifiedRun(Document):
+    """How a result was read back before it was published."""
 
-    mode: Verify
+    mode: Annotated[Verify, NAMED]
+    """As `--verify` said."""
     bytes_read: int
-    """Bytes of arrays, decoded, that were read back."""
+    """Decoded bytes that were read back."""
     bytes_not_read: int
-    """Bytes of arrays, decoded, of which at most a few bytes of each chunk were read."""
+    """Decoded bytes of which at most a few of each chunk were read."""
 
 
 NOT_VERIFIED = VerifiedRun(Verify.NONE, 0, 0)
@@ -139,11 +140,6 @@ def flaw_text(flaw: Flaw) -> str:
     return f"`{shown(flaw.key)}`{chunk}: {flaw.what}"
 
 
-def run_document(run: VerifiedRun) -> dict[str, Any]:
-    """The member `verified` of the document of `apply`."""
-    return {"mode": run.mode.value, "bytes_read": run.bytes_read, "bytes_not_read": run.bytes_not_read}
-
-
 @dataclass(frozen=True)
 class VerifiedSample(Document):
     """The part of what has digests that `verify --sample` compared."""
@@ -172,7 +168,7 @@ class VerifyDocument(Versioned):
     """As it was given."""
     format: str
     """Name of its format."""
-    mode: Literal["values", "fast", "full"]
+    mode: Annotated[Depth, NAMED]
     """How much was read."""
     bytes_read: int
     """Decoded bytes that were read."""
@@ -196,7 +192,7 @@ def verified_document(found: Verified) -> VerifyDocument:
     return VerifyDocument(
         path=found.path,
         format=found.format,
-        mode=found.mode.value,
+        mode=found.mode,
         bytes_read=found.bytes_read,
         bytes_not_read=found.bytes_not_read,
         leaves=found.leaves,

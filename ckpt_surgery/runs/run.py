@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, TypedDict
 
-from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import FEW
 from ckpt_surgery.core.progress import ProgressLike, Report
@@ -25,6 +24,7 @@ from ckpt_surgery.inputs.request import Request
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan, Step, Transfer
 from ckpt_surgery.report.plan_texts import plan_summary, totals_text
+from ckpt_surgery.report.results import OverflowedLeaf
 from ckpt_surgery.report.verification import NOT_VERIFIED, VerifiedRun, Verify
 from ckpt_surgery.runs.destination import check_after, check_before, open_sink, place_of
 from ckpt_surgery.runs.sidecars import (
@@ -92,16 +92,6 @@ def run_options(given: RunArguments, progress: Report | None) -> RunOptions:
 # --- the result ---------------------------------------------------------------------------------------------
 
 
-@frozen()
-class Overflowed:
-    """A leaf of the result with NaN or infinity that its sources do not have."""
-
-    key: str
-    """Its key."""
-    count: int
-    """Number of these elements."""
-
-
 @dataclass(frozen=True, repr=False)
 class Result(Represented):
     """Result of `apply`, `convert`, `merge` and `commit`."""
@@ -121,7 +111,7 @@ class Result(Represented):
     """Mode of the verification before publication, with the bytes read back and skipped."""
     companions: tuple[Companion, ...] = ()
     """Config and tokenizer files copied beside the weights."""
-    overflowed: tuple[Overflowed, ...] = ()
+    overflowed: tuple[OverflowedLeaf, ...] = ()
     """Leaves with NaN or infinity that their sources do not have, which the recipe permitted by
     `allow_nonfinite` or `on_overflow='inf'`."""
 
@@ -141,7 +131,7 @@ def finish_result(result: Result, started: float, destination: str, notices: Ite
     return replace(result, seconds=seconds, destination=destination, notices=(*notices, *result.notices))
 
 
-def overflow_notices(leaves: Iterable[Overflowed]) -> tuple[str, ...]:
+def overflow_notices(leaves: Iterable[OverflowedLeaf]) -> tuple[str, ...]:
     """Report permitted NaN and infinity in one sentence; empty if there are none."""
     leaves = tuple(leaves)
     if not leaves:
@@ -293,7 +283,7 @@ def _result(
 ) -> Result:
     plan = plan_as_executed(prepared.plan, written.files)
     overflowed = tuple(
-        Overflowed(plan.steps[number].leaf.key.text, count)
+        OverflowedLeaf(plan.steps[number].leaf.key.text, count)
         for number, count in sorted(written.overflowed.items())
         if count
     )

@@ -32,7 +32,6 @@ from ckpt_surgery.core.history import own_metadata as own
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats import opening
 from ckpt_surgery.planner.plan import Fate
-from ckpt_surgery.planner.plan_json import plan_json
 from tests.support import checkpoints
 from tests.support.checkpoints import (
     CUSTOM,
@@ -45,6 +44,7 @@ from tests.support.checkpoints import (
 )
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of, names, state_of
+from tests.support.documents import plan_json
 from tests.support.generations import lock_of, write_lock
 from tests.support.models import ARRAYS
 from tests.support.reading import read, values

@@ -10,7 +10,7 @@ import ckpt_surgery
 from ckpt_surgery import SurgeryError
 from ckpt_surgery.planner.plan import Fate, Transfer
 from ckpt_surgery.planner.tracing import Outcome
-from ckpt_surgery.report.explanation import Line, Operation
+from ckpt_surgery.report.explanation import ExplainedFunction, Line
 
 RECIPE = """\
 version: 1
@@ -47,7 +47,10 @@ def test_a_leaf_of_the_result(here: Path) -> None:
         ("source", f"l_{i}/w") for i in range(3)
     ]
     assert [str(o.leaf.spec) for o in found.made.sources] == ["float32[2,3]"] * 3
-    assert found.made.operations == (Operation("stack", 1, "f32[3,2,3]"), Operation("cast", 1, "bf16[3,2,3]"))
+    assert found.made.operations == (
+        ExplainedFunction("stack", 1, "f32[3,2,3]"),
+        ExplainedFunction("cast", 1, "bf16[3,2,3]"),
+    )
     assert found.excerpts == {
         "rules[0]": (
             Line(6, "  - match: 'l_(?P<n>\\d+)/w'"),
@@ -64,7 +67,10 @@ def test_functions_that_stand_side_by_side_are_counted(here: Path) -> None:
     recipe = {"version": 1, "passes": [{"rules": [twice]}, {"rules": [stacked]}]}
     made = ckpt_surgery.explain(recipe, "a.safetensors", key="w").made
     assert made is not None
-    assert made.operations == (Operation("*", 3, "f32[2,3]"), Operation("stack", 1, "f32[3,2,3]"))
+    assert made.operations == (
+        ExplainedFunction("*", 3, "f32[2,3]"),
+        ExplainedFunction("stack", 1, "f32[3,2,3]"),
+    )
     assert [stage.rule.path for stage in made.stages] == ["passes[0].rules[0]", "passes[1].rules[0]"]
 
 

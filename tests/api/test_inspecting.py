@@ -18,6 +18,7 @@ from ckpt_surgery.formats import opening
 from ckpt_surgery.report.differences import Holds
 from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.histograms import histogram
+from ckpt_surgery.report.inspection import Inspection
 from ckpt_surgery.report.leaves import Statistics
 from tests.support import checkpoints
 from tests.support.checkpoints import quiet
@@ -100,7 +101,7 @@ def test_a_difference_knows_what_each_format_can_tell(archive: Path, tmp_path: P
 TREE = {"b": {"w10": np.ones(2), "w9": np.ones(3)}, "a": np.ones(1), "step": 7}
 
 
-def keys(found: inspecting.Inspection) -> list[str]:
+def keys(found: Inspection) -> list[str]:
     return [leaf.key.text for leaf in found.leaves]
 
 
@@ -129,7 +130,7 @@ def test_views_that_make_no_sense() -> None:
 def test_totals() -> None:
     found = inspect(TREE, depth=1)
     assert found.parameters == 6
-    assert [(one.key, one.total.leaves, one.total.elements) for one in found.subtrees] == [("b", 2, 5)]
+    assert [(one.key, one.leaves, one.elements) for one in found.subtrees] == [("b", 2, 5)]
 
 
 def test_scalars_have_values_where_there_are_any() -> None:

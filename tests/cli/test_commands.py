@@ -31,12 +31,13 @@ from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.formats import opening
 from ckpt_surgery.language import loading as recipes
 from ckpt_surgery.language import models
-from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.report.differences import diff_trees
+from ckpt_surgery.report.inspection import Inspection
 from ckpt_surgery.report.leaves import Statistics, Unread
 from ckpt_surgery.report.verification import VerifiedRun, Verify
 from ckpt_surgery.runs.run import Result
 from tests.support.command_line import run
+from tests.support.documents import plan_json
 
 ONE = "version: 1\nparams: {n: 0, m: a}\nrules: []\n"
 TWO = "version: 1\nsources: [base, lora]\nrules: []\n"
@@ -423,7 +424,7 @@ def test_convert_takes_nothing_of_a_recipe(library, option):
 
 @pytest.fixture
 def checkpoint(library, leaves) -> Calls:
-    return library("inspect", inspecting.Inspection("/ckpt", "orbax", 10, "default", {}, leaves))
+    return library("inspect", Inspection("/ckpt", "orbax", 10, "default", {}, leaves))
 
 
 def test_inspect(checkpoint):
@@ -462,9 +463,7 @@ def test_inspect_refuses_what_is_no_depth_or_order(checkpoint, option):
 def test_inspect_tells_by_its_exit_code_what_is_unusual(library, leaves):
     sound = Statistics(-1.0, 1.0, 0.0, 0.5, 0, 0)
     for stats, code in ((sound, 0), (replace(sound, nan=1), 3), (Unread("it is gone", damaged=True), 1)):
-        library(
-            "inspect", inspecting.Inspection("/ckpt", "npz", None, None, {}, leaves[-3:], {"step": stats})
-        )
+        library("inspect", Inspection("/ckpt", "npz", None, None, {}, leaves[-3:], {"step": stats}))
         assert run("inspect", "/ckpt", "--stats", "--exit-code").exit_code == code
         assert run("inspect", "/ckpt", "--stats").exit_code == (1 if code == 1 else 0)
 

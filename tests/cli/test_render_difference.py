@@ -8,8 +8,12 @@ from ckpt_surgery.cli.render_difference import difference_lines
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.report.differences import Holds, Uncompared, ValueDifference, diff_trees
+from ckpt_surgery.report.differences import ComparedLeaf, Holds, NotCompared, diff_trees
 from ckpt_surgery.report.distances import Tolerance
+
+
+def far(key: str, equal: bool, max_abs: float, max_rel: float, cosine: float | None) -> ComparedLeaf:
+    return ComparedLeaf(key, (key,), equal, max_abs, max_rel, cosine)
 
 
 def shown(lines) -> str:
@@ -40,9 +44,9 @@ def test_no_difference(leaves):
 
 def test_values_that_differ(leaves):
     values = (
-        ValueDifference("params/layer_0/ln", False, 1e-3, 1e-4, 0.99999),
-        ValueDifference("params/embed", False, 1e-3, float("inf"), None),
-        ValueDifference("step", True, 0.0, 0.0, 1.0),
+        far("params/layer_0/ln", False, 1e-3, 1e-4, 0.99999),
+        far("params/embed", False, 1e-3, float("inf"), None),
+        far("step", True, 0.0, 0.0, 1.0),
     )
     assert compared(leaves, leaves, values=values) == (
         "values       params/embed       max abs 0.001  max rel inf     cosine -\n"
@@ -53,10 +57,10 @@ def test_values_that_differ(leaves):
 
 def test_values_that_cannot_be_compared(leaves):
     values = (
-        ValueDifference("a", False, 1e-3, float("inf"), None),
-        ValueDifference("b", False, float("inf"), float("inf"), None),
+        far("a", False, 1e-3, float("inf"), None),
+        far("b", False, float("inf"), float("inf"), None),
     )
-    uncompared = tuple(Uncompared(f"k{i}", "it is a pickle") for i in range(22))
+    uncompared = tuple(NotCompared(f"k{i}", (), "it is a pickle") for i in range(22))
     lines = compared(leaves, leaves, values=values, uncompared=uncompared).split("\n")
     assert lines[:3] == [
         "values       b  max abs inf    max rel inf  cosine -",
@@ -104,16 +108,16 @@ def test_scalars_that_the_other_format_cannot_have():
 
 def test_only_the_worst_values_are_listed_without_full(leaves):
     names = [f"{a}{b}" for a in "klmnop" for b in "abcde"]
-    values = tuple(ValueDifference(name, False, 1.0, float(i), 1.0) for i, name in enumerate(names))
+    values = tuple(far(name, False, 1.0, float(i), 1.0) for i, name in enumerate(names))
     lines = compared(leaves, leaves, values=values).split("\n")
     assert lines[0].startswith("values       pe  ")
     assert lines[20] == "values       and 10 more leaves (--full)"
 
 
 def test_layers_with_other_values_are_folded(leaves):
-    layers = [ValueDifference(f"l_{i}/w", False, 0.5 * i, 1.0, 1 - 0.1 * i) for i in (1, 2, 5)]
-    one = ValueDifference("e", False, 4.0, 1.0, 0.25)
-    odd = [ValueDifference(f"x_{i}/y_{j}", False, 0.1, 1.0, None) for i, j in ((0, 0), (1, 0), (1, 1))]
+    layers = [far(f"l_{i}/w", False, 0.5 * i, 1.0, 1 - 0.1 * i) for i in (1, 2, 5)]
+    one = far("e", False, 4.0, 1.0, 0.25)
+    odd = [far(f"x_{i}/y_{j}", False, 0.1, 1.0, None) for i, j in ((0, 0), (1, 0), (1, 1))]
     assert compared(leaves, leaves, values=(*layers, one, *odd)).split("\n") == [
         "values       e                      max abs 4    max rel 1  cosine 0.25000000",
         "values       l_{1,2,5}/w  3 leaves  max abs 2.5  max rel 1  cosine 0.50000000",
@@ -126,7 +130,7 @@ def test_layers_with_other_values_are_folded(leaves):
 
 def test_the_largest_differences_come_first(leaves):
     distances = {"a": (1e-3, 5.0), "b": (2.0, 1e-4), "c": (1e-3, float("inf")), "d": (float("inf"), 0.1)}
-    values = tuple(ValueDifference(key, False, *two, 1.0) for key, two in distances.items())
+    values = tuple(far(key, False, *two, 1.0) for key, two in distances.items())
     lines = compared(leaves, leaves, values=values).split("\n")
     assert [line.split()[1] for line in lines[:4]] == ["d", "b", "c", "a"]
 
@@ -136,14 +140,14 @@ def test_tolerances_are_told(leaves):
     assert compared(leaves, leaves, **within) == (
         "same keys, kinds, shapes, dtypes and values (27 leaves) (rtol 1e-05, atol 0)"
     )
-    other = (ValueDifference("step", False, 1.0, 1.0, 1.0),)
+    other = (far("step", False, 1.0, 1.0, 1.0),)
     assert compared(leaves, leaves, values=other, tolerance=Tolerance(0.0, 0.5)).endswith(
         "different: 1 with other values (rtol 0, atol 0.5); 27 leaves in both"
     )
 
 
 def test_what_does_not_fit_is_on_a_line_of_its_own(leaves):
-    values = (ValueDifference("params/embed", False, 0.25, 0.5, 0.875),)
+    values = (far("params/embed", False, 0.25, 0.5, 0.875),)
     found = replace(diff_trees({}, {x.key.text: x for x in leaves[:12]}), values=values)
     assert shown(difference_lines(found, full=False, width=50)) == (
         "only in B    params/layer_{0..11}/mlp/kernel\n"

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from ckpt_surgery.api.inspecting import Inspection
 from ckpt_surgery.cli.render_inspection import inspection_lines
 from ckpt_surgery.core.protocols import Choices
+from ckpt_surgery.report.inspection import Inspection
 from tests.support.leaves import array_leaf
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from ckpt_surgery.api.inspecting import Inspection
 from ckpt_surgery.cli.render_statistics import MOST_PATTERNS, statistics_lines
 from ckpt_surgery.report.histograms import Histogram
+from ckpt_surgery.report.inspection import Inspection
 from ckpt_surgery.report.leaves import Statistics, Unread
 from tests.support.leaves import array_leaf
 

@@ -23,13 +23,13 @@ from ckpt_surgery.core.history import own_metadata as own
 from ckpt_surgery.engine import worker as execute
 from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import known as formats
-from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.report.differences import difference_rows
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support import checkpoints
 from tests.support.checkpoints import CUSTOM, random, restored
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
+from tests.support.documents import plan_json
 from tests.support.libraries import (
     ARRAYS,
     BF16,

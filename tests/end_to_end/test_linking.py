@@ -31,11 +31,11 @@ from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.formats import opening
 from ckpt_surgery.planner import transfers
 from ckpt_surgery.planner.plan import Plan, Transfer
-from ckpt_surgery.planner.plan_json import plan_json
 from tests.support import checkpoints, linked_sources
 from tests.support.checkpoints import random, restored_by_all, restored_leaves
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of, state_of
+from tests.support.documents import plan_json
 from tests.support.linked_sources import (
     LAYOUTS,
     RENAMED,

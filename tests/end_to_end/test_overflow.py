@@ -11,13 +11,13 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import DataError, Interrupted
-from ckpt_surgery.runs.run import Overflowed
+from ckpt_surgery.report.results import OverflowedLeaf
 from tests.support.command_line import run
 from tests.support.recipes import write_recipe
 
 REFUSED = "version: 1\nrules:\n  - {match: 'w|v', value: x * 2}\n"
 PERMITTED = REFUSED.replace("x * 2", "allow_nonfinite(x * 2)")
-COUNTS = (Overflowed("w", 3), Overflowed("v", 1))
+COUNTS = (OverflowedLeaf("w", 3), OverflowedLeaf("v", 1))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from ckpt_surgery.cli.render_plan import plan_lines
 from ckpt_surgery.core.errors import PlanError, SourceError
 from ckpt_surgery.core.history import history_entry
 from ckpt_surgery.inputs.preparing import NO_HISTORY
-from ckpt_surgery.planner.plan_json import plan_json
+from tests.support.documents import plan_json
 
 ARRAYS = {"w": np.arange(12, dtype=np.float32).reshape(3, 4), "b": np.ones(4, ml_dtypes.bfloat16)}
 MODEL = {"model_type": "tiny", "heads": 2, "nested": {"layers": 3}}

@@ -22,10 +22,10 @@ from ckpt_surgery.errors import Code, PlanError, SourceError, SourcesChanged, Us
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.identity import plan_digest
 from ckpt_surgery.planner.plan import Transfer, origin_of
-from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.runs import run
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
+from tests.support.documents import plan_json
 from tests.support.merging import arrays as model_arrays
 from tests.support.merging import save_config, save_model
 

@@ -31,13 +31,13 @@ from ckpt_surgery.planner import document as plan_document
 from ckpt_surgery.planner.cutting import WRITE_BUFFER
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan, Step, Transfer
-from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.storage import linking
 from tests.support import checkpoints
 from tests.support.checkpoints import LAYOUTS, random
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of, state_of
+from tests.support.documents import plan_json
 from tests.support.models import ARRAYS
 from tests.support.plans import sealed
 from tests.support.reading import read, values

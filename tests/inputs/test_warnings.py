@@ -13,9 +13,9 @@ import ckpt_surgery
 from ckpt_surgery.api import applying
 from ckpt_surgery.cli.render_plan import plan_lines
 from ckpt_surgery.inputs.warnings import filled_chunks, leaves_read
-from ckpt_surgery.planner.plan_json import plan_json
 from tests.support import checkpoints
 from tests.support.command_line import run
+from tests.support.documents import plan_json
 
 SPARSE = Path(__file__).parents[1] / "data" / "orbax_versions" / "0.9.1-zarr3-plain"
 """A checkpoint in which 6 of the 8 chunks of `params/sparse` and the only one of `zeros` are not stored."""

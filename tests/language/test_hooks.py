@@ -23,9 +23,9 @@ from ckpt_surgery.language.hooks import HookFile, HookFunctions
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.planner.identity import identity_of
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.planner.plan_json import plan_json
 from tests.support.checkpoints import random
 from tests.support.command_line import run
+from tests.support.documents import plan_json
 from tests.support.memory import MemorySource
 
 ROOT = Path(__file__).parent.parent.parent

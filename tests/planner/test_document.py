@@ -23,7 +23,7 @@ from ckpt_surgery.planner.document import (
 )
 from ckpt_surgery.planner.document_reading import looks_of
 from ckpt_surgery.planner.plan import Input, Plan
-from ckpt_surgery.planner.plan_json import plan_json
+from tests.support.documents import plan_json
 from tests.support.plans import plan_of
 
 RECIPE = """version: 1

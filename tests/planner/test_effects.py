@@ -8,9 +8,9 @@ from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.report.html import decided_by, page_data
 from ckpt_surgery.report.plan import plan_rows
+from tests.support.documents import plan_json
 from tests.support.plans import plan_of
 
 A, B, C = (f"passes[{i}].rules" for i in range(3))

@@ -19,11 +19,12 @@ from ckpt_surgery.formats.known import formats
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.outputs import flat_dicts
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.planner.plan_json import counts, plan_json
+from ckpt_surgery.planner.plan_json import counts
 from ckpt_surgery.planner.planning import make_plan
 from tests.support import checkpoints
 from tests.support.checkpoints import quiet
 from tests.support.command_line import run
+from tests.support.documents import plan_json
 from tests.support.leaves import listing
 from tests.support.plans import COMPUTED, MEMORY, plan_of
 

@@ -4,7 +4,8 @@ import json
 from dataclasses import replace
 
 from ckpt_surgery.planner.plan import Costs, Input
-from ckpt_surgery.planner.plan_json import counts, plan_json
+from ckpt_surgery.planner.plan_json import counts
+from tests.support.documents import plan_json
 from tests.support.plans import plan_of
 
 RECIPE = """version: 1

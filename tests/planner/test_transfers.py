@@ -18,9 +18,9 @@ from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.functions.arrays import Node, Read
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan, Transfer
-from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.transfers import Destination, Transfers, transfers
+from tests.support.documents import plan_json
 from tests.support.memory import MemoryEncoder
 from tests.support.plans import links_on, transfers_of
 

@@ -1,6 +1,5 @@
 """Two listings beside each other, made by hand: what differs, as rows and as JSON."""
 
-import math
 from dataclasses import replace
 
 import ml_dtypes
@@ -11,13 +10,13 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.report.differences import (
+    ComparedLeaf,
     Holds,
-    Uncompared,
-    ValueDifference,
+    NotCompared,
     diff_trees,
-    difference_json,
     difference_rows,
 )
+from tests.report.test_diff_document import as_json
 from tests.support.leaves import array_leaf, by_key, listing
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -95,47 +94,17 @@ def test_difference_rows_show_strings():
     assert [(r.before, r.after) for r in difference_rows(diff_trees(a, b))] == [('"x\\n"', '"y"')]
 
 
-def test_difference_json():
-    found = diff_trees(by_key(array_leaf("w"), array_leaf("x")), by_key(array_leaf("w", dtype=BF16)))
-    assert difference_json(found) == {
-        "schema": 1,
-        "different": True,
-        "common": 1,
-        "only_a": [{"key": "x", "components": ["x"], "kind": "array", "shape": [2, 3], "dtype": "float32"}],
-        "only_b": [],
-        "changed": [
-            {
-                "key": "w",
-                "components": ["w"],
-                "what": ["dtype"],
-                "a": {"kind": "array", "shape": [2, 3], "dtype": "float32"},
-                "b": {"kind": "array", "shape": [2, 3], "dtype": "bfloat16"},
-            }
-        ],
-        "renamed": [],
-        "rtol": 0.0,
-        "atol": 0.0,
-        "values": None,
-        "not_compared": None,
-        "warnings": [],
-    }
-    with_values = replace(found, values=(ValueDifference("w", False, 0.5, math.inf, None, ("w",)),))
-    assert difference_json(with_values)["values"] == [
-        {"key": "w", "components": ["w"], "equal": False, "max_abs": 0.5, "max_rel": math.inf, "cosine": None}
-    ]
-
-
 @pytest.mark.parametrize(("equal", "different"), [(True, False), (False, True)])
 def test_values_make_a_difference(equal: bool, different: bool) -> None:
     same = diff_trees(by_key(array_leaf("w")), by_key(array_leaf("w")))
-    assert replace(same, values=(ValueDifference("w", equal, 0.0, 0.0, 1.0),)).different is different
+    assert replace(same, values=(ComparedLeaf("w", ("w",), equal, 0.0, 0.0, 1.0),)).different is different
 
 
 def test_what_could_not_be_compared_is_not_the_same() -> None:
     same = diff_trees(by_key(array_leaf("w")), by_key(array_leaf("w")))
-    found = replace(same, values=(), uncompared=(Uncompared("w", "it is a pickle", ("w",)),))
+    found = replace(same, values=(), uncompared=(NotCompared("w", ("w",), "it is a pickle"),))
     assert (found.known, found.different) == (False, True)
-    document = difference_json(found)
+    document = as_json(found)
     assert document["different"] is True
     assert document["not_compared"] == [{"key": "w", "components": ["w"], "why": "it is a pickle"}]
 
@@ -180,7 +149,7 @@ def test_containers_in_rows_and_in_json() -> None:
         "f32[2,3] in a list",
         "f32[2,3] in a dict",
     )
-    assert difference_json(found)["changed"][0] == {
+    assert as_json(found)["changed"][0] == {
         "key": "w/0",
         "components": ["w", "0"],
         "what": ["container"],
@@ -204,12 +173,12 @@ def test_empty_nodes_that_the_other_format_cannot_have() -> None:
         ("only in A", "x", 1, ""),
         ("only in A", "m/{0,1}", 2, "npz holds no empty nodes"),
     ]
-    assert [leaf.get("why") for leaf in difference_json(found)["only_a"]] == [
+    assert [leaf.get("why") for leaf in as_json(found)["only_a"]] == [
         None,
         "npz holds no empty nodes",
         "npz holds no empty nodes",
     ]
     turned = diff_trees(tree("w"), a, Holds("npz", empty=False, lists=False), None)
     assert [r.why for r in difference_rows(turned)] == ["", "npz holds no empty nodes"]
-    plain = diff_trees(a, tree("w"))
-    assert [r.why for r in difference_rows(plain)] == ["", ""]
+    bare = diff_trees(a, tree("w"))
+    assert [r.why for r in difference_rows(bare)] == ["", ""]

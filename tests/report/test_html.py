@@ -21,6 +21,8 @@ from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.report.html import ASSETS, RecipeText, RuleLines, embedded, html_page, page_data
+from ckpt_surgery.report.results import CompanionFile, SharedFile
+from ckpt_surgery.report.verification import VerifiedRun, Verify
 from tests.support.browser import dom_of, needs_browser, texts
 from tests.support.leaves import array_leaf
 
@@ -161,8 +163,8 @@ def test_nothing_of_a_checkpoint_becomes_markup() -> None:
             recipe,
             destination=EVIL,
             seconds=1.0,
-            verified={"mode": EVIL, "bytes_read": 1},
-            shared=[{"file": EVIL, "source": CLOSING, "size": 1, "mode": "hardlink"}],
+            verified=VerifiedRun(Verify.FAST, 1, 0),
+            shared=[SharedFile(EVIL, CLOSING, 1, "hardlink")],
         ),
     ):
         elements = Elements(page).found
@@ -264,8 +266,8 @@ def test_the_summary_has_the_numbers_of_the_run() -> None:
         RECIPE,
         destination="/new",
         seconds=1.5,
-        verified={"mode": "fast", "bytes_read": 2048},
-        shared=[{"file": "d/1", "source": "/ckpt/old/d/1", "size": 512, "mode": "hardlink"}],
+        verified=VerifiedRun(Verify.FAST, 2048, 0),
+        shared=[SharedFile("d/1", "/ckpt/old/d/1", 512, "hardlink")],
     )
     cards = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page)
     assert cards == [
@@ -297,8 +299,8 @@ def test_every_cell_of_a_table_names_its_column() -> None:
         plan_of([], inputs=inputs, params=(ParamValue("n", "2", Origin.SET, None, "layers"),)),
         None,
         destination="/new",
-        companions=[{"file": "config.json", "source": "/ckpt/old/config.json", "size": 2}],
-        shared=[{"file": "d/1", "source": "/ckpt/old/d/1", "size": 512, "mode": "hardlink"}],
+        companions=[CompanionFile("config.json", "/ckpt/old/config.json", 2)],
+        shared=[SharedFile("d/1", "/ckpt/old/d/1", 512, "hardlink")],
     )
     tables = re.findall(r'<table class="rows">(.*?)</table>', page)
     assert len(tables) == 4

@@ -16,6 +16,8 @@ from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.plan import Dropped, Fate, Input, Plan
 from ckpt_surgery.report.html import ASSETS, html_page
 from ckpt_surgery.report.plan_texts import LOUD
+from ckpt_surgery.report.results import CompanionFile
+from ckpt_surgery.report.verification import VerifiedRun, Verify
 from tests.report.test_html import RECIPE, RULES, hostile, opened, plan_of, small, step
 from tests.support.browser import browse, needs_browser
 from tests.support.ci_scripts import script
@@ -117,8 +119,8 @@ def long() -> Plan:
 @needs_browser
 @pytest.mark.parametrize("plan", [small, long, hostile])
 def test_a_phone_shows_the_page_without_scrolling_sideways(plan: Callable[[], Plan], tmp_path: Path) -> None:
-    file = {"file": "d/" + "0" * 64, "source": "/ckpt/" + "s" * 200, "size": 512}
-    ran = {"destination": "/new" * 60, "verified": {"mode": "fast", "bytes_read": 1}, "seconds": 1.5}
+    file = CompanionFile("d/" + "0" * 64, "/ckpt/" + "s" * 200, 512)
+    ran = {"destination": "/new" * 60, "verified": VerifiedRun(Verify.FAST, 1, 0), "seconds": 1.5}
     page = html_page(plan(), RECIPE, shared=[file], companions=[file], **ran)
     framed = json.dumps(page.replace("<details>", "<details open>")).replace("<", r"\u003c")
     dom = opened(tmp_path, f'<script type="application/json" id="page">{framed}</script>{MEASURE}')

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from ckpt_surgery.core.documents import plain
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.arrays import Apply, Read
@@ -15,17 +16,18 @@ from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
-from ckpt_surgery.planner.plan_json import counts, plan_json
+from ckpt_surgery.planner.plan_json import counts
 from ckpt_surgery.report.plan import (
     ParamsRow,
     Totals,
     has_changes,
     param_rows,
-    plan_document,
     plan_rows,
     totals,
     version_text,
 )
+from ckpt_surgery.report.results import plan_document
+from tests.support.documents import plan_json
 from tests.support.leaves import array_leaf
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -181,8 +183,8 @@ def test_params_of_one_origin_share_a_row():
 
 def test_the_document_of_a_run_is_that_of_its_plan_and_more():
     plan = a_plan([step("a", Fate.KEPT)])
-    assert plan_document(plan) == plan_json(plan)
-    assert plan_document(plan, seconds=2.5, destination="/out") == {
+    assert plain(plan_document(plan)) == plan_json(plan)
+    assert plain(plan_document(plan, seconds=2.5, destination="/out")) == {
         **plan_json(plan),
         "seconds": 2.5,
         "destination": "/out",
@@ -216,7 +218,7 @@ def test_plan_json_is_as_documented():
         "recipe": {"path": "r.yaml", "sha256": "ab12"},
         "params": {
             "n": {"value": 4, "origin": "config", "entry": "layers", "note": "config.json"},
-            "m": {"value": ("a",), "origin": "set", "entry": None, "note": None},
+            "m": {"value": ["a"], "origin": "set", "entry": None, "note": None},
         },
         "sources": {
             "source": {"path": "/ckpt/source", "format": "orbax", "step": 10, "item": "state", "leaves": 7}

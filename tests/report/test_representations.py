@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from ckpt_surgery.api.inspecting import Inspection
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Dropped, DroppedItem, Fate, Plan
 from ckpt_surgery.report.differences import Difference, diff_trees
+from ckpt_surgery.report.inspection import Inspection
 from tests.report.test_html import hostile, plan_of, small, step
 from tests.support.leaves import array_leaf, by_key, leaf
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.report.tree import (
-    Subtree,
+    DtypeTotal,
+    SubtreeTotal,
     Total,
     by_size,
     dtype_totals,
@@ -38,8 +39,8 @@ def test_totals():
 def test_totals_by_dtype_have_the_largest_first():
     leaves = [array_leaf("a", (3,), np.dtype(ml_dtypes.bfloat16)), *LAYERS]
     assert list(dtype_totals(leaves).items()) == [
-        ("float32", Total(5, 24, 96)),
-        ("bfloat16", Total(1, 3, 6)),
+        ("float32", DtypeTotal(5, 24, 96)),
+        ("bfloat16", DtypeTotal(1, 3, 6)),
     ]
 
 
@@ -64,7 +65,7 @@ def test_what_counts_as_parameters(key, described, counts):
 
 
 def test_subtrees():
-    found = [Subtree("p", Total(4, 14, 56)), Subtree("p/l_0", Total(1, 4, 16))]
+    found = [SubtreeTotal(4, 14, 56, key="p"), SubtreeTotal(1, 4, 16, key="p/l_0")]
     assert subtrees(LAYERS)[:2] == tuple(found)
     assert [one.key for one in subtrees(LAYERS)] == ["p", "p/l_0", "p/l_1", "p/l_2"]
     assert subtrees(LAYERS, 1) == (found[0],)

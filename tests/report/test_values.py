@@ -16,7 +16,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.report import values as compare
-from ckpt_surgery.report.differences import Uncompared
+from ckpt_surgery.report.differences import NotCompared
 from ckpt_surgery.report.histograms import Histogram
 from ckpt_surgery.report.leaves import Statistics, Unread
 from tests.support.memory import MemorySource
@@ -150,7 +150,7 @@ class Unreadables(MemorySource):
 
 def test_what_cannot_be_read_is_told_with_the_reason():
     source = Unreadables({"w": np.array([1.0]), "words": np.array(["a"])})
-    reasons = (Uncompared("w", "it is of no use"), Uncompared("words", "it is of no use"))
+    reasons = tuple(NotCompared(key, (key,), "it is of no use") for key in ("w", "words"))
     for a, b in (
         (source, source),
         (source, MemorySource(source.arrays)),
@@ -170,7 +170,7 @@ def test_what_has_no_numbers_is_not_compared(dtype):
     source = MemorySource({"w": np.zeros(3, dtype), "x": np.ones(3)})
     found = compare.value_differences(source, source, MEMORY)
     assert [one.key for one in found.values] == ["x"]
-    assert found.uncompared == (Uncompared("w", "it is not an array of numbers"),)
+    assert found.uncompared == (NotCompared("w", ("w",), "it is not an array of numbers"),)
     assert compare.statistics(source, MEMORY)["w"] == Unread("it is not an array of numbers", damaged=False)
 
 

@@ -79,7 +79,7 @@ def command(
     from ckpt_surgery.cli.progress import reporting
     from ckpt_surgery.cli.render import warning_lines
     from ckpt_surgery.cli.render_difference import difference_lines
-    from ckpt_surgery.report.differences import difference_json
+    from ckpt_surgery.report.diff_document import diff_document
 
     check_document_beside(json_to, a, b, step=step, item=item)
     if values:
@@ -104,5 +104,5 @@ def command(
     terminal.show(difference_lines(found, full=full, width=terminal.text.width))
     terminal.warn(warning_lines(found.warnings))
     if json_to is not None:
-        write_document(difference_json(found), json_to)
+        write_document(diff_document(found), json_to)
     return DIFFERENT if exit_code and found.different else 0

@@ -74,7 +74,7 @@ def command(
         raise UsageError(f"{TAKES}; {'SRC' if rules else 'a path'} or KEY is missing")
     from ckpt_surgery.api import explaining
     from ckpt_surgery.cli.render_explanation import explanation_lines
-    from ckpt_surgery.report.explanation import explanation_json
+    from ckpt_surgery.report.explain_document import explain_document
 
     *paths, key = subjects
     recipe, sources = paths[0], tuple(paths if rules else paths[1:])
@@ -84,7 +84,7 @@ def command(
     explanation = explaining.explain(loaded, *sources, key=key, **options)
     terminal.show(explanation_lines(explanation, full=full, width=terminal.text.width))
     if json_to is not None:
-        write_document(explanation_json(explanation), json_to)
+        write_document(explain_document(explanation), json_to)
     return 0
 
 

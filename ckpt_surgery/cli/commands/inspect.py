@@ -19,7 +19,7 @@ from ckpt_surgery.cli.written_files import check_document_beside
 from ckpt_surgery.core.errors import UsageError, VerificationError
 
 if TYPE_CHECKING:
-    from ckpt_surgery.api.inspecting import SortBy
+    from ckpt_surgery.report.inspection import SortBy
 
 
 EXAMPLES = {
@@ -89,7 +89,7 @@ def command(
     from ckpt_surgery.cli.render import warning_lines
     from ckpt_surgery.cli.render_inspection import inspection_lines, key_lines
     from ckpt_surgery.cli.render_statistics import statistics_lines
-    from ckpt_surgery.report.inspection import inspect_json
+    from ckpt_surgery.report.inspect_document import inspect_document
     from ckpt_surgery.report.leaves import Unread
 
     _check_options(stats, exit_code, depth, keys)
@@ -119,7 +119,7 @@ def command(
         terminal.show(inspection_lines(found, flat=flat, full=full, verbose=verbose, width=width))
     terminal.warn(warning_lines(found.warnings))
     if json_to is not None:
-        write_document(inspect_json(found), json_to)
+        write_document(inspect_document(found), json_to)
     if any(isinstance(one, Unread) and one.damaged for one in (found.statistics or {}).values()):
         return 1
     return VerificationError.exit_code if exit_code and found.unusual else 0

@@ -21,7 +21,7 @@ from ckpt_surgery.cli.console import (
     write_document,
 )
 from ckpt_surgery.cli.options import global_options, report_format_option
-from ckpt_surgery.cli.problem_reports import ReportFormat, error_json, rendered, warning_json
+from ckpt_surgery.cli.problem_reports import ReportFormat, rendered
 from ckpt_surgery.cli.told_problems import Told, told, told_warning
 from ckpt_surgery.core.errors import Problem, RecipeError
 from ckpt_surgery.core.text import shown
@@ -65,7 +65,10 @@ def command(ctx: click.Context, recipes: tuple[str, ...], fix: bool, report_form
     if report_format is ReportFormat.TEXT:
         _show(checked, open_terminal(settings))
     elif report_format is ReportFormat.JSON:
-        write_document(_document(checked, code), STDOUT)
+        from ckpt_surgery.cli.problem_documents import lint_document
+
+        paths = [recipe.path for recipe in checked]
+        write_document(lint_document(paths, _problems(checked), _warnings(checked), code), STDOUT)
     else:
         sys.stdout.write(rendered(report_format, [*_problems(checked), *_warnings(checked)], code))
     return code
@@ -128,13 +131,3 @@ def _styled(problems: Iterable[Problem], terminal: Terminal) -> list["Text"]:
     lines = [line for problem in problems for line in f"{problem_text(problem)}\n".split("\n")]
     lines = cut_lines(lines, terminal.text.width) if terminal.text.is_terminal else lines
     return [styled_line(line) for line in lines]
-
-
-def _document(checked: Sequence["CheckedRecipe"], code: int) -> dict[str, object]:
-    """Which recipes were checked; problems are in it as in the document of a command that fails."""
-    from ckpt_surgery.core.documents import JSON_SCHEMA
-
-    problems, warnings = _problems(checked), _warnings(checked)
-    document: dict[str, object] = {"schema": JSON_SCHEMA, "recipes": [recipe.path for recipe in checked]}
-    document |= {"error": error_json(problems, code)} if problems else {}
-    return document | ({"warnings": [warning_json(warning) for warning in warnings]} if warnings else {})

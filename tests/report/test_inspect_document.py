@@ -1,18 +1,20 @@
 """The JSON document of `inspect`."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.api.inspecting import Inspection
 from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.documents import plain
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
 from ckpt_surgery.core.protocols import Choices
 from ckpt_surgery.core.shardings import named_sharding
 from ckpt_surgery.report.histograms import Histogram
-from ckpt_surgery.report.inspection import inspect_json
+from ckpt_surgery.report.inspect_document import inspect_document
+from ckpt_surgery.report.inspection import Inspection
 from ckpt_surgery.report.leaves import Statistics, Unread
 from tests.support.leaves import array_leaf, leaf
 
@@ -36,8 +38,12 @@ FOUND = Inspection(
 )
 
 
+def as_json(found: Inspection) -> Any:
+    return plain(inspect_document(found))
+
+
 def test_it_is_as_documented():
-    assert inspect_json(FOUND) == {
+    assert as_json(FOUND) == {
         "schema": 1,
         "path": "/ckpt",
         "format": "orbax",
@@ -96,7 +102,7 @@ def test_it_is_as_documented():
 
 def test_statistics_and_what_is_unusual():
     numbers = Statistics(-1.0, 2.0, 0.5, 1.25, 3, 4, Histogram(-1, -2, (1, 0, 5)))
-    document = inspect_json(replace(FOUND, statistics={"params/w": numbers}))
+    document = as_json(replace(FOUND, statistics={"params/w": numbers}))
     listed, note, _ = document["leaves"]
     assert {name: listed[name] for name in ("min", "max", "mean", "std", "nan", "inf", "histogram")} == {
         "min": -1.0,
@@ -117,6 +123,6 @@ def test_statistics_and_what_is_unusual():
 def test_what_could_not_be_read():
     gone = Unread("it is gone", damaged=True)
     leaves = (array_leaf("w"), array_leaf("step", ()))
-    document = inspect_json(replace(FOUND, leaves=leaves, statistics={"w": gone}, values={"step": gone}))
+    document = as_json(replace(FOUND, leaves=leaves, statistics={"w": gone}, values={"step": gone}))
     assert [one["unread"] for one in document["leaves"]] == ["it is gone", "it is gone"]
     assert not {"min", "value"} & {name for one in document["leaves"] for name in one}

@@ -1,0 +1,158 @@
+"""The JSON document of `diff`."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from ckpt_surgery.core.documents import (
+    NAMED,
+    UNSET,
+    Document,
+    Keyed,
+    Number,
+    Versioned,
+    keyed,
+    shape_and_dtype,
+)
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.report.differences import (
+    Change,
+    ComparedLeaf,
+    Difference,
+    Holds,
+    NotCompared,
+    Part,
+    why_missing,
+)
+from ckpt_surgery.report.renames import Proof
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side(Document):
+    """A leaf in one of two checkpoints."""
+
+    kind: Annotated[LeafKind, NAMED]
+    """What it is."""
+    shape: tuple[int, ...] | None
+    """Lengths of its axes."""
+    dtype: str | None
+    """Type of its elements."""
+    string: str | None = UNSET
+    """Value of a string."""
+    type: str | None = UNSET
+    """Type of an object of a tree in memory that no checkpoint holds."""
+    containers: tuple[Literal["list", "dict"], ...] | None = UNSET
+    """Kinds of the containers around it, where these differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnlyLeaf(Side):
+    """A leaf that only one of the two has."""
+
+    key: str
+    """Its key."""
+    components: tuple[str, ...]
+    """The components of the key, of which one may have a `/` in it."""
+    why: str | None = UNSET
+    """Why the format of the other cannot hold it."""
+
+
+@frozen()
+class ChangedLeaf(Keyed):
+    """A leaf that differs in more than values."""
+
+    what: tuple[Part, ...]
+    """What differs."""
+    a: Side
+    """The leaf in A."""
+    b: Side
+    """The leaf in B."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenamedLeaf(Document):
+    """A leaf of A and one of B that are most likely the same under two names."""
+
+    a: Keyed
+    """The leaf in A."""
+    b: Keyed
+    """The leaf in B."""
+    proof: Annotated[Proof, NAMED]
+    """What shows it: that both have the same stored bytes, that all values are equal, or only that
+    names, shape and dtype suggest it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffDocument(Versioned):
+    """`diff`."""
+
+    different: bool
+    """Whether the two may differ."""
+    common: int
+    """Number of keys that both have."""
+    only_a: tuple[OnlyLeaf, ...]
+    """Leaves that B lacks."""
+    only_b: tuple[OnlyLeaf, ...]
+    """Leaves that A lacks."""
+    changed: tuple[ChangedLeaf, ...]
+    """Leaves that differ in more than values."""
+    renamed: tuple[RenamedLeaf, ...]
+    """Those of `only_a` and `only_b` that are most likely the same under two names."""
+    rtol: Number
+    """Relative tolerance."""
+    atol: Number
+    """Absolute tolerance."""
+    values: tuple[ComparedLeaf, ...] | None
+    """With `--values`: every array that both have in one shape; else null."""
+    not_compared: tuple[NotCompared, ...] | None
+    """With `--values`: leaves that could not be compared."""
+    warnings: tuple[str, ...]
+    """What may be wrong with A or B, such as bfloat16 that is kept as uint16."""
+
+
+def diff_document(found: Difference) -> DiffDocument:
+    """The JSON document of a comparison: every key, unfolded.
+
+    `different` is false only where everything that was to be compared was compared and is equal.
+    """
+    return DiffDocument(
+        different=found.different,
+        common=found.common,
+        only_a=tuple([_only(leaf, found.holds_b) for leaf in found.only_a]),
+        only_b=tuple([_only(leaf, found.holds_a) for leaf in found.only_b]),
+        changed=tuple(map(_changed, found.changed)),
+        renamed=tuple(
+            [RenamedLeaf(a=keyed(one.a), b=keyed(one.b), proof=one.proof) for one in found.renamed]
+        ),
+        rtol=found.tolerance.rtol,
+        atol=found.tolerance.atol,
+        values=found.values,
+        not_compared=None if found.values is None else found.uncompared,
+        warnings=found.warnings,
+    )
+
+
+def _only(leaf: Leaf, other: Holds) -> OnlyLeaf:
+    why = why_missing(leaf, other) or UNSET
+    return OnlyLeaf(key=leaf.key.text, components=leaf.key.names, **_side(leaf), why=why)
+
+
+def _changed(change: Change) -> ChangedLeaf:
+    in_containers = "container" in change.what
+    a, b = (
+        Side(**_side(leaf), containers=_containers(leaf) if in_containers else UNSET)
+        for leaf in (change.a, change.b)
+    )
+    return ChangedLeaf(change.a.key.text, change.a.key.names, change.what, a, b)
+
+
+def _side(leaf: Leaf) -> dict[str, Any]:
+    """The members of `Side` that say what a leaf is."""
+    shape, dtype = shape_and_dtype(leaf)
+    texts = {"string": leaf.string, "type": leaf.type}
+    said = {name: text for name, text in texts.items() if text is not None}
+    return {"kind": leaf.kind, "shape": shape, "dtype": dtype, **said}
+
+
+def _containers(leaf: Leaf) -> tuple[Literal["list", "dict"], ...]:
+    return tuple(["list" if sequence else "dict" for sequence in leaf.key.sequences])

@@ -1,0 +1,83 @@
+"""The JSON document of `plan` and of what was carried out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ckpt_surgery.core.documents import UNSET, Document
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.protocols import AdoptedFile, Companion
+from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.plan_json import PlannedDocument, planned_document
+from ckpt_surgery.report.verification import VerifiedRun
+
+
+@dataclass(frozen=True)
+class SharedFile(Document):
+    """A file that the result shares with a source."""
+
+    file: str
+    """Its name in the result."""
+    source: str
+    """Its path in the source."""
+    size: int
+    """Bytes."""
+    mode: str
+    """How it is shared."""
+
+    @classmethod
+    def of(cls, adopted: AdoptedFile) -> "SharedFile":
+        """The entry of a file."""
+        return cls(adopted.name, adopted.source, adopted.size, adopted.how.value)
+
+
+@dataclass(frozen=True)
+class CompanionFile(Document):
+    """A config or tokenizer file copied beside the weights."""
+
+    file: str
+    """Its name in the result."""
+    source: str
+    """Its path beside the source."""
+    size: int
+    """Bytes."""
+
+    @classmethod
+    def of(cls, companion: Companion) -> "CompanionFile":
+        """The entry of a file."""
+        return cls(companion.name, companion.source, companion.size)
+
+
+@frozen()
+class OverflowedLeaf(Document):
+    """A leaf of the result with permitted NaN or infinity (`allow_nonfinite`, `on_overflow='inf'`)."""
+
+    key: str
+    """Its key."""
+    count: int
+    """Elements that are not finite although what they were made of is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanDocument(PlannedDocument):
+    """`plan`, `apply`, `convert`, and `commit` where it publishes something."""
+
+    misfits: Mapping[str, str | None] | None = UNSET
+    """Of `plan plan.json`: for each source why it no longer fits the saved plan; null where it fits."""
+    seconds: float | None = UNSET
+    """Wall time; where the plan was carried out, as the members that follow."""
+    destination: str | None = UNSET
+    """What was written."""
+    verified: VerifiedRun | None = UNSET
+    """How it was verified."""
+    shared: tuple[SharedFile, ...] | None = UNSET
+    """Files that the result shares with other checkpoints."""
+    companions: tuple[CompanionFile, ...] | None = UNSET
+    """Config and tokenizer files copied beside the weights."""
+    overflowed: tuple[OverflowedLeaf, ...] | None = UNSET
+    """Leaves with NaN or infinity that the recipe permitted."""
+
+
+def plan_document(plan: Plan, **more: Any) -> PlanDocument:
+    """The JSON document of a plan. `more`: members of `PlanDocument` about a run, or about a saved plan."""
+    return PlanDocument(**vars(planned_document(plan)), **more)
