@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Unpack
 
 import numpy as np
 
-from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike, Size
+from ckpt_surgery.core.arguments import CheckpointLike, PathLike, RecipeLike, takes
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.documents import Versioned
 from ckpt_surgery.core.errors import SurgeryError
@@ -22,8 +22,9 @@ from ckpt_surgery.inference.drafting import drafted
 from ckpt_surgery.inference.inverting import Inversion, IrreversibleLeaf, inverted
 from ckpt_surgery.inference.trials import Trial, comes_back, structure_problems, tried
 from ckpt_surgery.inputs import output_files
+from ckpt_surgery.inputs.options import InvertOptions
 from ckpt_surgery.inputs.preparing import prepare
-from ckpt_surgery.inputs.request import read_recipe, requested, with_recipe
+from ckpt_surgery.inputs.request import Request, read_recipe, requested, with_recipe
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.yaml_text import SCHEMA
 from ckpt_surgery.migration.recipes import MigratedRecipe
@@ -75,21 +76,14 @@ def invert_document(found: Inverse) -> InvertDocument:
     return InvertDocument(recipe=found.recipe, irreversible=found.irreversible, problems=found.problems)
 
 
+@takes(InvertOptions, Request)
 def invert(
     recipe: RecipeLike | LoadedRecipe | MigratedRecipe,
     *sources: CheckpointLike,
-    target: PathLike | Any | None = None,
-    set: Assignments = (),
-    config: PathLike | None = None,
-    step: int | None = None,
-    item: str | None = None,
-    src_format: str | None = None,
-    uint16: Literal["keep", "bfloat16"] | None = None,
-    memory: Size | None = None,
-    allow_hooks: bool = False,
     check: bool = True,
     out: PathLike | None = None,
     overwrite: bool = False,
+    **options: Unpack[InvertOptions],
 ) -> Inverse:
     """Draft the recipe that undoes a recipe: it leads from the result back to the checkpoint.
 
@@ -108,9 +102,6 @@ def invert(
     Raises RecipeError, PlanError, SourceError or UsageError where `recipe` and `sources` do not go together;
     StorageError where `out` cannot be written, DestinationError where it is there already.
     """
-    given = {"target": target, "set": set, "config": config, "step": step, "item": item}
-    given |= {"src_format": src_format, "uint16": uint16}
-    options: Any = {**given, "memory": memory, "allow_hooks": allow_hooks}
     request = requested(recipe, sources, None, options)
     if out is not None:
         request = with_recipe(request)

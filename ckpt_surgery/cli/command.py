@@ -1,22 +1,40 @@
 """What all commands have: grouped options, variables and examples in their help, and no option twice."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import click
 
 from ckpt_surgery.cli.option_groups import GROUPS, MOST_UNGROUPED, OTHERS, group_of
-from ckpt_surgery.cli.variables import blame_variable, name_variables, note_variables
+from ckpt_surgery.cli.variables import blame_variable, note_variables
 
 
 class Command(click.Command):
     """A command that refuses to take an option with a value twice; click silently uses the last one."""
 
-    def __init__(self, *args: Any, examples: Mapping[str, str] | None = None, **settings: Any):
+    def __init__(
+        self,
+        *args: Any,
+        examples: Mapping[str, str] | None = None,
+        declared: Callable[[], list[click.Parameter]] | None = None,
+        **settings: Any,
+    ):
+        """`declared` gives the parameters when they are asked for: the help of the program lists none."""
         super().__init__(*args, **settings)
         self.examples = examples or {}
         """Command lines without the program's name, and what each of them does."""
-        name_variables(self)
+        if declared is not None:
+            self._params: Callable[[], list[click.Parameter]] = cache(declared)
+
+    @property
+    def params(self) -> list[click.Parameter]:
+        """Options and arguments."""
+        return self._params()
+
+    @params.setter
+    def params(self, params: list[click.Parameter]) -> None:
+        self._params = lambda: params
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:  # which asks what a line that is being written can go on with

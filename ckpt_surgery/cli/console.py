@@ -13,10 +13,17 @@ from ckpt_surgery.core.errors import Place, Problem, StorageError
 from ckpt_surgery.core.text import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from typing import Literal, ParamSpec
+
     from rich.console import Console
     from rich.text import Text
 
     from ckpt_surgery.core.documents import Document
+    from ckpt_surgery.core.progress import Report
+
+    P = ParamSpec("P")
 
 STDOUT = "-"
 PUBLISHED = "published"
@@ -45,6 +52,8 @@ class Terminal:
     notes: "Console"
     """Progress and warnings: stderr."""
     settings: Settings
+    json_to: str | None = None
+    """Where the JSON document goes: a file, or `-` for stdout; None if none is asked for."""
 
     def show(self, lines: Iterable["Text"]) -> None:
         """Print lines of any length. Only the terminal wraps them, so that long keys can be copied."""
@@ -63,6 +72,17 @@ class Terminal:
         if console.is_terminal or "COLUMNS" in os.environ:
             lines = [part for line in lines for part in _wrapped(line, console.width)]
         _print(console, lines)
+
+    def write(self, make: "Callable[P, Document]", *args: "P.args", **kwargs: "P.kwargs") -> None:
+        """Write the JSON document that `make` returns, if one is asked for."""
+        if self.json_to is not None:
+            write_document(make(*args, **kwargs), self.json_to)
+
+    def progress(self, wanted: bool = True) -> "AbstractContextManager[Report | Literal[False]]":
+        """A function to call with the progress so far; False with `--quiet`, or if not wanted."""
+        from ckpt_surgery.cli.progress import reporting
+
+        return reporting(self.notes, self.settings.quiet or not wanted)
 
 
 def _wrapped(line: "Text", width: int) -> Iterable["Text"]:
@@ -111,18 +131,19 @@ def expect_arrays() -> None:
     gc.enable()
 
 
-def open_terminal(settings: Settings, json_to: str | None = None) -> Terminal:
+def open_terminal(settings: Settings, json_to: str | None = None, *, taken: bool = False) -> Terminal:
     """The consoles for a command; stdout is left to the JSON document where `json_to` is `-`.
 
-    Raises StorageError where the document would be lost, because stdout is closed.
+    `taken`: whether stdout is left to something else. Raises StorageError where the document would be lost,
+    because stdout is closed.
     """
-    if json_to == STDOUT and is_absent(sys.stdout):
+    taken = taken or json_to == STDOUT
+    if taken and is_absent(sys.stdout):
         raise StorageError(
             "standard output is closed, so the JSON document cannot be written", hint="Name a file for it."
         )
-    stream = sys.stderr if json_to == STDOUT else sys.stdout
-    text = _console(stream, settings, settings.quiet)
-    return Terminal(text, _console(sys.stderr, settings, False), settings)
+    text = _console(sys.stderr if taken else sys.stdout, settings, settings.quiet)
+    return Terminal(text, _console(sys.stderr, settings, False), settings, json_to)
 
 
 def _console(stream: TextIO, settings: Settings, quiet: bool) -> "Console":

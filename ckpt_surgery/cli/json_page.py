@@ -66,8 +66,8 @@ class _Generator(GenerateJsonSchema):
     def default_schema(self, schema: Any) -> dict[str, Any]:
         """The schema of a member with a default."""
         if schema.get("default") is UNSET:
-            default = {"default": None} if schema["schema"]["type"] == "nullable" else {}
-            return {**self.generate_inner(schema["schema"]), **default}
+            inner = self.generate_inner(schema["schema"])
+            return {**inner, "default": [] if inner.get("type") == "array" else None}
         return super().default_schema(schema)
 
     def dataclass_schema(self, schema: Any) -> dict[str, Any]:

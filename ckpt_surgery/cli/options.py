@@ -1,9 +1,13 @@
-"""Options that several commands have, and the types of their values."""
+"""How options are given on the command line: names, metavars, and what their values may be.
+
+The texts of those that the library has, too, are in `inputs.options`.
+"""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Annotated, Any, Literal
 
 import click
 
@@ -14,10 +18,38 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import parse_size
 from ckpt_surgery.core.text import shown
 
-if TYPE_CHECKING:
-    pass
 
-F = TypeVar("F", bound=Callable[..., Any])
+@dataclass(frozen=True)
+class Form:
+    """How an option is given, where its name and type do not say so."""
+
+    metavar: str | None = None
+    names: tuple[str, ...] = ()
+    """Names on the command line; empty: `--` and the parameter's name."""
+    parse: Callable[[click.Context, click.Parameter, Any], Any] | None = None
+    """Checks a value, and returns what the command gets."""
+    complete: Callable[..., Any] | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of `click.Option`, or of `click.Argument`."""
+
+
+class Argument(Form):
+    """How an argument without a name of its own is given."""
+
+
+class Group:
+    """Options that several commands have: an attribute for each annotated field."""
+
+    def __init__(self, **values: Any):
+        vars(self).update(values)
+
+
+def whole(least: int) -> Form:
+    """The form of a number that is not less than `least`."""
+    return Form("N", more={"type": click.IntRange(min=least)})
+
+
+# --- values ------------------------------------------------------------------------------------------------
 
 
 def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -51,24 +83,6 @@ def _one_of(names: Sequence[str], ctx: click.Context, param: click.Parameter, va
     if value not in names:
         raise click.BadParameter(f"`{value}` is not one of: {', '.join(names)}", ctx, param)
     return value
-
-
-def source_format_option(name: str) -> Callable[[F], F]:
-    """The format of a source: `--src-format` where `--format` is that of DST, else `--format`."""
-    return click.option(
-        name,
-        callback=_known_format,
-        shell_complete=complete_read_format,
-        metavar="FORMAT",
-        help="Format of what is read. [default: what its content says]",
-    )
-
-
-uint16_option = click.option(
-    "--uint16",
-    type=click.Choice(["keep", "bfloat16"]),
-    help="Read arrays of uint16 as bfloat16, which old versions of T5X stored so. [default: keep]",
-)
 
 
 def _assignments(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -124,262 +138,134 @@ def _no_color(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         _update(ctx, dataclasses.replace(_settings(ctx), color=False))
 
 
-def global_options(function: F) -> F:
+# --- options that several commands have ---------------------------------------------------------------------
+
+
+def global_params() -> list[click.Parameter]:
     """`-q`, `-v` and `--no-color`: before the command or after it."""
-    options = (
-        click.option(
-            "-q",
-            "--quiet",
-            is_flag=True,
-            expose_value=False,
-            callback=_quiet,
-            help="Errors and warnings only.",
+    hidden: dict[str, Any] = {"expose_value": False}
+    quiet, verbose = "Errors and warnings only.", "More; -vv: tracebacks too."
+    return [
+        click.Option(["-q", "--quiet"], is_flag=True, callback=_quiet, help=quiet, **hidden),
+        click.Option(["-v", "--verbose"], count=True, callback=_verbose, help=verbose, **hidden),
+        click.Option(
+            ["--no-color"], is_flag=True, callback=_no_color, help="No colour (also NO_COLOR).", **hidden
         ),
-        click.option(
-            "-v",
-            "--verbose",
-            count=True,
-            expose_value=False,
-            callback=_verbose,
-            help="More; -vv: tracebacks too.",
-        ),
-        click.option(
-            "--no-color",
-            is_flag=True,
-            expose_value=False,
-            callback=_no_color,
-            help="No colour (also NO_COLOR).",
-        ),
-    )
-    return _all(options, function)
+    ]
 
 
-def selection_options(function: F) -> F:
-    """`--step` and `--item`, which choose from a directory that holds several checkpoints."""
-    options = (
-        click.option(
-            "--step", type=click.IntRange(min=0), metavar="N", help="Step inside SRC. [default: the latest]"
-        ),
-        click.option("--item", metavar="NAME", help="Item inside SRC. [default: its only item with arrays]"),
-    )
-    return _all(options, function)
+SIZE = Form("SIZE", parse=_size)
+FILE = Form("FILE", parse=file_path, complete=complete_path)
+SOURCE_FORMAT = Form("FORMAT", parse=_known_format, complete=complete_read_format)
 
+FORMS: Mapping[str, Form] = {
+    "step": whole(0),
+    "item": Form("NAME"),
+    "src_format": SOURCE_FORMAT,
+    "format": Form("FORMAT", parse=_writable_format, complete=complete_written_format),
+    "dst_step": whole(0),
+    "dst_item": Form("NAME"),
+    "shard_size": SIZE,
+    "memory": SIZE,
+    "workers": whole(1),
+    "link_mode": Form(more={"type": click.Choice(["auto", "reflink", "hardlink", "copy"])}),
+    "target": Form("PATH", complete=complete_path),
+    "set": Form("NAME=VALUE", parse=_assignments, more={"multiple": True}),
+    "config": Form("FILE", complete=complete_path),
+    "last": whole(1),
+}
+"""Forms of the options that the library describes."""
 
-set_option = click.option(
-    "--set",
-    multiple=True,
-    callback=_assignments,
-    metavar="NAME=VALUE",
-    help="Set a parameter of the recipe.",
-)
-
-
-config_option = click.option(
-    "--config",
-    metavar="FILE",
-    shell_complete=complete_path,
-    help="JSON that describes the model. [default: the config.json beside SRC, else the recorded one]",
-)
-
-
-def recipe_options(function: F) -> F:
-    """Options of `apply`, `plan` and `explain` that concern the recipe."""
-    options = (
-        click.option(
-            "-e",
-            "rules",
-            multiple=True,
-            metavar="RULE",
-            help="A rule in place of RECIPE, also several: `s|REGEX|TEMPLATE|` for whole keys, "
-            "`s|REGEX|TEXT|g` inside keys, `drop:REGEX`, `KEY = EXPRESSION`, `add:TEMPLATE = EXPRESSION`, "
-            "and last `keep:REGEX`, which drops the rest.",
-        ),
-        click.option(
-            "--target",
-            metavar="PATH",
-            shell_complete=complete_path,
-            help="Checkpoint or listing whose structure the result must have.",
-        ),
-        set_option,
-        config_option,
-        click.option("--allow-hooks", is_flag=True, help="Run the recipe's hooks: Python code beside it."),
-    )
-    return _all(options, function)
-
-
-last_option = click.option(
-    "--last",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Take the N latest steps of SRC, a CheckpointManager's directory, as N sources.",
-)
-
-
-def bytes_options(function: F) -> F:
-    """Options of `apply`, `plan`, `convert` and `explain`: which bytes are read, and how they are written."""
-    options = (
-        selection_options,
-        source_format_option("--src-format"),
-        uint16_option,
-        click.option(
-            "--format",
-            callback=_writable_format,
-            shell_complete=complete_written_format,
-            metavar="FORMAT",
-            help="Format of DST. [default: what its name says, else orbax]",
-        ),
-        click.option(
-            "--shard-size",
-            callback=_size,
-            metavar="SIZE",
-            help="Spread DST's arrays over files of this size at most, such as 5GB.",
-        ),
-        click.option(
-            "--unshard",
-            is_flag=True,
-            help="Record no sharding of any array, so that Orbax restores DST on any devices.",
-        ),
-        click.option(
-            "--link-mode",
-            type=click.Choice(["auto", "reflink", "hardlink", "copy"]),
-            help="How stored bytes that need no change get into DST: auto takes reflinks, else hard links to "
-            "files that nothing rewrites in place, else copies; hardlink: you know that nothing will "
-            "rewrite SRC. [default: auto]",
-        ),
-        memory_option,
-    )
-    return _all(options, function)
-
-
-def plan_options(function: F) -> F:
-    """Options of `apply`, `plan` and `convert`."""
-    options = (
-        bytes_options,
-        click.option(
-            "--dst-step",
-            type=click.IntRange(min=0),
-            metavar="N",
-            help="Write DST/N/ITEM, for a CheckpointManager.",
-        ),
-        click.option(
-            "--dst-item",
-            metavar="NAME",
-            help="Name of that item; a step that exists keeps its others. [default: as in SRC, else default]",
-        ),
-        click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads."),
-        json_option,
-        report_option,
-        full_option,
-        click.option("--detailed-exitcode", is_flag=True, help="0: no change, 1: error, 2: changes."),
-    )
-    return _all(options, function)
-
-
-def run_options(function: F) -> F:
-    """Options of `apply` and `convert` that concern how the plan is carried out."""
-    options = (
-        click.option("--dry-run", is_flag=True, help="Stop after the diff; nothing is written."),
-        overwrite_option,
-        click.option(
-            "--resume",
-            is_flag=True,
-            help="Go on with what an earlier run of the same command has written before it was ended.",
-        ),
-        verify_option,
-        copy_config_option,
-        click.option(
-            "--engine",
-            type=click.Choice(["local", "dask"]),
-            default="local",
-            help="What does the work: threads of this process, or a cluster of Dask. [default: local]",
-        ),
-        click.option(
-            "--scheduler",
-            metavar="ADDRESS",
-            help="Address of the cluster's scheduler. [default: `--workers` processes of this machine]",
-        ),
-    )
-    return _all(options, function)
-
-
-def verify_option(function: F) -> F:
-    return click.option(
-        "--verify",
-        type=click.Choice(["fast", "full", "none"]),
-        default="fast",
-        help="What is read back before DST is published; `full`: linked arrays too. [default: fast]",
-    )(function)
-
-
-def copy_config_option(function: F) -> F:
-    return click.option(
-        "--copy-config/--no-copy-config",
-        default=None,
-        help="Whether config and tokenizer files beside SRC are copied into a directory of safetensors. "
-        "[default: where SRC has a config.json]",
-    )(function)
-
-
-def overwrite_option(function: F) -> F:
-    return click.option(
-        "--overwrite", is_flag=True, help="Replace DST; it stays until the new one is complete."
-    )(function)
-
-
-def memory_option(function: F) -> F:
-    return click.option(
-        "--memory",
-        callback=_size,
-        metavar="SIZE",
-        help="Budget, such as 2GiB. [default: 2GiB, or a quarter of what is free]",
-    )(function)
-
-
-def json_option(function: F) -> F:
-    """`--json`, `--json FILE`, `--json -`."""
-    return click.option(
-        "--json",
-        "json_to",
-        callback=document_path,
-        shell_complete=complete_path,
-        is_flag=False,
-        flag_value=STDOUT,
+Rules = Annotated[
+    tuple[str, ...],
+    "A rule in place of RECIPE, also several: `s|REGEX|TEMPLATE|` for whole keys, `s|REGEX|TEXT|g` inside "
+    "keys, `drop:REGEX`, `KEY = EXPRESSION`, `add:TEMPLATE = EXPRESSION`, and last `keep:REGEX`, which drops "
+    "the rest.",
+    Form("RULE", ("-e",)),
+]
+JsonTo = Annotated[
+    str | None,
+    "Write a JSON document; to stdout if no file follows, and all else to stderr.",
+    Form(
         metavar="[FILE.json|-]",
-        help="Write a JSON document; to stdout if no file follows, and all else to stderr.",
-    )(function)
+        names=("--json",),
+        parse=document_path,
+        complete=complete_path,
+        more={"is_flag": False, "flag_value": STDOUT},
+    ),
+]
+Full = Annotated[bool, "One line per key, nothing folded or left out."]
+Overwrite = Annotated[bool, "Replace DST; it stays until the new one is complete."]
+Verify = Annotated[
+    Literal["fast", "full", "none"],
+    "What is read back before DST is published; `full`: linked arrays too. [default: fast]",
+    Form(more={"default": "fast"}),
+]
+CopyConfig = Annotated[
+    bool | None,
+    "Whether config and tokenizer files beside SRC are copied into a directory of safetensors. "
+    "[default: where SRC has a config.json]",
+    Form(names=("--copy-config/--no-copy-config",), more={"default": None}),
+]
+Match = Annotated[
+    str | None,
+    "Only keys that match as a whole, as in recipes: '.*/kernel', not 'kernel'.",
+    Form("REGEX"),
+]
+Under = Annotated[str | None, "Only keys below these first components, such as params/decoder.", Form("PATH")]
+DraftTo = Annotated[str | None, "Write the recipe to a file. [default: stdout]", FILE]
+DraftOverwrite = Annotated[bool, "Replace the file of --out if there is one."]
+Seed = Annotated[int, Form("N", more={"default": 0})]
 
 
-def report_option(function: F) -> F:
-    return click.option(
-        "--report",
-        "report_to",
-        callback=file_path,
-        shell_complete=complete_path,
-        metavar="FILE",
-        help="Write a page for browsers: all leaves, where the bytes went, the recipe.",
-    )(function)
-
-
-def report_format_option(*names: str) -> Callable[[F], F]:
-    """How problems are reported: `--report-format`, and `--format` where no checkpoint is written."""
-    return click.option(
-        *names,
-        "report_format",
-        type=click.Choice([str(one) for one in ReportFormat]),
-        callback=lambda ctx, param, value: ReportFormat(value),
-        default="text",
-        help="How problems are reported: for people, as JSON, as annotations of GitHub Actions, or as SARIF. "
-        "[default: text]",
+def report_format(*names: str) -> Form:
+    """How `ReportAs` is given: `--report-format`, and `--format` where no checkpoint is written."""
+    return Form(
+        names=names,
+        parse=lambda ctx, param, value: ReportFormat(value),
+        more={"type": click.Choice([str(one) for one in ReportFormat]), "default": "text"},
     )
 
 
-def full_option(function: F) -> F:
-    return click.option("--full", is_flag=True, help="One line per key, nothing folded or left out.")(
-        function
-    )
+ReportAs = Annotated[
+    ReportFormat,
+    "How problems are reported: for people, as JSON, as annotations of GitHub Actions, or as SARIF. "
+    "[default: text]",
+]
 
 
-def _all(options: Sequence[Callable[[F], F]], function: F) -> F:
-    for option in reversed(options):
-        function = option(function)
-    return function
+class PlanOutput(Group):
+    """What `apply`, `plan`, `convert` and `merge` print and write about a plan."""
+
+    json_to: JsonTo
+    report_to: Annotated[
+        str | None,
+        "Write a page for browsers: all leaves, where the bytes went, the recipe.",
+        Form("FILE", ("--report",), file_path, complete_path),
+    ]
+    full: Full
+    detailed_exitcode: Annotated[bool, "0: no change, 1: error, 2: changes."]
+
+
+class RunOptions(Group):
+    """How `apply`, `convert` and `merge` carry out a plan."""
+
+    overwrite: Overwrite
+    resume: Annotated[
+        bool, "Go on with what an earlier run of the same command has written before it was ended."
+    ]
+    verify: Verify
+    copy_config: CopyConfig
+    engine: Annotated[
+        Literal["local", "dask"],
+        "What does the work: threads of this process, or a cluster of Dask. [default: local]",
+        Form(more={"default": "local"}),
+    ]
+    scheduler: Annotated[
+        str | None,
+        "Address of the cluster's scheduler. [default: `--workers` processes of this machine]",
+        Form("ADDRESS"),
+    ]
+
+
+DryRun = Annotated[bool, "Stop after the diff; nothing is written."]

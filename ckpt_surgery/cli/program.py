@@ -1,7 +1,7 @@
 """The program `ckpt-surgery`: it finds its commands, runs one, and turns errors into exit codes.
 
-A command is a module of `commands` that defines `command`, whose callback returns the exit code. Importing
-one is cheap: NumPy, rich and the library are imported when it runs.
+A command is a module of `commands` that defines one of the same name, whose callback returns the exit code.
+Importing one is cheap: NumPy, rich and the library are imported when it runs.
 """
 
 import gc
@@ -21,7 +21,7 @@ import click
 from ckpt_surgery.cli import commands
 from ckpt_surgery.cli.console import PUBLISHED, Settings, print_errors, problem_text, problem_texts
 from ckpt_surgery.cli.given_recipes import RULES, with_rule_inside_keys
-from ckpt_surgery.cli.options import global_options
+from ckpt_surgery.cli.options import global_params
 from ckpt_surgery.cli.problem_reports import requested, write_failure
 from ckpt_surgery.cli.step_summary import add_failure, summary_file
 from ckpt_surgery.cli.streams import guard, unwritten
@@ -71,7 +71,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        found = importlib.import_module(f"{commands.__name__}.{cmd_name}").command
+        found = getattr(importlib.import_module(f"{commands.__name__}.{cmd_name}"), cmd_name)
         assert isinstance(found, click.Command)
         return found
 
@@ -183,7 +183,6 @@ def _traceback(settings: Settings) -> None:
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name=PROGRAM, prog_name=PROGRAM)
-@global_options
 def cli() -> None:
     """Rename, reshape, merge and convert checkpoints by a recipe, without loading them.
 
@@ -197,6 +196,9 @@ def cli() -> None:
       5  no space, no permission or an I/O error
       129, 130 and 143  interrupted
     """
+
+
+cli.params += global_params()
 
 
 def main() -> NoReturn:

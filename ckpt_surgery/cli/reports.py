@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ckpt_surgery.cli.console import PUBLISHED, Terminal, expect_arrays, reuse_memory, write_document
+from ckpt_surgery.cli.console import PUBLISHED, Terminal, expect_arrays, reuse_memory
+from ckpt_surgery.cli.options import PlanOutput
 from ckpt_surgery.core.text import shown
 
 if TYPE_CHECKING:
@@ -28,13 +29,16 @@ class Report:
     terminal: Terminal
     full: bool
     """Whether each key has a line to itself."""
-    json_to: str | None
-    """Path of the JSON document, or `-` for stdout; None: no document is asked for."""
-    detailed_exitcode: bool
+    detailed_exitcode: bool = False
     report_to: str | None = None
     """Path of the HTML page; None: none is asked for."""
     recipe: Any = None
     """The loaded recipe of the plan, for the page; None where the plan was saved before, or has none."""
+
+    @classmethod
+    def of(cls, terminal: Terminal, output: PlanOutput, recipe: Any = None) -> "Report":
+        """The report that the options of a command ask for."""
+        return cls(terminal, output.full, output.detailed_exitcode, output.report_to, recipe)
 
     def planned(self, plan: "Plan", **more: Any) -> int:
         """Print a plan that is not carried out. `more`: members of its JSON. Returns the exit code."""
@@ -49,11 +53,10 @@ class Report:
         Returns the exit code.
         """
         from ckpt_surgery.api.applying import interruptible
-        from ckpt_surgery.cli.progress import reporting
 
         reuse_memory()
         with interruptible():  # a signal during the summary, too, ends with a message of what is there
-            with reporting(self.terminal.notes, self.terminal.settings.quiet) as progress:
+            with self.terminal.progress() as progress:
                 result = run(progress=progress, on_plan=self._start)
                 click.get_current_context().meta[PUBLISHED] = result.destination
             self._finish(result)
@@ -65,12 +68,11 @@ class Report:
         Returns the exit code.
         """
         from ckpt_surgery.api.applying import interruptible
-        from ckpt_surgery.cli.progress import reporting
         from ckpt_surgery.report.shards import CommittedDocument
 
         reuse_memory()
         with interruptible():
-            with reporting(self.terminal.notes, self.terminal.settings.quiet) as progress:
+            with self.terminal.progress() as progress:
                 result = run(progress=progress, on_plan=self._start)
             if result is not None:
                 click.get_current_context().meta[PUBLISHED] = result.destination
@@ -79,8 +81,7 @@ class Report:
         from rich.text import Text
 
         self.terminal.show([Text(f"{shown(dst)} is committed already")])
-        if self.json_to is not None:
-            write_document(CommittedDocument(destination=dst), self.json_to)
+        self.terminal.write(CommittedDocument, destination=dst)
         return 0
 
     def _start(self, plan: "Plan") -> None:
@@ -137,8 +138,7 @@ class Report:
         """The JSON document and the HTML page, where they are asked for."""
         from ckpt_surgery.report.results import plan_document
 
-        if self.json_to is not None:
-            write_document(plan_document(plan, **ran), self.json_to)
+        self.terminal.write(plan_document, plan, **ran)
         if self.report_to is not None:
             from ckpt_surgery.api import report_page
             from ckpt_surgery.inputs import output_files

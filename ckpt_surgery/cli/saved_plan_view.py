@@ -7,6 +7,7 @@ import click
 from click.core import ParameterSource
 
 from ckpt_surgery.cli.console import open_terminal
+from ckpt_surgery.cli.options import PlanOutput
 from ckpt_surgery.cli.reports import Report
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.text import bytes_text, shown
@@ -20,15 +21,7 @@ SHOWS = frozenset({"recipe", "full", "json_to", "report_to", "detailed_exitcode"
 """Arguments that say how a saved plan is shown; the plan has decided about all others."""
 
 
-def show_saved_plan(
-    ctx: click.Context,
-    path: str,
-    paths: Sequence[str],
-    full: bool,
-    json_to: str | None,
-    report_to: str | None,
-    detailed_exitcode: bool,
-) -> int | None:
+def show_saved_plan(ctx: click.Context, path: str, paths: Sequence[str], output: PlanOutput) -> int | None:
     """Show the saved plan in a file; None where the file is something else. Returns the exit code."""
     from ckpt_surgery.api.saved_plans import refuse_arguments, show_plan
     from ckpt_surgery.inputs import output_files
@@ -38,10 +31,9 @@ def show_saved_plan(
         return None
     refuse_arguments(path, [*map(shown, paths), *_decided(ctx)])
     inputs = [output_files.CheckpointPath(i.path, i.format, i.step, i.item) for i in found.plan.inputs]
-    output_files.check_documents([json_to, report_to], output_files.Named(inputs, [path]))
-    terminal = open_terminal(ctx.find_root().obj, json_to)
-    report = Report(terminal, full, json_to, detailed_exitcode, report_to)
-    code = report.planned(found.plan, misfits=dict(found.misfits))
+    output_files.check_documents([output.json_to, output.report_to], output_files.Named(inputs, [path]))
+    terminal = open_terminal(ctx.find_root().obj, output.json_to)
+    code = Report.of(terminal, output).planned(found.plan, misfits=dict(found.misfits))
     terminal.show(_lines(found))
     terminal.warn(_misfit_lines(found))
     return code

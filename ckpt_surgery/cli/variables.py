@@ -4,7 +4,7 @@ An option on the command line goes before its variable. No variable says what is
 what it is given, or which checkpoint is read: such options are in no environment.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 import click
@@ -26,9 +26,9 @@ FROM_VARIABLES = "from variables"
 LOCAL = "local"
 
 
-def name_variables(command: click.Command) -> None:
-    """Let the options of a command be set by their variables, which its `--help` then shows."""
-    for param in command.params:
+def name_variables(params: Iterable[click.Parameter]) -> None:
+    """Let options be set by their variables, which `--help` then shows."""
+    for param in params:
         variable = next(filter(None, map(VARIABLES.get, param.opts)), None)
         if isinstance(param, click.Option) and variable is not None:
             param.envvar, param.show_envvar = variable, True

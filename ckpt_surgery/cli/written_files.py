@@ -1,15 +1,12 @@
 """Which names the files of options such as `--json` may have, and which files they may replace."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ckpt_surgery.cli.console import STDOUT
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
-
-if TYPE_CHECKING:
-    from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
 
 
 def check_json_name(document: str | None) -> None:
@@ -39,7 +36,7 @@ def check_documents(
     recipe: Any,
     sources: tuple[str, ...],
     dst: str | None,
-    options: "PlanOptions | ConvertOptions",
+    options: Mapping[str, Any],
 ) -> None:
     """Refuse documents that would be written over one another, or over or into what a plan names.
 

@@ -1,5 +1,6 @@
 """Arguments of public functions: paths, sizes, values of params, and options that a TypedDict declares."""
 
+import enum
 import functools
 import inspect
 import json
@@ -30,6 +31,19 @@ Size = int | str
 """A number of bytes, or a text such as `2GiB`."""
 Assignments = Mapping[str, Any] | Iterable[str]
 """Values of params by their names, or texts of the form `NAME=VALUE`."""
+
+
+class LinkMode(enum.StrEnum):
+    """How files whose bytes need no change get into the destination."""
+
+    AUTO = "auto"
+    """Reflinks where the file system can; else hard links to files that are never rewritten; else copies."""
+    REFLINK = "reflink"
+    """Reflinks, or none at all."""
+    HARDLINK = "hardlink"
+    """Hard links: the user says that nothing rewrites the sources in place."""
+    COPY = "copy"
+    """Copies of all files."""
 
 
 def parse_size(text: str) -> int:

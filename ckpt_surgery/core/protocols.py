@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
@@ -146,19 +147,6 @@ class Linkable(enum.Enum):
     """Only the user can say so: programs are in use that rewrite such files in place."""
     NO = enum.auto()
     """It is on another file system."""
-
-
-class LinkMode(enum.StrEnum):
-    """How files whose bytes need no change get into the destination."""
-
-    AUTO = "auto"
-    """Reflinks where the file system can; else hard links to files that are never rewritten; else copies."""
-    REFLINK = "reflink"
-    """Reflinks, or none at all."""
-    HARDLINK = "hardlink"
-    """Hard links: the user says that nothing rewrites the sources in place."""
-    COPY = "copy"
-    """Copies of all files."""
 
 
 @frozen()

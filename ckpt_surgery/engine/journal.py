@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.arrays import Shape
-from ckpt_surgery.core.protocols import AdoptedFile, LinkMode, TaskResult
+from ckpt_surgery.core.protocols import AdoptedFile, TaskResult
 from ckpt_surgery.engine.staging.lines import Lines
 from ckpt_surgery.engine.tasks import Task
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.arguments import LinkMode, PathLike
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Manifest
-from ckpt_surgery.core.protocols import NO_DETAILS, LinkMode, SourceDetails
+from ckpt_surgery.core.protocols import NO_DETAILS, SourceDetails
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.chunk_reading import NO_CHECKS, Check, Decoder
 from ckpt_surgery.storage.failures import damaged

@@ -1,91 +1,109 @@
-"""Options of `plan`, `apply` and `convert`.
+"""Options of `plan`, `apply` and `convert`, of Python and of the command line.
 
 An option is described here and nowhere else: signatures and docstrings of the functions list what
-`ConvertOptions` and `PlanOptions` say, and the options of the command line have the same names.
+`ConvertOptions` and `PlanOptions` say, and the options of the command line have the same names and texts.
+Importing this takes no NumPy, because `--help` prints the texts.
 """
 
 from typing import Annotated, Any, Literal, TypedDict
 
-from ckpt_surgery.core.arguments import Assignments, PathLike, Size
-from ckpt_surgery.core.protocols import LinkMode
+from ckpt_surgery.core.arguments import Assignments, LinkMode, PathLike, Size
 
 
 class SourceOptions(TypedDict, total=False):
-    """Options that choose the checkpoint to read at a path: see `ConvertOptions`."""
-
-    step: int | None
-    item: str | None
-    src_format: str | None
-
-
-class ConvertOptions(TypedDict, total=False):
-    """Options of `convert`, which `plan` and `apply` take too. None stands for the default."""
+    """Options that choose the checkpoint to read at a path. None stands for the default, here and below."""
 
     step: Annotated[int | None, "Step to read from a source that holds several; default: the latest."]
     item: Annotated[str | None, "Item to read from a composite source; default: the only one with arrays."]
     src_format: Annotated[str | None, "Format of the sources; default: what the content of each says."]
+
+
+class ReadOptions(SourceOptions, total=False):
+    """Options of all functions that read arrays of a checkpoint."""
+
     uint16: Annotated[
         Literal["keep", "bfloat16"] | None,
         "How arrays of uint16 are read: `bfloat16` takes their bits as bfloat16, which old versions of T5X "
         "stored so; default: the recipe's `input`, else `keep`.",
     ]
+    memory: Annotated[
+        Size | None,
+        "Memory budget in bytes, or a text such as `2GiB`; default: 2 GiB, or a quarter of what is free.",
+    ]
+
+
+class FormatOptions(ReadOptions, total=False):
+    """Options about the bytes of the destination."""
+
     format: Annotated[
         str | None, "Format of the destination; default: the recipe's, else what its name says, else orbax."
-    ]
-    dst_step: Annotated[
-        int | None, "Number of the step that the destination, a CheckpointManager directory, gets."
-    ]
-    dst_item: Annotated[
-        str | None,
-        "Name of the item inside that step. A step that exists keeps its other items. Default: that of the "
-        "source's item, else `default`.",
     ]
     shard_size: Annotated[
         Size | None, "Bytes of arrays per file at most, or a text such as `5GB`; default: one file."
     ]
     unshard: Annotated[
         bool | None,
-        "Whether no sharding of any array is recorded, so that Orbax restores the result on any devices; "
-        "default: no.",
+        "Record no sharding of any array, so that Orbax restores the result on any devices; default: no.",
     ]
-    memory: Annotated[
-        Size | None,
-        "Memory budget in bytes, or a text such as `2GiB`; default: 2 GiB, or a quarter of what is free.",
-    ]
-    workers: Annotated[int | None, "Number of threads; default: one per core, and one more."]
     link_mode: Annotated[
         LinkMode | str | None,
         "How stored bytes that need no change get into the destination. `auto`: reflinks where the file "
         "system can, else hard links to files that nothing rewrites in place (of formats whose writers "
         "replace files, in a Hugging Face cache, without write permission), else copies. `reflink`: reflinks "
         "or an error. `hardlink`: hard links to all files, if nothing will rewrite the sources. `copy`: no "
-        "links. Default: `auto`.",
+        "links; default: `auto`.",
     ]
 
 
-class PlanOptions(ConvertOptions, total=False):
-    """Options of `plan` and `apply`: those of `convert`, and those that only recipes use."""
+class ConvertOptions(FormatOptions, total=False):
+    """Options of `convert`, which `plan` and `apply` take too."""
+
+    dst_step: Annotated[
+        int | None, "Number of the step that the destination, a CheckpointManager directory, gets."
+    ]
+    dst_item: Annotated[
+        str | None,
+        "Name of the item inside that step. A step that exists keeps its other items; default: that of the "
+        "source's item, else `default`.",
+    ]
+    workers: Annotated[int | None, "Number of threads; default: one per core, and one more."]
+
+
+class RecipeOptions(TypedDict, total=False):
+    """Options that only recipes use."""
 
     target: Annotated[
         PathLike | Any | None,
-        "Checkpoint, listing or pytree whose structure the result must have; default: none.",
+        "Checkpoint or listing, in Python also a pytree, whose structure the result must have.",
     ]
     set: Annotated[
-        Assignments | None, "Values of the recipe's params: a mapping from names, or texts `NAME=VALUE`."
+        Assignments | None,
+        "Values of the recipe's params: texts `NAME=VALUE`, in Python also a mapping.",
     ]
     config: Annotated[
         PathLike | None,
         "JSON file that describes the model of the first source; default: the config.json beside it, else "
         "what the conversion before recorded.",
     ]
+    allow_hooks: Annotated[bool | None, "Let the recipe's hooks run, Python code of its author; default: no."]
+
+
+class InvertOptions(ReadOptions, RecipeOptions, total=False):
+    """Options of `invert`."""
+
+
+class ExplainOptions(FormatOptions, RecipeOptions, total=False):
+    """Options of `explain` on the command line."""
+
     last: Annotated[
         int | None,
         "Number of the latest finished steps of the one source that are read, each as a source of its own, "
         "in ascending order; default: one step, as `step` says.",
     ]
-    allow_hooks: Annotated[
-        bool | None, "Whether the recipe's hooks, Python code of its author, may run; default: no."
-    ]
+
+
+class PlanOptions(ConvertOptions, ExplainOptions, total=False):
+    """Options of `plan` and `apply`: those of `convert`, and those that only recipes use."""
 
 
 ARGUMENTS = frozenset(

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ckpt_surgery.core import urls
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.documents import plain
 from ckpt_surgery.core.errors import FunctionError, PlanError, Problem, SourcesChanged, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.protocols import LinkMode, Source
+from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.inputs.opening import open_input

@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ckpt_surgery.core import urls
+from ckpt_surgery.core import arguments, urls
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.history import RECORD, PastRecipe, extended_history, history_entry, own_metadata
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors, without_collection
 from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.protocols import Encoder, LinkMode, Source, details_of
+from ckpt_surgery.core.protocols import Encoder, Source, details_of
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import known as formats
@@ -289,7 +289,7 @@ def resolve_destination(request: Request, output: OutputPolicy | None) -> Destin
         zarr=policy.zarr,
         structure_file=policy.structure_file,
         shard_size=request.shard_size,
-        link_mode=request.link_mode or LinkMode.AUTO,
+        link_mode=request.link_mode or arguments.LinkMode.AUTO,
     )
     said = destination_names.format_for(options.name)
     return replace(options, format=options.format or said or DEFAULT_FORMAT)
@@ -343,7 +343,7 @@ def describe_destination(
         place = options.path if urls.is_url(options.path) else Path(options.path)
         opening.check_destination(options.format, place, given)
     spooled = not chosen.stores and options.path is not None and urls.is_url(options.path)
-    links = options.link_mode is not LinkMode.COPY and encoder.details.links and not spooled
+    links = options.link_mode is not arguments.LinkMode.COPY and encoder.details.links and not spooled
     beside = [source.path for source in on_disk(sources)]
     linkable = linking_rule(options.path, options.link_mode, beside, given.replaced) if links else None
     return Destination(

@@ -12,16 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ckpt_surgery.core import urls
-from ckpt_surgery.core.arguments import Assignments, Function, PathLike, RecipeLike, assignments_of, bytes_of
+from ckpt_surgery.core import arguments, urls
+from ckpt_surgery.core.arguments import Assignments, Function, LinkMode, PathLike, RecipeLike
 from ckpt_surgery.core.errors import PlanError, UsageError
 from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.core.history import NO_RECIPE
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.inputs.choices import readable_formats, writable_formats
-from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
+from ckpt_surgery.inputs.options import PlanOptions
 from ckpt_surgery.language.written import IN_MEMORY, data_document, is_text, text_of
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.storage.views import forget
@@ -143,7 +142,7 @@ def requested(
     recipe: "RecipeLike | Function | LoadedRecipe | MigratedRecipe | Plan | None",
     sources: tuple[Any, ...],
     dst: PathLike | None,
-    options: PlanOptions | ConvertOptions,
+    options: Mapping[str, Any],
 ) -> "Request":
     """Make a request from all arguments but those of its execution. Raises UsageError for invalid values."""
     forget()
@@ -260,13 +259,13 @@ def checked_uint16(value: str) -> str:
 
 
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
-    "shard_size": functools.partial(bytes_of, "shard_size"),
-    "memory": functools.partial(bytes_of, "memory"),
+    "shard_size": functools.partial(arguments.bytes_of, "shard_size"),
+    "memory": functools.partial(arguments.bytes_of, "memory"),
     "link_mode": _link_mode,
     "uint16": checked_uint16,
     "config": os.fspath,
     "target": checkpoint_or_tree,
-    "set": assignments_of,
+    "set": arguments.assignments_of,
 }
 """Parser of each option's value."""
 
@@ -291,7 +290,7 @@ def read_recipe(recipe: RecipeLike | MigratedRecipe, set: Assignments = ()) -> "
     """
     from ckpt_surgery.language.loading import load_recipe, parse_recipe
 
-    given = assignments_of(set)
+    given = arguments.assignments_of(set)
     if isinstance(recipe, MigratedRecipe):
         from ckpt_surgery.language.hooks import HookFunctions
 

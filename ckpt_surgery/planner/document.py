@@ -16,10 +16,9 @@ import msgspec
 from msgspec import Meta
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.arguments import LinkMode, PathLike
 from ckpt_surgery.core.documents import plain
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.language.other_documents import REPORT, SAVE

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ckpt_surgery.core import urls
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.protocols import LinkMode, Source
+from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.planner.plan import ChosenDestination, Plan, Replacement
 

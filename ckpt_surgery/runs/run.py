@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, TypedDict
 
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import FEW
 from ckpt_surgery.core.progress import ProgressLike, Report
-from ckpt_surgery.core.protocols import AdoptedFile, Companion, KeepingSink, LinkMode, Sink
+from ckpt_surgery.core.protocols import AdoptedFile, Companion, KeepingSink, Sink
 from ckpt_surgery.core.summaries.represented import Represented
 from ckpt_surgery.core.summaries.summary import Summary
 from ckpt_surgery.core.text import bytes_text, seconds_text, shown

@@ -116,7 +116,7 @@ def join_job(
     """
     base = os.path.dirname(where.place) if head.step_only else where.place
     given = {name: value for name, value in options.items() if value}
-    named = requested(head.plan, (), base, given)  # type: ignore[arg-type]
+    named = requested(head.plan, (), base, given)
     saved = saved_request(named, parts.read(head.plan) or b"")
     if saved is None:
         raise SourceError(

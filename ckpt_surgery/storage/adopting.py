@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
+from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.storage import linking
 from ckpt_surgery.storage.failures import OF_WRITING, storage_error, unreadable

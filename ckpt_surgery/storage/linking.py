@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.errors import StorageError
-from ckpt_surgery.core.protocols import DataFile, Linkable, LinkMode
+from ckpt_surgery.core.protocols import DataFile, Linkable
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.storage import system_calls

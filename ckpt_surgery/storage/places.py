@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Protocol
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.arguments import LinkMode, PathLike
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
+from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.storage.adopting import NONE_REPLACED, FileLinks, copy_chunk, name_for
 from ckpt_surgery.storage.draft import UnpublishedStore
 from ckpt_surgery.storage.failures import changed, storage_errors

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.arrays import Shape, chunk_regions, grid_counts
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.file_states import FileState, change
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
+from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.arrays import Shape, grid_counts
 from ckpt_surgery.core.digests import Digests, bytes_crc
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.protocols import AdoptedFile, LinkMode, Source
+from ckpt_surgery.core.protocols import AdoptedFile, Source
 from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.planner.plan import Plan, Step
 from ckpt_surgery.storage.record_files import read_record_of

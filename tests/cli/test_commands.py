@@ -14,6 +14,7 @@ from ckpt_surgery.api import applying, inspecting, linting
 from ckpt_surgery.api.linting import CheckedRecipe
 from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.program import cli
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.errors import (
     DataError,
     DestinationError,
@@ -27,7 +28,7 @@ from ckpt_surgery.core.errors import (
     VerificationError,
 )
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
+from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.formats import opening
 from ckpt_surgery.language import loading as recipes
 from ckpt_surgery.language import models

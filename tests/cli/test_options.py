@@ -2,22 +2,24 @@
 
 import inspect
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Unpack
 
 import click
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.cli.command import Command
-from ckpt_surgery.cli.console import Settings
+from ckpt_surgery.cli.console import Settings, Terminal
+from ckpt_surgery.cli.frame import command
 from ckpt_surgery.cli.options import (
+    Argument,
+    Form,
+    Match,
+    PlanOutput,
+    Rules,
+    Verify,
     document_path,
     file_path,
-    global_options,
-    last_option,
-    memory_option,
-    plan_options,
-    recipe_options,
+    whole,
 )
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.cli.written_files import check_document_beside, check_documents
@@ -25,30 +27,67 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
 
 
-def values(arguments: list[str], *decorators: Any) -> dict[str, Any]:
-    """What a command with these options gets."""
+def values(arguments: list[str]) -> dict[str, Any]:
+    """What a command with the options of `plan` gets."""
     found: dict[str, Any] = {}
 
-    def callback(**options: Any) -> None:
-        found.update(options)
+    @command("x", {}, "")
+    def x(rules: Rules, output: PlanOutput, **options: Unpack[PlanOptions]) -> None:
+        found.update({"rules": rules, **vars(output), **options})
 
-    for decorator in decorators:
-        callback = decorator(callback)
-    click.command(cls=Command)(callback).main(arguments, standalone_mode=False)
+    x.main(arguments, standalone_mode=False)
     return found
+
+
+def test_a_parameter_is_an_option_or_an_argument() -> None:
+    found: list[object] = []
+
+    @command("x", {"x A": "Try it."}, "In short.")
+    def x(
+        ctx: click.Context,
+        terminal: Terminal,
+        paths: Annotated[tuple[str, ...], Argument("PATH...", more={"nargs": -1})],
+        match: Match,
+        many: Annotated[tuple[str, ...], "Several.", Form("TEXT", ("-m",))],
+        depth: Annotated[int | None, "Levels.", whole(1)],
+        factor: Annotated[float, "A number.", Form(more={"default": 0.5})],
+        sort_by: Annotated[Literal["size", "name"] | None, "Order."],
+        dry: Annotated[bool, "Nothing is done."],
+        verify: Verify,
+        step: int | None,
+    ) -> int:
+        """What it does."""
+        assert ctx.command.name == "x"
+        assert terminal.json_to is None
+        found.append((paths, match, many, depth, factor, sort_by, dry, verify, step))
+        return 3
+
+    assert x.main([], standalone_mode=False) == 3
+    line = "a b --match k -m 1 -m 2 --depth 2 --factor 2 --sort-by size --dry --verify none --step 7"
+    x.main(line.split(), standalone_mode=False)
+    assert found == [
+        ((), None, (), None, 0.5, None, False, "fast", None),
+        (("a", "b"), "k", ("1", "2"), 2, 2.0, "size", True, "none", 7),
+    ]
+    words = " ".join(x.get_help(click.Context(x)).split())
+    assert "[OPTIONS] PATH... What it does." in words
+    assert "--depth N Levels. [x>=1]" in words
+    assert "--step N Step to read from a source that holds several. [default: the latest]" in words
+    assert x.short_help == "In short."
+    for wrong in (["--depth", "0"], ["--sort-by", "age"], ["--factor", "a"], ["--dyr"]):
+        with pytest.raises(click.UsageError):
+            x.main(wrong, standalone_mode=False)
 
 
 def test_options_have_the_names_of_the_library() -> None:
     """So that commands hand them on as they are."""
     told = {"json_to", "full", "detailed_exitcode", "report_to", "rules"}  # by the command itself
-    assert set(values([], plan_options, recipe_options, last_option)) - told == set(
-        PlanOptions.__annotations__
-    )
+    assert set(values([])) - told == set(PlanOptions.__annotations__)
     of_convert = {"to", "set", "config"}
     for name, options, own in (("apply", PlanOptions, set()), ("convert", ConvertOptions, of_convert)):
-        command = cli.get_command(None, name)  # type: ignore[arg-type]
-        assert command is not None
-        names = {param.name for param in command.params}
+        found = cli.get_command(None, name)  # type: ignore[arg-type]
+        assert found is not None
+        names = {param.name for param in found.params}
         assert set(options.__annotations__) <= names
         assert names & {*PlanOptions.__annotations__, "to"} == {*options.__annotations__, *own}
         taken = inspect.signature(getattr(ckpt_surgery, name)).parameters
@@ -56,7 +95,7 @@ def test_options_have_the_names_of_the_library() -> None:
 
 
 def test_nothing_is_given_where_nothing_is_said() -> None:
-    given = values([], plan_options, recipe_options, last_option)
+    given = values([])
     assert {name: value for name, value in given.items() if value} == {}
 
 
@@ -74,7 +113,7 @@ def test_nothing_is_given_where_nothing_is_said() -> None:
     ],
 )
 def test_values(arguments: list[str], name: str, value: object) -> None:
-    assert values(arguments, plan_options, recipe_options)[name] == value
+    assert values(arguments)[name] == value
 
 
 @pytest.mark.parametrize(
@@ -89,13 +128,13 @@ def test_values(arguments: list[str], name: str, value: object) -> None:
 )
 def test_values_that_mean_nothing(arguments: list[str], says: str) -> None:
     with pytest.raises(click.BadParameter) as caught:
-        values(arguments, plan_options, recipe_options)
+        values(arguments)
     assert says in caught.value.message
 
 
 def test_an_option_with_a_value_is_given_once() -> None:
     with pytest.raises(click.UsageError, match="Option '--memory' is given more than once"):
-        values(["--memory", "1GiB", "--memory=2GiB"], memory_option)
+        values(["--memory", "1GiB", "--memory=2GiB"])
 
 
 @pytest.mark.parametrize(
@@ -110,13 +149,11 @@ def test_an_option_with_a_value_is_given_once() -> None:
 def test_global_options_become_settings(arguments: list[str], settings: Settings | None) -> None:
     found: list[object] = []
 
-    @click.command()
-    @global_options
-    @click.pass_context
-    def command(ctx: click.Context) -> None:
+    @command("x", {}, "")
+    def x(ctx: click.Context) -> None:
         found.append(ctx.find_root().obj)
 
-    command.main(arguments, standalone_mode=False)
+    x.main(arguments, standalone_mode=False)
     assert found == [settings or Settings()]
 
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from ckpt_surgery.cli import render_plan
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
+from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import ChosenDestination, Costs, Fate, Transfer

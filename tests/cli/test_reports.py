@@ -24,8 +24,8 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Rep
     monkeypatch.setattr("ckpt_surgery.cli.reports.reuse_memory", lambda: None)
 
     def made(*, full: bool = False, document: bool = False, detailed: bool = False) -> Report:
-        terminal = open_terminal(Settings())
-        return Report(terminal, full, str(tmp_path / "x.json") if document else None, detailed)
+        terminal = open_terminal(Settings(), str(tmp_path / "x.json") if document else None)
+        return Report(terminal, full, detailed)
 
     return made
 

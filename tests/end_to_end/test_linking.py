@@ -26,8 +26,8 @@ from safetensors.numpy import load_file
 import ckpt_surgery
 from ckpt_surgery.api import applying
 from ckpt_surgery.core import manifests
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.formats import opening
 from ckpt_surgery.planner import transfers
 from ckpt_surgery.planner.plan import Plan, Transfer

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ckpt_surgery.api import applying
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.storage import linking
 from tests.support.checkpoints import random

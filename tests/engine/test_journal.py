@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import StorageError
-from ckpt_surgery.core.protocols import AdoptedFile, LinkMode, TaskResult
+from ckpt_surgery.core.protocols import AdoptedFile, TaskResult
 from ckpt_surgery.engine import journal as journals
 from ckpt_surgery.engine.journal import Journal, read_journal
 from ckpt_surgery.engine.staging.lines import FileLines

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.errors import StorageError, UsageError
-from ckpt_surgery.core.protocols import DataFile, Linkable, LinkMode
+from ckpt_surgery.core.protocols import DataFile, Linkable
 from ckpt_surgery.engine.staging.stages import Publication
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.inputs.preparing import describe_destination, prepare, resolve_destination, result_form

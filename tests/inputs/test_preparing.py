@@ -9,8 +9,8 @@ import pytest
 from safetensors.numpy import save_file
 
 import ckpt_surgery
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, UsageError
-from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.inputs import request
 from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import Request, read_recipe

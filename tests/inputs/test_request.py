@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import ckpt_surgery
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
 from ckpt_surgery.inputs.request import Request, is_plan_file, read_recipe, requested
 from ckpt_surgery.runs import run as run_options

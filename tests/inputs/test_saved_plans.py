@@ -19,8 +19,8 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery.api import applying
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.errors import DestinationError, PlanError, SourceError, SurgeryError, UsageError
-from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.engine.tasks import make_tasks, outputs_of
 from ckpt_surgery.formats import opening

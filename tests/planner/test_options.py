@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.core.protocols import LinkMode
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.planner.options import DestinationOptions
 
 

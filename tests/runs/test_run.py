@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
-from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
+from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.planner.plan import Costs, Plan, Step, Transfer
 from ckpt_surgery.runs.run import copy_notices, plan_as_executed
 from tests.support.plans import plan_of

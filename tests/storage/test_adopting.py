@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.cancellation import Cancelled, cancelled_by
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
+from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.storage import adopting, linking, reading
 from ckpt_surgery.storage.adopting import FileLinks, copy_chunk
 from ckpt_surgery.storage.linking import SafeToHardlink

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.storage.places import UNFINISHED, Places, open_places
 from ckpt_surgery.storage.store import store_of
 from tests.support.failing import raising

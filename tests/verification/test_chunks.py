@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from google_crc32c import value as crc32c
 
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of
-from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
+from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.verification import chunks
 from ckpt_surgery.verification.chunks import check_chunks, check_copies, check_shared

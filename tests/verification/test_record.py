@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 import ckpt_surgery
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.arrays import grid_counts
 from ckpt_surgery.core.digests import Digests
-from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
+from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.verification import record
 from ckpt_surgery.verification.record import Malformed, digests_of, parse_record, record_length, record_text

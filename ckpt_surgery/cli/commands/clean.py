@@ -2,14 +2,12 @@
 
 import os
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import click
-
-from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_path
-from ckpt_surgery.cli.console import open_terminal, write_document
-from ckpt_surgery.cli.options import global_options, json_option
+from ckpt_surgery.cli.console import Terminal
+from ckpt_surgery.cli.frame import command
+from ckpt_surgery.cli.options import Argument, JsonTo
 from ckpt_surgery.core.text import shown
 
 if TYPE_CHECKING:
@@ -26,28 +24,24 @@ EXAMPLES = {
 STYLES = {"dead": "bold", "live": "cyan", "kept": "dim", "removed": "green"}
 
 
-@click.command(
-    "clean", cls=Command, short_help="List, or remove, what dead runs left behind.", examples=EXAMPLES
-)
-@click.argument("path", metavar="PATH", shell_complete=complete_path)
-@click.option("--yes", is_flag=True, help="Remove what dead runs left.")
-@json_option
-@global_options
-@click.pass_context
-def command(ctx: click.Context, path: str, yes: bool, json_to: str | None) -> int:
+@command("clean", EXAMPLES, "List, or remove, what dead runs left behind.")
+def clean(
+    terminal: Terminal,
+    path: Annotated[str, Argument("PATH", complete=complete_path)],
+    yes: Annotated[bool, "Remove what dead runs left."],
+    json_to: JsonTo,
+) -> int:
     """List what runs that were killed left beside PATH, a destination, or in PATH, a directory of some.
 
     That is temporary directories and locks, with their sizes. What a living run may use stays, as do parts of
     shards and what no run made. Without --yes nothing is removed. A run to the same destination does the same
     by itself, or goes on with what is there: `apply … --resume`.
     """
-    from ckpt_surgery.api.cleaning import clean, clean_document
+    from ckpt_surgery.api import cleaning
 
-    terminal = open_terminal(ctx.find_root().obj, json_to)
-    found = clean(path, remove=yes)
+    found = cleaning.clean(path, remove=yes)
     terminal.show(_lines(found, yes))
-    if json_to is not None:
-        write_document(clean_document(found), json_to)
+    terminal.write(cleaning.clean_document, found)
     return 0
 
 

@@ -1,12 +1,13 @@
 """`completion`: the script by which a shell completes the commands."""
 
 import sys
+from typing import Annotated
 
 import click
 
 from ckpt_surgery.cli.bash_completion import LineComplete
-from ckpt_surgery.cli.command import Command
-from ckpt_surgery.cli.options import global_options
+from ckpt_surgery.cli.frame import command
+from ckpt_surgery.cli.options import Argument
 
 SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = {
@@ -15,11 +16,11 @@ EXAMPLES = {
 }
 
 
-@click.command("completion", cls=Command, short_help="Print a shell's completion script.", examples=EXAMPLES)
-@click.argument("shell", metavar="bash|zsh|fish", type=click.Choice(SHELLS))
-@global_options
-@click.pass_context
-def command(ctx: click.Context, shell: str) -> int:
+@command("completion", EXAMPLES, "Print a shell's completion script.")
+def completion(
+    ctx: click.Context,
+    shell: Annotated[str, Argument("bash|zsh|fish", more={"type": click.Choice(SHELLS)})],
+) -> int:
     """Print the script by which bash, zsh or fish completes commands, options, values and recipes.
 
     \b

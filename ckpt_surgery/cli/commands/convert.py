@@ -1,30 +1,20 @@
 """`convert`: another format, nothing else."""
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Unpack
 
-import click
-
-from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_layout, complete_path
-from ckpt_surgery.cli.console import Terminal, open_terminal
-from ckpt_surgery.cli.options import (
-    config_option,
-    global_options,
-    plan_options,
-    run_options,
-    set_option,
-)
+from ckpt_surgery.cli.console import Terminal
+from ckpt_surgery.cli.frame import command
+from ckpt_surgery.cli.options import Argument, DryRun, Form, Match, PlanOutput, RunOptions, Under
 from ckpt_surgery.cli.reports import Report
-from ckpt_surgery.cli.shared_options import match_option, under_option
 from ckpt_surgery.cli.written_files import check_documents, check_kept
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.inputs.options import ConvertOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any, Unpack
-
-    from ckpt_surgery.inputs.options import ConvertOptions
+    from typing import Any
 
 
 EXAMPLES = {
@@ -35,45 +25,25 @@ EXAMPLES = {
 }
 
 
-@click.command("convert", cls=Command, short_help="Write SRC in another format.", examples=EXAMPLES)
-@click.argument("src", metavar="SRC", shell_complete=complete_path)
-@click.argument("dst", metavar="DST", shell_complete=complete_path)
-@click.option(
-    "--to",
-    metavar="LAYOUT",
-    shell_complete=complete_layout,
-    help="Also to another layout, by the packaged recipe for the model that SRC's config.json names: "
-    "maxtext, tunix, jax, t5x, or back to hf.",
-)
-@set_option
-@config_option
-@match_option
-@under_option
-@plan_options
-@run_options
-@global_options
-@click.pass_context
-def command(
-    ctx: click.Context,
-    src: str,
-    dst: str,
-    to: str | None,
+@command("convert", EXAMPLES, "Write SRC in another format.")
+def convert(
+    terminal: Terminal,
+    src: Annotated[str, Argument("SRC", complete=complete_path)],
+    dst: Annotated[str, Argument("DST", complete=complete_path)],
+    to: Annotated[
+        str | None,
+        "Also to another layout, by the packaged recipe for the model that SRC's config.json names: maxtext, "
+        "tunix, jax, t5x, or back to hf.",
+        Form("LAYOUT", complete=complete_layout),
+    ],
     set: tuple[str, ...],
     config: str | None,
-    match: str | None,
-    under: str | None,
-    json_to: str | None,
-    report_to: str | None,
-    full: bool,
-    detailed_exitcode: bool,
-    dry_run: bool,
-    overwrite: bool,
-    resume: bool,
-    verify: str,
-    copy_config: bool | None,
-    engine: str,
-    scheduler: str | None,
-    **options: "Unpack[ConvertOptions]",
+    match: Match,
+    under: Under,
+    output: PlanOutput,
+    dry_run: DryRun,
+    run: RunOptions,
+    **options: Unpack[ConvertOptions],
 ) -> int:
     """Write the checkpoint SRC to DST in another format: every key and every value stays.
 
@@ -89,30 +59,20 @@ def command(
     from ckpt_surgery.api import applying
     from ckpt_surgery.inputs.matching import recipe_of_selection
 
-    terminal = open_terminal(ctx.find_root().obj, json_to)
     which = {name: options.get(name) for name in ("step", "item", "src_format")}
     selection = recipe_of_selection(src, match, under, to, **which)  # type: ignore[arg-type]
     which["config"] = config
     recipe = _recipe(src, to, set, which, terminal) or selection
-    check_documents([json_to, report_to], recipe, (src,), dst, options)
-    check_kept(overwrite, page=report_to)
-    report = Report(terminal, full, json_to, detailed_exitcode, report_to, recipe)
+    check_documents([output.json_to, output.report_to], recipe, (src,), dst, options)
+    check_kept(run.overwrite, page=output.report_to)
+    report = Report.of(terminal, output, recipe)
     if dry_run:
         return report.planned(
-            applying.plan(recipe, src, dst=dst, overwrite=overwrite, config=config, **options)
+            applying.plan(recipe, src, dst=dst, overwrite=run.overwrite, config=config, **options)
         )
-    run = partial(
-        applying.apply,
-        recipe,
-        src,
-        dst=dst,
-        engine=engine,
-        scheduler=scheduler,
-        copy_config=copy_config,
-        config=config,
-        **options,
+    return report.carried_out(
+        partial(applying.apply, recipe, src, dst=dst, config=config, **vars(run), **options)
     )
-    return report.carried_out(partial(run, overwrite=overwrite, resume=resume, verify=verify))
 
 
 def _recipe(

@@ -2,13 +2,13 @@
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from ckpt_surgery.cli.command import Command
-from ckpt_surgery.cli.console import open_terminal
-from ckpt_surgery.cli.options import global_options
+from ckpt_surgery.cli.console import Terminal
+from ckpt_surgery.cli.frame import command
+from ckpt_surgery.cli.options import Argument
 from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.core.text import shown
 
@@ -34,13 +34,11 @@ rules:
 """
 
 
-@click.command(
-    "demo", cls=Command, short_help="Write a small checkpoint and a recipe to try.", examples=EXAMPLES
-)
-@click.argument("directory", metavar="[DIRECTORY]", default="demo", type=click.Path())
-@global_options
-@click.pass_context
-def command(ctx: click.Context, directory: str) -> int:
+@command("demo", EXAMPLES, "Write a small checkpoint and a recipe to try.")
+def demo(
+    terminal: Terminal,
+    directory: Annotated[str, Argument("[DIRECTORY]", more={"default": "demo", "type": click.Path()})],
+) -> int:
     """Write a small checkpoint, `old`, and a recipe for it, `recipe.yaml`, into a new DIRECTORY.
 
     The checkpoint is one of Orbax, with three layers, a head, a moving average and a step.
@@ -57,7 +55,6 @@ def command(ctx: click.Context, directory: str) -> int:
     write(folder / "old")
     recipe = folder / "recipe.yaml"
     recipe.write_text(RECIPE, encoding="utf-8")
-    terminal = open_terminal(ctx.find_root().obj, None)
     old, new = shown(str(folder / "old")), shown(str(folder / "new"))
     lines = [
         f"wrote {old} and {shown(str(recipe))}; now try",

@@ -1,22 +1,12 @@
 """`diff`: how two checkpoints differ."""
 
 import os
-from typing import Literal
+from typing import Annotated, Literal
 
-import click
-
-from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_path
-from ckpt_surgery.cli.console import expect_arrays, open_terminal, write_document
-from ckpt_surgery.cli.options import (
-    full_option,
-    global_options,
-    json_option,
-    memory_option,
-    selection_options,
-    uint16_option,
-)
-from ckpt_surgery.cli.shared_options import match_option
+from ckpt_surgery.cli.console import Terminal, expect_arrays
+from ckpt_surgery.cli.frame import command
+from ckpt_surgery.cli.options import Argument, Form, Full, JsonTo, Match
 from ckpt_surgery.cli.written_files import check_document_beside
 
 DIFFERENT = 3
@@ -28,46 +18,26 @@ EXAMPLES = {
 }
 
 
-@click.command("diff", cls=Command, short_help="Compare two checkpoints.", examples=EXAMPLES)
-@click.argument("a", metavar="A", shell_complete=complete_path)
-@click.argument("b", metavar="B", shell_complete=complete_path)
-@selection_options
-@uint16_option
-@match_option
-@click.option(
-    "--values",
-    is_flag=True,
-    help="The values too; of numbers: max abs and relative difference, cosine.",
-)
-@click.option(
-    "--rtol",
-    type=float,
-    default=0.0,
-    metavar="X",
-    help="With --values: A and B are the same where |A - B| <= atol + rtol * |B|. [default: 0]",
-)
-@click.option("--atol", type=float, default=0.0, metavar="X", help="See --rtol. [default: 0]")
-@memory_option
-@click.option("--exit-code", is_flag=True, help="Exit with 3 unless both are known to be the same.")
-@full_option
-@json_option
-@global_options
-@click.pass_context
-def command(
-    ctx: click.Context,
-    a: str,
-    b: str,
+@command("diff", EXAMPLES, "Compare two checkpoints.")
+def diff(
+    terminal: Terminal,
+    a: Annotated[str, Argument("A", complete=complete_path)],
+    b: Annotated[str, Argument("B", complete=complete_path)],
     step: int | None,
     item: str | None,
     uint16: Literal["keep", "bfloat16"] | None,
-    match: str | None,
-    values: bool,
-    rtol: float,
-    atol: float,
+    match: Match,
+    values: Annotated[bool, "The values too; of numbers: max abs and relative difference, cosine."],
+    rtol: Annotated[
+        float,
+        "With --values: A and B are the same where |A - B| <= atol + rtol * |B|. [default: 0]",
+        Form("X", more={"default": 0.0}),
+    ],
+    atol: Annotated[float, "See --rtol. [default: 0]", Form("X", more={"default": 0.0})],
     memory: int | None,
-    exit_code: bool,
-    full: bool,
-    json_to: str | None,
+    exit_code: Annotated[bool, "Exit with 3 unless both are known to be the same."],
+    full: Full,
+    json_to: JsonTo,
 ) -> int:
     """Show which keys only A or only B has, and where kind, container, shape or dtype differ.
 
@@ -76,7 +46,6 @@ def command(
     differences come first.
     """
     import ckpt_surgery
-    from ckpt_surgery.cli.progress import reporting
     from ckpt_surgery.cli.render import warning_lines
     from ckpt_surgery.cli.render_difference import difference_lines
     from ckpt_surgery.report.diff_document import diff_document
@@ -84,8 +53,7 @@ def command(
     check_document_beside(json_to, a, b, step=step, item=item)
     if values:
         expect_arrays()
-    terminal = open_terminal(ctx.find_root().obj, json_to)
-    with reporting(terminal.notes, terminal.settings.quiet or not values) as progress:
+    with terminal.progress(values) as progress:
         found = ckpt_surgery.diff(
             a,
             b,
@@ -103,6 +71,5 @@ def command(
         terminal.warn(warning_lines([f"A and B are the same path, {a}"]))
     terminal.show(difference_lines(found, full=full, width=terminal.text.width))
     terminal.warn(warning_lines(found.warnings))
-    if json_to is not None:
-        write_document(diff_document(found), json_to)
+    terminal.write(diff_document, found)
     return DIFFERENT if exit_code and found.different else 0

@@ -1,10 +1,8 @@
 """`env`: what a report of a bug has to say about the machine."""
 
-import click
-
-from ckpt_surgery.cli.command import Command
-from ckpt_surgery.cli.console import open_terminal, write_document
-from ckpt_surgery.cli.options import global_options, json_option
+from ckpt_surgery.cli.console import Terminal
+from ckpt_surgery.cli.frame import command
+from ckpt_surgery.cli.options import JsonTo
 
 EXAMPLES = {
     "env": "Versions, variables, cores and memory.",
@@ -13,13 +11,8 @@ EXAMPLES = {
 ABSENT = "not installed"
 
 
-@click.command(
-    "env", cls=Command, short_help="Print versions and settings, for a report of a bug.", examples=EXAMPLES
-)
-@json_option
-@global_options
-@click.pass_context
-def command(ctx: click.Context, json_to: str | None) -> int:
+@command("env", EXAMPLES, "Print versions and settings, for a report of a bug.")
+def env(terminal: Terminal, json_to: JsonTo) -> int:
     """Print what a report of a bug should include: versions, platform, variables, cores and memory.
 
     Only variables that change what ckpt-surgery does are printed, without passwords; of keys and tokens only
@@ -32,7 +25,6 @@ def command(ctx: click.Context, json_to: str | None) -> int:
     from ckpt_surgery.core.text import bytes_text, shown
 
     found = describe_environment(tuple(VARIABLES.values()))
-    terminal = open_terminal(ctx.find_root().obj, json_to)
     width = max(map(len, (*found.packages, *found.variables, "installed in")))
     rows = {
         "ckpt-surgery": found.ckpt_surgery,
@@ -45,6 +37,5 @@ def command(ctx: click.Context, json_to: str | None) -> int:
         **found.variables,
     }
     terminal.show(Text(f"{name:<{width}}  {shown(value)}") for name, value in rows.items())
-    if json_to is not None:
-        write_document(found, json_to)
+    terminal.write(lambda: found)
     return 0

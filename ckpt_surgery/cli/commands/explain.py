@@ -1,33 +1,24 @@
 """`explain`: where a leaf comes from or goes to, and what the code of a problem means."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import click
 from click.core import ParameterSource
 
-from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_subject
-from ckpt_surgery.cli.console import open_terminal, write_document
+from ckpt_surgery.cli.console import open_terminal
+from ckpt_surgery.cli.frame import command
 from ckpt_surgery.cli.given_recipes import given_recipe
-from ckpt_surgery.cli.options import (
-    bytes_options,
-    full_option,
-    global_options,
-    json_option,
-    last_option,
-    recipe_options,
-)
+from ckpt_surgery.cli.options import Argument, Full, JsonTo, Rules
 from ckpt_surgery.cli.written_files import check_documents
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.explanations import EXPLANATIONS
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.inputs.options import ExplainOptions
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from ckpt_surgery.cli.console import Terminal
-    from ckpt_surgery.inputs.options import PlanOptions
 
 EXAMPLES = {
     "explain recipe.yaml old params/new/kernel": "Where a leaf comes from, or what dropped it.",
@@ -38,26 +29,17 @@ EXAMPLES = {
 TAKES = "`explain` takes RECIPE SRC... KEY, or the code of a problem"
 
 
-@click.command(
-    "explain", cls=Command, short_help="Say where a leaf comes from, or what a code means.", examples=EXAMPLES
-)
-@click.argument(
-    "subjects", metavar="RECIPE SRC... KEY | CODE", nargs=-1, required=True, shell_complete=complete_subject
-)
-@recipe_options
-@last_option
-@bytes_options
-@json_option
-@full_option
-@global_options
-@click.pass_context
-def command(
+@command("explain", EXAMPLES, "Say where a leaf comes from, or what a code means.")
+def explain(
     ctx: click.Context,
-    subjects: tuple[str, ...],
-    rules: tuple[str, ...],
-    json_to: str | None,
-    full: bool,
-    **options: "Unpack[PlanOptions]",
+    subjects: Annotated[
+        tuple[str, ...],
+        Argument("RECIPE SRC... KEY | CODE", complete=complete_subject, more={"nargs": -1, "required": True}),
+    ],
+    rules: Rules,
+    json_to: JsonTo,
+    full: Full,
+    **options: Unpack[ExplainOptions],
 ) -> int:
     """Say where the leaf KEY of the result comes from: its sources, the rule, what its groups matched, the
     functions, and how its bytes are moved. Of a leaf of SRC, what becomes of it, and which rules nearly
@@ -83,8 +65,7 @@ def command(
     check_documents([json_to], loaded, sources, None, options)
     explanation = explaining.explain(loaded, *sources, key=key, **options)
     terminal.show(explanation_lines(explanation, full=full, width=terminal.text.width))
-    if json_to is not None:
-        write_document(explain_document(explanation), json_to)
+    terminal.write(explain_document, explanation)
     return 0
 
 

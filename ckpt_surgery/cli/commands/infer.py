@@ -1,23 +1,16 @@
 """`infer`: the recipe that makes one checkpoint's structure of another's."""
 
 import sys
-from typing import Literal
+from typing import Annotated, Literal, Unpack
 
 import click
 
-from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_path
-from ckpt_surgery.cli.console import STDOUT, expect_arrays, open_terminal, reuse_memory, write_document
-from ckpt_surgery.cli.options import (
-    global_options,
-    json_option,
-    memory_option,
-    selection_options,
-    source_format_option,
-    uint16_option,
-)
-from ckpt_surgery.cli.shared_options import draft_options
+from ckpt_surgery.cli.console import STDOUT, expect_arrays, open_terminal, reuse_memory
+from ckpt_surgery.cli.frame import command
+from ckpt_surgery.cli.options import Argument, DraftOverwrite, DraftTo, Form, JsonTo
 from ckpt_surgery.cli.written_files import check_json_name
+from ckpt_surgery.inputs.options import ReadOptions, SourceOptions
 
 UNDECIDED = 3
 
@@ -28,36 +21,20 @@ EXAMPLES = {
 }
 
 
-@click.command("infer", cls=Command, short_help="Draft a recipe from two checkpoints.", examples=EXAMPLES)
-@click.argument("src", metavar="SRC", shell_complete=complete_path)
-@click.argument("target", metavar="TARGET", shell_complete=complete_path)
-@draft_options
-@click.option(
-    "--values",
-    type=click.Choice(["auto", "ignore"]),
-    default="auto",
-    help="auto: values decide where both have some; ignore: names, shapes and dtypes. [default: auto]",
-)
-@selection_options
-@source_format_option("--src-format")
-@uint16_option
-@memory_option
-@json_option
-@global_options
-@click.pass_context
-def command(
+@command("infer", EXAMPLES, "Draft a recipe from two checkpoints.")
+def infer(
     ctx: click.Context,
-    src: str,
-    target: str,
-    out: str | None,
-    overwrite: bool,
-    values: str,
-    step: int | None,
-    item: str | None,
-    src_format: str | None,
-    uint16: Literal["keep", "bfloat16"] | None,
-    memory: int | None,
-    json_to: str | None,
+    src: Annotated[str, Argument("SRC", complete=complete_path)],
+    target: Annotated[str, Argument("TARGET", complete=complete_path)],
+    out: DraftTo,
+    overwrite: DraftOverwrite,
+    values: Annotated[
+        Literal["auto", "ignore"],
+        "auto: values decide where both have some; ignore: names, shapes and dtypes. [default: auto]",
+        Form(more={"default": "auto"}),
+    ],
+    json_to: JsonTo,
+    **options: Unpack[ReadOptions],
 ) -> int:
     """Draft the recipe that turns the structure of SRC into that of TARGET, another checkpoint or a listing.
 
@@ -65,32 +42,28 @@ def command(
     with its candidates, and the exit code is 3. The recipe goes to stdout, all else to stderr.
     """
     from ckpt_surgery.api import inferring
-    from ckpt_surgery.cli.progress import reporting
     from ckpt_surgery.cli.render import warning_lines
     from ckpt_surgery.cli.render_inference import inference_lines
 
     written = [None if json_to == STDOUT else json_to, out]
-    inferring.check_written(written, src, target, step=step, item=item, src_format=src_format)
+    which: SourceOptions = {"step": options.get("step"), "item": options.get("item")}
+    which["src_format"] = options.get("src_format")
+    inferring.check_written(written, src, target, **which)
     check_json_name(json_to)
-    terminal = open_terminal(ctx.find_root().obj, STDOUT if out is None else json_to)
+    terminal = open_terminal(ctx.find_root().obj, json_to, taken=out is None)
     reuse_memory()
     expect_arrays()
-    with reporting(terminal.notes, terminal.settings.quiet) as progress:
+    with terminal.progress() as progress:
         found = inferring.infer(
             src,
             target,
-            step=step,
-            item=item,
-            src_format=src_format,
-            uint16=uint16,
-            values="ignore" if values == "ignore" else "auto",
-            memory=memory,
+            values=values,
             out=out,
             overwrite=overwrite,
             progress=progress,
+            **options,
         )
-    if json_to is not None:
-        write_document(found.document(), json_to)
+    terminal.write(found.document)
     if out is None and json_to != STDOUT:
         sys.stdout.write(found.recipe)
     terminal.warn(warning_lines(found.warnings))

@@ -1,26 +1,13 @@
 """`inspect`: what is in a checkpoint."""
 
-from typing import TYPE_CHECKING
+from typing import Annotated, Literal
 
-import click
-
-from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_path
-from ckpt_surgery.cli.console import expect_arrays, open_terminal, write_document
-from ckpt_surgery.cli.options import (
-    full_option,
-    global_options,
-    json_option,
-    selection_options,
-    source_format_option,
-)
-from ckpt_surgery.cli.shared_options import match_option, under_option
+from ckpt_surgery.cli.console import Terminal, expect_arrays
+from ckpt_surgery.cli.frame import command
+from ckpt_surgery.cli.options import SOURCE_FORMAT, Argument, Full, JsonTo, Match, Under, whole
 from ckpt_surgery.cli.written_files import check_document_beside
 from ckpt_surgery.core.errors import UsageError, VerificationError
-
-if TYPE_CHECKING:
-    from ckpt_surgery.report.inspection import SortBy
-
 
 EXAMPLES = {
     "inspect old --depth 2 --sort size": "What takes the most bytes.",
@@ -30,51 +17,29 @@ EXAMPLES = {
 }
 
 
-@click.command("inspect", cls=Command, short_help="Show what is in a checkpoint.", examples=EXAMPLES)
-@click.argument("path", metavar="PATH", shell_complete=complete_path)
-@selection_options
-@source_format_option("--format")
-@match_option
-@under_option
-@click.option(
-    "--depth",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Levels of keys; what is deeper is one line with its totals. [default: all]",
-)
-@click.option(
-    "--sort",
-    type=click.Choice(["size", "name"]),
-    help="The largest first, or by key. [default: the checkpoint's order]",
-)
-@click.option("--flat", is_flag=True, help="Whole keys instead of a tree.")
-@click.option("--keys", is_flag=True, help="Only the keys, one a line, for other programs.")
-@click.option(
-    "--stats",
-    is_flag=True,
-    help="Read all values: min, max, mean, std and histogram of the finite ones; what is unusual.",
-)
-@click.option("--exit-code", is_flag=True, help="With --stats: exit with 3 if anything is unusual.")
-@full_option
-@json_option
-@global_options
-@click.pass_context
-def command(
-    ctx: click.Context,
-    path: str,
+@command("inspect", EXAMPLES, "Show what is in a checkpoint.")
+def inspect(
+    terminal: Terminal,
+    path: Annotated[str, Argument("PATH", complete=complete_path)],
     step: int | None,
     item: str | None,
-    format: str | None,
-    match: str | None,
-    under: str | None,
-    depth: int | None,
-    sort: "SortBy | None",
-    flat: bool,
-    keys: bool,
-    stats: bool,
-    exit_code: bool,
-    full: bool,
-    json_to: str | None,
+    format: Annotated[str | None, "Format of what is read. [default: what its content says]", SOURCE_FORMAT],
+    match: Match,
+    under: Under,
+    depth: Annotated[
+        int | None, "Levels of keys; what is deeper is one line with its totals. [default: all]", whole(1)
+    ],
+    sort: Annotated[
+        Literal["size", "name"] | None, "The largest first, or by key. [default: the checkpoint's order]"
+    ],
+    flat: Annotated[bool, "Whole keys instead of a tree."],
+    keys: Annotated[bool, "Only the keys, one a line, for other programs."],
+    stats: Annotated[
+        bool, "Read all values: min, max, mean, std and histogram of the finite ones; what is unusual."
+    ],
+    exit_code: Annotated[bool, "With --stats: exit with 3 if anything is unusual."],
+    full: Full,
+    json_to: JsonTo,
 ) -> int:
     """Show the keys of the checkpoint PATH with shapes, dtypes, sizes and shardings; with -v chunks too.
 
@@ -85,7 +50,6 @@ def command(
     indices only. The exit code is then 1 if an array could not be read; the numbers of the others are shown.
     """
     import ckpt_surgery
-    from ckpt_surgery.cli.progress import reporting
     from ckpt_surgery.cli.render import warning_lines
     from ckpt_surgery.cli.render_inspection import inspection_lines, key_lines
     from ckpt_surgery.cli.render_statistics import statistics_lines
@@ -96,8 +60,7 @@ def command(
     check_document_beside(json_to, path, format=format, step=step, item=item)
     if stats:
         expect_arrays()
-    terminal = open_terminal(ctx.find_root().obj, json_to)
-    with reporting(terminal.notes, terminal.settings.quiet or not stats) as progress:
+    with terminal.progress(stats) as progress:
         found = ckpt_surgery.inspect(
             path,
             step=step,
@@ -118,8 +81,7 @@ def command(
     else:
         terminal.show(inspection_lines(found, flat=flat, full=full, verbose=verbose, width=width))
     terminal.warn(warning_lines(found.warnings))
-    if json_to is not None:
-        write_document(inspect_document(found), json_to)
+    terminal.write(inspect_document, found)
     if any(isinstance(one, Unread) and one.damaged for one in (found.statistics or {}).values()):
         return 1
     return VerificationError.exit_code if exit_code and found.unusual else 0

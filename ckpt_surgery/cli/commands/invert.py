@@ -1,29 +1,20 @@
 """`invert`: the recipe that undoes a recipe."""
 
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import click
 
-from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_path, complete_recipe
-from ckpt_surgery.cli.console import STDOUT, Terminal, open_terminal, write_document
-from ckpt_surgery.cli.options import (
-    global_options,
-    json_option,
-    memory_option,
-    recipe_options,
-    selection_options,
-    source_format_option,
-    uint16_option,
-)
-from ckpt_surgery.cli.shared_options import draft_options
+from ckpt_surgery.cli.console import STDOUT, Terminal, open_terminal
+from ckpt_surgery.cli.frame import command
+from ckpt_surgery.cli.options import Argument, DraftOverwrite, DraftTo, Form, JsonTo, Rules
 from ckpt_surgery.cli.written_files import check_documents
 from ckpt_surgery.core.errors import VerificationError
+from ckpt_surgery.inputs.options import InvertOptions
 
 if TYPE_CHECKING:
     from ckpt_surgery import Inverse
-    from ckpt_surgery.inputs.options import PlanOptions
 
 EXAMPLES = {
     "invert recipe.yaml old": "The recipe that turns the result back into old, on standard output.",
@@ -32,41 +23,21 @@ EXAMPLES = {
 }
 
 
-@click.command("invert", cls=Command, short_help="Draft the recipe that undoes a recipe.", examples=EXAMPLES)
-@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
-@click.argument("sources", metavar="SRC...", nargs=-1, shell_complete=complete_path)
-@recipe_options
-@selection_options
-@source_format_option("--src-format")
-@uint16_option
-@memory_option
-@draft_options
-@click.option(
-    "--check/--no-check",
-    default=True,
-    help="Whether both recipes are also run on random values, in memory. [default: --check]",
-)
-@json_option
-@global_options
-@click.pass_context
-def command(
+@command("invert", EXAMPLES, "Draft the recipe that undoes a recipe.")
+def invert(
     ctx: click.Context,
-    recipe: str,
-    sources: tuple[str, ...],
-    rules: tuple[str, ...],
-    target: str | None,
-    set: tuple[str, ...],
-    config: str | None,
-    allow_hooks: bool,
-    step: int | None,
-    item: str | None,
-    src_format: str | None,
-    uint16: Literal["keep", "bfloat16"] | None,
-    memory: int | None,
-    out: str | None,
-    overwrite: bool,
-    check: bool,
-    json_to: str | None,
+    recipe: Annotated[str, Argument("RECIPE", complete=complete_recipe)],
+    sources: Annotated[tuple[str, ...], Argument("SRC...", complete=complete_path, more={"nargs": -1})],
+    rules: Rules,
+    out: DraftTo,
+    overwrite: DraftOverwrite,
+    check: Annotated[
+        bool,
+        "Whether both recipes are also run on random values, in memory. [default: --check]",
+        Form(names=("--check/--no-check",), more={"default": True}),
+    ],
+    json_to: JsonTo,
+    **options: Unpack[InvertOptions],
 ) -> int:
     """Draft the recipe that undoes RECIPE on what it makes of SRC. Reads SRC's metadata only.
 
@@ -81,28 +52,11 @@ def command(
     if not (sources or rules):
         raise click.MissingParameter(param_hint="'SRC...'", param_type="argument")
     sources = (recipe, *sources) if rules else sources
-    terminal = open_terminal(ctx.find_root().obj, STDOUT if out is None else json_to)
-    loaded = given_recipe(recipe, rules, set, terminal)
-    read: PlanOptions = {"target": target, "config": config, "step": step, "item": item}
-    read["src_format"] = src_format
-    check_documents([json_to, out], loaded, sources, None, read)
-    found = ckpt_surgery.invert(
-        loaded,
-        *sources,
-        target=target,
-        config=config,
-        step=step,
-        item=item,
-        src_format=src_format,
-        uint16=uint16,
-        memory=memory,
-        allow_hooks=allow_hooks,
-        check=check,
-        out=out,
-        overwrite=overwrite,
-    )
-    if json_to is not None:
-        write_document(invert_document(found), json_to)
+    terminal = open_terminal(ctx.find_root().obj, json_to, taken=out is None)
+    loaded = given_recipe(recipe, rules, options.pop("set", None) or (), terminal)
+    check_documents([json_to, out], loaded, sources, None, options)
+    found = ckpt_surgery.invert(loaded, *sources, check=check, out=out, overwrite=overwrite, **options)
+    terminal.write(invert_document, found)
     if out is None and json_to != STDOUT:
         sys.stdout.write(found.recipe)
     _show(found, terminal)

@@ -3,11 +3,10 @@
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_recipe
 from ckpt_surgery.cli.console import (
     STDOUT,
@@ -20,7 +19,8 @@ from ckpt_surgery.cli.console import (
     styled_line,
     write_document,
 )
-from ckpt_surgery.cli.options import global_options, report_format_option
+from ckpt_surgery.cli.frame import command
+from ckpt_surgery.cli.options import Argument, ReportAs, report_format
 from ckpt_surgery.cli.problem_reports import ReportFormat, rendered
 from ckpt_surgery.cli.told_problems import Told, told, told_warning
 from ckpt_surgery.core.errors import Problem, RecipeError
@@ -39,13 +39,15 @@ EXAMPLES = {
 }
 
 
-@click.command("lint", cls=Command, short_help="Check recipes without a checkpoint.", examples=EXAMPLES)
-@click.argument("recipes", metavar="RECIPE...", nargs=-1, required=True, shell_complete=complete_recipe)
-@click.option("--fix", is_flag=True, help="Rewrite RECIPE without the mistakes that have a single remedy.")
-@report_format_option("--format", "--report-format")
-@global_options
-@click.pass_context
-def command(ctx: click.Context, recipes: tuple[str, ...], fix: bool, report_format: ReportFormat) -> int:
+@command("lint", EXAMPLES, "Check recipes without a checkpoint.")
+def lint(
+    ctx: click.Context,
+    recipes: Annotated[
+        tuple[str, ...], Argument("RECIPE...", complete=complete_recipe, more={"nargs": -1, "required": True})
+    ],
+    fix: Annotated[bool, "Rewrite RECIPE without the mistakes that have a single remedy."],
+    report_format: Annotated[ReportAs, report_format("--format", "--report-format")],
+) -> int:
     """List all problems of each RECIPE, each with its line and its code. Exits with 2 if there are any.
 
     Warnings are about what a recipe seems to forget, such as `mirror` for an optimizer's slots. They leave
@@ -59,7 +61,7 @@ def command(ctx: click.Context, recipes: tuple[str, ...], fix: bool, report_form
 
     settings = ctx.find_root().obj
     if fix:
-        _mend(recipes, open_terminal(settings, None if report_format is ReportFormat.TEXT else STDOUT))
+        _mend(recipes, open_terminal(settings, taken=report_format is not ReportFormat.TEXT))
     checked = [check_recipe(path) for path in recipes]
     code = RecipeError.exit_code if any(recipe.problems for recipe in checked) else 0
     if report_format is ReportFormat.TEXT:

@@ -1,21 +1,15 @@
 """`merge`: models merged by a configuration of mergekit."""
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Annotated, Unpack
 
-import click
-
-from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_path
-from ckpt_surgery.cli.console import open_terminal
-from ckpt_surgery.cli.options import file_path, global_options, plan_options, run_options
+from ckpt_surgery.cli.console import Terminal
+from ckpt_surgery.cli.frame import command
+from ckpt_surgery.cli.options import Argument, DryRun, Form, PlanOutput, RunOptions, Seed, file_path
 from ckpt_surgery.cli.reports import Report
 from ckpt_surgery.cli.written_files import check_documents, check_kept
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from ckpt_surgery.inputs.options import ConvertOptions
+from ckpt_surgery.inputs.options import ConvertOptions
 
 EXAMPLES = {
     "merge merge.yaml merged": "Merge models as the file says, into a directory of safetensors.",
@@ -25,44 +19,21 @@ EXAMPLES = {
 }
 
 
-@click.command(
-    "merge", cls=Command, short_help="Merge models by a configuration of mergekit.", examples=EXAMPLES
-)
-@click.argument("config", metavar="CONFIG", shell_complete=complete_path)
-@click.argument("dst", metavar="DST", shell_complete=complete_path)
-@click.option(
-    "--seed", type=int, default=0, metavar="N", help="For methods that draw at random. [default: 0]"
-)
-@click.option(
-    "--recipe",
-    "recipe_to",
-    callback=file_path,
-    shell_complete=complete_path,
-    metavar="FILE",
-    help="Also write the recipe that is carried out.",
-)
-@plan_options
-@run_options
-@global_options
-@click.pass_context
-def command(
-    ctx: click.Context,
-    config: str,
-    dst: str,
-    seed: int,
-    recipe_to: str | None,
-    json_to: str | None,
-    report_to: str | None,
-    full: bool,
-    detailed_exitcode: bool,
-    dry_run: bool,
-    overwrite: bool,
-    resume: bool,
-    verify: str,
-    copy_config: bool | None,
-    engine: str,
-    scheduler: str | None,
-    **options: "Unpack[ConvertOptions]",
+@command("merge", EXAMPLES, "Merge models by a configuration of mergekit.")
+def merge(
+    terminal: Terminal,
+    config: Annotated[str, Argument("CONFIG", complete=complete_path)],
+    dst: Annotated[str, Argument("DST", complete=complete_path)],
+    seed: Annotated[Seed, "For methods that draw at random. [default: 0]"],
+    recipe_to: Annotated[
+        str | None,
+        "Also write the recipe that is carried out.",
+        Form("FILE", ("--recipe",), file_path, complete_path),
+    ],
+    output: PlanOutput,
+    dry_run: DryRun,
+    run: RunOptions,
+    **options: Unpack[ConvertOptions],
 ) -> int:
     """Merge models into DST as CONFIG says, a YAML file as mergekit 0.1.5 takes it.
 
@@ -72,18 +43,15 @@ def command(
     """
     import ckpt_surgery
 
-    terminal = open_terminal(ctx.find_root().obj, json_to)
-    check_documents([json_to, report_to, recipe_to], config, (), dst, options)
-    check_kept(overwrite, recipe=recipe_to, page=report_to)
+    check_documents([output.json_to, output.report_to, recipe_to], config, (), dst, options)
+    check_kept(run.overwrite, recipe=recipe_to, page=output.report_to)
     if recipe_to is not None:
         _write_recipe(config, seed, recipe_to)
-    report = Report(terminal, full, json_to, detailed_exitcode, report_to)
+    report = Report.of(terminal, output)
     if dry_run:
-        plan = ckpt_surgery.plan_merge(config, dst, seed=seed, overwrite=overwrite, **options)
+        plan = ckpt_surgery.plan_merge(config, dst, seed=seed, overwrite=run.overwrite, **options)
         return report.planned(plan)
-    run = partial(ckpt_surgery.merge, config, dst, seed=seed, copy_config=copy_config, **options)
-    manner = {"engine": engine, "scheduler": scheduler, "resume": resume, "verify": verify}
-    return report.carried_out(partial(run, overwrite=overwrite, **manner))
+    return report.carried_out(partial(ckpt_surgery.merge, config, dst, seed=seed, **vars(run), **options))
 
 
 def _write_recipe(config: str, seed: int, file: str) -> None:

@@ -1,22 +1,22 @@
 """`plan`: what `apply` would do."""
 
 import sys
-from typing import TYPE_CHECKING
+from typing import Annotated, Unpack
 
 import click
 
-from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.console import STDOUT, open_terminal
+from ckpt_surgery.cli.frame import command
 from ckpt_surgery.cli.given_recipes import given_recipe
 from ckpt_surgery.cli.options import (
-    file_path,
-    global_options,
-    last_option,
-    overwrite_option,
-    plan_options,
-    recipe_options,
-    report_format_option,
+    FILE,
+    Argument,
+    Overwrite,
+    PlanOutput,
+    ReportAs,
+    Rules,
+    report_format,
 )
 from ckpt_surgery.cli.paths import source_names, split_paths
 from ckpt_surgery.cli.problem_reports import ReportFormat, rendered
@@ -24,12 +24,7 @@ from ckpt_surgery.cli.reports import Report
 from ckpt_surgery.cli.told_problems import warned
 from ckpt_surgery.cli.written_files import check_documents, check_kept
 from ckpt_surgery.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from ckpt_surgery.inputs.options import PlanOptions
-
+from ckpt_surgery.inputs.options import PlanOptions
 
 PRINTED = (ReportFormat.TEXT, ReportFormat.GITHUB)
 """Reports that leave stdout to text as well."""
@@ -44,38 +39,17 @@ EXAMPLES = {
 }
 
 
-@click.command(
-    "plan", cls=Command, short_help="Show what a recipe would do, from metadata alone.", examples=EXAMPLES
-)
-@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
-@click.argument("paths", metavar="SRC... [DST]", nargs=-1, shell_complete=complete_path)
-@recipe_options
-@last_option
-@plan_options
-@overwrite_option
-@report_format_option("--report-format")
-@click.option(
-    "--out",
-    callback=file_path,
-    shell_complete=complete_path,
-    metavar="FILE",
-    help="Save the plan, for `apply FILE`.",
-)
-@global_options
-@click.pass_context
-def command(
+@command("plan", EXAMPLES, "Show what a recipe would do, from metadata alone.")
+def plan(
     ctx: click.Context,
-    recipe: str,
-    paths: tuple[str, ...],
-    json_to: str | None,
-    report_to: str | None,
-    full: bool,
-    detailed_exitcode: bool,
-    overwrite: bool,
-    out: str | None,
-    rules: tuple[str, ...],
-    report_format: ReportFormat,
-    **options: "Unpack[PlanOptions]",
+    recipe: Annotated[str, Argument("RECIPE", complete=complete_recipe)],
+    paths: Annotated[tuple[str, ...], Argument("SRC... [DST]", complete=complete_path, more={"nargs": -1})],
+    rules: Rules,
+    output: PlanOutput,
+    overwrite: Overwrite,
+    report_format: Annotated[ReportAs, report_format("--report-format")],
+    out: Annotated[str | None, "Save the plan, for `apply FILE`.", FILE],
+    **options: Unpack[PlanOptions],
 ) -> int:
     """Show what RECIPE would do to SRC: every key's fate, and what it costs. Reads metadata only.
 
@@ -90,24 +64,25 @@ def command(
     if is_plan_file(recipe) and not rules:
         from ckpt_surgery.cli.saved_plan_view import show_saved_plan
 
-        code = show_saved_plan(ctx, recipe, paths, full, json_to, report_to, detailed_exitcode)
+        code = show_saved_plan(ctx, recipe, paths, output)
         if code is not None:
             return code
     if not (paths or rules):
         raise click.MissingParameter(param_hint="'SRC... [DST]'", param_type="argument")
     paths = (recipe, *paths) if rules else paths
     if report_format is ReportFormat.JSON:
-        json_to = json_to or STDOUT
-    elif report_format is ReportFormat.SARIF and json_to == STDOUT:
+        output.json_to = output.json_to or STDOUT
+    elif report_format is ReportFormat.SARIF and output.json_to == STDOUT:
         raise UsageError("--json and --report-format sarif would both be written to stdout", hint=_ONE)
-    terminal = open_terminal(ctx.find_root().obj, json_to if report_format in PRINTED else STDOUT)
+    taken = report_format not in PRINTED
+    terminal = open_terminal(ctx.find_root().obj, output.json_to, taken=taken)
     loaded = given_recipe(recipe, rules, options.pop("set", None) or (), terminal)
     sources, dst = split_paths(source_names(loaded, options.get("last")), paths)
-    check_documents([json_to, report_to, out], loaded, sources, dst, options)
-    check_kept(overwrite, page=report_to)
-    report = Report(terminal, full, json_to, detailed_exitcode, report_to, loaded)
-    plan = applying.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options)
-    code = report.planned(plan)
+    check_documents([output.json_to, output.report_to, out], loaded, sources, dst, options)
+    check_kept(overwrite, page=output.report_to)
+    report = Report.of(terminal, output, loaded)
+    made = applying.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options)
+    code = report.planned(made)
     if report_format in (ReportFormat.GITHUB, ReportFormat.SARIF):
-        sys.stdout.write(rendered(report_format, warned(plan.warnings, None if rules else recipe), 0))
+        sys.stdout.write(rendered(report_format, warned(made.warnings, None if rules else recipe), 0))
     return code

@@ -1,11 +1,11 @@
 """`recipes`: what comes with the package."""
 
-import click
+from typing import Annotated
 
-from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_name
-from ckpt_surgery.cli.console import open_terminal
-from ckpt_surgery.cli.options import global_options
+from ckpt_surgery.cli.console import Terminal
+from ckpt_surgery.cli.frame import command
+from ckpt_surgery.cli.options import Argument
 
 EXAMPLES = {
     "recipes": "List them.",
@@ -13,13 +13,11 @@ EXAMPLES = {
 }
 
 
-@click.command(
-    "recipes", cls=Command, short_help="List the recipes that come with the package.", examples=EXAMPLES
-)
-@click.argument("name", required=False, shell_complete=complete_name)
-@global_options
-@click.pass_context
-def command(ctx: click.Context, name: str | None) -> int:
+@command("recipes", EXAMPLES, "List the recipes that come with the package.")
+def recipes(
+    terminal: Terminal,
+    name: Annotated[str | None, Argument(complete=complete_name, more={"required": False})],
+) -> int:
     """List the recipes that come with the package; with NAME, print that one.
 
     `apply @NAME SRC DST` uses one; `plan` and `lint` take `@NAME` too.
@@ -30,7 +28,6 @@ def command(ctx: click.Context, name: str | None) -> int:
     from ckpt_surgery.cli.render import sentence
     from ckpt_surgery.inputs import choices
 
-    terminal = open_terminal(ctx.find_root().obj)
     if name is not None:
         terminal.show([Text(line) for line in choices.recipe_text(name).split("\n")[:-1]])
         return 0

@@ -1,10 +1,10 @@
 """`schema`: the recipe language, and the documents of `--json`, as JSON Schema."""
 
-import click
+from typing import Annotated
 
-from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.console import STDOUT, write_document
-from ckpt_surgery.cli.options import global_options
+from ckpt_surgery.cli.frame import command
+from ckpt_surgery.cli.options import Argument
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 
@@ -16,15 +16,8 @@ EXAMPLES = {
 }
 
 
-@click.command(
-    "schema",
-    cls=Command,
-    short_help="Print the JSON Schema of recipes, or of a JSON document.",
-    examples=EXAMPLES,
-)
-@click.argument("name", metavar="[NAME]", default=RECIPE)
-@global_options
-def command(name: str) -> int:
+@command("schema", EXAMPLES, "Print the JSON Schema of recipes, or of a JSON document.")
+def schema(name: Annotated[str, Argument("[NAME]", more={"default": RECIPE})]) -> int:
     """Print the JSON Schema of the recipe language; editors check and complete recipes with it.
 
     With a NAME, such as `plan`, `inspect` or `error`: that of a document of --json.
