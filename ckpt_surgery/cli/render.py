@@ -22,6 +22,12 @@ def start_of(word: str, style: str) -> Text:
     return Text().append(f"{word:<{WORD}}", style)
 
 
+def labelled(label: str, text: str | Text = "") -> Text:
+    """What the first column says of a text."""
+    label = label if len(label) < WORD else f"{label} "
+    return Text.assemble((f"{label:<{WORD}}", "dim"), text)
+
+
 def warning_lines(warnings: Iterable[str]) -> Iterator[Text]:
     """One line for each."""
     for warning in warnings:

@@ -3,17 +3,17 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
 from rich.text import Text
 
-from ckpt_surgery.cli.render import WORD
+from ckpt_surgery.cli.columns import flowing
+from ckpt_surgery.cli.render import WORD, labelled
 from ckpt_surgery.cli.render_plan import STYLES, row_lines
 from ckpt_surgery.core.folding import ShownKey, fold, unfolded
 from ckpt_surgery.core.text import bytes_text, number_of, shown
 from ckpt_surgery.report.explanation import UNMATCHED, Made, Used, described
 from ckpt_surgery.report.leaves import describe
 from ckpt_surgery.report.plan import plan_rows
-from ckpt_surgery.report.plan_texts import ARROW, fate_word
+from ckpt_surgery.report.plan_texts import fate_word
 from ckpt_surgery.report.subtrees import WAYS
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _made_lines(explanation: "Explanation", made: Made, full: bool, width: int) 
     word = (fate_word(fate), STYLES[fate])
     way = "copied by the store itself" if step.served else WAYS[step.transfer]
     yield (
-        _labelled("result", "")
+        labelled("result", "")
         .append_text(Text.assemble(word, f"  {describe(step.leaf)}"))
         .append(f", {bytes_text(step.leaf.nbytes)}, {way}")
     )
@@ -78,14 +78,14 @@ def _made_lines(explanation: "Explanation", made: Made, full: bool, width: int) 
     if step.rule is None:
         own = fate == "defaulted"
         why = "it is the target's own value" if own else "leaves that no rule claims stay (`unmatched: keep`)"
-        yield _labelled("rule", f"none: {why}")
+        yield labelled("rule", f"none: {why}")
     for number in range(len(made.stages)):
         yield from _stage_lines(explanation, made, number, full, width)
     if made.operations:
         first = [described(made.sources)] if made.sources else []
         steps = [*first, *(_operation(one.name, one.count, one.spec) for one in made.operations)]
         cut = steps if full or len(steps) <= 2 * MOST else [*steps[:MOST], "…", *steps[-MOST:]]
-        yield from _flowing("steps", cut, ARROW, width)
+        yield from _flowing("steps", [cut[0], *(f"→ {one}" for one in cut[1:])], " ", width)
 
 
 def _operation(name: str, count: int, spec: str) -> str:
@@ -111,7 +111,7 @@ def _stage_lines(
     if bound:
         yield from _flowing("  groups", bound, "; ", width)
     for value in stage.values:
-        yield _labelled("  value", shown(" ".join(value.split())))
+        yield labelled("  value", shown(" ".join(value.split())))
     if not alone:
         yield from _listed("  makes", [(key, "") for key in stage.keys], full)
 
@@ -137,9 +137,7 @@ def _used_lines(explanation: "Explanation", used: Used, full: bool, width: int) 
     path = next(i.path for i in explanation.plan.inputs if i.name == used.source)
     label = shown(used.source)
     leaf = used.leaf
-    yield _labelled(label, f"{describe(leaf)}, {bytes_text(leaf.nbytes)}").append(
-        f"  in {shown(path)}", "dim"
-    )
+    yield labelled(label, f"{describe(leaf)}, {bytes_text(leaf.nbytes)}").append(f"  in {shown(path)}", "dim")
     if used.dropped is None:
         printed = {step.leaf.key.text: step.leaf.key.printed for step in explanation.plan.steps}
         yield from _listed("becomes", [(printed.get(key, key), "") for key in used.outputs], full)
@@ -160,7 +158,7 @@ def _used_lines(explanation: "Explanation", used: Used, full: bool, width: int) 
         yield _rule_line("rule", rule.path, explanation, rule.line)
         yield from _excerpt(explanation.excerpts.get(rule.path, ()), full)
     if used.outputs and not rules:
-        yield _labelled("rule", "none claims it: a `fill` rule or an expression reads it")
+        yield labelled("rule", "none claims it: a `fill` rule or an expression reads it")
     yield from _near(used, width, bool(rules) or used.dropped is None)
 
 
@@ -168,13 +166,13 @@ def _near(used: Used, width: int, claimed: bool) -> Iterator[Text]:
     """Rules that did not claim a leaf, and why."""
     others = [one for one in used.attempts if one.outcome.value in OUTCOMES]
     for one in others:
-        yield _labelled(
+        yield labelled(
             "not by" if claimed else "nearly", f"{_numbered(one.rule.path, one.rule.line)}: "
         ).append(shown(one.pattern), "cyan")
         why = OUTCOMES[one.outcome.value].format(key=shown(one.key))
         yield from _flowing("", why.split(" "), " ", width)
     if not (others or claimed):
-        yield _labelled("rule", "none matches its key, the beginning or the end of it")
+        yield labelled("rule", "none matches its key, the beginning or the end of it")
 
 
 # --- lines --------------------------------------------------------------------------------------------------
@@ -188,18 +186,13 @@ def _named(source: str, key: str, several: bool) -> str:
     return f"{source}:{key}" if several or source == "target" else key
 
 
-def _labelled(label: str, text: str) -> Text:
-    label = label if len(label) < WORD else f"{label} "
-    return Text.assemble((f"{label:<{WORD}}", "dim"), text)
-
-
 def _numbered(path: str, line: int | None) -> str:
     return path if line is None else f"{path}, line {line}"
 
 
 def _rule_line(label: str, path: str, explanation: "Explanation", line: int | None) -> Text:
     position = "" if line is None else f":{line}"
-    return _labelled(label, shown(path)).append(f"  {shown(explanation.plan.recipe)}{position}", "dim")
+    return labelled(label, shown(path)).append(f"  {shown(explanation.plan.recipe)}{position}", "dim")
 
 
 def _excerpt(lines: "Sequence[Line]", full: bool) -> Iterator[Text]:
@@ -220,19 +213,11 @@ def _listed(label: str, rows: Sequence[tuple[str, str]], full: bool) -> Iterator
     for n, one in enumerate(folds[:most]):
         spec = distinct[entries[one.first].key]
         many = f"{one.count:,} × " if one.count > 1 and spec else ""
-        yield _labelled("" if n else label, one.key).append(f"  {many}{spec}".rstrip(), "dim")
+        yield labelled("" if n else label, one.key).append(f"  {many}{spec}".rstrip(), "dim")
     if most < len(folds):
-        yield _labelled("", f"and {len(folds) - most} more (--full lists them)")
+        yield labelled("", f"and {len(folds) - most} more (--full lists them)")
 
 
-def _flowing(label: str, parts: Sequence[str], sign: str, width: int) -> Iterator[Text]:
-    """Parts with a sign between them, on as many lines as they need; a line is broken before a sign."""
-    line = ""
-    for n, part in enumerate(parts):
-        more = f"{sign if n else ''}{part}"
-        if line and WORD + cell_len(line + more) > width:
-            yield _labelled(label, line)
-            label, line = "", more.lstrip(" ;")
-        else:
-            line += more
-    yield _labelled(label, line)
+def _flowing(label: str, parts: Sequence[str], between: str, width: int) -> Iterator[Text]:
+    """Parts one after the other, on as many lines as they need."""
+    yield from flowing([labelled(label, parts[0]), *map(Text, parts[1:])], between, width, WORD)

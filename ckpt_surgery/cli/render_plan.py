@@ -1,23 +1,15 @@
 """Plans and results as lines of styled text. Prints nothing."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.text import Text
 
 from ckpt_surgery.cli.columns import flowing
-from ckpt_surgery.cli.render import WORD, sentence, start_of
+from ckpt_surgery.cli.render import WORD, labelled, sentence, start_of
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, seconds_text, shown
-from ckpt_surgery.report.plan import (
-    ParamsRow,
-    Row,
-    linked_sources,
-    param_rows,
-    replacement_text,
-    totals,
-    version_text,
-)
+from ckpt_surgery.report.plan import Row, replacement_text, totals, version_text
 from ckpt_surgery.report.plan_texts import (
     ARROW,
     cost_texts,
@@ -53,10 +45,10 @@ LEAST_COLUMN = 24
 
 def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterator[Text]:
     """The diff: inputs, rows by fate, totals. Kept leaves are only counted, unless `full` or `verbose`."""
-    yield _labelled("recipe", shown(plan.recipe))
+    yield labelled("recipe", shown(plan.recipe))
     yield from _input_lines(plan)
     yield from _destination_lines(plan)
-    yield from _param_lines(param_rows(plan), width)
+    yield from _param_lines(plan, width)
     yield Text()
     kept, rows = diff_rows(plan, full=full)
     if kept and not (full or verbose):
@@ -107,57 +99,51 @@ def shared_lines(result: "Result", width: int) -> Iterator[Text]:
     if count:
         files = "1 file is" if count == 1 else f"{count:,} files are"
         them = "it" if count == 1 else "them"
-        sources = ", ".join(map(shown, linked_sources(result.plan)))
+        steps = (step for step in result.plan.steps if step.transfer == "link")
+        linked = {name for step in steps for name, _ in step.sources}
+        sources = ", ".join(shown(i.path) for i in result.plan.inputs if i.name in linked)
         why = f"{files} shared with {sources} (hard links): do not rewrite {them} in place"
         yield from sentence(why, width)
 
 
-def _labelled(label: str, text: str) -> Text:
-    return Text.assemble((f"{label:<{WORD}}", "dim"), text)
-
-
 def _input_lines(plan: "Plan") -> Iterator[Text]:
     for source in plan.inputs:
-        label = shown(source.name)
-        label = label if len(label) < WORD else f"{label} "
         chosen = chosen_text(source.format, source.step, source.item)
         about = f"  ({chosen}, {number_of(source.leaves, 'leaf')})"
-        yield _labelled(label, shown(source.path)).append(about, "dim")
+        yield labelled(shown(source.name), shown(source.path)).append(about, "dim")
 
 
 def _destination_lines(plan: "Plan") -> Iterator[Text]:
     goal = plan.destination
     if goal is not None:
         chosen = chosen_text(goal.format, goal.step, goal.item)
-        yield _labelled("destination", shown(goal.path)).append(f"  ({chosen})", "dim")
+        yield labelled("destination", shown(goal.path)).append(f"  ({chosen})", "dim")
 
 
-def _param_lines(rows: Iterable[ParamsRow], width: int) -> Iterator[Text]:
+def _param_lines(plan: "Plan", width: int) -> Iterator[Text]:
     """The values of the recipe's params, those of one origin together, wrapped between the values."""
+    alike: dict[str, list[str]] = {}
+    for param in plan.params:
+        entry = "" if param.entry in (None, param.name) else f" ← {param.entry}"
+        alike.setdefault(_origin(param.origin.value, param.note), []).append(
+            shown(f"{param.name}={param.text}{entry}")
+        )
     label = "params"
-    for row in rows:
-        lines = [""]
-        *before, last = map(shown, row.values)
-        origin = f"  ({shown(_origin(row))})"
-        for value in (*(f"{value}, " for value in before), f"{last}{origin}"):
-            if lines[-1] and WORD + cell_len(lines[-1] + value.rstrip()) > width:
-                lines.append("")
-            lines[-1] += value
-        for line in lines:
-            text = line.rstrip()
-            told = text.removesuffix(origin.rstrip())
-            yield _labelled(label, told).append(text[len(told) :], "dim")
-            label = ""
+    for origin, (first, *others) in alike.items():
+        parts = [labelled(label, first), *map(Text, others)]
+        parts[-1].append(f"  ({shown(origin)})", "dim")
+        yield from flowing(parts, ", ", width, WORD)
+        label = ""
 
 
-def _origin(row: ParamsRow) -> str:
-    match row.origin:
+def _origin(origin: str, note: str | None) -> str:
+    match origin:
         case "set":
             return "--set"
         case "config":
-            return row.note or ""
+            return note or ""
         case _:
-            return "default" if row.note is None else f"default: {row.note}"
+            return "default" if note is None else f"default: {note}"
 
 
 def _word(fate: str) -> Text:

@@ -7,10 +7,10 @@ from rich.text import Text
 
 from ckpt_surgery.cli.columns import blocks_of, flowing, padded
 from ckpt_surgery.cli.render_inspection import head_lines
-from ckpt_surgery.core.folding import ShownKey, fold
+from ckpt_surgery.core.folding import ShownKey, escaped, fold
 from ckpt_surgery.core.text import number_of, shown
 from ckpt_surgery.report.histograms import blocks
-from ckpt_surgery.report.leaves import Statistics, Unread, describe, leaf_rows
+from ckpt_surgery.report.leaves import Statistics, Unread, describe
 from ckpt_surgery.report.unusual import INFINITE, MIXED_DTYPES, NAN, ZEROS, Unusual
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ def statistics_lines(found: "Inspection", *, full: bool, verbose: bool, width: i
     statistics = found.statistics or {}
     yield from head_lines(found, verbose, width)
     yield Text()
-    listed = leaf_rows(found.leaves, full=True)
     told = [statistics.get(leaf.key.text) for leaf in found.leaves]
-    cells = [[Text(row.spec, "dim"), *_numbers(stats)] for row, stats in zip(listed, told, strict=True)]
+    listed = zip(found.leaves, told, strict=True)
+    cells = [[Text(describe(leaf), "dim"), *_numbers(stats)] for leaf, stats in listed]
     rows = padded(cells, (False,) * 7)
     rows = [
         _unread(row, stats) if isinstance(stats, Unread) else row
         for row, stats in zip(rows, told, strict=True)
     ]
-    yield from blocks_of([Text(row.key) for row in listed], rows, 1, width)
+    yield from blocks_of([Text(escaped(leaf.key.printed)) for leaf in found.leaves], rows, 1, width)
     yield Text()
     yield from unusual_lines(found.unusual or (), full, width)
 

@@ -104,18 +104,6 @@ def folded(entries: Iterable[ShownKey], full: bool) -> list[Fold]:
     return unfolded(entries) if full else fold(entries)
 
 
-def leaf_rows(
-    leaves: Iterable[Leaf], *, full: bool = False, texts: Mapping[str, str] | None = None
-) -> list[LeafRow]:
-    """The rows of a listing. Every leaf is in exactly one row; with `full` each has a row of its own.
-
-    `texts`: values by key text, which leaves have to share in order to share a row.
-    """
-    listed, known = list(leaves), texts or {}
-    entries = (ShownKey(leaf.key.printed, (), look(leaf, known)) for leaf in listed)
-    return [leaf_row(listed[f.first], f.key, f.count, known) for f in folded(entries, full)]
-
-
 def look(leaf: Leaf, texts: Mapping[str, str]) -> tuple[object, ...]:
     """Everything that a row says about a leaf but its key. Leaves share a row only where this is equal."""
     manifest = leaf.manifest

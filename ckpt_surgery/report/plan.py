@@ -16,7 +16,6 @@ from ckpt_surgery.planner.plan import (
     Plan,
     Replacement,
     Step,
-    Transfer,
     is_mean,
     lineage,
     printed_origin,
@@ -74,18 +73,6 @@ class Row:
     def total(self) -> int:
         """Number of leaves."""
         return self.count * self.leaves * (1 + len(self.also) + len(self.other_shapes))
-
-
-@dataclass(frozen=True)
-class ParamsRow:
-    """Params of the recipe whose values come from the same place."""
-
-    values: tuple[str, ...]
-    """`heads=32`; with the entry of the config where that has another name: `heads=32 ← n_head`."""
-    origin: str
-    """One of `set`, `config` and `default`."""
-    note: str | None
-    """The file that the values come from; for defaults, why the config gave none."""
 
 
 @dataclass(frozen=True)
@@ -183,16 +170,6 @@ def _added_together(rows: Iterable[Row]) -> Iterator[Row]:
         )
 
 
-def param_rows(plan: Plan) -> list[ParamsRow]:
-    """The values of the recipe's params, grouped by where they come from."""
-    alike: dict[tuple[str, str | None], list[str]] = {}
-    for param in plan.params:
-        renamed = param.entry not in (None, param.name)
-        text = f"{param.name}={param.text}{f' ← {param.entry}' if renamed else ''}"
-        alike.setdefault((param.origin.value, param.note), []).append(text)
-    return [ParamsRow(tuple(values), origin, note) for (origin, note), values in alike.items()]
-
-
 def totals(plan: Plan) -> Totals:
     """How many leaves there are before and after, and by fate."""
     before = sum(i.leaves for i in plan.inputs if i.name != TARGET)
@@ -221,13 +198,6 @@ def replacement_text(found: Replacement | None) -> str | None:
 def why_of(step: Step) -> str:
     """What is to be said of a leaf's new value: that it replaces the old one, or nothing."""
     return "value replaced" if step.replaces else ""
-
-
-def linked_sources(plan: Plan) -> list[str]:
-    """Paths of the sources of which files are linked, in their order."""
-    linked = (step.sources for step in plan.steps if step.transfer is Transfer.LINK)
-    names = {name for sources in linked for name, _ in sources}
-    return [i.path for i in plan.inputs if i.name in names]
 
 
 def version_text(versions: Mapping[str, str]) -> str:

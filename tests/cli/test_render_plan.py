@@ -11,7 +11,7 @@ from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import ChosenDestination, Costs, Fate, Transfer
-from ckpt_surgery.report.plan import ParamsRow, Row, totals
+from ckpt_surgery.report.plan import Row, totals
 from ckpt_surgery.runs.run import Result
 
 
@@ -275,17 +275,39 @@ def test_versions_that_restore_the_result_are_the_last_line_with_v(make_plan):
     assert "restorable" not in diff(plan)
 
 
-def test_params_are_parted_between_their_values():
-    row = ParamsRow(("heads=4 ← n_head", "layers=12 ← n_layer", "tied=true"), "config", "config.json")
-    lines = list(render_plan._param_lines([row], 50))
+def test_params_are_parted_between_their_values(make_plan):
+    params = (
+        ParamValue("heads", 4, Origin.CONFIG, "n_head", "config.json"),
+        ParamValue("layers", 12, Origin.CONFIG, "n_layer", "config.json"),
+        ParamValue("tied", True, Origin.CONFIG, "tied", "config.json"),
+    )
+    plan = replace(make_plan(), params=params)
+    lines = list(render_plan._param_lines(plan, 50))
     assert [line.plain for line in lines] == [
         "params       heads=4 ← n_head,",
         "             layers=12 ← n_layer,",
         "             tied=true  (config.json)",
     ]
     assert lines[-1].spans[-1].style == "dim"
-    (line,) = render_plan._param_lines([row], 90)
+    (line,) = render_plan._param_lines(plan, 90)
     assert line.plain.endswith("layers=12 ← n_layer, tied=true  (config.json)")
+
+
+def test_params_of_one_origin_are_together(make_plan):
+    params = (
+        ParamValue("n", 4, Origin.CONFIG, "n", "config.json"),
+        ParamValue("m", ("a",), Origin.SET),
+        ParamValue("k", True, Origin.CONFIG, "text/k", "config.json"),
+        ParamValue("d", 1, Origin.DEFAULT),
+        ParamValue("e", 2, Origin.DEFAULT, None, "no config"),
+    )
+    plan = replace(make_plan(), params=params)
+    assert [line.plain for line in render_plan._param_lines(plan, 90)] == [
+        "params       n=4, k=true ← text/k  (config.json)",
+        "             m=[a]  (--set)",
+        "             d=1  (default)",
+        "             e=2  (default: no config)",
+    ]
 
 
 def test_what_a_row_says_besides_its_keys_is_dim_on_every_line():

@@ -18,10 +18,8 @@ from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.plan_json import counts
 from ckpt_surgery.report.plan import (
-    ParamsRow,
     Totals,
     has_changes,
-    param_rows,
     plan_rows,
     totals,
     version_text,
@@ -163,22 +161,6 @@ def test_totals_count_the_sources_without_the_target():
     )
     assert (found.before, found.after) == (14, 2)
     assert found == Totals(14, 2, counts(a_plan(steps, [Dropped("base", array_leaf("x"), None, "drop")])))
-
-
-def test_params_of_one_origin_share_a_row():
-    params = [
-        ParamValue("n", 4, Origin.CONFIG, "n", "config.json"),
-        ParamValue("m", ("a",), Origin.SET),
-        ParamValue("k", True, Origin.CONFIG, "text/k", "config.json"),
-        ParamValue("d", 1, Origin.DEFAULT),
-        ParamValue("e", 2, Origin.DEFAULT, None, "no config"),
-    ]
-    assert param_rows(a_plan([], params=params)) == [
-        ParamsRow(("n=4", "k=true ← text/k"), "config", "config.json"),
-        ParamsRow(("m=[a]",), "set", None),
-        ParamsRow(("d=1",), "default", None),
-        ParamsRow(("e=2",), "default", "no config"),
-    ]
 
 
 def test_the_document_of_a_run_is_that_of_its_plan_and_more():

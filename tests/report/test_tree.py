@@ -4,6 +4,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
+from ckpt_surgery.report.leaves import LeafRow
 from ckpt_surgery.report.tree import (
     DtypeTotal,
     SubtreeTotal,
@@ -105,3 +110,40 @@ def test_names_are_in_the_order_of_their_numbers():
     names = ["l_10/a", "l_9/b", "l/z", "l_9/a"]
     ordered = sorted(map(array_leaf, names), key=name_order)
     assert [one.key.text for one in ordered] == ["l/z", "l_9/a", "l_9/b", "l_10/a"]
+
+
+def rows_of(leaves, texts=None) -> list[LeafRow]:
+    return [line.row for line in listing(leaves, texts or {})]
+
+
+def stored(key: str, chunks=(1, 3)) -> Leaf:
+    spec = ArraySpec((2, 3), np.dtype(np.float32))
+    manifest = Manifest(
+        spec, chunks, Codec("zstd", tuple(range(len(chunks))), "[]"), {(0, 0): Chunk("d/0", 0, 12)}
+    )
+    return Leaf(Key.parse(key), LeafKind.ARRAY, spec, manifest)
+
+
+def test_leaves_fold_only_what_looks_the_same():
+    leaves = [stored("l_0"), stored("l_1"), stored("l_2", (2, 3)), array_leaf("l_3")]
+    rows = rows_of(leaves)
+    assert [(r.key, r.count, r.spec, r.nbytes, r.chunks) for r in rows] == [
+        ("l_{0,1}", 2, "f32[2,3]", 48, "[1,3] C zstd"),
+        ("l_2", 1, "f32[2,3]", 24, "[2,3] C zstd"),
+        ("l_3", 1, "f32[2,3]", 24, ""),
+    ]
+    assert [line.key for line in listing(leaves, {}, full=True)] == ["l_0", "l_1", "l_2", "l_3"]
+
+
+def test_leaves_are_apart_where_shardings_are():
+    leaves = [
+        array_leaf("l_0", sharding='{"device_str": "cpu:0"}'),
+        array_leaf("l_1", sharding='{"device_str": "cpu:1"}'),
+    ]
+    assert [(r.key, r.sharding) for r in rows_of(leaves)] == [("l_0", "cpu:0"), ("l_1", "cpu:1")]
+
+
+def test_leaves_are_apart_where_values_are():
+    leaves = [array_leaf(f"l_{i}", ()) for i in range(3)]
+    texts = {"l_0": "= 1", "l_1": "= 1", "l_2": "= 2"}
+    assert [(r.key, r.value) for r in rows_of(leaves, texts)] == [("l_{0,1}", "= 1"), ("l_2", "= 2")]
