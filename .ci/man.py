@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from ckpt_surgery.cli.command import Command
-from ckpt_surgery.cli.program import PROGRAM, cli
+from ckpt_surgery.cli.command import PROGRAM, Command
+from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.version import VERSION
 
 VERBATIM = "\b\n"

@@ -9,6 +9,11 @@ import click
 from ckpt_surgery.cli.option_groups import GROUPS, MOST_UNGROUPED, OTHERS, group_of
 from ckpt_surgery.cli.variables import blame_variable, note_variables
 
+PROGRAM = "ckpt-surgery"
+"""Name of the program."""
+COMPLETE = "_CKPT_SURGERY_COMPLETE"
+"""Variable in which a shell asks for completions."""
+
 
 class Command(click.Command):
     """A command that refuses to take an option with a value twice; click silently uses the last one."""

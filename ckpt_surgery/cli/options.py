@@ -6,6 +6,7 @@ The texts of those that the library has, too, are in `inputs.options`.
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,7 +14,6 @@ import click
 
 from ckpt_surgery.cli.completion import complete_path, complete_read_format, complete_written_format
 from ckpt_surgery.cli.console import STDOUT, Settings
-from ckpt_surgery.cli.problem_reports import ReportFormat
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import parse_size
 from ckpt_surgery.core.text import shown
@@ -47,6 +47,35 @@ class Group:
 def whole(least: int) -> Form:
     """The form of a number that is not less than `least`."""
     return Form("N", more={"type": click.IntRange(min=least)})
+
+
+class ReportFormat(StrEnum):
+    """How problems are reported."""
+
+    TEXT = "text"
+    JSON = "json"
+    GITHUB = "github"
+    SARIF = "sarif"
+
+
+REPORT_OPTIONS = ("--report-format", "--format")
+"""Options whose value may be the name of a report's format."""
+
+
+def requested_format(arguments: Sequence[str]) -> ReportFormat:
+    """The format that a command line asks for, which may itself be wrong.
+
+    `--json` without a file counts. Read before click parses, so that its errors are reported in it, too.
+    """
+    before = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    for option, value in zip(before, [*before, "-"][1:], strict=True):
+        name, equals, given = option.partition("=")
+        given = given if equals else value
+        if name in REPORT_OPTIONS and given in set(ReportFormat):
+            return ReportFormat(given)
+        if name == "--json" and given.startswith("-"):
+            return ReportFormat.JSON
+    return ReportFormat.TEXT
 
 
 # --- values ------------------------------------------------------------------------------------------------

@@ -2,23 +2,10 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 
+from ckpt_surgery.cli.options import ReportFormat
 from ckpt_surgery.cli.told_problems import Told, told
 from ckpt_surgery.core.errors import Problem
-
-
-class ReportFormat(StrEnum):
-    """How problems are reported."""
-
-    TEXT = "text"
-    JSON = "json"
-    GITHUB = "github"
-    SARIF = "sarif"
-
-
-OPTIONS = ("--report-format", "--format")
-"""Options whose value may be the name of a report's format."""
 
 
 def rendered(format: ReportFormat, problems: Sequence[Told], exit_code: int) -> str:
@@ -44,19 +31,3 @@ def write_failure(format: ReportFormat, problems: Iterable[Problem], exit_code: 
     """Report the problems that end a command on stdout, beside the text that people read on stderr."""
     sys.stdout.write(rendered(format, [told(problem) for problem in problems], exit_code))
     sys.stdout.flush()
-
-
-def requested(arguments: Sequence[str]) -> ReportFormat:
-    """The format that a command line asks for, which may itself be wrong.
-
-    `--json` without a file counts. Read before click parses, so that its errors are reported in it, too.
-    """
-    before = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    for option, value in zip(before, [*before, "-"][1:], strict=True):
-        name, equals, given = option.partition("=")
-        given = given if equals else value
-        if name in OPTIONS and given in set(ReportFormat):
-            return ReportFormat(given)
-        if name == "--json" and given.startswith("-"):
-            return ReportFormat.JSON
-    return ReportFormat.TEXT

@@ -19,10 +19,11 @@ from typing import NoReturn
 import click
 
 from ckpt_surgery.cli import commands
+from ckpt_surgery.cli.command import COMPLETE, PROGRAM
 from ckpt_surgery.cli.console import PUBLISHED, Settings, print_errors, problem_text, problem_texts
 from ckpt_surgery.cli.given_recipes import RULES, with_rule_inside_keys
-from ckpt_surgery.cli.options import global_params
-from ckpt_surgery.cli.problem_reports import requested, write_failure
+from ckpt_surgery.cli.options import global_params, requested_format
+from ckpt_surgery.cli.problem_reports import write_failure
 from ckpt_surgery.cli.step_summary import add_failure, summary_file
 from ckpt_surgery.cli.streams import guard, unwritten
 from ckpt_surgery.cli.variables import FROM_VARIABLES
@@ -31,9 +32,6 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 
-PROGRAM = "ckpt-surgery"
-COMPLETE = "_CKPT_SURGERY_COMPLETE"
-"""Variable in which a shell asks for completions."""
 REPORT = "report"
 """Name of the format of problems in the context's `meta`."""
 ARGUMENTS = "arguments"
@@ -86,7 +84,7 @@ class Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # Read before click parses: a wrong option must not exit with 2, which means "changes" here.
         ctx.meta[PROGRAM] = "--detailed-exitcode" in args
-        ctx.meta[REPORT] = requested(args)
+        ctx.meta[REPORT] = requested_format(args)
         ctx.meta[ARGUMENTS] = tuple(args)
         return super().parse_args(ctx, args)
 

@@ -10,7 +10,7 @@ from click import NoSuchOption
 from safetensors.numpy import save_file
 
 from ckpt_surgery.api import inspecting
-from ckpt_surgery.cli.problem_reports import ReportFormat, requested
+from ckpt_surgery.cli.options import ReportFormat, requested_format
 from ckpt_surgery.cli.told_problems import Told, told
 from ckpt_surgery.core.errors import Place, Problem
 from ckpt_surgery.core.problem_codes import Code
@@ -204,11 +204,11 @@ def test_the_format_of_a_report_is_not_that_of_a_checkpoint(here: Path) -> None:
     ],
 )
 def test_what_a_command_line_asks_for(arguments: str, format: ReportFormat) -> None:
-    assert requested(arguments.split()) is format
+    assert requested_format(arguments.split()) is format
 
 
 def test_a_line_without_a_command_shows_the_help() -> None:
-    assert requested([]) is ReportFormat.TEXT
+    assert requested_format([]) is ReportFormat.TEXT
     assert run().output.startswith("Usage: ckpt-surgery [OPTIONS] COMMAND")
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import click
 
 from ckpt_surgery.cli.bash_completion import LineComplete
+from ckpt_surgery.cli.command import COMPLETE, PROGRAM
 from ckpt_surgery.cli.frame import command
 from ckpt_surgery.cli.options import Argument
 
@@ -30,8 +31,6 @@ def completion(
                    ckpt-surgery completion fish | source
     """
     from click.shell_completion import get_completion_class
-
-    from ckpt_surgery.cli.program import COMPLETE, PROGRAM
 
     found = LineComplete if shell == "bash" else get_completion_class(shell)
     assert found is not None

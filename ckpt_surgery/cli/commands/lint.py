@@ -20,8 +20,8 @@ from ckpt_surgery.cli.console import (
     write_document,
 )
 from ckpt_surgery.cli.frame import command
-from ckpt_surgery.cli.options import Argument, ReportAs, report_format
-from ckpt_surgery.cli.problem_reports import ReportFormat, rendered
+from ckpt_surgery.cli.options import Argument, ReportAs, ReportFormat, report_format
+from ckpt_surgery.cli.problem_reports import rendered
 from ckpt_surgery.cli.told_problems import Told, told, told_warning
 from ckpt_surgery.core.errors import Problem, RecipeError
 from ckpt_surgery.core.text import shown

@@ -15,11 +15,12 @@ from ckpt_surgery.cli.options import (
     Overwrite,
     PlanOutput,
     ReportAs,
+    ReportFormat,
     Rules,
     report_format,
 )
 from ckpt_surgery.cli.paths import source_names, split_paths
-from ckpt_surgery.cli.problem_reports import ReportFormat, rendered
+from ckpt_surgery.cli.problem_reports import rendered
 from ckpt_surgery.cli.reports import Report
 from ckpt_surgery.cli.told_problems import warned
 from ckpt_surgery.cli.written_files import check_documents, check_kept
