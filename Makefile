@@ -135,7 +135,7 @@ performance: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m ckpt_surgery.language.reference > docs/reference.md
 	$(BIN)/python .ci/api.py > docs/api.md
-	$(BIN)/python -m ckpt_surgery.cli.json_page > docs/json.md
+	$(BIN)/python -m ckpt_surgery.cli.documents.page > docs/json.md
 	$(BIN)/python .ci/models.py > docs/models.md
 
 # The documentation as a site, in site/. What mkdocs-material says about its own future is left out.

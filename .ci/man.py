@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from ckpt_surgery.cli.command import PROGRAM, Command
+from ckpt_surgery.cli.parameters.command import PROGRAM, Command
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.version import VERSION
 

@@ -14,7 +14,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from ckpt_surgery.cli.command import PROGRAM
+from ckpt_surgery.cli.parameters.command import PROGRAM
 from ckpt_surgery.cli.program import cli
 
 REFERENCE = "reference.md"

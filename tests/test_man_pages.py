@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from ckpt_surgery.cli.command import Command
+from ckpt_surgery.cli.parameters.command import Command
 from ckpt_surgery.cli.program import cli
 
 ROOT = Path(__file__).parent.parent

@@ -8,7 +8,7 @@ import click
 import pytest
 
 import ckpt_surgery.functions.registry as functions
-from ckpt_surgery.cli.command import PROGRAM
+from ckpt_surgery.cli.parameters.command import PROGRAM
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.language.models import schema
 from tests.support.ci_scripts import script

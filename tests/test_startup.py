@@ -128,7 +128,7 @@ def test_completion_needs_no_library(line: str) -> None:
     """People wait for it with a finger on the key."""
     asked = {"_CKPT_SURGERY_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": "0"}
     loaded = modules_after(f"import os; os.environ.update({asked}); {COMMAND_LINE}")
-    assert "ckpt_surgery.cli.bash_completion" in loaded
+    assert "ckpt_surgery.cli.parameters.bash_completion" in loaded
     first = {name.partition(".")[0] for name in loaded}
     assert first.isdisjoint({"numpy", "pydantic", "yaml", "regex", *HEAVY})
 

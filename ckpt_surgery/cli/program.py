@@ -19,14 +19,14 @@ from typing import NoReturn
 import click
 
 from ckpt_surgery.cli import commands
-from ckpt_surgery.cli.command import COMPLETE, PROGRAM
-from ckpt_surgery.cli.console import PUBLISHED, Settings, print_errors, problem_text, problem_texts
-from ckpt_surgery.cli.given_recipes import RULES, with_rule_inside_keys
-from ckpt_surgery.cli.options import global_params, requested_format
-from ckpt_surgery.cli.problem_reports import write_failure
-from ckpt_surgery.cli.step_summary import add_failure, summary_file
-from ckpt_surgery.cli.streams import guard, unwritten
-from ckpt_surgery.cli.variables import FROM_VARIABLES
+from ckpt_surgery.cli.parameters.command import COMPLETE, PROGRAM
+from ckpt_surgery.cli.parameters.given_recipes import RULES, with_rule_inside_keys
+from ckpt_surgery.cli.parameters.options import global_params, requested_format
+from ckpt_surgery.cli.parameters.variables import FROM_VARIABLES
+from ckpt_surgery.cli.render.problems import write_failure
+from ckpt_surgery.cli.render.step_summary import add_failure, summary_file
+from ckpt_surgery.cli.terminal.console import PUBLISHED, Settings, print_errors, problem_text, problem_texts
+from ckpt_surgery.cli.terminal.streams import guard, unwritten
 from ckpt_surgery.core.errors import AGAIN, GO_ON, Interrupted, Problem, StorageError, SurgeryError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.problem_codes import Code
@@ -210,7 +210,7 @@ def main() -> NoReturn:
     if COMPLETE in os.environ:
         from click.shell_completion import add_completion_class
 
-        from ckpt_surgery.cli.bash_completion import LineComplete
+        from ckpt_surgery.cli.parameters.bash_completion import LineComplete
 
         add_completion_class(LineComplete)
     try:

@@ -12,7 +12,7 @@ import pytest
 
 from ckpt_surgery.api import applying, inspecting, linting
 from ckpt_surgery.api.linting import CheckedRecipe
-from ckpt_surgery.cli.command import Command
+from ckpt_surgery.cli.parameters.command import Command
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.errors import (

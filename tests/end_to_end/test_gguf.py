@@ -14,7 +14,7 @@ from gguf import GGMLQuantizationType as Type
 import ckpt_surgery
 from ckpt_surgery import restore
 from ckpt_surgery.api import applying
-from ckpt_surgery.cli.render_inspection import inspection_lines
+from ckpt_surgery.cli.render.inspection import inspection_lines
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.gguf.types import UNDECODED
 from tests.formats.gguf.files import dequantized, save, save_blocks, stored_blocks

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.api import inspecting
-from ckpt_surgery.cli import render_inspection
+from ckpt_surgery.cli.render import inspection as render_inspection
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.inputs import preparing
 from ckpt_surgery.report import values
@@ -107,6 +107,6 @@ def test_after_publication_the_destination_is_told(
         def fail(*_: Any, failure: BaseException = failure) -> Any:
             raise failure
 
-        monkeypatch.setattr("ckpt_surgery.cli.render_plan.result_lines", fail)
+        monkeypatch.setattr("ckpt_surgery.cli.render.plan.result_lines", fail)
         done = run("convert", model, out)
         assert (done.exit_code, done.stderr.endswith(complete), out.exists()) == (code, True, True)

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery.api import applying
-from ckpt_surgery.cli.render_plan import plan_lines
+from ckpt_surgery.cli.render.plan import plan_lines
 from ckpt_surgery.core.errors import PlanError, SourceError
 from ckpt_surgery.core.history import history_entry
 from ckpt_surgery.inputs.preparing import NO_HISTORY

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery.api import applying
-from ckpt_surgery.cli.render_plan import plan_lines
+from ckpt_surgery.cli.render.plan import plan_lines
 from ckpt_surgery.inputs.warnings import filled_chunks, leaves_read
 from tests.support import checkpoints
 from tests.support.command_line import run

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.cli.render_plan import plan_lines
+from ckpt_surgery.cli.render.plan import plan_lines
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.style import Style
 
-from ckpt_surgery.cli.render_plan import STYLES
+from ckpt_surgery.cli.render.plan import STYLES
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.plan import Dropped, Fate, Input, Plan
 from ckpt_surgery.report.html import ASSETS, html_page

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.cli.progress import reporting
+from ckpt_surgery.cli.terminal.progress import reporting
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.system import progress_bars

@@ -6,15 +6,15 @@ from typing import Annotated, Unpack
 
 import click
 
-from ckpt_surgery.cli.completion import complete_path, complete_recipe
-from ckpt_surgery.cli.console import Terminal, expect_arrays, reuse_memory
-from ckpt_surgery.cli.frame import command
-from ckpt_surgery.cli.given_recipes import given_recipe
-from ckpt_surgery.cli.options import Argument, DryRun, Form, PlanOutput, Rules, RunOptions
-from ckpt_surgery.cli.paths import missing_destination, source_names, split_paths
-from ckpt_surgery.cli.reports import Report
-from ckpt_surgery.cli.variables import is_from_variable
-from ckpt_surgery.cli.written_files import check_documents, check_kept
+from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
+from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.given_recipes import given_recipe
+from ckpt_surgery.cli.parameters.options import Argument, DryRun, Form, PlanOutput, Rules, RunOptions
+from ckpt_surgery.cli.parameters.paths import missing_destination, source_names, split_paths
+from ckpt_surgery.cli.parameters.variables import is_from_variable
+from ckpt_surgery.cli.parameters.written_files import check_documents, check_kept
+from ckpt_surgery.cli.render.reports import Report
+from ckpt_surgery.cli.terminal.console import Terminal, expect_arrays, reuse_memory
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs.options import PlanOptions
@@ -104,7 +104,7 @@ def _shard(
 ) -> int:
     """Carry out one shard, and print what was done."""
     from ckpt_surgery.api import sharding
-    from ckpt_surgery.cli.render_shards import shard_lines
+    from ckpt_surgery.cli.render.shards import shard_lines
 
     reuse_memory()
     expect_arrays()

@@ -4,10 +4,10 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Annotated
 
-from ckpt_surgery.cli.completion import complete_path
-from ckpt_surgery.cli.console import Terminal
-from ckpt_surgery.cli.frame import command
-from ckpt_surgery.cli.options import Argument, JsonTo
+from ckpt_surgery.cli.parameters.completion import complete_path
+from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.options import Argument, JsonTo
+from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.text import shown
 
 if TYPE_CHECKING:

@@ -3,12 +3,12 @@
 from functools import partial
 from typing import Annotated
 
-from ckpt_surgery.cli.completion import complete_path
-from ckpt_surgery.cli.console import Terminal
-from ckpt_surgery.cli.frame import command
-from ckpt_surgery.cli.options import Argument, CopyConfig, Full, JsonTo, Verify
-from ckpt_surgery.cli.reports import Report
-from ckpt_surgery.cli.written_files import check_document_beside
+from ckpt_surgery.cli.parameters.completion import complete_path
+from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.options import Argument, CopyConfig, Full, JsonTo, Verify
+from ckpt_surgery.cli.parameters.written_files import check_document_beside
+from ckpt_surgery.cli.render.reports import Report
+from ckpt_surgery.cli.terminal.console import Terminal
 
 EXAMPLES = {
     "commit new": "Publish what all shards of a plan have written.",

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import click
 
-from ckpt_surgery.cli.bash_completion import LineComplete
-from ckpt_surgery.cli.command import COMPLETE, PROGRAM
-from ckpt_surgery.cli.frame import command
-from ckpt_surgery.cli.options import Argument
+from ckpt_surgery.cli.parameters.bash_completion import LineComplete
+from ckpt_surgery.cli.parameters.command import COMPLETE, PROGRAM
+from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.options import Argument
 
 SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = {

@@ -3,12 +3,12 @@
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Unpack
 
-from ckpt_surgery.cli.completion import complete_layout, complete_path
-from ckpt_surgery.cli.console import Terminal
-from ckpt_surgery.cli.frame import command
-from ckpt_surgery.cli.options import Argument, DryRun, Form, Match, PlanOutput, RunOptions, Under
-from ckpt_surgery.cli.reports import Report
-from ckpt_surgery.cli.written_files import check_documents, check_kept
+from ckpt_surgery.cli.parameters.completion import complete_layout, complete_path
+from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.options import Argument, DryRun, Form, Match, PlanOutput, RunOptions, Under
+from ckpt_surgery.cli.parameters.written_files import check_documents, check_kept
+from ckpt_surgery.cli.render.reports import Report
+from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.inputs.options import ConvertOptions
 

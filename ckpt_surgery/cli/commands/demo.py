@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from ckpt_surgery.cli.console import Terminal
-from ckpt_surgery.cli.frame import command
-from ckpt_surgery.cli.options import Argument
+from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.options import Argument
+from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.core.text import shown
 

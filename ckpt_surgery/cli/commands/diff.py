@@ -3,11 +3,11 @@
 import os
 from typing import Annotated, Literal
 
-from ckpt_surgery.cli.completion import complete_path
-from ckpt_surgery.cli.console import Terminal, expect_arrays
-from ckpt_surgery.cli.frame import command
-from ckpt_surgery.cli.options import Argument, Form, Full, JsonTo, Match
-from ckpt_surgery.cli.written_files import check_document_beside
+from ckpt_surgery.cli.parameters.completion import complete_path
+from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.options import Argument, Form, Full, JsonTo, Match
+from ckpt_surgery.cli.parameters.written_files import check_document_beside
+from ckpt_surgery.cli.terminal.console import Terminal, expect_arrays
 
 DIFFERENT = 3
 
@@ -46,8 +46,8 @@ def diff(
     differences come first.
     """
     import ckpt_surgery
-    from ckpt_surgery.cli.render import warning_lines
-    from ckpt_surgery.cli.render_difference import difference_lines
+    from ckpt_surgery.cli.render.difference import difference_lines
+    from ckpt_surgery.cli.render.words import warning_lines
     from ckpt_surgery.report.diff_document import diff_document
 
     check_document_beside(json_to, a, b, step=step, item=item)

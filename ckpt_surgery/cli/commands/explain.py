@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import click
 from click.core import ParameterSource
 
-from ckpt_surgery.cli.completion import complete_subject
-from ckpt_surgery.cli.console import open_terminal
-from ckpt_surgery.cli.frame import command
-from ckpt_surgery.cli.given_recipes import given_recipe
-from ckpt_surgery.cli.options import Argument, Full, JsonTo, Rules
-from ckpt_surgery.cli.written_files import check_documents
+from ckpt_surgery.cli.parameters.completion import complete_subject
+from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.given_recipes import given_recipe
+from ckpt_surgery.cli.parameters.options import Argument, Full, JsonTo, Rules
+from ckpt_surgery.cli.parameters.written_files import check_documents
+from ckpt_surgery.cli.terminal.console import open_terminal
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.explanations import EXPLANATIONS
 from ckpt_surgery.core.problem_codes import Code
@@ -18,7 +18,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs.options import ExplainOptions
 
 if TYPE_CHECKING:
-    from ckpt_surgery.cli.console import Terminal
+    from ckpt_surgery.cli.terminal.console import Terminal
 
 EXAMPLES = {
     "explain recipe.yaml old params/new/kernel": "Where a leaf comes from, or what dropped it.",
@@ -55,7 +55,7 @@ def explain(
     if len(subjects) < (2 if rules else 3):
         raise UsageError(f"{TAKES}; {'SRC' if rules else 'a path'} or KEY is missing")
     from ckpt_surgery.api import explaining
-    from ckpt_surgery.cli.render_explanation import explanation_lines
+    from ckpt_surgery.cli.render.explanation import explanation_lines
     from ckpt_surgery.report.explain_document import explain_document
 
     *paths, key = subjects

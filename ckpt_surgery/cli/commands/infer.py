@@ -5,11 +5,11 @@ from typing import Annotated, Literal, Unpack
 
 import click
 
-from ckpt_surgery.cli.completion import complete_path
-from ckpt_surgery.cli.console import STDOUT, expect_arrays, open_terminal, reuse_memory
-from ckpt_surgery.cli.frame import command
-from ckpt_surgery.cli.options import Argument, DraftOverwrite, DraftTo, Form, JsonTo
-from ckpt_surgery.cli.written_files import check_json_name
+from ckpt_surgery.cli.parameters.completion import complete_path
+from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.options import Argument, DraftOverwrite, DraftTo, Form, JsonTo
+from ckpt_surgery.cli.parameters.written_files import check_json_name
+from ckpt_surgery.cli.terminal.console import STDOUT, expect_arrays, open_terminal, reuse_memory
 from ckpt_surgery.inputs.options import ReadOptions, SourceOptions
 
 UNDECIDED = 3
@@ -42,8 +42,8 @@ def infer(
     with its candidates, and the exit code is 3. The recipe goes to stdout, all else to stderr.
     """
     from ckpt_surgery.api import inferring
-    from ckpt_surgery.cli.render import warning_lines
-    from ckpt_surgery.cli.render_inference import inference_lines
+    from ckpt_surgery.cli.render.inference import inference_lines
+    from ckpt_surgery.cli.render.words import warning_lines
 
     written = [None if json_to == STDOUT else json_to, out]
     which: SourceOptions = {"step": options.get("step"), "item": options.get("item")}

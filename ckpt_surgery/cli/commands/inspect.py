@@ -2,11 +2,11 @@
 
 from typing import Annotated, Literal
 
-from ckpt_surgery.cli.completion import complete_path
-from ckpt_surgery.cli.console import Terminal, expect_arrays
-from ckpt_surgery.cli.frame import command
-from ckpt_surgery.cli.options import SOURCE_FORMAT, Argument, Full, JsonTo, Match, Under, whole
-from ckpt_surgery.cli.written_files import check_document_beside
+from ckpt_surgery.cli.parameters.completion import complete_path
+from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.options import SOURCE_FORMAT, Argument, Full, JsonTo, Match, Under, whole
+from ckpt_surgery.cli.parameters.written_files import check_document_beside
+from ckpt_surgery.cli.terminal.console import Terminal, expect_arrays
 from ckpt_surgery.core.errors import UsageError, VerificationError
 
 EXAMPLES = {
@@ -50,9 +50,9 @@ def inspect(
     indices only. The exit code is then 1 if an array could not be read; the numbers of the others are shown.
     """
     import ckpt_surgery
-    from ckpt_surgery.cli.render import warning_lines
-    from ckpt_surgery.cli.render_inspection import inspection_lines, key_lines
-    from ckpt_surgery.cli.render_statistics import statistics_lines
+    from ckpt_surgery.cli.render.inspection import inspection_lines, key_lines
+    from ckpt_surgery.cli.render.statistics import statistics_lines
+    from ckpt_surgery.cli.render.words import warning_lines
     from ckpt_surgery.report.inspect_document import inspect_document
     from ckpt_surgery.report.leaves import Unread
 

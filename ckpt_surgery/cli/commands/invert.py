@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import click
 
-from ckpt_surgery.cli.completion import complete_path, complete_recipe
-from ckpt_surgery.cli.console import STDOUT, Terminal, open_terminal
-from ckpt_surgery.cli.frame import command
-from ckpt_surgery.cli.options import Argument, DraftOverwrite, DraftTo, Form, JsonTo, Rules
-from ckpt_surgery.cli.written_files import check_documents
+from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
+from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.options import Argument, DraftOverwrite, DraftTo, Form, JsonTo, Rules
+from ckpt_surgery.cli.parameters.written_files import check_documents
+from ckpt_surgery.cli.terminal.console import STDOUT, Terminal, open_terminal
 from ckpt_surgery.core.errors import VerificationError
 from ckpt_surgery.inputs.options import InvertOptions
 
@@ -47,7 +47,7 @@ def invert(
     """
     import ckpt_surgery
     from ckpt_surgery.api.inverting import invert_document
-    from ckpt_surgery.cli.given_recipes import given_recipe
+    from ckpt_surgery.cli.parameters.given_recipes import given_recipe
 
     if not (sources or rules):
         raise click.MissingParameter(param_hint="'SRC...'", param_type="argument")

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from ckpt_surgery.cli.completion import complete_recipe
-from ckpt_surgery.cli.console import (
+from ckpt_surgery.cli.documents.told_problems import Told, told, told_warning
+from ckpt_surgery.cli.parameters.completion import complete_recipe
+from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.options import Argument, ReportAs, ReportFormat, report_format
+from ckpt_surgery.cli.render.problems import rendered
+from ckpt_surgery.cli.terminal.console import (
     STDOUT,
     Terminal,
     cut_lines,
@@ -19,10 +23,6 @@ from ckpt_surgery.cli.console import (
     styled_line,
     write_document,
 )
-from ckpt_surgery.cli.frame import command
-from ckpt_surgery.cli.options import Argument, ReportAs, ReportFormat, report_format
-from ckpt_surgery.cli.problem_reports import rendered
-from ckpt_surgery.cli.told_problems import Told, told, told_warning
 from ckpt_surgery.core.errors import Problem, RecipeError
 from ckpt_surgery.core.text import shown
 
@@ -67,7 +67,7 @@ def lint(
     if report_format is ReportFormat.TEXT:
         _show(checked, open_terminal(settings))
     elif report_format is ReportFormat.JSON:
-        from ckpt_surgery.cli.problem_documents import lint_document
+        from ckpt_surgery.cli.documents.problems import lint_document
 
         paths = [recipe.path for recipe in checked]
         write_document(lint_document(paths, _problems(checked), _warnings(checked), code), STDOUT)

@@ -5,11 +5,11 @@ from typing import Annotated, Unpack
 
 import click
 
-from ckpt_surgery.cli.completion import complete_path, complete_recipe
-from ckpt_surgery.cli.console import STDOUT, open_terminal
-from ckpt_surgery.cli.frame import command
-from ckpt_surgery.cli.given_recipes import given_recipe
-from ckpt_surgery.cli.options import (
+from ckpt_surgery.cli.documents.told_problems import warned
+from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
+from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.given_recipes import given_recipe
+from ckpt_surgery.cli.parameters.options import (
     FILE,
     Argument,
     Overwrite,
@@ -19,11 +19,11 @@ from ckpt_surgery.cli.options import (
     Rules,
     report_format,
 )
-from ckpt_surgery.cli.paths import source_names, split_paths
-from ckpt_surgery.cli.problem_reports import rendered
-from ckpt_surgery.cli.reports import Report
-from ckpt_surgery.cli.told_problems import warned
-from ckpt_surgery.cli.written_files import check_documents, check_kept
+from ckpt_surgery.cli.parameters.paths import source_names, split_paths
+from ckpt_surgery.cli.parameters.written_files import check_documents, check_kept
+from ckpt_surgery.cli.render.problems import rendered
+from ckpt_surgery.cli.render.reports import Report
+from ckpt_surgery.cli.terminal.console import STDOUT, open_terminal
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.inputs.options import PlanOptions
 
@@ -63,7 +63,7 @@ def plan(
     from ckpt_surgery.inputs.request import is_plan_file
 
     if is_plan_file(recipe) and not rules:
-        from ckpt_surgery.cli.saved_plan_view import show_saved_plan
+        from ckpt_surgery.cli.render.saved_plans import show_saved_plan
 
         code = show_saved_plan(ctx, recipe, paths, output)
         if code is not None:

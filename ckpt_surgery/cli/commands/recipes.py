@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from ckpt_surgery.cli.completion import complete_name
-from ckpt_surgery.cli.console import Terminal
-from ckpt_surgery.cli.frame import command
-from ckpt_surgery.cli.options import Argument
+from ckpt_surgery.cli.parameters.completion import complete_name
+from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.options import Argument
+from ckpt_surgery.cli.terminal.console import Terminal
 
 EXAMPLES = {
     "recipes": "List them.",
@@ -24,8 +24,8 @@ def recipes(
     """
     from rich.text import Text
 
-    from ckpt_surgery.cli.columns import GAP, NARROWEST
-    from ckpt_surgery.cli.render import sentence
+    from ckpt_surgery.cli.render.words import sentence
+    from ckpt_surgery.cli.terminal.columns import GAP, NARROWEST
     from ckpt_surgery.inputs import choices
 
     if name is not None:

@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from ckpt_surgery.cli.console import STDOUT, write_document
-from ckpt_surgery.cli.frame import command
-from ckpt_surgery.cli.options import Argument
+from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.options import Argument
+from ckpt_surgery.cli.terminal.console import STDOUT, write_document
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 
@@ -27,7 +27,7 @@ def schema(name: Annotated[str, Argument("[NAME]", more={"default": RECIPE})]) -
     if name == RECIPE:
         write_document(ckpt_surgery.schema(), STDOUT)
         return 0
-    from ckpt_surgery.cli.json_page import DOCUMENTS, document_schema
+    from ckpt_surgery.cli.documents.page import DOCUMENTS, document_schema
 
     if name not in DOCUMENTS:
         hint = f"There are: {', '.join((RECIPE, *DOCUMENTS))}."

@@ -5,11 +5,11 @@ from typing import Annotated, Unpack
 
 import click
 
-from ckpt_surgery.cli.completion import complete_path
-from ckpt_surgery.cli.console import Terminal, expect_arrays, reuse_memory
-from ckpt_surgery.cli.frame import command
-from ckpt_surgery.cli.options import Argument, Form, JsonTo, Seed
-from ckpt_surgery.cli.written_files import check_document_beside
+from ckpt_surgery.cli.parameters.completion import complete_path
+from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.options import Argument, Form, JsonTo, Seed
+from ckpt_surgery.cli.parameters.written_files import check_document_beside
+from ckpt_surgery.cli.terminal.console import Terminal, expect_arrays, reuse_memory
 from ckpt_surgery.core.errors import UsageError, VerificationError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs.options import ReadOptions
@@ -61,8 +61,8 @@ def verify(
     damaged chunk it finds as likely as the chunk is drawn.
     """
     from ckpt_surgery.api import verifying
-    from ckpt_surgery.cli.render import warning_lines
-    from ckpt_surgery.cli.render_verification import flaw_lines, verified_line
+    from ckpt_surgery.cli.render.verification import flaw_lines, verified_line
+    from ckpt_surgery.cli.render.words import warning_lines
     from ckpt_surgery.report.verification import verified_document
 
     if fast and full:

@@ -1,0 +1,163 @@
+"""The page about JSON documents: `python -m ckpt_surgery.cli.documents.page` prints it."""
+
+import ast
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+
+from ckpt_surgery.api.cleaning import CleanDocument
+from ckpt_surgery.api.environment import EnvironmentDocument
+from ckpt_surgery.api.inferring import InferDocument
+from ckpt_surgery.api.inverting import InvertDocument
+from ckpt_surgery.cli.documents.problems import ErrorDocument, LintDocument
+from ckpt_surgery.core.documents import UNSET, member_name
+from ckpt_surgery.report.diff_document import DiffDocument
+from ckpt_surgery.report.explain_document import ExplainDocument
+from ckpt_surgery.report.inspect_document import InspectDocument
+from ckpt_surgery.report.results import PlanDocument
+from ckpt_surgery.report.shards import CommittedDocument, ShardResult
+from ckpt_surgery.report.verification import VerifyDocument
+
+DOCUMENTS: Mapping[str, type] = {
+    "plan": PlanDocument,
+    "explain": ExplainDocument,
+    "infer": InferDocument,
+    "inspect": InspectDocument,
+    "diff": DiffDocument,
+    "env": EnvironmentDocument,
+    "clean": CleanDocument,
+    "verify": VerifyDocument,
+    "lint": LintDocument,
+    "invert": InvertDocument,
+    "error": ErrorDocument,
+    "shard": ShardResult,
+    "committed": CommittedDocument,
+}
+"""The documents by the name that `schema` prints their JSON Schema under."""
+
+HEAD = """\
+# JSON documents
+
+Generated from the code by `make docs`; a test checks that it is current. With `--json`, stdout is one of
+these documents and nothing else. Sizes are in bytes. NaN and infinities are the texts `NaN`, `Infinity` and
+`-Infinity`. `ckpt-surgery schema NAME` prints the JSON Schema of a document, NAME being a heading of this
+page. Members that are marked with * may be missing. A later version may add members; where it takes one away,
+or gives it another meaning, it has another number as `schema`."""
+
+
+def document_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of a document."""
+    schema = _open(TypeAdapter(DOCUMENTS[name]).json_schema(schema_generator=_Generator))
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return {**dialect, **schema, "title": f"ckpt-surgery {name}"}
+
+
+class _Generator(GenerateJsonSchema):
+    """Adds to dataclasses what pydantic says of its own models: inherited docstrings, required members."""
+
+    def default_schema(self, schema: Any) -> dict[str, Any]:
+        """The schema of a member with a default."""
+        if schema.get("default") is UNSET:
+            inner = self.generate_inner(schema["schema"])
+            return {**inner, "default": [] if inner.get("type") == "array" else None}
+        return super().default_schema(schema)
+
+    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+        """The schema of a document; a member is required unless its default is `UNSET`."""
+        found = super().dataclass_schema(schema)
+        texts = {n: text for base in reversed(schema["cls"].__mro__) for n, text in _docstrings(base).items()}
+        optional = {member_name(field.name) for field in fields(schema["cls"]) if field.default is UNSET}
+        members = {
+            name: {**member, "description": texts[name]} for name, member in found["properties"].items()
+        }
+        required = [name for name in members if name not in optional]
+        for name in required:
+            members[name].pop("default", None)
+        return {**found, "properties": members, "required": required}
+
+
+@cache
+def _docstrings(document: type) -> Mapping[str, str]:
+    """The docstrings of the members that a class defines itself."""
+    if not is_dataclass(document):
+        return {}
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(document))).body
+    assert isinstance(definition, ast.ClassDef)
+    members = ((m, text.value) for m, text in pairwise(definition.body) if isinstance(text, ast.Expr))
+    return {
+        member_name(ast.unparse(member.target)): inspect.cleandoc(ast.literal_eval(text))
+        for member, text in members
+        if isinstance(member, ast.AnnAssign)
+    }
+
+
+def _open(value: Any) -> Any:
+    """The schema with room for the members that a later version adds."""
+    if isinstance(value, list):
+        return [_open(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {k: _open(v) for k, v in value.items() if not (k == "additionalProperties" and v is False)}
+
+
+def page() -> str:
+    """The page, as Markdown."""
+    return "\n\n".join([HEAD, *(part for name in DOCUMENTS for part in _section(name))]) + "\n"
+
+
+def _section(name: str) -> Iterator[str]:
+    schema = document_schema(name)
+    yield f"## {name}"
+    yield f"Of {schema['description']}"
+    yield _table(schema)
+    for title, part in schema.get("$defs", {}).items():
+        yield f"`{title}`: {part['description']}"
+        yield _table(part)
+
+
+def _table(schema: Mapping[str, Any]) -> str:
+    required = schema.get("required", ())
+    rows = [("member", "value", "meaning"), ("---", "---", "---")]
+    for name, field in schema["properties"].items():
+        mark = "" if name in required else " *"
+        rows.append((f"`{name}`{mark}", _value(field), " ".join(field["description"].split())))
+    return "\n".join(f"| {' | '.join(cell.replace('|', _BAR) for cell in row)} |" for row in rows)
+
+
+def _value(field: Mapping[str, Any]) -> str:
+    if "anyOf" in field:
+        return " or ".join(_value(option) for option in field["anyOf"])
+    if "$ref" in field:
+        return f"`{field['$ref'].rpartition('/')[2]}`"
+    if "const" in field:
+        return f"`{str(field['const']).lower()}`"
+    if "enum" in field:
+        return " or ".join(f"`{value}`" for value in field["enum"])
+    if field.get("type") == "array":
+        return f"list of {_value(field['items'])}"
+    if isinstance(field.get("additionalProperties"), Mapping):
+        return f"mapping to {_value(field['additionalProperties'])}"
+    return _TYPES[field.get("type", "")]
+
+
+_BAR = "\\|"
+_TYPES = {
+    "": "anything",
+    "string": "text",
+    "number": "number",
+    "integer": "integer",
+    "object": "mapping",
+    "boolean": "`true` or `false`",
+    "null": "null",
+}
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,95 @@
+"""The JSON documents of problems: of a command that failed, and of `lint`."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from ckpt_surgery.cli.documents.told_problems import Told
+from ckpt_surgery.core.documents import UNSET, Document, Pattern, Versioned
+from ckpt_surgery.core.problem_codes import Code
+
+
+@dataclass(frozen=True)
+class ProblemEntry(Document):
+    """A problem."""
+
+    code: Annotated[str, Pattern(r"^CS\d{3}$")]
+    """Its code: `explain CODE` says what it means."""
+    message: str
+    """What is wrong."""
+    hint: str | None
+    """What to do about it."""
+    path: str | None
+    """The recipe; null where it is not about a place of one."""
+    line: int | None
+    """Line, from 1."""
+    column: int | None
+    """Column, from 1."""
+
+
+@dataclass(frozen=True)
+class Error(Document):
+    """Why a command failed."""
+
+    exit_code: int
+    """The exit code."""
+    problems: tuple[ProblemEntry, ...]
+    """Everything that is wrong."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorDocument(Versioned):
+    """Any command that fails."""
+
+    error: Error
+    """Why."""
+
+
+@dataclass(frozen=True)
+class WarningEntry(Document):
+    """What a recipe seems to forget."""
+
+    message: str
+    """What may go wrong."""
+    hint: str | None
+    """What to do about it."""
+    path: str
+    """The recipe."""
+    line: int | None
+    """Line, from 1."""
+    column: int | None
+    """Column, from 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LintDocument(Versioned):
+    """`lint --format json`."""
+
+    recipes: tuple[str, ...]
+    """The recipes that were checked."""
+    error: Error | None = UNSET
+    """Their problems, if there are any."""
+    warnings: tuple[WarningEntry, ...] = UNSET
+    """What they seem to forget; leaves the exit code as it is."""
+
+
+def error_of(problems: Iterable[Told], exit_code: int) -> Error:
+    """The member `error` of a document."""
+    entries = [
+        ProblemEntry(one.code or Code.INTERNAL, one.message, one.hint, one.path, one.line, one.column)
+        for one in problems
+    ]
+    return Error(exit_code, tuple(entries))
+
+
+def lint_document(
+    recipes: Iterable[str], problems: Sequence[Told], warnings: Iterable[Told], code: int
+) -> LintDocument:
+    """Which recipes were checked; problems are in it as in the document of a command that fails."""
+    error = error_of(problems, code) if problems else UNSET
+    return LintDocument(recipes=tuple(recipes), error=error, warnings=tuple(map(_entry, warnings)) or UNSET)
+
+
+def _entry(warning: Told) -> WarningEntry:
+    assert warning.path is not None  # every warning is about a recipe
+    return WarningEntry(warning.message, warning.hint, warning.path, warning.line, warning.column)

@@ -1,0 +1,304 @@
+"""How options are given on the command line: names, metavars, and what their values may be.
+
+The texts of those that the library has, too, are in `inputs.options`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import click
+
+from ckpt_surgery.cli.parameters.completion import (
+    complete_path,
+    complete_read_format,
+    complete_written_format,
+)
+from ckpt_surgery.cli.terminal.console import STDOUT, Settings
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.arguments import parse_size
+from ckpt_surgery.core.text import shown
+
+
+@dataclass(frozen=True)
+class Form:
+    """How an option is given, where its name and type do not say so."""
+
+    metavar: str | None = None
+    names: tuple[str, ...] = ()
+    """Names on the command line; empty: `--` and the parameter's name."""
+    parse: Callable[[click.Context, click.Parameter, Any], Any] | None = None
+    """Checks a value, and returns what the command gets."""
+    complete: Callable[..., Any] | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of `click.Option`, or of `click.Argument`."""
+
+
+class Argument(Form):
+    """How an argument without a name of its own is given."""
+
+
+class Group:
+    """Options that several commands have: an attribute for each annotated field."""
+
+    def __init__(self, **values: Any):
+        vars(self).update(values)
+
+
+def whole(least: int) -> Form:
+    """The form of a number that is not less than `least`."""
+    return Form("N", more={"type": click.IntRange(min=least)})
+
+
+class ReportFormat(StrEnum):
+    """How problems are reported."""
+
+    TEXT = "text"
+    JSON = "json"
+    GITHUB = "github"
+    SARIF = "sarif"
+
+
+REPORT_OPTIONS = ("--report-format", "--format")
+"""Options whose value may be the name of a report's format."""
+
+
+def requested_format(arguments: Sequence[str]) -> ReportFormat:
+    """The format that a command line asks for, which may itself be wrong.
+
+    `--json` without a file counts. Read before click parses, so that its errors are reported in it, too.
+    """
+    before = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    for option, value in zip(before, [*before, "-"][1:], strict=True):
+        name, equals, given = option.partition("=")
+        given = given if equals else value
+        if name in REPORT_OPTIONS and given in set(ReportFormat):
+            return ReportFormat(given)
+        if name == "--json" and given.startswith("-"):
+            return ReportFormat.JSON
+    return ReportFormat.TEXT
+
+
+# --- values ------------------------------------------------------------------------------------------------
+
+
+def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    try:
+        return None if value is None else parse_size(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+def _writable_format(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Names of formats are asked for only when there is a value, because `--help` must be quick."""
+    if value is None:
+        return None
+    from ckpt_surgery.inputs.choices import writable_formats
+
+    if value in set(ReportFormat):
+        message = f"`{value}` is the format of a report: --report-format {value}, of `plan` and `lint`"
+        raise click.BadParameter(message, ctx, param)
+    return _one_of(writable_formats(), ctx, param, value)
+
+
+def _known_format(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
+    from ckpt_surgery.inputs.choices import readable_formats
+
+    return _one_of(readable_formats(), ctx, param, value)
+
+
+def _one_of(names: Sequence[str], ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if value not in names:
+        raise click.BadParameter(f"`{value}` is not one of: {', '.join(names)}", ctx, param)
+    return value
+
+
+def _assignments(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    for assignment in value:
+        name, equals, _ = assignment.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"`{assignment}` is not of the form NAME=VALUE", ctx, param)
+    return value
+
+
+def document_path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Accept `-`, or a file in a directory that exists; checked before the work, which may take long."""
+    if value is None or value == STDOUT:
+        return value
+    if urls.is_url(value):
+        raise click.BadParameter(f"{shown(value)}: documents are files of this machine", ctx, param)
+    path = Path(value)
+    if path.is_dir():
+        raise click.BadParameter(f"{shown(value)} is a directory", ctx, param)
+    if not path.parent.is_dir():
+        raise click.BadParameter(f"the directory {shown(str(path.parent))} does not exist", ctx, param)
+    return value
+
+
+def file_path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Accept what `document_path` accepts, except `-`."""
+    if value == STDOUT:
+        raise click.BadParameter("it is written to a file; `-` is none", ctx, param)
+    return document_path(ctx, param, value)
+
+
+def _update(ctx: click.Context, settings: Settings) -> None:
+    ctx.find_root().obj = settings
+
+
+def _settings(ctx: click.Context) -> Settings:
+    found = ctx.find_root().obj
+    return found if isinstance(found, Settings) else Settings()
+
+
+def _quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        _update(ctx, dataclasses.replace(_settings(ctx), quiet=True))
+
+
+def _verbose(ctx: click.Context, param: click.Parameter, value: int) -> None:
+    settings = _settings(ctx)
+    _update(ctx, dataclasses.replace(settings, verbose=settings.verbose + value))
+
+
+def _no_color(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        _update(ctx, dataclasses.replace(_settings(ctx), color=False))
+
+
+# --- options that several commands have ---------------------------------------------------------------------
+
+
+def global_params() -> list[click.Parameter]:
+    """`-q`, `-v` and `--no-color`: before the command or after it."""
+    hidden: dict[str, Any] = {"expose_value": False}
+    quiet, verbose = "Errors and warnings only.", "More; -vv: tracebacks too."
+    return [
+        click.Option(["-q", "--quiet"], is_flag=True, callback=_quiet, help=quiet, **hidden),
+        click.Option(["-v", "--verbose"], count=True, callback=_verbose, help=verbose, **hidden),
+        click.Option(
+            ["--no-color"], is_flag=True, callback=_no_color, help="No colour (also NO_COLOR).", **hidden
+        ),
+    ]
+
+
+SIZE = Form("SIZE", parse=_size)
+FILE = Form("FILE", parse=file_path, complete=complete_path)
+SOURCE_FORMAT = Form("FORMAT", parse=_known_format, complete=complete_read_format)
+
+FORMS: Mapping[str, Form] = {
+    "step": whole(0),
+    "item": Form("NAME"),
+    "src_format": SOURCE_FORMAT,
+    "format": Form("FORMAT", parse=_writable_format, complete=complete_written_format),
+    "dst_step": whole(0),
+    "dst_item": Form("NAME"),
+    "shard_size": SIZE,
+    "memory": SIZE,
+    "workers": whole(1),
+    "link_mode": Form(more={"type": click.Choice(["auto", "reflink", "hardlink", "copy"])}),
+    "target": Form("PATH", complete=complete_path),
+    "set": Form("NAME=VALUE", parse=_assignments, more={"multiple": True}),
+    "config": Form("FILE", complete=complete_path),
+    "last": whole(1),
+}
+"""Forms of the options that the library describes."""
+
+Rules = Annotated[
+    tuple[str, ...],
+    "A rule in place of RECIPE, also several: `s|REGEX|TEMPLATE|` for whole keys, `s|REGEX|TEXT|g` inside "
+    "keys, `drop:REGEX`, `KEY = EXPRESSION`, `add:TEMPLATE = EXPRESSION`, and last `keep:REGEX`, which drops "
+    "the rest.",
+    Form("RULE", ("-e",)),
+]
+JsonTo = Annotated[
+    str | None,
+    "Write a JSON document; to stdout if no file follows, and all else to stderr.",
+    Form(
+        metavar="[FILE.json|-]",
+        names=("--json",),
+        parse=document_path,
+        complete=complete_path,
+        more={"is_flag": False, "flag_value": STDOUT},
+    ),
+]
+Full = Annotated[bool, "One line per key, nothing folded or left out."]
+Overwrite = Annotated[bool, "Replace DST; it stays until the new one is complete."]
+Verify = Annotated[
+    Literal["fast", "full", "none"],
+    "What is read back before DST is published; `full`: linked arrays too. [default: fast]",
+    Form(more={"default": "fast"}),
+]
+CopyConfig = Annotated[
+    bool | None,
+    "Whether config and tokenizer files beside SRC are copied into a directory of safetensors. "
+    "[default: where SRC has a config.json]",
+    Form(names=("--copy-config/--no-copy-config",), more={"default": None}),
+]
+Match = Annotated[
+    str | None,
+    "Only keys that match as a whole, as in recipes: '.*/kernel', not 'kernel'.",
+    Form("REGEX"),
+]
+Under = Annotated[str | None, "Only keys below these first components, such as params/decoder.", Form("PATH")]
+DraftTo = Annotated[str | None, "Write the recipe to a file. [default: stdout]", FILE]
+DraftOverwrite = Annotated[bool, "Replace the file of --out if there is one."]
+Seed = Annotated[int, Form("N", more={"default": 0})]
+
+
+def report_format(*names: str) -> Form:
+    """How `ReportAs` is given: `--report-format`, and `--format` where no checkpoint is written."""
+    return Form(
+        names=names,
+        parse=lambda ctx, param, value: ReportFormat(value),
+        more={"type": click.Choice([str(one) for one in ReportFormat]), "default": "text"},
+    )
+
+
+ReportAs = Annotated[
+    ReportFormat,
+    "How problems are reported: for people, as JSON, as annotations of GitHub Actions, or as SARIF. "
+    "[default: text]",
+]
+
+
+class PlanOutput(Group):
+    """What `apply`, `plan`, `convert` and `merge` print and write about a plan."""
+
+    json_to: JsonTo
+    report_to: Annotated[
+        str | None,
+        "Write a page for browsers: all leaves, where the bytes went, the recipe.",
+        Form("FILE", ("--report",), file_path, complete_path),
+    ]
+    full: Full
+    detailed_exitcode: Annotated[bool, "0: no change, 1: error, 2: changes."]
+
+
+class RunOptions(Group):
+    """How `apply`, `convert` and `merge` carry out a plan."""
+
+    overwrite: Overwrite
+    resume: Annotated[
+        bool, "Go on with what an earlier run of the same command has written before it was ended."
+    ]
+    verify: Verify
+    copy_config: CopyConfig
+    engine: Annotated[
+        Literal["local", "dask"],
+        "What does the work: threads of this process, or a cluster of Dask. [default: local]",
+        Form(more={"default": "local"}),
+    ]
+    scheduler: Annotated[
+        str | None,
+        "Address of the cluster's scheduler. [default: `--workers` processes of this machine]",
+        Form("ADDRESS"),
+    ]
+
+
+DryRun = Annotated[bool, "Stop after the diff; nothing is written."]

@@ -1,0 +1,102 @@
+"""How two checkpoints differ, as lines of styled text."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from ckpt_surgery.cli.render.words import WORD, start_of
+from ckpt_surgery.cli.terminal.columns import GAP, blocks_of, flowing, padded, rows_of
+from ckpt_surgery.core.folding import escaped
+from ckpt_surgery.core.text import number_of, shown
+from ckpt_surgery.report.difference_texts import (
+    count_texts,
+    distance_texts,
+    format_note,
+    same_text,
+    tolerance_note,
+)
+from ckpt_surgery.report.differences import (
+    Difference,
+    DifferenceRow,
+    difference_rows,
+    folded_values,
+)
+
+MOST_VALUES = 20
+"""Number of leaves with differing values that are listed without `--full`."""
+
+
+def difference_lines(difference: Difference, *, full: bool, width: int) -> Iterator[Text]:
+    """What differs, then the summary."""
+    rows = difference_rows(difference, full=full)
+    yield from _row_lines([row for row in rows if not row.source], width)
+    for row in rows:
+        if row.source:
+            yield from _renamed_lines(row, width)
+    unequal = folded_values(difference.values or (), full=full)
+    pairs = [(row.key, row.count, [_leaves(row.count), *distance_texts(row.worst)]) for row in unequal]
+    yield from _listed(pairs, "values", full, width)
+    unknown = [(escaped(one.key), 1, [shown(one.why)]) for one in difference.uncompared]
+    yield from _listed(unknown, "not compared", full, width)
+    yield from _difference_summary(difference, width)
+
+
+def _row_lines(rows: Sequence[DifferenceRow], width: int) -> Iterator[Text]:
+    keys = [_side(row.side).append(row.key) for row in rows]
+    counts = [f"{row.count:,} × " if row.count > 1 else "" for row in rows]
+    widest = max(map(len, counts), default=0)
+    cells = [_cells(row, f"{count:>{widest}}") for row, count in zip(rows, counts, strict=True)]
+    yield from rows_of(keys, padded(cells, (False, False)), 1, width)
+
+
+def _renamed_lines(row: DifferenceRow, width: int) -> Iterator[Text]:
+    """`old → new  3 × f32[16]`; on two lines where that is too long."""
+    what = f"{row.count:,} × {row.before}" if row.count > 1 else row.before
+    parts = [_side(row.side).append(row.source), Text(f"→ {row.key}").append(f"  {what}", "dim")]
+    yield from flowing(parts, " ", width, WORD)
+
+
+def _leaves(count: int) -> str:
+    return number_of(count, "leaf") if count > 1 else ""
+
+
+def _cells(row: DifferenceRow, count: str) -> list[Text]:
+    """Count and what is in A and in B; why the other cannot hold it."""
+    change = " → ".join(text for text in (row.before, row.after) if text)
+    return [Text(text, "dim") for text in (count + change, row.why)]
+
+
+def _side(side: str) -> Text:
+    styles = {"only in A": "bold red", "only in B": "green", "changed": "yellow"}
+    styles |= {"renamed": "cyan", "renamed?": "cyan"}
+    return start_of(side, styles[side])
+
+
+def _listed(
+    rows: Sequence[tuple[str, int, Sequence[str]]], word: str, full: bool, width: int
+) -> Iterator[Text]:
+    """A line for each pattern of keys and its texts; only the first ones of many, unless `full`."""
+    listed = rows if full else rows[:MOST_VALUES]
+    keys = [start_of(word, "yellow").append(key) for key, _, _ in listed]
+    most = max((len(texts) for _, _, texts in listed), default=0)
+    cells = [[Text(text) for text in (*texts, *[""] * (most - len(texts)))] for _, _, texts in listed]
+    yield from blocks_of(keys, padded(cells, (False,) * most), 0, width, WORD + len(GAP))
+    more = sum(count for _, count, _ in rows[len(listed) :])
+    if more:
+        leaves = "leaf" if more == 1 else "leaves"
+        yield start_of(word, "yellow").append(f"and {more:,} more {leaves} (--full)")
+
+
+def _difference_summary(difference: Difference, width: int) -> Iterator[Text]:
+    compared = difference.values
+    within = tolerance_note(difference.tolerance)
+    if not difference.different:
+        note = "; --values compares the numbers too" if compared is None else within
+        same = f"{same_text(difference)}{note}{format_note(difference)}"
+        yield from flowing([Text("same", "bold green"), *map(Text, same.split(" "))], " ", width)
+        return
+    counts = [f"{text}," for text in count_texts(difference, of_guesses=" (--values compares them)")]
+    counts[-1] = f"{counts[-1].removesuffix(',')};"
+    word = "different:" if difference.known else "not known to be the same:"
+    parts = [word, *counts, f"{number_of(difference.common, 'leaf')} in both"]
+    yield from flowing([Text(part, "" if i else "bold") for i, part in enumerate(parts)], " ", width)

@@ -1,0 +1,223 @@
+"""Explanations as lines of styled text. Prints nothing."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from ckpt_surgery.cli.render.plan import STYLES, row_lines
+from ckpt_surgery.cli.render.words import WORD, labelled
+from ckpt_surgery.cli.terminal.columns import flowing
+from ckpt_surgery.core.folding import ShownKey, fold, unfolded
+from ckpt_surgery.core.text import bytes_text, number_of, shown
+from ckpt_surgery.report.explanation import UNMATCHED, Made, Used, described
+from ckpt_surgery.report.leaves import describe
+from ckpt_surgery.report.plan import plan_rows
+from ckpt_surgery.report.plan_texts import fate_word
+from ckpt_surgery.report.subtrees import WAYS
+
+if TYPE_CHECKING:
+    from ckpt_surgery import Explanation
+    from ckpt_surgery.report.explanation import Line
+
+MOST = 6
+"""Number of keys, of values of a group, and of functions that are shown without `--full`."""
+MOST_LINES = 12
+"""Number of lines of a rule that are shown without `--full`."""
+
+OUTCOMES = {
+    "later": "matches it too, but an earlier rule claims it: the first rule that matches wins",
+    "when": "matches it, but its `when` is not true there",
+    "source": "matches it, but reads another source",
+    "beginning": "matches only its beginning, {key}: a pattern has to match the whole key",
+    "end": "matches only its end, {key}: a pattern has to match the whole key",
+}
+"""What came of a rule that did not claim a leaf."""
+
+
+def explanation_lines(explanation: "Explanation", *, full: bool, width: int) -> Iterator[Text]:
+    """A part for the leaf of the result and for that of each source; or the leaves of a subtree, folded."""
+    yield Text(shown(explanation.key), "bold")
+    if explanation.is_subtree:
+        yield from _subtree_lines(explanation, full, width)
+        return
+    if explanation.made is not None:
+        yield Text()
+        yield from _made_lines(explanation, explanation.made, full, width)
+    for one in explanation.used:
+        yield Text()
+        yield from _used_lines(explanation, one, full, width)
+
+
+def _subtree_lines(explanation: "Explanation", full: bool, width: int) -> Iterator[Text]:
+    plan = explanation.plan
+    rows = plan_rows(plan, full=full, part=True)
+    order = list(STYLES)
+    counts = [number_of(len(plan.steps), "leaf") + " of the result"] if plan.steps else []
+    counts += [f"{number_of(len(plan.dropped), 'leaf')} DROPPED"] if plan.dropped else []
+    yield Text(f"no leaf, but a subtree: {', '.join(counts)}", "dim")
+    yield Text()
+    yield from row_lines(sorted(rows, key=lambda row: order.index(row.fate)), width, full)
+
+
+# --- a leaf of the result -----------------------------------------------------------------------------------
+
+
+def _made_lines(explanation: "Explanation", made: Made, full: bool, width: int) -> Iterator[Text]:
+    step, several = made.step, _several(explanation)
+    fate = step.fate.value
+    word = (fate_word(fate), STYLES[fate])
+    way = "copied by the store itself" if step.served else WAYS[step.transfer]
+    yield (
+        labelled("result", "")
+        .append_text(Text.assemble(word, f"  {describe(step.leaf)}"))
+        .append(f", {bytes_text(step.leaf.nbytes)}, {way}")
+    )
+    named = [(_named(o.source, o.leaf.key.printed, several), describe(o.leaf)) for o in made.sources]
+    yield from _listed("made from", named, full)
+    if step.rule is None:
+        own = fate == "defaulted"
+        why = "it is the target's own value" if own else "leaves that no rule claims stay (`unmatched: keep`)"
+        yield labelled("rule", f"none: {why}")
+    for number in range(len(made.stages)):
+        yield from _stage_lines(explanation, made, number, full, width)
+    if made.operations:
+        first = [described(made.sources)] if made.sources else []
+        steps = [*first, *(_operation(one.name, one.count, one.spec) for one in made.operations)]
+        cut = steps if full or len(steps) <= 2 * MOST else [*steps[:MOST], "…", *steps[-MOST:]]
+        yield from _flowing("steps", [cut[0], *(f"→ {one}" for one in cut[1:])], " ", width)
+
+
+def _operation(name: str, count: int, spec: str) -> str:
+    return f"{name}: {spec}" if count == 1 else f"{count:,} × {name}: {spec}"
+
+
+def _stage_lines(
+    explanation: "Explanation", made: Made, number: int, full: bool, width: int
+) -> Iterator[Text]:
+    """What one rule did, the `number`th on the way."""
+    stage, alone = made.stages[number], len(made.stages) == 1
+    several = _several(explanation)
+    where = "" if stage.pass_name is None else f" of the pass {stage.pass_name}"
+    yield _rule_line("rule", stage.rule.path + where, explanation, stage.rule.line)
+    yield from _excerpt(explanation.excerpts.get(stage.rule.path, ()), full)
+    claimed = [_named(one.source, one.key, several) for one in stage.claims]
+    if not alone or {(one.source, one.key) for one in stage.claims} != set(made.step.sources):
+        yield from _listed("  claims", [(key, "") for key in claimed], full)
+    if stage.claims or not alone:
+        others = [(_named(source, key, several), "") for source, key in stage.looked_up]
+        yield from _listed("  looks up", others, full)
+    bound = _bound([*(one.bound for one in stage.claims), stage.variables], full)
+    if bound:
+        yield from _flowing("  groups", bound, "; ", width)
+    for value in stage.values:
+        yield labelled("  value", shown(" ".join(value.split())))
+    if not alone:
+        yield from _listed("  makes", [(key, "") for key in stage.keys], full)
+
+
+def _bound(claims: Iterable[Mapping[str, str]], full: bool) -> list[str]:
+    """`n = 0, 1, 2, …, 47`: the values of each group and variable, in the order of the leaves."""
+    values: dict[str, dict[str, None]] = {}
+    for bound in claims:
+        for name, value in bound.items():
+            values.setdefault(name, {})[value] = None
+    found = []
+    for name, distinct in values.items():
+        texts = [shown(value) or "''" for value in distinct]
+        texts = texts if full or len(texts) <= MOST else [*texts[:3], "…", texts[-1]]
+        found.append(f"{chr(92) if name.isdecimal() else ''}{shown(name)} = {', '.join(texts)}")
+    return found
+
+
+# --- a leaf of a source -------------------------------------------------------------------------------------
+
+
+def _used_lines(explanation: "Explanation", used: Used, full: bool, width: int) -> Iterator[Text]:
+    path = next(i.path for i in explanation.plan.inputs if i.name == used.source)
+    label = shown(used.source)
+    leaf = used.leaf
+    yield labelled(label, f"{describe(leaf)}, {bytes_text(leaf.nbytes)}").append(f"  in {shown(path)}", "dim")
+    if used.dropped is None:
+        printed = {step.leaf.key.text: step.leaf.key.printed for step in explanation.plan.steps}
+        yield from _listed("becomes", [(printed.get(key, key), "") for key in used.outputs], full)
+        step = None if explanation.made is None else explanation.made.step
+        if step is not None and step.rule is None and (used.source, leaf.key.text) in step.sources:
+            yield from _near(used, width, claimed=False)  # it was said already that it stays
+            return
+    else:
+        why = "`drop: true`" if used.dropped.why == "drop" else shown(used.dropped.why)
+        yield Text.assemble((f"{'DROPPED':<{WORD}}", STYLES["dropped"]), why)
+        if used.dropped.why.startswith(UNMATCHED):
+            yield from _excerpt(explanation.excerpts.get(UNMATCHED, ()), full)
+    claimed = [one for one in used.attempts if one.outcome.value == "claimed"]
+    rules = {one.rule.path: one.rule for one in claimed}
+    if used.dropped is not None and used.dropped.rule is not None:
+        rules[used.dropped.rule.path] = used.dropped.rule
+    for rule in rules.values():
+        yield _rule_line("rule", rule.path, explanation, rule.line)
+        yield from _excerpt(explanation.excerpts.get(rule.path, ()), full)
+    if used.outputs and not rules:
+        yield labelled("rule", "none claims it: a `fill` rule or an expression reads it")
+    yield from _near(used, width, bool(rules) or used.dropped is None)
+
+
+def _near(used: Used, width: int, claimed: bool) -> Iterator[Text]:
+    """Rules that did not claim a leaf, and why."""
+    others = [one for one in used.attempts if one.outcome.value in OUTCOMES]
+    for one in others:
+        yield labelled(
+            "not by" if claimed else "nearly", f"{_numbered(one.rule.path, one.rule.line)}: "
+        ).append(shown(one.pattern), "cyan")
+        why = OUTCOMES[one.outcome.value].format(key=shown(one.key))
+        yield from _flowing("", why.split(" "), " ", width)
+    if not (others or claimed):
+        yield labelled("rule", "none matches its key, the beginning or the end of it")
+
+
+# --- lines --------------------------------------------------------------------------------------------------
+
+
+def _several(explanation: "Explanation") -> bool:
+    return len({i.name for i in explanation.plan.inputs} - {"target"}) > 1
+
+
+def _named(source: str, key: str, several: bool) -> str:
+    return f"{source}:{key}" if several or source == "target" else key
+
+
+def _numbered(path: str, line: int | None) -> str:
+    return path if line is None else f"{path}, line {line}"
+
+
+def _rule_line(label: str, path: str, explanation: "Explanation", line: int | None) -> Text:
+    position = "" if line is None else f":{line}"
+    return labelled(label, shown(path)).append(f"  {shown(explanation.plan.recipe)}{position}", "dim")
+
+
+def _excerpt(lines: "Sequence[Line]", full: bool) -> Iterator[Text]:
+    most = len(lines) if full or len(lines) <= MOST_LINES + 1 else MOST_LINES
+    digits = len(str(lines[-1].number)) if lines else 0
+    for line in lines[:most]:
+        yield Text.assemble((f"  {line.number:>{digits}} | ", "dim"), shown(line.text))
+    if most < len(lines):
+        yield Text(f"  {len(lines) - most} more lines (--full shows them)", "dim")
+
+
+def _listed(label: str, rows: Sequence[tuple[str, str]], full: bool) -> Iterator[Text]:
+    """Keys with what they are, those that differ in indices only on one line."""
+    distinct = dict(rows)
+    entries = [ShownKey(key, (), spec) for key, spec in distinct.items()]
+    folds = (unfolded if full else fold)(entries)
+    most = len(folds) if full or len(folds) <= MOST + 1 else MOST
+    for n, one in enumerate(folds[:most]):
+        spec = distinct[entries[one.first].key]
+        many = f"{one.count:,} × " if one.count > 1 and spec else ""
+        yield labelled("" if n else label, one.key).append(f"  {many}{spec}".rstrip(), "dim")
+    if most < len(folds):
+        yield labelled("", f"and {len(folds) - most} more (--full lists them)")
+
+
+def _flowing(label: str, parts: Sequence[str], between: str, width: int) -> Iterator[Text]:
+    """Parts one after the other, on as many lines as they need."""
+    yield from flowing([labelled(label, parts[0]), *map(Text, parts[1:])], between, width, WORD)

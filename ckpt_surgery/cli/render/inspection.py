@@ -1,0 +1,135 @@
+"""What `inspect` found as lines of styled text: the head, and a tree or a flat list of the leaves."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from ckpt_surgery.cli.terminal.columns import flowing, padded, rows_of
+from ckpt_surgery.core.documents import json_text
+from ckpt_surgery.core.history import own_metadata
+from ckpt_surgery.core.leaves import Unreadable
+from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, shown
+from ckpt_surgery.report.history import history_sentences
+from ckpt_surgery.report.leaves import short_dtype
+from ckpt_surgery.report.scalars import shared_texts
+from ckpt_surgery.report.tree import Line, by_size, dtype_totals, listing, size_texts, total_text, tree
+
+if TYPE_CHECKING:
+    from ckpt_surgery.report.inspection import Inspection
+
+MOST_METADATA = 200
+"""Number of characters of metadata that are shown without `-v`."""
+
+MOST_NAMES = 8
+"""Number of steps, and of items, that the head names."""
+
+ON_MESH = " on mesh "
+"""What stands between a partition and the mesh of devices in the text of a sharding."""
+
+
+def inspection_lines(
+    found: "Inspection", *, flat: bool, full: bool, verbose: bool, width: int
+) -> Iterator[Text]:
+    """Head, then a tree or a flat list of the leaves."""
+    texts = shared_texts(found.leaves, found.values)
+    lines = listing(found.leaves, texts, full=full, depth=found.depth)
+    by_bytes = found.sort == "size"
+    if flat:
+        lines = by_size(lines) if by_bytes else lines
+    else:
+        lines = tree(lines, sort_by_size=by_bytes)
+    mesh = _only_mesh(lines)
+    yield from head_lines(found, verbose, width)
+    yield from _labelled("mesh", [Text(mesh)] if mesh else [], width)
+    yield Text()
+    names = [Text("  " * line.level).append(line.key, "bold" if line.row is None else "") for line in lines]
+    rows = padded([_cells(line, mesh, verbose) for line in lines], (True, False, True, False, False))
+    yield from rows_of(names, rows, 4, width)
+
+
+def key_lines(found: "Inspection") -> Iterator[Text]:
+    """Every key on a line of its own, in the order of the checkpoint or of `sort`."""
+    lines = listing(found.leaves, {}, full=True)
+    for line in by_size(lines) if found.sort == "size" else lines:
+        yield Text(line.key)
+
+
+def _only_mesh(lines: Sequence[Line]) -> str:
+    """The mesh of devices of all shardings that have one; empty where there are several."""
+    parts = [line.row.sharding.rpartition(ON_MESH) for line in lines if line.row is not None]
+    meshes = {mesh for _, on, mesh in parts if on}
+    return meshes.pop() if len(meshes) == 1 else ""
+
+
+def _cells(line: Line, mesh: str, verbose: bool) -> list[Text]:
+    """Count, spec and value, bytes, sharding and chunks (`verbose`) of leaves; totals of subtrees."""
+    size = Text(bytes_text(line.total.bytes), "dim")
+    if line.row is None:
+        return [Text(), Text(total_text(line.total)), size, Text(), Text()]
+    row = line.row
+    count = Text(f"{row.count:,} ×" if row.count > 1 else "", "dim")
+    spec = Text.assemble((row.spec, "dim"), f" {row.value}" if row.value else "")
+    sharding = Text(row.sharding.removesuffix(f"{ON_MESH}{mesh}"), "dim")
+    return [count, spec, size, sharding, Text(row.chunks if verbose else "", "dim")]
+
+
+def head_lines(found: "Inspection", verbose: bool, width: int) -> Iterator[Text]:
+    """What the checkpoint is as a whole: path, format, totals, dtypes, steps, items, metadata."""
+    about = chosen_text(found.format, found.step, found.item)
+    yield from flowing([Text(shown(found.path), "bold"), Text(f"({about})", "dim")], "  ", width)
+    yield from flowing(list(map(Text, size_texts(found.leaves, found.others))), ", ", width)
+    dtypes = [
+        Text(f"{short_dtype(name)} {bytes_text(total.bytes)} in {number_of(total.leaves, 'leaf')}")
+        for name, total in dtype_totals(found.leaves).items()
+    ]
+    if len(dtypes) > 1:
+        yield from _labelled("dtypes", dtypes, width)
+    yield from _labelled("stored as", _stored_texts(found), width)
+    choices = found.choices
+    yield from _labelled("steps", _step_texts(choices.steps, found.step), width)
+    yield from _labelled("unfinished steps", _few(list(map(str, choices.unfinished))), width)
+    others = [shown(name) for name in choices.items]
+    yield from _labelled("items", _few(others), width)
+    if found.history is not None:
+        for number, sentence in enumerate(history_sentences(found.history)):
+            label = Text("history" if number == 0 else "       ", "dim")
+            yield from flowing([label, *map(Text, sentence.split(" "))], " ", width)
+    metadata = own_metadata(found.metadata)
+    if metadata:
+        text = json_text(metadata, indent=None).strip()
+        cut = len(text) > MOST_METADATA and not verbose
+        told = f"{text[:MOST_METADATA]}… (-v shows all)" if cut else text
+        yield from flowing([Text("metadata", "dim"), *map(Text, told.split(" "))], " ", width)
+
+
+def _stored_texts(found: "Inspection") -> list[Text]:
+    """`Q4_K in 226 leaves`, for each type of the format's own, in the order of the leaves."""
+    stored = Counter((leaf.stored_type, leaf.unreadable) for leaf in found.leaves if leaf.stored_type)
+    return [
+        Text(f"{name} in {number_of(count, 'leaf')}{_why_unread(name, unread)}")
+        for (name, unread), count in stored.items()
+    ]
+
+
+def _why_unread(name: str | None, unread: Unreadable | None) -> str:
+    return "" if unread is None else f" ({unread.why.removeprefix(f'is stored as {name}, which ')})"
+
+
+def _labelled(label: str, parts: Sequence[Text], width: int) -> Iterator[Text]:
+    """`label part, part`, where there are parts."""
+    if parts:
+        first = Text(f"{label} ", "dim").append_text(parts[0])
+        yield from flowing([first, *parts[1:]], ", ", width)
+
+
+def _few(names: Sequence[str]) -> list[Text]:
+    """The last names, and how many are before them."""
+    more = len(names) - MOST_NAMES
+    return [Text(name) for name in ([f"{more:,} more", *names[-MOST_NAMES:]] if more > 0 else names)]
+
+
+def _step_texts(steps: Sequence[int], chosen: int | None) -> list[Text]:
+    told = _few([str(step) for step in steps])
+    return [Text(one.plain, "bold" if one.plain == str(chosen) else "") for one in told]

@@ -1,0 +1,33 @@
+"""Problems for programs: as JSON, as GitHub's workflow commands, and as SARIF."""
+
+import sys
+from collections.abc import Iterable, Sequence
+
+from ckpt_surgery.cli.documents.told_problems import Told, told
+from ckpt_surgery.cli.parameters.options import ReportFormat
+from ckpt_surgery.core.errors import Problem
+
+
+def rendered(format: ReportFormat, problems: Sequence[Told], exit_code: int) -> str:
+    """What a report of this format has on stdout about a command that has ended; `text` has nothing."""
+    if format is ReportFormat.JSON:
+        from ckpt_surgery.cli.documents.problems import ErrorDocument, error_of
+        from ckpt_surgery.core.documents import json_text
+
+        return json_text(ErrorDocument(error=error_of(problems, exit_code)))
+    if format is ReportFormat.GITHUB:
+        from ckpt_surgery.cli.render.github import workflow_commands
+
+        return workflow_commands(problems)
+    if format is ReportFormat.SARIF:
+        from ckpt_surgery.cli.render.sarif import sarif_document
+        from ckpt_surgery.core.documents import json_text
+
+        return json_text(sarif_document(problems, exit_code))
+    return ""
+
+
+def write_failure(format: ReportFormat, problems: Iterable[Problem], exit_code: int) -> None:
+    """Report the problems that end a command on stdout, beside the text that people read on stderr."""
+    sys.stdout.write(rendered(format, [told(problem) for problem in problems], exit_code))
+    sys.stdout.flush()

@@ -1,0 +1,284 @@
+"""Where output goes. Text from recipes and checkpoints is escaped, and never interpreted as markup."""
+
+import gc
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ckpt_surgery.cli.terminal.streams import is_absent
+from ckpt_surgery.core.errors import Place, Problem, StorageError
+from ckpt_surgery.core.text import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from typing import Literal, ParamSpec
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from ckpt_surgery.core.documents import Document
+    from ckpt_surgery.core.progress import Report
+
+    P = ParamSpec("P")
+
+STDOUT = "-"
+PUBLISHED = "published"
+"""Name of the destination in the context's `meta`, from the moment when it is published."""
+
+_ARGUMENT = re.compile(r"`(\w+)=([^`]+)`")
+_PARAM = re.compile(r'\{"(\w+)": "?([^"]+)"?\}')
+_YAML = {"True": "true", "False": "false"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The global options."""
+
+    quiet: bool = False
+    verbose: int = 0
+    color: bool = True
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """The two consoles for text that people read."""
+
+    text: "Console"
+    """Diff, tables, summary: stdout, or stderr where stdout is for JSON. Silent with `--quiet`."""
+    notes: "Console"
+    """Progress and warnings: stderr."""
+    settings: Settings
+    json_to: str | None = None
+    """Where the JSON document goes: a file, or `-` for stdout; None if none is asked for."""
+
+    def show(self, lines: Iterable["Text"]) -> None:
+        """Print lines of any length. Only the terminal wraps them, so that long keys can be copied."""
+        _print(self.text, lines)
+
+    def wrapped(self, lines: Iterable["Text"]) -> None:
+        """Print sentences, wrapped at words to the width of the terminal."""
+        self.text.print(*lines, sep="\n")
+
+    def warn(self, lines: Iterable["Text"]) -> None:
+        """Print sentences, even with `--quiet`: wrapped at words where the width is that of a terminal.
+
+        Elsewhere, as in the logs of a job, each is on a line, however long.
+        """
+        console = self.notes if self.settings.quiet else self.text
+        if console.is_terminal or "COLUMNS" in os.environ:
+            lines = [part for line in lines for part in _wrapped(line, console.width)]
+        _print(console, lines)
+
+    def write(self, make: "Callable[P, Document]", *args: "P.args", **kwargs: "P.kwargs") -> None:
+        """Write the JSON document that `make` returns, if one is asked for."""
+        if self.json_to is not None:
+            write_document(make(*args, **kwargs), self.json_to)
+
+    def progress(self, wanted: bool = True) -> "AbstractContextManager[Report | Literal[False]]":
+        """A function to call with the progress so far; False with `--quiet`, or if not wanted."""
+        from ckpt_surgery.cli.terminal.progress import reporting
+
+        return reporting(self.notes, self.settings.quiet or not wanted)
+
+
+def _wrapped(line: "Text", width: int) -> Iterable["Text"]:
+    """A sentence, wrapped at words. Lines of a recipe, which are indented or short, stay as they are."""
+    from ckpt_surgery.cli.terminal.columns import flowing
+
+    if len(line) <= width or line.plain.startswith(" "):
+        return [line]
+    return flowing(list(line.split(" ")), " ", width)
+
+
+def _print(console: "Console", lines: Iterable["Text"]) -> None:
+    if listed := list(lines):
+        console.print(*listed, sep="\n", soft_wrap=True)  # four times as fast as one call per line
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+"""Parameters of mallopt(3), from <malloc.h>."""
+_KEPT = 128 << 20
+"""Bytes. Freed blocks up to this size are reused; larger ones return to the system at once."""
+_FREE = 1 << 30
+"""Largest number of bytes in freed blocks that are kept for reuse."""
+
+
+def reuse_memory() -> None:
+    """Let the allocator keep freed blocks. To be called before the first thread starts; glibc only.
+
+    Otherwise every block of a few MiB comes from the system, which clears it page by page: a third of the
+    time of a cast (64 MiB blocks, glibc 2.36).
+    """
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 1)
+        mallopt(_M_MMAP_THRESHOLD, _KEPT)
+        mallopt(_M_TRIM_THRESHOLD, _FREE)
+
+
+def expect_arrays() -> None:
+    """Collect garbage from now on, so that arrays in reference cycles are freed before the program ends.
+
+    What exists already, which may be the millions of small values of a plan, is left out for good.
+    """
+    gc.freeze()
+    gc.enable()
+
+
+def open_terminal(settings: Settings, json_to: str | None = None, *, taken: bool = False) -> Terminal:
+    """The consoles for a command; stdout is left to the JSON document where `json_to` is `-`.
+
+    `taken`: whether stdout is left to something else. Raises StorageError where the document would be lost,
+    because stdout is closed.
+    """
+    taken = taken or json_to == STDOUT
+    if taken and is_absent(sys.stdout):
+        raise StorageError(
+            "standard output is closed, so the JSON document cannot be written", hint="Name a file for it."
+        )
+    text = _console(sys.stderr if taken else sys.stdout, settings, settings.quiet)
+    return Terminal(text, _console(sys.stderr, settings, False), settings, json_to)
+
+
+def _console(stream: TextIO, settings: Settings, quiet: bool) -> "Console":
+    from rich.console import Console
+
+    console = Console(file=stream, quiet=quiet, highlight=False, markup=False, emoji=False)
+    if settings.color and not console.no_color:
+        return console
+    return Console(file=stream, quiet=quiet, highlight=False, markup=False, emoji=False, color_system=None)
+
+
+_MARGIN = "    "
+"""Before a line of a recipe."""
+
+
+def print_errors(messages: Sequence[str], settings: Settings) -> None:
+    """Short paragraphs on stderr, each after `Error: `, and how many there are. They are printable already.
+
+    On a terminal, sentences are wrapped at words; elsewhere a line stays a line.
+    """
+    from rich.text import Text
+
+    console = _console(sys.stderr, settings, False)
+    for number, message in enumerate(messages):
+        head, *lines = message.split("\n")
+        lines = cut_lines(lines, console.width) if console.is_terminal else lines
+        if number:
+            console.print()
+        console.print(Text.assemble(("Error: ", "bold red"), head), soft_wrap=not console.is_terminal)
+        for line in lines:
+            _print_below(line, console)
+    if len(messages) > 1:
+        console.print(f"\n{len(messages)} errors", soft_wrap=True)
+
+
+def _print_below(line: str, console: "Console") -> None:
+    """A line of an error: of a recipe, with a caret below it, or a sentence, which may be indented."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    styled = styled_line(line)
+    if styled.style or line.startswith("    ") or not console.is_terminal:
+        console.print(styled, soft_wrap=True)
+        return
+    sentence = line.lstrip(" ")
+    console.print(Padding(Text(sentence), (0, 0, 0, len(line) - len(sentence)), expand=False))
+
+
+def cut_lines(lines: Sequence[str], width: int) -> list[str]:
+    """The lines of a problem, those of a recipe cut where they are longer than the terminal is wide.
+
+    Wrapped, they would have their carets below other characters.
+    """
+    cut = list(lines)
+    for number, caret in enumerate(lines):
+        if not number or "^" not in caret or caret.strip(" ^"):
+            continue
+        skipped = 0 if len(caret) <= width else max(0, caret.index("^") - 2 * len(_MARGIN))
+        for n in (number - 1, number):
+            cut[n] = f"{_MARGIN}{lines[n][len(_MARGIN) + skipped :]}"[:width]
+    return cut
+
+
+def styled_line(line: str) -> "Text":
+    """A line of a problem: red if it is the caret below what is wrong."""
+    from rich.text import Text
+
+    return Text(line, "bold red" if line.strip() and not line.strip(" ^") else "")
+
+
+def as_options(hint: str) -> str:
+    """The library's hint with options in place of arguments: `step=10` becomes `--step 10`."""
+    return _ARGUMENT.sub(lambda found: f"`{_option(found[1], found[2])}`", hint)
+
+
+def _option(argument: str, value: str) -> str:
+    from ckpt_surgery.inputs.options import ARGUMENTS  # imports NumPy; few hints name an argument
+
+    if argument not in ARGUMENTS:
+        return f"{argument}={value}"
+    name = f"--{argument.replace('_', '-')}"
+    text = _PARAM.sub(lambda found: f"{found[1]}={_YAML.get(found[2], found[2])}", value).strip('"')
+    return name if value == "True" else f"{name} {text}"
+
+
+def problem_text(problem: Problem) -> str:
+    """A problem as it is printed, with its code after its place.
+
+    No text of a recipe or a checkpoint can end a line or move the cursor.
+    """
+    hint = None if problem.hint is None else shown(as_options(problem.hint))
+    text = str(Problem(shown(problem.message), _shown_place(problem.place), hint))
+    if problem.place is None or problem.code is None:
+        return text
+    where, rest = text.split("\n", 1)
+    return f"{where}  {problem.code}\n{rest}"
+
+
+def problem_texts(problems: Sequence[Problem]) -> list[str]:
+    """Errors as they are printed. What is about no place of a recipe belongs to the error before it."""
+    texts: list[str] = []
+    for problem in problems:
+        if texts and problem.place is None:
+            texts[-1] += f"\n\n{problem_text(problem)}"
+        else:
+            texts.append(problem_text(problem))
+    return texts
+
+
+def _shown_place(place: Place | None) -> Place | None:
+    """The same place, escaped, with its caret below the same characters."""
+    if place is None:
+        return None
+    start = place.column - 1
+    before, meant = (shown(text) for text in (place.text[:start], place.text[start : start + place.width]))
+    return replace(
+        place,
+        file=shown(place.file),
+        path=shown(place.path),
+        column=len(before) + 1,
+        text=shown(place.text),
+        width=len(meant),
+        name=None if place.name is None else shown(place.name),
+    )
+
+
+def write_document(document: "Mapping[str, Any] | Document", target: str) -> None:
+    """One JSON document, to stdout (`-`) or to a file, which is replaced in one step. Raises StorageError."""
+    from ckpt_surgery.core.documents import json_text
+
+    text = json_text(document)
+    if target == STDOUT:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    from ckpt_surgery.inputs import output_files
+
+    output_files.write_document(target, text.encode("ascii"))

@@ -1,0 +1,51 @@
+"""docs/json.md, and the JSON Schemas of documents."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpt_surgery.cli.documents.page import DOCUMENTS, document_schema, page
+from tests.support.command_line import run
+
+PAGE = Path(__file__).parents[3] / "docs" / "json.md"
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text() == page()
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_schema_prints_the_schema_of_a_document(name: str) -> None:
+    done = run("schema", name)
+    assert (done.exit_code, json.loads(done.stdout)) == (0, document_schema(name))
+
+
+def test_another_name_is_refused_with_the_names_there_are() -> None:
+    done = run("schema", "plane")
+    assert (done.exit_code, done.stdout) == (2, "")
+    names = (
+        "recipe, plan, explain, infer, inspect, diff, env, clean, verify, lint, "
+        "invert, error, shard, committed"
+    )
+    assert done.stderr.endswith(f"not a document: `plane`\n  There are: {names}.\n")
+
+
+def test_the_language_is_the_document_that_has_no_name() -> None:
+    assert run("schema").stdout == run("schema", "recipe").stdout
+
+
+def members(schema: Any) -> list[dict[str, Any]]:
+    """Every member of every mapping of a schema."""
+    parts = [schema, *schema.get("$defs", {}).values()]
+    return [field for part in parts for field in part["properties"].values()]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_member_is_described_and_there_is_room_for_more(name: str) -> None:
+    schema = document_schema(name)
+    assert all(field["description"] for field in members(schema))
+    assert '"additionalProperties": false' not in json.dumps(schema)
+    assert schema["properties"]["schema"]["const"] == 1
+    assert "schema" in schema["required"]

@@ -1,0 +1,188 @@
+"""Values of options, which argument is what, and what the options of commands are called."""
+
+import inspect
+from pathlib import Path
+from typing import Annotated, Any, Literal, Unpack
+
+import click
+import pytest
+
+import ckpt_surgery
+from ckpt_surgery.cli.parameters.frame import command
+from ckpt_surgery.cli.parameters.options import (
+    Argument,
+    Form,
+    Match,
+    PlanOutput,
+    Rules,
+    Verify,
+    document_path,
+    file_path,
+    whole,
+)
+from ckpt_surgery.cli.parameters.written_files import check_document_beside, check_documents
+from ckpt_surgery.cli.program import cli
+from ckpt_surgery.cli.terminal.console import Settings, Terminal
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
+
+
+def values(arguments: list[str]) -> dict[str, Any]:
+    """What a command with the options of `plan` gets."""
+    found: dict[str, Any] = {}
+
+    @command("x", {}, "")
+    def x(rules: Rules, output: PlanOutput, **options: Unpack[PlanOptions]) -> None:
+        found.update({"rules": rules, **vars(output), **options})
+
+    x.main(arguments, standalone_mode=False)
+    return found
+
+
+def test_a_parameter_is_an_option_or_an_argument() -> None:
+    found: list[object] = []
+
+    @command("x", {"x A": "Try it."}, "In short.")
+    def x(
+        ctx: click.Context,
+        terminal: Terminal,
+        paths: Annotated[tuple[str, ...], Argument("PATH...", more={"nargs": -1})],
+        match: Match,
+        many: Annotated[tuple[str, ...], "Several.", Form("TEXT", ("-m",))],
+        depth: Annotated[int | None, "Levels.", whole(1)],
+        factor: Annotated[float, "A number.", Form(more={"default": 0.5})],
+        sort_by: Annotated[Literal["size", "name"] | None, "Order."],
+        dry: Annotated[bool, "Nothing is done."],
+        verify: Verify,
+        step: int | None,
+    ) -> int:
+        """What it does."""
+        assert ctx.command.name == "x"
+        assert terminal.json_to is None
+        found.append((paths, match, many, depth, factor, sort_by, dry, verify, step))
+        return 3
+
+    assert x.main([], standalone_mode=False) == 3
+    line = "a b --match k -m 1 -m 2 --depth 2 --factor 2 --sort-by size --dry --verify none --step 7"
+    x.main(line.split(), standalone_mode=False)
+    assert found == [
+        ((), None, (), None, 0.5, None, False, "fast", None),
+        (("a", "b"), "k", ("1", "2"), 2, 2.0, "size", True, "none", 7),
+    ]
+    words = " ".join(x.get_help(click.Context(x)).split())
+    assert "[OPTIONS] PATH... What it does." in words
+    assert "--depth N Levels. [x>=1]" in words
+    assert "--step N Step to read from a source that holds several. [default: the latest]" in words
+    assert x.short_help == "In short."
+    for wrong in (["--depth", "0"], ["--sort-by", "age"], ["--factor", "a"], ["--dyr"]):
+        with pytest.raises(click.UsageError):
+            x.main(wrong, standalone_mode=False)
+
+
+def test_options_have_the_names_of_the_library() -> None:
+    """So that commands hand them on as they are."""
+    told = {"json_to", "full", "detailed_exitcode", "report_to", "rules"}  # by the command itself
+    assert set(values([])) - told == set(PlanOptions.__annotations__)
+    of_convert = {"to", "set", "config"}
+    for name, options, own in (("apply", PlanOptions, set()), ("convert", ConvertOptions, of_convert)):
+        found = cli.get_command(None, name)  # type: ignore[arg-type]
+        assert found is not None
+        names = {param.name for param in found.params}
+        assert set(options.__annotations__) <= names
+        assert names & {*PlanOptions.__annotations__, "to"} == {*options.__annotations__, *own}
+        taken = inspect.signature(getattr(ckpt_surgery, name)).parameters
+        assert {"overwrite", *options.__annotations__, *own} <= set(taken)
+
+
+def test_nothing_is_given_where_nothing_is_said() -> None:
+    given = values([])
+    assert {name: value for name, value in given.items() if value} == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "value"),
+    [
+        (["--memory", "2GiB"], "memory", 2 << 30),
+        (["--shard-size", "5GB"], "shard_size", 5_000_000_000),
+        (["--format", "npz"], "format", "npz"),
+        (["--src-format", "torch"], "src_format", "torch"),
+        (["--set", "a=b=c", "--set", "d="], "set", ("a=b=c", "d=")),
+        (["--json"], "json_to", "-"),
+        (["--json", "-"], "json_to", "-"),
+        (["--dst-step", "0"], "dst_step", 0),
+    ],
+)
+def test_values(arguments: list[str], name: str, value: object) -> None:
+    assert values(arguments)[name] == value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--format", "torch"], "`torch` is not one of: "),  # it can only be read
+        (["--src-format", "zip"], "`zip` is not one of: "),
+        (["--memory", "2Gi"], "`2Gi` is not a size"),
+        (["--set", "=b"], "`=b` is not of the form NAME=VALUE"),
+        (["--step", "-1"], "-1 is not in the range"),
+    ],
+)
+def test_values_that_mean_nothing(arguments: list[str], says: str) -> None:
+    with pytest.raises(click.BadParameter) as caught:
+        values(arguments)
+    assert says in caught.value.message
+
+
+def test_an_option_with_a_value_is_given_once() -> None:
+    with pytest.raises(click.UsageError, match="Option '--memory' is given more than once"):
+        values(["--memory", "1GiB", "--memory=2GiB"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings"),
+    [
+        ([], None),
+        (["-q"], Settings(quiet=True)),
+        (["-v"], Settings(verbose=1)),
+        (["-vv", "--no-color"], Settings(verbose=2, color=False)),
+    ],
+)
+def test_global_options_become_settings(arguments: list[str], settings: Settings | None) -> None:
+    found: list[object] = []
+
+    @command("x", {}, "")
+    def x(ctx: click.Context) -> None:
+        found.append(ctx.find_root().obj)
+
+    x.main(arguments, standalone_mode=False)
+    assert found == [settings or Settings()]
+
+
+@pytest.mark.parametrize(
+    ("value", "says"), [("missing/x.json", "the directory missing does not exist"), (".", ". is a directory")]
+)
+def test_documents_that_cannot_be_written_are_refused(
+    value: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    context, param = click.Context(click.Command("x")), click.Option(["--out"])
+    with pytest.raises(click.BadParameter) as caught:
+        document_path(context, param, value)
+    assert caught.value.message == says
+    for fine in (None, "-", "x.json"):
+        assert document_path(context, param, fine) == fine
+
+
+def test_stdout_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source may be called `-`: only a file could be written over it."""
+    monkeypatch.chdir(tmp_path)
+    check_documents(["-", None, "-"], None, ("-",), None, {})
+    check_document_beside("-", "-")
+    check_document_beside(None, "x")
+    with pytest.raises(UsageError, match="a document cannot be written over or into"):
+        check_documents([None, "x"], None, ("x",), None, {})
+    with pytest.raises(UsageError, match="a document cannot be written over or into"):
+        check_document_beside("x", "y", "x", format=None)
+    context, param = click.Context(click.Command("x")), click.Option(["--out"])
+    with pytest.raises(click.BadParameter, match="it is written to a file; `-` is none"):
+        file_path(context, param, "-")
+    assert file_path(context, param, "x") == "x"

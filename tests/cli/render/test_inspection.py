@@ -1,0 +1,143 @@
+"""The text that `inspect` shows, to the character."""
+
+from dataclasses import replace
+
+import pytest
+
+from ckpt_surgery.cli.render.inspection import inspection_lines
+from ckpt_surgery.core.protocols import Choices
+from ckpt_surgery.report.inspection import Inspection
+from tests.support.leaves import array_leaf
+
+
+@pytest.fixture
+def found(leaves) -> Inspection:
+    values = {"step": 1234}
+    return Inspection("/ckpt", "orbax", 10, "default", {"epoch": 3}, leaves, values=values)
+
+
+HEAD = """\
+/ckpt  (orbax, step 10, item default)
+27 leaves, 509 MiB, 266,887,168 parameters, 266,887,169 elements
+dtypes bf16 509 MiB in 13 leaves, f32 96.0 KiB in 12 leaves, i64 8 B in 1 leaf
+metadata {"epoch": 3}
+"""
+MESH = "mesh x:4,y:2\n\n"
+TREE = """\
+params                 25 leaves, 267M elements   509 MiB
+  layer_{0..11}        24 leaves, 201M elements   384 MiB
+    mlp/kernel   12 ×  bf16[2048,8192]            384 MiB  P('x', None)
+    ln           12 ×  f32[2048]                 96.0 KiB
+  embed                bf16[32000,2048]           125 MiB
+step                   scalar i64 = 1234              8 B
+name                   string "t"                     0 B"""
+FLAT = """\
+params/layer_{0..11}/mlp/kernel  12 ×  bf16[2048,8192]     384 MiB  P('x', None)
+params/layer_{0..11}/ln          12 ×  f32[2048]          96.0 KiB
+params/embed                           bf16[32000,2048]    125 MiB
+step                                   scalar i64 = 1234       8 B
+name                                   string "t"              0 B"""
+
+
+def listed(found, *, flat=False, full=False, verbose=False, width=100) -> str:
+    lines = inspection_lines(found, flat=flat, full=full, verbose=verbose, width=width)
+    return "\n".join(line.plain for line in lines)
+
+
+def below_head(text: str) -> str:
+    return text.partition("\n\n")[2]
+
+
+def test_a_tree(found):
+    assert listed(found) == HEAD + MESH + TREE
+
+
+def test_a_flat_list(found):
+    assert listed(found, flat=True) == HEAD + MESH + FLAT
+
+
+def test_verbose_shows_chunks(found):
+    assert "384 MiB  P('x', None)  [512,8192] C zstd\n" in listed(found, verbose=True)
+
+
+def test_full_trees_have_every_key(found):
+    lines = below_head(listed(found, full=True)).split("\n")
+    assert lines[22:24] == [
+        "  layer_7       2 leaves, 16.8M elements  32.0 MiB",
+        "    mlp/kernel  bf16[2048,8192]           32.0 MiB  P('x', None)",
+    ]
+
+
+def test_deeper_subtrees_are_one_line_each(found):
+    assert below_head(listed(replace(found, depth=1))) == (
+        "params/…  25 leaves, 267M elements  509 MiB\n"
+        "step      scalar i64 = 1234             8 B\n"
+        'name      string "t"                    0 B'
+    )
+
+
+def test_the_largest_come_first_where_they_are_sorted_by_size(found):
+    small_first = (found.leaves[-2], *found.leaves[:-2])
+    for flat, first in ((False, "params "), (True, "params/layer_{0..11}/mlp/kernel ")):
+        lines = below_head(listed(replace(found, leaves=small_first, sort="size"), flat=flat)).split("\n")
+        assert lines[0].startswith(first)
+        assert lines[-1].startswith("step ")
+
+
+def test_steps_and_items_of_the_directory(found):
+    choices = Choices(tuple(range(1, 11)), (11,), ("default", "meta"))
+    assert listed(replace(found, choices=choices)).split("\n")[3:6] == [
+        "steps 2 more, 3, 4, 5, 6, 7, 8, 9, 10",
+        "unfinished steps 11",
+        "items default, meta",
+    ]
+
+
+def test_the_number_of_leaves_that_were_not_asked_for(found):
+    assert "\n27 of 1,027 leaves, 509 MiB, " in listed(replace(found, others=1000))
+
+
+def test_meshes_stay_in_the_lines_where_they_differ(found):
+    other = found.leaves[0].sharding.replace("[4, 2]", "[2, 4]")
+    text = listed(replace(found, leaves=(*found.leaves, array_leaf("other", (8, 8), sharding=other))))
+    assert "P('x', None) on mesh x:4,y:2\n" in text
+    assert text.endswith("P('x', None) on mesh x:2,y:4")
+    assert "\nmesh" not in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+@pytest.mark.parametrize("flat", [False, True])
+def test_no_key_and_no_figure_is_broken(found, width, flat):
+    """Only a line with nothing but a key is longer than the terminal."""
+    known = listed(found, flat=flat, verbose=True, width=119).split()
+    lines = listed(found, flat=flat, verbose=True, width=width).split("\n")
+    assert sorted(word for line in lines for word in line.split()) == sorted(known)
+    assert all(len(line) <= width or len(line.split()) == 1 for line in lines)
+
+
+def test_what_does_not_fit_is_below_the_second_column(found):
+    assert below_head(listed(found, flat=True, verbose=True, width=60)).split("\n")[:4] == [
+        "params/layer_{0..11}/mlp/kernel",
+        "                          12 ×  bf16[2048,8192]     384 MiB",
+        "                          P('x', None)  [512,8192] C zstd",
+        "params/layer_{0..11}/ln   12 ×  f32[2048]          96.0 KiB",
+    ]
+
+
+def test_long_metadata_is_cut_short_and_broken_between_words(found):
+    long = replace(found, metadata={"k": "x" * 500})
+    assert listed(long).split("\n")[3:5] == ['metadata {"k":', '    "' + "x" * 193 + "…"]
+    assert "x" * 500 in listed(long, verbose=True)
+
+
+def test_a_leaf_may_have_leaves_below_it(found):
+    a = found.leaves[-2]
+    keys = [replace(a, key=type(a.key).parse(text)) for text in ("a", "a/b", "a//c", "")]
+    lines = below_head(listed(replace(found, leaves=tuple(keys), values={}))).split("\n")
+    assert [line.partition("scalar")[0].rstrip() for line in lines] == ["a", "  b", "  /c", ""]
+
+
+def test_deep_keys_need_no_recursion(found):
+    a = found.leaves[-2]
+    keys = [replace(a, key=type(a.key).parse("/".join("x" * n))) for n in range(1, 1500, 2)]
+    assert listed(replace(found, leaves=tuple(keys), values={})).count("scalar i64") == 750

@@ -1,0 +1,326 @@
+"""Plans and results as people see them, to the character, at a width of 100 columns."""
+
+from dataclasses import replace
+
+import pytest
+
+from ckpt_surgery.cli.render import plan as render_plan
+from ckpt_surgery.core.arguments import LinkMode
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.protocols import AdoptedFile
+from ckpt_surgery.language.params import Origin, ParamValue
+from ckpt_surgery.planner.entries import RuleRef
+from ckpt_surgery.planner.plan import ChosenDestination, Costs, Fate, Transfer
+from ckpt_surgery.report.plan import Row, totals
+from ckpt_surgery.runs.run import Result
+
+
+def shown(lines) -> str:
+    return "\n".join(line.plain for line in lines)
+
+
+def diff(plan, *, full=False, verbose=False, width=100) -> str:
+    return shown(render_plan.plan_lines(plan, full=full, verbose=verbose, width=width))
+
+
+TOWER = """\
+recipe       tower.yaml
+source       /ckpt/source  (orbax, 100 leaves)
+target       /ckpt/target  (orbax, 100 leaves)
+
+kept         1 leaf, 4 B
+renamed      params/layer_{0..47}/mlp/wi → model/block_{0..47}/mlp/wi/kernel
+             48 × bf16[2048,8192]  rules[0], line 4
+transformed  params/layer_{0..47}/ln → model/stacked/scale  f32[48,2048]  (48 → 1)  rules[1], line 8
+added        fusion/kernel                               bf16[512,256]            rules[2], line 12
+DEFAULTED    model/head/kernel                           f32[2048,10]             the target's value
+DROPPED      opt_state/…                                 3 leaves, f32, 24.0 KiB  rules[3], line 20
+DROPPED      ema                                         f32[2048]                not in target
+
+100 leaves → 52: 1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED
+1.50 GiB computed, 1.50 GiB to read, peak memory 64.0 MiB"""
+
+
+NARROW = """\
+renamed      params/layer_{0..47}/mlp/wi
+             → model/block_{0..47}/mlp/wi/kernel
+             48 × bf16[2048,8192]
+             rules[0], line 4
+transformed  params/layer_{0..47}/ln
+             → model/stacked/scale
+             f32[48,2048]  (48 → 1)
+             rules[1], line 8
+added        fusion/kernel
+             bf16[512,256]  rules[2], line 12"""
+
+WIDE = (
+    "renamed      params/layer_{0..47}/mlp/wi → model/block_{0..47}/mlp/wi/kernel  48 × bf16[2048,8192]     "
+    "rules[0], line 4\n"
+    "transformed  params/layer_{0..47}/ln → model/stacked/scale                    f32[48,2048]  (48 → 1)   "
+    "rules[1], line 8\n"
+    "added        fusion/kernel                                                    bf16[512,256]            "
+    "rules[2], line 12\n"
+)
+
+
+def test_a_diff(tower):
+    assert diff(tower) == TOWER
+
+
+def test_the_step_and_the_item_of_a_source_are_shown(plain):
+    chosen = replace(plain, inputs=(replace(plain.inputs[0], step=10, item="st\x1bate"),))
+    assert "source       /ckpt/source  (orbax, step 10, item st\\x1bate, 100 leaves)" in diff(chosen)
+
+
+def test_what_is_too_long_for_a_line_is_parted_between_its_columns(tower):
+    text = diff(tower, width=50)
+    assert NARROW in text
+    rows = text.split("\n\n")[1].split("\n")
+    assert max(map(len, rows)) <= 50
+
+
+def test_where_there_is_room_each_row_is_one_line(tower):
+    assert WIDE in diff(tower, width=160)
+
+
+def test_subtrees(make_plan, tower):
+    model = next(step for step in tower.steps if step.fate is Fate.RENAMED)
+    steps = [
+        replace(
+            model,
+            leaf=replace(model.leaf, key=Key.parse(f"{tree}/h_{i}/{name}")),
+            sources=(("source", f"{tree}/b_{i}/{name}"),),
+        )
+        for tree in ("opt/mu", "opt/nu", "params")
+        for i in range(2)
+        for name in "vw"
+    ]
+    text = diff(make_plan(steps), width=120).split("\n\n")[1]
+    assert text == (
+        "renamed      params/b_{0,1}/… → params/h_{0,1}/…  4 leaves, bf16, also in mu and nu  "
+        "rules[0], line 4"
+    )
+
+
+def test_bytes_of_a_subtree_with_mirrors_are_its_own():
+    row = Row("dropped", "a/…", (), 1, 2, 0, "f32", 3 * 2048, RuleRef("rules[0]", 4), "drop", ("mu", "nu"))
+    (line,) = render_plan.row_lines([row], 100, False)
+    assert line.plain.endswith("  2 leaves, f32, 2.00 KiB, also in mu and nu  rules[0], line 4")
+
+
+def test_verbose_lists_what_is_kept(tower):
+    lines = diff(tower, verbose=True).split("\n")
+    assert [line for line in lines if line.startswith("kept")] == [
+        "kept         step                                        f32[]"
+    ]
+    assert "kept         1 leaf, 4 B" not in lines
+
+
+def test_full_lists_every_key(tower):
+    text = diff(tower, full=True)
+    assert "renamed      params/layer_17/mlp/wi → model/block_17/mlp/wi/kernel\n" in text
+    assert "{0..47}/mlp" not in text
+    assert text.count("renamed      ") == 48
+
+
+def test_a_plan_without_changes(plain):
+    assert diff(plain).endswith(
+        "\n\nkept         1 leaf, 64 B\n\n100 leaves → 1: 1 kept\n"
+        "64 B computed, 64 B to read, peak memory 64.0 MiB"
+    )
+
+
+def test_a_plan_without_leaves(make_plan):
+    assert "100 leaves → 0: nothing" in diff(make_plan())
+
+
+@pytest.mark.parametrize(("fate", "style"), [("DROPPED", "bold red"), ("DEFAULTED", "bold yellow")])
+def test_losses_stand_out(tower, fate, style):
+    lines = render_plan.plan_lines(tower, full=False, verbose=False, width=100)
+    first = next(line for line in lines if line.plain.startswith(fate))
+    assert [str(span.style) for span in first.spans if span.start == 0] == [style]
+
+
+def test_hostile_keys_stay_on_their_line(hostile):
+    text = diff(hostile)
+    assert "[red]a[/red]" in text
+    assert "\\x1b[31mb → [red]a[/red]" in text
+    assert "c\\nDROPPED  d" in text
+    assert "\x1b" not in text
+    assert not any(line.startswith("DROPPED") for line in text.split("\n"))
+
+
+def test_many_sources_are_cut_short_without_full(make_plan, tower):
+    many = replace(tower.steps[0], sources=tuple(("source", f"{c}") for c in "abcde"))
+    plan = make_plan([replace(many, fate=tower.steps[-1].fate)])
+    assert "a, b, c and 2 more → step  f32[]  (5 → 1)" in diff(plan)
+    assert "a, b, c, d, e → step      f32[]  (5 → 1)" in diff(plan, full=True)
+
+
+def test_the_last_line_of_apply(tower):
+    counts = "done  1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED"
+    assert last_lines(tower, 2.5, "/out\x1b", 120) == [
+        f"{counts} · 1.50 GiB in 2.50 s (615 MiB/s) · /out\\x1b"
+    ]
+    assert last_lines(tower, 0.25, "/out", 120) == [f"{counts} · 1.50 GiB in 0.25 s · /out"]
+    assert last_lines(tower, 0.25, "/out", 80) == [f"{counts} ·", "    1.50 GiB in 0.25 s · /out"]
+
+
+def last_lines(plan, seconds: float, destination: str, width: int) -> list[str]:
+    return [line.plain for line in render_plan.result_lines(Result(plan, seconds, destination), width)]
+
+
+def test_the_speed_is_that_of_what_was_written(tower):
+    linked, all_linked = (
+        replace(tower, costs=replace(tower.costs, bytes_linked=links, bytes_computed=(3 << 29) - links))
+        for links in (1 << 30, 3 << 29)
+    )
+    assert last_lines(linked, 2, "/out", 200)[0].endswith(
+        " · 1.50 GiB in 2.00 s (written at 256 MiB/s) · /out"
+    )
+    assert last_lines(all_linked, 2, "/out", 200)[0].endswith(" · 1.50 GiB in 2.00 s · /out")
+
+
+def test_the_destination_is_shown(tower):
+    item = ChosenDestination("new\x1b", "orbax", 10, "state")
+    assert diff(replace(tower, destination=item)).split("\n")[3] == (
+        "destination  new\\x1b  (orbax, step 10, item state)"
+    )
+    assert "destination" not in diff(tower)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_nothing_below_the_diff_is_wider_than_the_terminal(tower, width):
+    costs = Costs(600 << 30, 1 << 30, 2 << 30, 3 << 30, 650 << 30, 999 << 30, 50 << 20, 2 << 30, 1 << 30)
+    plan = replace(tower, costs=costs, restorable_by={"orbax-checkpoint": "0.5.21", "tensorstore": "0.1.80"})
+    lines = diff(plan, verbose=True, width=width).split("\n\n")[-1].split("\n")
+    assert max(map(len, lines)) <= width
+    assert not any(line.endswith(("peak", "GiB to")) for line in lines)
+
+
+def test_a_row_of_averages():
+    row = Row("transformed", "params/…", ("*:params/…",), 1, 53, 3, "f32", 96, RuleRef("rules[0]", 4), "")
+    row = replace(row, also=("opt/mu", "opt/nu"), averaged=True)
+    (line,) = render_plan.row_lines([row], 100, False)
+    assert line.plain == (
+        "averaged     params/…                  53 leaves, f32 (3 → 1), also in mu and nu  rules[0], line 4"
+    )
+
+
+def test_slots_of_other_shapes_are_told():
+    row = Row("renamed", "t/b", ("a",), 12, 1, 1, "bf16[6,20]", 96, RuleRef("rules[0]", 4))
+    (line,) = render_plan.row_lines([replace(row, other_shapes=("v", "v_col", "v_row"))], 120, False)
+    assert "12 × bf16[6,20], also in v, v_col and v_row (other shapes or dtypes)  rules[0]" in line.plain
+
+
+def test_every_fate_has_a_style_and_a_place_in_the_order(make_plan):
+    assert set(render_plan.STYLES) == {*Fate, "dropped"} == set(totals(make_plan()).by_fate)
+
+
+def test_params_are_shown_with_where_they_come_from(make_plan):
+    params = (
+        ParamValue("n", 4, Origin.SET),
+        ParamValue("heads", 8, Origin.CONFIG, "n_head", "config\x1b.json"),
+        ParamValue("d", 1, Origin.DEFAULT, None, "config.json has no `d`"),
+        ParamValue("e", 2, Origin.DEFAULT),
+    )
+    assert diff(replace(make_plan(), params=params)).split("\n")[2:6] == [
+        "params       n=4  (--set)",
+        "             heads=8 ← n_head  (config\\x1b.json)",
+        "             d=1  (default: config.json has no `d`)",
+        "             e=2  (default)",
+    ]
+
+
+def test_the_ways_of_the_bytes_are_told(make_plan):
+    costs = Costs(600 << 10, 100 << 10, 200 << 10, 300 << 10, 650 << 10, 1 << 20, 50 << 10)
+    assert diff(replace(make_plan(), costs=costs)).split("\n")[-1] == ("    peak memory 1.00 MiB")
+    assert diff(replace(make_plan(), costs=costs)).split("\n")[-2] == (
+        "100 KiB linked, 200 KiB copied, 300 KiB computed, 50.0 KiB unused in linked files, 650 KiB to read,"
+    )
+
+
+def test_what_hard_links_would_save_is_told_where_there_is_something(make_plan):
+    costs = Costs(600 << 10, 0, 600 << 10, 0, 600 << 10, 0, 0, 400 << 10)
+    assert diff(replace(make_plan(), costs=costs)).split("\n")[-1] == (
+        "600 KiB copied (-v says why), 600 KiB to read, peak memory 0 B"
+    )
+    assert diff(replace(make_plan(), costs=costs), verbose=True).split("\n")[-2:] == [
+        "400 KiB are copied because programs rewrite such files in place; `--link-mode hardlink` links them",
+        "if nothing will rewrite SRC",
+    ]
+    without = replace(make_plan(), costs=replace(costs, bytes_linkable=0))
+    assert "hardlink" not in diff(without, verbose=True)
+    assert "-v" not in diff(without)
+
+
+def test_shared_files_are_told_with_their_source(make_plan, tower):
+    step = replace(tower.steps[0], transfer=Transfer.LINK, sources=(("source", "a"),))
+    plan = make_plan([step, replace(step, transfer=Transfer.COMPUTE, sources=(("other", "a"),))])
+    files = [AdoptedFile(f"d/{i}", f"/in/{i}", LinkMode.HARDLINK, 10, 0) for i in range(1200)]
+    path = plan.inputs[0].path
+
+    def told(*shared: AdoptedFile) -> list[str]:
+        result = Result(plan, 1, "/out", shared=shared)
+        return [line.plain for line in render_plan.shared_lines(result, 100)]
+
+    assert told() == []
+    assert told(files[0]) == [f"1 file is shared with {path} (hard links): do not rewrite it in place"]
+    assert told(*files) == [f"1,200 files are shared with {path} (hard links): do not rewrite them in place"]
+
+
+def test_versions_that_restore_the_result_are_the_last_line_with_v(make_plan):
+    plan = replace(make_plan(), restorable_by={"orbax-checkpoint": "0.5.21"})
+    assert diff(plan, verbose=True).split("\n")[-1] == "restorable by orbax-checkpoint ≥ 0.5.21"
+    assert "restorable" not in diff(plan)
+
+
+def test_params_are_parted_between_their_values(make_plan):
+    params = (
+        ParamValue("heads", 4, Origin.CONFIG, "n_head", "config.json"),
+        ParamValue("layers", 12, Origin.CONFIG, "n_layer", "config.json"),
+        ParamValue("tied", True, Origin.CONFIG, "tied", "config.json"),
+    )
+    plan = replace(make_plan(), params=params)
+    lines = list(render_plan._param_lines(plan, 50))
+    assert [line.plain for line in lines] == [
+        "params       heads=4 ← n_head,",
+        "             layers=12 ← n_layer,",
+        "             tied=true  (config.json)",
+    ]
+    assert lines[-1].spans[-1].style == "dim"
+    (line,) = render_plan._param_lines(plan, 90)
+    assert line.plain.endswith("layers=12 ← n_layer, tied=true  (config.json)")
+
+
+def test_params_of_one_origin_are_together(make_plan):
+    params = (
+        ParamValue("n", 4, Origin.CONFIG, "n", "config.json"),
+        ParamValue("m", ("a",), Origin.SET),
+        ParamValue("k", True, Origin.CONFIG, "text/k", "config.json"),
+        ParamValue("d", 1, Origin.DEFAULT),
+        ParamValue("e", 2, Origin.DEFAULT, None, "no config"),
+    )
+    plan = replace(make_plan(), params=params)
+    assert [line.plain for line in render_plan._param_lines(plan, 90)] == [
+        "params       n=4, k=true ← text/k  (config.json)",
+        "             m=[a]  (--set)",
+        "             d=1  (default)",
+        "             e=2  (default: no config)",
+    ]
+
+
+def test_what_a_row_says_besides_its_keys_is_dim_on_every_line():
+    row = Row("renamed", "b" * 30, ("a" * 30,), 1, 1, 1, "f32[8]", 32, RuleRef("rules[0]", 4))
+    first, second = render_plan.row_lines([row], 80, False)
+    assert (first.plain[13], second.plain.strip(), str(second.spans[-1].style)) == (
+        "a",
+        "f32[8]  rules[0], line 4",
+        "dim",
+    )
+
+
+def test_a_replaced_value_is_told():
+    row = Row("transformed", "step", ("step",), 1, 1, 1, "i32[]", 4, RuleRef("rules[0]", 4), "value replaced")
+    (line,) = render_plan.row_lines([row], 100, False)
+    assert line.plain.split("  ")[-2:] == ["i32[], value replaced", "rules[0], line 4"]

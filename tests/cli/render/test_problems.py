@@ -1,0 +1,219 @@
+"""Problems as JSON, as GitHub's workflow commands and as SARIF, of commands that fail and of `lint`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click import NoSuchOption
+from safetensors.numpy import save_file
+
+from ckpt_surgery.api import inspecting
+from ckpt_surgery.cli.documents.told_problems import Told, told
+from ckpt_surgery.cli.parameters.options import ReportFormat, requested_format
+from ckpt_surgery.core.errors import Place, Problem
+from ckpt_surgery.core.problem_codes import Code
+from tests.support.command_line import run
+
+BAD = "version: 1\nrules:\n  - {mtach: a}\n  - {match: a, to: 'a//b'}\n"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.yaml").write_text(BAD)
+    (tmp_path / "ok.yaml").write_text("version: 1\n")
+    (tmp_path / "unused.yaml").write_text("version: 1\nrules: [{match: b, optional: true}]\n")
+    save_file({"a": np.zeros(3, np.float32)}, tmp_path / "m.safetensors")
+    return tmp_path
+
+
+def problem(code: str, message: str, *place: Any, hint: str | None = None) -> dict[str, Any]:
+    path, line, column = place or (None, None, None)
+    return {"code": code, "message": message, "hint": hint, "path": path, "line": line, "column": column}
+
+
+OF_BAD = [
+    problem("CS010", "unknown field `mtach`; did you mean `match`?", "bad.yaml", 3, 6),
+    problem("CS023", "the key has an empty component here", "bad.yaml", 4, 23),
+]
+NO_SUCH_OPTION = NoSuchOption("--zzz").format_message()  # other versions of click word it in other ways
+MISSING = "m.npz does not exist"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "problems"),
+    [
+        (["plan", "bad.yaml", "m.safetensors", "--json"], 2, OF_BAD),
+        (["plan", "bad.yaml", "m.safetensors", "--json", "-", "--detailed-exitcode"], 1, OF_BAD),
+        (["plan", "bad.yaml", "m.safetensors", "--report-format=json"], 2, OF_BAD),
+        (["apply", "bad.yaml", "m.safetensors", "out.npz", "--json=-"], 2, OF_BAD),
+        (["inspect", "m.npz", "--json"], 2, [problem("CS070", MISSING, hint="Check the path.")]),
+        (["diff", "m.npz", "m.npz", "--json"], 2, [problem("CS070", MISSING, hint="Check the path.")]),
+        (["verify", "m.npz", "--json"], 2, [problem("CS070", MISSING, hint="Check the path.")]),
+        (["convert", "--json", "--zzz"], 2, [problem("CS070", NO_SUCH_OPTION)]),
+        (["nope", "--json"], 2, [problem("CS070", "Not a command: `nope`")]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) and isinstance(value[0], str) else None,
+)
+def test_with_json_an_error_is_a_document_on_stdout(
+    here: Path, arguments: list[str], exit_code: int, problems: list[dict[str, Any]]
+) -> None:
+    done = run(*arguments)
+    assert done.exit_code == exit_code
+    assert json.loads(done.stdout) == {"schema": 1, "error": {"exit_code": exit_code, "problems": problems}}
+    assert "Error: " in done.stderr
+
+
+def test_a_bug_is_a_document_as_well(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspecting, "inspect", lambda *_, **__: 1 / 0)
+    done = run("inspect", "m.safetensors", "--json")
+    error = json.loads(done.stdout)["error"]
+    assert (done.exit_code, error["exit_code"], error["problems"][0]["code"]) == (1, 1, "CS078")
+    assert error["problems"][0]["message"] == "internal error: ZeroDivisionError: division by zero"
+
+
+def test_an_interruption_is_a_document_as_well(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(inspecting, "inspect", interrupted)
+    done = run("inspect", "m.safetensors", "--json")
+    assert done.exit_code == 130
+    assert json.loads(done.stdout)["error"]["problems"] == [problem("CS077", "interrupted")]
+
+
+def test_without_json_and_with_a_file_stdout_has_nothing(here: Path) -> None:
+    for options in ([], ["--json", "out.json"]):
+        done = run("plan", "bad.yaml", "m.safetensors", *options)
+        assert (done.exit_code, done.stdout) == (2, "")
+    assert not (here / "out.json").exists()
+
+
+def test_lint_as_json(here: Path) -> None:
+    done = run("lint", "bad.yaml", "ok.yaml", "gone.yaml", "--format", "json")
+    gone = problem("CS001", "recipe not found: gone.yaml", "gone.yaml", None, None)
+    assert (done.exit_code, done.stderr) == (2, "")
+    assert json.loads(done.stdout) == {
+        "schema": 1,
+        "recipes": ["bad.yaml", "ok.yaml", "gone.yaml"],
+        "error": {"exit_code": 2, "problems": [*OF_BAD, gone]},
+    }
+    done = run("lint", "ok.yaml", "--report-format", "json")
+    assert (done.exit_code, json.loads(done.stdout)) == (0, {"schema": 1, "recipes": ["ok.yaml"]})
+
+
+FORGOTTEN = """version: 1
+rules:
+- {match: opt_state/0/count, to: opt_state/count}
+- {match: 'params/a(.*)', to: 'params/b\\1'}
+"""
+
+
+def test_warnings_of_lint_are_in_every_format(here: Path) -> None:
+    """They are no errors: the exit code stays 0."""
+    (here / "forgets.yaml").write_text(FORGOTTEN)
+    done = run("lint", "ok.yaml", "forgets.yaml", "--format", "json")
+    document = json.loads(done.stdout)
+    (entry,) = document["warnings"]
+    assert (done.exit_code, "error" in document) == (0, False)
+    assert (entry["path"], entry["line"], entry["column"]) == ("forgets.yaml", 4, 27)
+    done = run("lint", "forgets.yaml", "--format", "github")
+    assert (done.exit_code, done.stdout.count("\n")) == (0, 1)
+    assert done.stdout.startswith("::warning file=forgets.yaml,line=4,col=27,")
+    done = run("lint", "forgets.yaml", "--format", "sarif")
+    (log,) = json.loads(done.stdout)["runs"]
+    assert (done.exit_code, log["invocations"][0]["executionSuccessful"]) == (0, True)
+    assert [result["level"] for result in log["results"]] == ["warning"]
+    done = run("lint", "bad.yaml", "forgets.yaml", "--format", "json")
+    document = json.loads(done.stdout)
+    assert (done.exit_code, len(document["warnings"])) == (2, 1)
+
+
+GITHUB = """\
+::error file=bad.yaml,line=3,col=6,endColumn=11,title=CS010::unknown field `mtach`; did you mean `match`?
+::error file=bad.yaml,line=4,col=23,endColumn=24,title=CS023::the key has an empty component here
+"""
+
+
+def test_problems_as_workflow_commands(here: Path) -> None:
+    done = run("lint", "bad.yaml", "ok.yaml", "--format", "github")
+    assert (done.exit_code, done.stdout, done.stderr) == (2, GITHUB, "")
+    assert run("lint", "ok.yaml", "--format", "github").stdout == ""
+    done = run("plan", "bad.yaml", "m.safetensors", "--report-format", "github")
+    assert (done.exit_code, done.stdout) == (2, GITHUB)
+    assert done.stderr.startswith("Error: bad.yaml:3:6")
+
+
+def test_a_plan_is_printed_and_its_warnings_are_workflow_commands(here: Path) -> None:
+    (here / "odd.yaml").write_text("version: 1\nrules: [{match: '(?P<n>a)', to: 'params/{n}'}]\n")
+    text = run("plan", "odd.yaml", "m.safetensors").stdout
+    done = run("plan", "odd.yaml", "m.safetensors", "--report-format", "github")
+    assert done.exit_code == 0
+    shown, _, commands = done.stdout.partition("::warning ")
+    assert shown == text
+    assert commands.startswith("file=odd.yaml,title=ckpt-surgery::")
+
+
+def test_problems_as_sarif(here: Path) -> None:
+    done = run("lint", "bad.yaml", "--format", "sarif")
+    assert (done.exit_code, done.stderr) == (2, "")
+    (log,) = json.loads(done.stdout)["runs"]
+    assert [result["ruleId"] for result in log["results"]] == ["CS010", "CS023"]
+    done = run("plan", "bad.yaml", "m.safetensors", "--report-format", "sarif")
+    assert json.loads(done.stdout)["runs"] == [log]
+    done = run("plan", "ok.yaml", "m.safetensors", "--report-format", "sarif")
+    (log,) = json.loads(done.stdout)["runs"]
+    assert (done.exit_code, log["results"], log["invocations"][0]["exitCode"]) == (0, [], 0)
+    assert done.stderr.startswith("recipe ")
+
+
+def test_a_plan_as_json(here: Path) -> None:
+    done = run("plan", "ok.yaml", "m.safetensors", "--report-format", "json")
+    assert done.stdout == run("plan", "ok.yaml", "m.safetensors", "--json").stdout
+
+
+def test_two_documents_on_stdout_are_refused(here: Path) -> None:
+    done = run("plan", "ok.yaml", "m.safetensors", "--report-format", "sarif", "--json")
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "Error: --json and --report-format sarif would both be written to stdout\n"
+        "  Name a file for one of them: --json FILE.\n"
+    )
+
+
+def test_the_format_of_a_report_is_not_that_of_a_checkpoint(here: Path) -> None:
+    done = run("plan", "ok.yaml", "m.safetensors", "--format", "github")
+    assert done.exit_code == 2
+    assert "`github` is the format of a report: --report-format github" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "format"),
+    [
+        ("plan r.yaml src", ReportFormat.TEXT),
+        ("plan r.yaml src --json", ReportFormat.JSON),
+        ("plan --json -q r.yaml src", ReportFormat.JSON),
+        ("plan r.yaml src --json out.json", ReportFormat.TEXT),  # the document's own place
+        ("plan r.yaml src --json=out.json", ReportFormat.TEXT),
+        ("plan r.yaml src -- --json", ReportFormat.TEXT),  # the name of a file
+        ("lint r.yaml --format sarif", ReportFormat.SARIF),
+        ("lint r.yaml --format=github", ReportFormat.GITHUB),
+        ("plan r.yaml src --format orbax", ReportFormat.TEXT),
+    ],
+)
+def test_what_a_command_line_asks_for(arguments: str, format: ReportFormat) -> None:
+    assert requested_format(arguments.split()) is format
+
+
+def test_a_line_without_a_command_shows_the_help() -> None:
+    assert requested_format([]) is ReportFormat.TEXT
+    assert run().output.startswith("Usage: ckpt-surgery [OPTIONS] COMMAND")
+
+
+def test_texts_are_printable_and_hints_name_options() -> None:
+    place = Place("r.yaml", "rules[0]", 3, 5, "text", 0)
+    hinted = Problem("a\nb\x1b", place, "Say `allow_hooks=True`.", Code.HOOKS)
+    assert told(hinted) == Told("a\\nb\\x1b", Code.HOOKS, "Say `--allow-hooks`.", "r.yaml", 3, 5, 6)
+    assert told(Problem("it broke"), "r.yaml") == Told("it broke", Code.INTERNAL, None, "r.yaml")

@@ -1,0 +1,68 @@
+"""Cells in columns, which are never broken themselves."""
+
+from rich.text import Text
+
+from ckpt_surgery.cli.terminal.columns import blocks_of, flowing, padded, rows_of
+
+NAMES = [Text("a/kernel"), Text("a/much/longer/key/than/the/others")]
+ROWS = padded(
+    [
+        [Text("12 ×"), Text("f32[4]"), Text(), Text("8 B")],
+        [Text(), Text("bf16[10,10]"), Text(), Text("200 B")],
+    ],
+    (True, False, False, True),
+)
+
+
+def plain(lines):
+    return [line.plain for line in lines]
+
+
+def test_empty_columns_are_left_out_and_the_others_aligned():
+    assert [[cell.plain for cell in row] for row in ROWS] == [
+        ["12 ×", "f32[4]     ", "  8 B"],
+        ["    ", "bf16[10,10]", "200 B"],
+    ]
+    assert padded([], (True,)) == []
+
+
+def test_rows_on_one_line():
+    assert plain(rows_of(NAMES, ROWS, 3, 80)) == [
+        "a/kernel                           12 ×  f32[4]         8 B",
+        "a/much/longer/key/than/the/others        bf16[10,10]  200 B",
+    ]
+
+
+def test_a_key_that_is_too_long_has_a_line_of_its_own():
+    assert plain(rows_of(NAMES, ROWS, 3, 58)) == [
+        "a/kernel                          12 ×  f32[4]         8 B",
+        "a/much/longer/key/than/the/others",
+        "                                        bf16[10,10]  200 B",
+    ]
+
+
+def test_cells_that_do_not_fit_follow_on_the_next_line():
+    assert plain(rows_of(NAMES[:1], ROWS[:1], 3, 21)) == [
+        "a/kernel  12 ×",
+        "          f32[4]",
+        "            8 B",
+    ]
+    assert plain(rows_of(NAMES[:1], ROWS[:1], 3, 12)) == ["a/kernel  12 ×", "    f32[4]", "      8 B"]
+
+
+def test_blocks_have_two_lines_for_every_name_where_one_does_not_fit():
+    assert plain(blocks_of(NAMES, ROWS, 1, 80)) == plain(rows_of(NAMES, ROWS, 1, 80))
+    assert plain(blocks_of(NAMES, ROWS, 1, 50)) == [
+        "a/kernel                           12 ×",
+        "    f32[4]         8 B",
+        "a/much/longer/key/than/the/others",
+        "    bf16[10,10]  200 B",
+    ]
+
+
+def test_text_flows_between_its_parts():
+    parts = [Text("one two"), Text("three"), Text("four")]
+    assert plain(flowing(parts, ", ", 80)) == ["one two, three, four"]
+    assert plain(flowing(parts, ", ", 15)) == ["one two, three,", "    four"]
+    assert plain(flowing(parts, "  ", 3)) == ["one two", "    three", "    four"]
+    assert plain(flowing([], ", ", 80)) == []
