@@ -203,7 +203,7 @@ def main() -> NoReturn:
     """The program: runs `sys.argv` and exits."""
     guard()
     # Plans of large checkpoints have millions of small values and no cycles, so that collecting garbage
-    # finds nothing. `expect_arrays` turns it on again.
+    # finds nothing. `enable_gc` turns it on again.
     gc.disable()
     # The program has a thread per core; more threads inside NumPy would only compete with them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

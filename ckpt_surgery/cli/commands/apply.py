@@ -14,7 +14,7 @@ from ckpt_surgery.cli.parameters.paths import missing_destination, source_names,
 from ckpt_surgery.cli.parameters.variables import is_from_variable
 from ckpt_surgery.cli.parameters.written_files import check_documents, check_kept
 from ckpt_surgery.cli.render.reports import Report
-from ckpt_surgery.cli.terminal.console import Terminal, expect_arrays, reuse_memory
+from ckpt_surgery.cli.terminal.console import Terminal, enable_gc, reuse_memory
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs.options import PlanOptions
@@ -107,7 +107,7 @@ def _shard(
     from ckpt_surgery.cli.render.shards import shard_lines
 
     reuse_memory()
-    expect_arrays()
+    enable_gc()
     with terminal.progress() as progress:
         done = sharding.apply_shard(
             plan,

@@ -7,7 +7,7 @@ from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import Argument, Form, Full, JsonTo, Match
 from ckpt_surgery.cli.parameters.written_files import check_document_beside
-from ckpt_surgery.cli.terminal.console import Terminal, expect_arrays
+from ckpt_surgery.cli.terminal.console import Terminal, enable_gc
 
 DIFFERENT = 3
 
@@ -52,7 +52,7 @@ def diff(
 
     check_document_beside(json_to, a, b, step=step, item=item)
     if values:
-        expect_arrays()
+        enable_gc()
     with terminal.progress(values) as progress:
         found = ckpt_surgery.diff(
             a,

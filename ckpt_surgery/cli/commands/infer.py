@@ -9,7 +9,7 @@ from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import Argument, DraftOverwrite, DraftTo, Form, JsonTo
 from ckpt_surgery.cli.parameters.written_files import check_json_name
-from ckpt_surgery.cli.terminal.console import STDOUT, expect_arrays, open_terminal, reuse_memory
+from ckpt_surgery.cli.terminal.console import STDOUT, enable_gc, open_terminal, reuse_memory
 from ckpt_surgery.inputs.options import ReadOptions, SourceOptions
 
 UNDECIDED = 3
@@ -52,7 +52,7 @@ def infer(
     check_json_name(json_to)
     terminal = open_terminal(ctx.find_root().obj, json_to, taken=out is None)
     reuse_memory()
-    expect_arrays()
+    enable_gc()
     with terminal.progress() as progress:
         found = inferring.infer(
             src,

@@ -6,7 +6,7 @@ from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import SOURCE_FORMAT, Argument, Full, JsonTo, Match, Under, whole
 from ckpt_surgery.cli.parameters.written_files import check_document_beside
-from ckpt_surgery.cli.terminal.console import Terminal, expect_arrays
+from ckpt_surgery.cli.terminal.console import Terminal, enable_gc
 from ckpt_surgery.core.errors import UsageError, VerificationError
 
 EXAMPLES = {
@@ -59,7 +59,7 @@ def inspect(
     _check_options(stats, exit_code, depth, keys)
     check_document_beside(json_to, path, format=format, step=step, item=item)
     if stats:
-        expect_arrays()
+        enable_gc()
     with terminal.progress(stats) as progress:
         found = ckpt_surgery.inspect(
             path,

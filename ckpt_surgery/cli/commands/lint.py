@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from ckpt_surgery.cli.documents.told_problems import Told, told, told_warning
+from ckpt_surgery.cli.documents.reported_problems import ReportedProblem, as_report, as_warning
 from ckpt_surgery.cli.parameters.completion import complete_recipe
 from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import Argument, ReportAs, ReportFormat, report_format
@@ -88,12 +88,12 @@ def _mend(recipes: Sequence[str], terminal: Terminal) -> None:
         terminal.show(Text(shown(line), styles.get(line[:1], "")) for line in lines)
 
 
-def _problems(checked: Iterable["CheckedRecipe"]) -> list[Told]:
-    return [told(problem, recipe.path) for recipe in checked for problem in recipe.problems]
+def _problems(checked: Iterable["CheckedRecipe"]) -> list[ReportedProblem]:
+    return [as_report(problem, recipe.path) for recipe in checked for problem in recipe.problems]
 
 
-def _warnings(checked: Iterable["CheckedRecipe"]) -> list[Told]:
-    return [told_warning(warning, recipe.path) for recipe in checked for warning in recipe.warnings]
+def _warnings(checked: Iterable["CheckedRecipe"]) -> list[ReportedProblem]:
+    return [as_warning(warning, recipe.path) for recipe in checked for warning in recipe.warnings]
 
 
 def _show(checked: Sequence["CheckedRecipe"], terminal: Terminal) -> None:

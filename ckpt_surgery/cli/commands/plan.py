@@ -5,7 +5,7 @@ from typing import Annotated, Unpack
 
 import click
 
-from ckpt_surgery.cli.documents.told_problems import warned
+from ckpt_surgery.cli.documents.reported_problems import as_warnings
 from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.given_recipes import given_recipe
@@ -85,5 +85,5 @@ def plan(
     made = applying.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options)
     code = report.planned(made)
     if report_format in (ReportFormat.GITHUB, ReportFormat.SARIF):
-        sys.stdout.write(rendered(report_format, warned(made.warnings, None if rules else recipe), 0))
+        sys.stdout.write(rendered(report_format, as_warnings(made.warnings, None if rules else recipe), 0))
     return code

@@ -9,7 +9,7 @@ from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import Argument, Form, JsonTo, Seed
 from ckpt_surgery.cli.parameters.written_files import check_document_beside
-from ckpt_surgery.cli.terminal.console import Terminal, expect_arrays, reuse_memory
+from ckpt_surgery.cli.terminal.console import Terminal, enable_gc, reuse_memory
 from ckpt_surgery.core.errors import UsageError, VerificationError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs.options import ReadOptions
@@ -74,7 +74,7 @@ def verify(
     chosen = {"step": options.get("step"), "item": options.get("item"), "format": options.get("src_format")}
     check_document_beside(json_to, path, **chosen)
     reuse_memory()
-    expect_arrays()
+    enable_gc()
     with terminal.progress() as progress:
         found = verifying.verify(
             path,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from ckpt_surgery.cli.documents.told_problems import Told
+from ckpt_surgery.cli.documents.reported_problems import ReportedProblem
 from ckpt_surgery.core.documents import UNSET, Document, Pattern, Versioned
 from ckpt_surgery.core.problem_codes import Code
 
@@ -73,7 +73,7 @@ class LintDocument(Versioned):
     """What they seem to forget; leaves the exit code as it is."""
 
 
-def error_of(problems: Iterable[Told], exit_code: int) -> Error:
+def error_of(problems: Iterable[ReportedProblem], exit_code: int) -> Error:
     """The member `error` of a document."""
     entries = [
         ProblemEntry(one.code or Code.INTERNAL, one.message, one.hint, one.path, one.line, one.column)
@@ -83,13 +83,16 @@ def error_of(problems: Iterable[Told], exit_code: int) -> Error:
 
 
 def lint_document(
-    recipes: Iterable[str], problems: Sequence[Told], warnings: Iterable[Told], code: int
+    recipes: Iterable[str],
+    problems: Sequence[ReportedProblem],
+    warnings: Iterable[ReportedProblem],
+    code: int,
 ) -> LintDocument:
     """Which recipes were checked; problems are in it as in the document of a command that fails."""
     error = error_of(problems, code) if problems else UNSET
     return LintDocument(recipes=tuple(recipes), error=error, warnings=tuple(map(_entry, warnings)) or UNSET)
 
 
-def _entry(warning: Told) -> WarningEntry:
+def _entry(warning: ReportedProblem) -> WarningEntry:
     assert warning.path is not None  # every warning is about a recipe
     return WarningEntry(warning.message, warning.hint, warning.path, warning.line, warning.column)

@@ -49,8 +49,8 @@ def command(
                 values["terminal"] = open_terminal(ctx.find_root().obj, json_to)
             return function(**values)
 
-        told = {"help": inspect.cleandoc(function.__doc__ or ""), "short_help": short_help}
-        return Command(name, callback=run, declared=declared, examples=examples, **told)
+        texts = {"help": inspect.cleandoc(function.__doc__ or ""), "short_help": short_help}
+        return Command(name, callback=run, declared=declared, examples=examples, **texts)
 
     return made
 
@@ -77,13 +77,13 @@ def _annotations(fields: type) -> dict[str, Any]:
 
 
 def _param(name: str, hint: Any) -> click.Parameter:
-    kind, *told = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    form = next((one for one in told if isinstance(one, Form)), None) or FORMS.get(name, Form())
+    kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    form = next((one for one in notes if isinstance(one, Form)), None) or FORMS.get(name, Form())
     given = {"shell_complete": form.complete, "callback": form.parse, "metavar": form.metavar}
     settings: dict[str, Any] = {**given, **form.more}
     if isinstance(form, Argument):
         return click.Argument([name], **settings)
-    text = next((one for one in told if isinstance(one, str)), None) or _library_text(name)
+    text = next((one for one in notes if isinstance(one, str)), None) or _library_text(name)
     names = form.names or (f"--{name.replace('_', '-')}",)
     return click.Option([*names, name], help=text, **{**_values(kind), **settings})
 

@@ -5,15 +5,15 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-comm
 
 from collections.abc import Iterable
 
-from ckpt_surgery.cli.documents.told_problems import Told
+from ckpt_surgery.cli.documents.reported_problems import ReportedProblem
 
 
-def workflow_commands(problems: Iterable[Told]) -> str:
+def workflow_commands(problems: Iterable[ReportedProblem]) -> str:
     """A line for each problem."""
     return "".join(f"{_command(one)}\n" for one in problems)
 
 
-def _command(one: Told) -> str:
+def _command(one: ReportedProblem) -> str:
     properties = {
         "file": one.path,
         "line": one.line,

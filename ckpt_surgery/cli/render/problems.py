@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Iterable, Sequence
 
-from ckpt_surgery.cli.documents.told_problems import Told, told
+from ckpt_surgery.cli.documents.reported_problems import ReportedProblem, as_report
 from ckpt_surgery.cli.parameters.options import ReportFormat
 from ckpt_surgery.core.errors import Problem
 
 
-def rendered(format: ReportFormat, problems: Sequence[Told], exit_code: int) -> str:
+def rendered(format: ReportFormat, problems: Sequence[ReportedProblem], exit_code: int) -> str:
     """What a report of this format has on stdout about a command that has ended; `text` has nothing."""
     if format is ReportFormat.JSON:
         from ckpt_surgery.cli.documents.problems import ErrorDocument, error_of
@@ -29,5 +29,5 @@ def rendered(format: ReportFormat, problems: Sequence[Told], exit_code: int) -> 
 
 def write_failure(format: ReportFormat, problems: Iterable[Problem], exit_code: int) -> None:
     """Report the problems that end a command on stdout, beside the text that people read on stderr."""
-    sys.stdout.write(rendered(format, [told(problem) for problem in problems], exit_code))
+    sys.stdout.write(rendered(format, [as_report(problem) for problem in problems], exit_code))
     sys.stdout.flush()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ckpt_surgery.cli.parameters.options import PlanOutput
-from ckpt_surgery.cli.terminal.console import PUBLISHED, Terminal, expect_arrays, reuse_memory
+from ckpt_surgery.cli.terminal.console import PUBLISHED, Terminal, enable_gc, reuse_memory
 from ckpt_surgery.core.text import shown
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Report:
         return 0
 
     def _start(self, plan: "Plan") -> None:
-        expect_arrays()
+        enable_gc()
         self._show(plan)
 
     def _show(self, plan: "Plan") -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ckpt_surgery.cli.documents.told_problems import Told
+from ckpt_surgery.cli.documents.reported_problems import ReportedProblem
 from ckpt_surgery.core.explanations import EXPLANATIONS
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.version import VERSION
@@ -16,7 +16,7 @@ from ckpt_surgery.core.version import VERSION
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def sarif_document(problems: Sequence[Told], exit_code: int) -> dict[str, Any]:
+def sarif_document(problems: Sequence[ReportedProblem], exit_code: int) -> dict[str, Any]:
     """A log of one run, with a result for each problem and a rule for each code that they have."""
     codes = sorted({one.code for one in problems if one.code is not None})
     driver = {"name": "ckpt-surgery", "version": VERSION, "rules": [_rule(code) for code in codes]}
@@ -42,7 +42,7 @@ def _rule(code: Code) -> dict[str, Any]:
     }
 
 
-def _result(one: Told, codes: Sequence[Code]) -> dict[str, Any]:
+def _result(one: ReportedProblem, codes: Sequence[Code]) -> dict[str, Any]:
     result: dict[str, Any] = {"level": one.level, "message": {"text": one.text}}
     if one.code is not None:
         result |= {"ruleId": one.code, "ruleIndex": codes.index(one.code)}
@@ -51,7 +51,7 @@ def _result(one: Told, codes: Sequence[Code]) -> dict[str, Any]:
     return result
 
 
-def _location(one: Told, path: str) -> dict[str, Any]:
+def _location(one: ReportedProblem, path: str) -> dict[str, Any]:
     uri = Path(path).as_uri() if Path(path).is_absolute() else quote(path)
     location: dict[str, Any] = {"artifactLocation": {"uri": uri}}
     if one.line is not None:

@@ -122,10 +122,10 @@ def reuse_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, _FREE)
 
 
-def expect_arrays() -> None:
-    """Collect garbage from now on, so that arrays in reference cycles are freed before the program ends.
+def enable_gc() -> None:
+    """Turn garbage collection on, so that arrays in reference cycles are freed before the program ends.
 
-    What exists already, which may be the millions of small values of a plan, is left out for good.
+    What planning allocated, which may be millions of small values, is ignored for good.
     """
     gc.freeze()
     gc.enable()

@@ -10,7 +10,7 @@ from click import NoSuchOption
 from safetensors.numpy import save_file
 
 from ckpt_surgery.api import inspecting
-from ckpt_surgery.cli.documents.told_problems import Told, told
+from ckpt_surgery.cli.documents.reported_problems import ReportedProblem, as_report
 from ckpt_surgery.cli.parameters.options import ReportFormat, requested_format
 from ckpt_surgery.core.errors import Place, Problem
 from ckpt_surgery.core.problem_codes import Code
@@ -215,5 +215,9 @@ def test_a_line_without_a_command_shows_the_help() -> None:
 def test_texts_are_printable_and_hints_name_options() -> None:
     place = Place("r.yaml", "rules[0]", 3, 5, "text", 0)
     hinted = Problem("a\nb\x1b", place, "Say `allow_hooks=True`.", Code.HOOKS)
-    assert told(hinted) == Told("a\\nb\\x1b", Code.HOOKS, "Say `--allow-hooks`.", "r.yaml", 3, 5, 6)
-    assert told(Problem("it broke"), "r.yaml") == Told("it broke", Code.INTERNAL, None, "r.yaml")
+    assert as_report(hinted) == ReportedProblem(
+        "a\\nb\\x1b", Code.HOOKS, "Say `--allow-hooks`.", "r.yaml", 3, 5, 6
+    )
+    assert as_report(Problem("it broke"), "r.yaml") == ReportedProblem(
+        "it broke", Code.INTERNAL, None, "r.yaml"
+    )

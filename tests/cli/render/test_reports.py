@@ -20,7 +20,7 @@ from ckpt_surgery.core.errors import DataError, Interrupted
 def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Report]:
     """Made inside a command, as reports are."""
     monkeypatch.setenv("COLUMNS", "100")
-    for name in ("expect_arrays", "reuse_memory"):  # they change the process
+    for name in ("enable_gc", "reuse_memory"):  # they change the process
         monkeypatch.setattr(f"ckpt_surgery.cli.render.reports.{name}", lambda: None)
 
     def made(*, full: bool = False, document: bool = False, detailed: bool = False) -> Report:

@@ -2,21 +2,21 @@
 
 from typing import Any
 
-from ckpt_surgery.cli.documents.told_problems import Told
+from ckpt_surgery.cli.documents.reported_problems import ReportedProblem
 from ckpt_surgery.cli.render.sarif import sarif_document
 from ckpt_surgery.core.explanations import EXPLANATIONS
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.version import VERSION
 
 PROBLEMS = [
-    Told("second", Code.TEMPLATE, "Do it.", "a b/r.yaml", 3, 5, 9),
-    Told("first", Code.YAML, None, "/abs/r.yaml", 1, 1, 2),
-    Told("of no place", Code.TEMPLATE),
-    Told("a warning", path="r.yaml"),
+    ReportedProblem("second", Code.TEMPLATE, "Do it.", "a b/r.yaml", 3, 5, 9),
+    ReportedProblem("first", Code.YAML, None, "/abs/r.yaml", 1, 1, 2),
+    ReportedProblem("of no place", Code.TEMPLATE),
+    ReportedProblem("a warning", path="r.yaml"),
 ]
 
 
-def run_of(problems: list[Told], exit_code: int = 2) -> dict[str, Any]:
+def run_of(problems: list[ReportedProblem], exit_code: int = 2) -> dict[str, Any]:
     document = sarif_document(problems, exit_code)
     assert document["version"] == "2.1.0"
     assert document["$schema"].endswith("/sarif-2.1.0.json")

@@ -1,4 +1,4 @@
-"""Problems and warnings as reports for programs have them."""
+"""Problems and warnings as flat fields, for JSON, GitHub and SARIF."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -11,8 +11,8 @@ from ckpt_surgery.core.text import shown
 
 
 @dataclass(frozen=True)
-class Told:
-    """A problem or a warning as reports have it. Its texts are printable."""
+class ReportedProblem:
+    """A problem or a warning as flat fields. Its texts are printable."""
 
     message: str
     code: Code | None = None
@@ -35,22 +35,22 @@ class Told:
         return self.message if self.hint is None else f"{self.message}\n{self.hint}"
 
 
-def told(problem: Problem, path: str | None = None) -> Told:
+def as_report(problem: Problem, path: str | None = None) -> ReportedProblem:
     """A problem as it is reported; `path` is that of the recipe, for problems without a place."""
     place = problem.place
     hint = None if problem.hint is None else shown(as_options(problem.hint))
     message, code = shown(problem.message), problem.code or Code.INTERNAL
     if place is None or place.line is None:
-        return Told(message, code, hint, path)
+        return ReportedProblem(message, code, hint, path)
     end = place.column + max(place.width, 1)
-    return Told(message, code, hint, place.file, place.line, place.column, end)
+    return ReportedProblem(message, code, hint, place.file, place.line, place.column, end)
 
 
-def told_warning(warning: Problem, path: str | None = None) -> Told:
+def as_warning(warning: Problem, path: str | None = None) -> ReportedProblem:
     """A warning about a place of a recipe as it is reported."""
-    return replace(told(warning, path), code=None)
+    return replace(as_report(warning, path), code=None)
 
 
-def warned(warnings: Iterable[str], path: str | None = None) -> list[Told]:
+def as_warnings(warnings: Iterable[str], path: str | None = None) -> list[ReportedProblem]:
     """Warnings as they are reported."""
-    return [Told(shown(warning), path=path) for warning in warnings]
+    return [ReportedProblem(shown(warning), path=path) for warning in warnings]
