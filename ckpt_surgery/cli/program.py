@@ -24,7 +24,6 @@ from ckpt_surgery.cli.parameters.given_recipes import RULES, with_rule_inside_ke
 from ckpt_surgery.cli.parameters.options import global_params, requested_format
 from ckpt_surgery.cli.parameters.variables import FROM_VARIABLES
 from ckpt_surgery.cli.render.problems import write_failure
-from ckpt_surgery.cli.render.step_summary import add_failure, summary_file
 from ckpt_surgery.cli.terminal.console import PUBLISHED, Settings, print_errors, problem_text, problem_texts
 from ckpt_surgery.cli.terminal.streams import guard, unwritten
 from ckpt_surgery.core.errors import AGAIN, GO_ON, Interrupted, Problem, StorageError, SurgeryError
@@ -150,6 +149,8 @@ def _with_command(problem: Problem, arguments: Sequence[str]) -> Problem:
 
 def _write(problems: Sequence[Problem], code: int, ctx: click.Context) -> None:
     """Report an error on stdout, where a format for programs is asked for, and on the page of a CI job."""
+    from ckpt_surgery.cli.render.step_summary import add_failure, summary_file
+
     write_failure(ctx.meta[REPORT], problems, 1 if ctx.meta[PROGRAM] else code)
     file = summary_file() if ctx.invoked_subcommand in SUMMARIZED else None
     if file is not None:
