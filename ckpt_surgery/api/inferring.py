@@ -144,20 +144,16 @@ class Inferred(Represented):
 
     def document(self) -> InferDocument:
         """The JSON document of `infer --json`."""
-        return InferDocument(
+        return InferDocument.from_attributes(
+            self,
             source=Given(self.source, self.source_leaves),
             target=Given(self.target, self.target_leaves),
-            values=self.values,
-            needs_target=self.needs_target,
-            recipe=self.recipe,
             rules=tuple(inferred_rules(self.draft)),
             leaves=tuple(inferred_leaves(self.findings)),
             undecided=tuple(open_leaves(self.findings)),
             conflicts=self.findings.conflicts,
             dropped=self.findings.dropped,
             from_target=self.findings.from_target,
-            problems=self.problems,
-            warnings=self.warnings,
         )
 
 

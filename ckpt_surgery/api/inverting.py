@@ -73,7 +73,7 @@ class InvertDocument(Versioned):
 
 def invert_document(found: Inverse) -> InvertDocument:
     """The JSON document of `invert`."""
-    return InvertDocument(recipe=found.recipe, irreversible=found.irreversible, problems=found.problems)
+    return InvertDocument.from_attributes(found)
 
 
 @takes(InvertOptions, Request)

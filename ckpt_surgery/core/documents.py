@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 
 from ckpt_surgery.core.frozen import frozen
 
@@ -58,6 +58,12 @@ class Document:
         "strict": True,
         "alias_generator": member_name,
     }
+
+    @classmethod
+    def from_attributes(cls, value: object, **more: Any) -> Self:
+        """The document with the attributes of a value that have its members' names, and with `more`."""
+        names = [field.name for field in fields(cls) if field.name not in more]  # type: ignore[arg-type]
+        return cls(**{name: getattr(value, name) for name in names if hasattr(value, name)}, **more)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from ckpt_surgery.core.documents import NAMED, UNSET, Document, Keyed, Versioned, shape_and_dtype
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.language.params import Origin
-from ckpt_surgery.planner import plan as plans
 from ckpt_surgery.planner.plan import Dropped, DroppedItem, Fate, Plan, Step, Transfer
 
 DROPPED = "dropped"
@@ -175,47 +174,17 @@ def counts(plan: Plan) -> dict[str, int]:
 def planned_document(plan: Plan) -> PlannedDocument:
     """The JSON document of a plan: every leaf has an entry of its own. Sizes are in bytes."""
     hooks = UNSET if plan.hooks_sha256 is None else plan.hooks_sha256
-    return PlannedDocument(
+    replaces = plan.replaces if plan.replaces is not None and plan.replaces.overwrites else None
+    return PlannedDocument.from_attributes(
+        plan,
         recipe=Recipe(path=plan.recipe, sha256=plan.recipe_sha256, hooks_sha256=hooks),
-        params={
-            one.name: Param(value=one.value, origin=one.origin, entry=one.entry, note=one.note)
-            for one in plan.params
-        },
-        sources={
-            one.name: SourceInput(
-                path=one.path, format=one.format, step=one.step, item=one.item, leaves=one.leaves
-            )
-            for one in plan.inputs
-        },
-        summary=_summary(plan),
-        leaves=tuple([planned_leaf(step) for step in plan.steps]),
-        dropped=tuple([dropped_leaf(gone) for gone in plan.dropped]),
-        dropped_items=plan.dropped_items,
-        replaces=_replacement(plan.replaces),
-        warnings=plan.warnings,
-        restorable_by=plan.restorable_by,
+        params={one.name: Param.from_attributes(one) for one in plan.params},
+        sources={one.name: SourceInput.from_attributes(one) for one in plan.inputs},
+        summary=Summary.from_attributes(plan.costs, **counts(plan)),
+        leaves=tuple(map(planned_leaf, plan.steps)),
+        dropped=tuple(map(dropped_leaf, plan.dropped)),
+        replaces=None if replaces is None else Replacement.from_attributes(replaces),
     )
-
-
-def _summary(plan: Plan) -> Summary:
-    costs = plan.costs
-    return Summary(
-        **counts(plan),
-        bytes_out=costs.bytes_out,
-        bytes_linked=costs.bytes_linked,
-        bytes_copied=costs.bytes_copied,
-        bytes_computed=costs.bytes_computed,
-        bytes_dead=costs.bytes_dead,
-        bytes_linkable=costs.bytes_linkable,
-        bytes_through=costs.bytes_through,
-        peak_memory=costs.peak_memory,
-    )
-
-
-def _replacement(found: plans.Replacement | None) -> Replacement | None:
-    if found is None or not found.overwrites:
-        return None
-    return Replacement(path=found.path, items=found.items, stays=found.stays)
 
 
 def planned_leaf(step: Step) -> PlannedLeaf:

@@ -115,9 +115,8 @@ def diff_document(found: Difference) -> DiffDocument:
 
     `different` is false only where everything that was to be compared was compared and is equal.
     """
-    return DiffDocument(
-        different=found.different,
-        common=found.common,
+    return DiffDocument.from_attributes(
+        found,
         only_a=tuple([_only(leaf, found.holds_b) for leaf in found.only_a]),
         only_b=tuple([_only(leaf, found.holds_a) for leaf in found.only_b]),
         changed=tuple(map(_changed, found.changed)),
@@ -126,9 +125,7 @@ def diff_document(found: Difference) -> DiffDocument:
         ),
         rtol=found.tolerance.rtol,
         atol=found.tolerance.atol,
-        values=found.values,
         not_compared=None if found.values is None else found.uncompared,
-        warnings=found.warnings,
     )
 
 

@@ -165,17 +165,9 @@ def _source(source: str, leaf: Leaf) -> dict[str, Any]:
 
 def _result(made: Made) -> ExplainedResult:
     leaf = planned_leaf(made.step)
-    return ExplainedResult(
-        key=leaf.key,
-        components=leaf.components,
-        fate=leaf.fate,
+    return ExplainedResult.from_attributes(
+        leaf,
         sources=tuple([ExplainedSource(**_source(one.source, one.leaf)) for one in made.sources]),
-        rule=leaf.rule,
-        line=leaf.line,
-        rules=leaf.rules,
-        shape=leaf.shape,
-        dtype=leaf.dtype,
-        transfer=leaf.transfer,
         bytes=made.step.leaf.nbytes,
         stages=tuple(map(_stage, made.stages)),
         operations=made.operations,
@@ -183,15 +175,13 @@ def _result(made: Made) -> ExplainedResult:
 
 
 def _stage(stage: Stage) -> ExplainedStage:
-    return ExplainedStage(
+    return ExplainedStage.from_attributes(
+        stage,
         pass_=stage.pass_name,
         rule=stage.rule.path,
         line=stage.rule.line,
-        keys=stage.keys,
         claims=tuple([ExplainedClaim(source=f"{c.source}:{c.key}", bound=c.bound) for c in stage.claims]),
         looked_up=tuple([f"{source}:{key}" for source, key in stage.looked_up]),
-        values=stage.values,
-        variables=stage.variables,
     )
 
 

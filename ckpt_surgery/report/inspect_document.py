@@ -142,23 +142,15 @@ def inspect_document(found: Inspection) -> InspectDocument:
 
     A leaf that could not be read has the reason as `unread`, in place of numbers.
     """
-    return InspectDocument(
-        path=found.path,
-        format=found.format,
-        step=found.step,
-        item=found.item,
+    return InspectDocument.from_attributes(
+        found,
         steps=found.choices.steps,
         unfinished_steps=found.choices.unfinished,
         items=found.choices.items,
         bytes=sum(leaf.nbytes for leaf in found.leaves),
-        parameters=found.parameters,
-        others=found.others,
-        metadata=found.metadata,
         dtypes=dtype_totals(found.leaves),
-        subtrees=found.subtrees,
         leaves=tuple([_listed(leaf, found) for leaf in found.leaves]),
         unusual=None if found.unusual is None else tuple(map(_unusual, found.unusual)),
-        warnings=found.warnings,
         history=UNSET if found.history is None else _history(found.history),
     )
 
@@ -207,10 +199,13 @@ def _statistics(stats: Statistics | Unread | None) -> dict[str, Any]:
         return {}
     if isinstance(stats, Unread):
         return {"unread": stats.why}
-    bins = stats.histogram
     numbers = {"min": stats.minimum, "max": stats.maximum, "mean": stats.mean, "std": stats.std}
-    histogram = Histogram(start=bins.start, width=bins.width, counts=bins.counts)
-    return {**numbers, "nan": stats.nan, "inf": stats.inf, "histogram": histogram}
+    return {
+        **numbers,
+        "nan": stats.nan,
+        "inf": stats.inf,
+        "histogram": Histogram.from_attributes(stats.histogram),
+    }
 
 
 def _unusual(one: Unusual) -> UnusualLeaves:
@@ -219,10 +214,4 @@ def _unusual(one: Unusual) -> UnusualLeaves:
 
 def _history(found: history.History) -> History:
     written = None if found.written is None else found.written.astimezone(UTC).isoformat("T", "seconds")
-    return History(
-        recipes=found.recipes,
-        sources=found.sources,
-        version=found.version,
-        written=written,
-        config=found.config,
-    )
+    return History.from_attributes(found, written=written)

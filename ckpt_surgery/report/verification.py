@@ -1,7 +1,7 @@
 """What verification found, and its JSON documents."""
 
 import enum
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 from ckpt_surgery.core.arrays import Shape
@@ -188,16 +188,7 @@ class VerifyDocument(Versioned):
 
 def verified_document(found: Verified) -> VerifyDocument:
     """The JSON document of `verify`, with the first MOST_FLAWS flaws."""
-    sample = found.sample
-    return VerifyDocument(
-        path=found.path,
-        format=found.format,
-        mode=found.mode,
-        bytes_read=found.bytes_read,
-        bytes_not_read=found.bytes_not_read,
-        leaves=found.leaves,
-        flaw_count=len(found.flaws),
-        flaws=found.flaws[:MOST_FLAWS],
-        notices=found.notices,
-        sample=UNSET if sample is None else VerifiedSample(**asdict(sample), share_read=sample.share_read),
+    sample = UNSET if found.sample is None else VerifiedSample.from_attributes(found.sample)
+    return VerifyDocument.from_attributes(
+        found, flaw_count=len(found.flaws), flaws=found.flaws[:MOST_FLAWS], sample=sample
     )

@@ -75,10 +75,7 @@ class LintDocument(Versioned):
 
 def error_of(problems: Iterable[ReportedProblem], exit_code: int) -> Error:
     """The member `error` of a document."""
-    entries = [
-        ProblemEntry(one.code or Code.INTERNAL, one.message, one.hint, one.path, one.line, one.column)
-        for one in problems
-    ]
+    entries = [ProblemEntry.from_attributes(one, code=one.code or Code.INTERNAL) for one in problems]
     return Error(exit_code, tuple(entries))
 
 
@@ -90,9 +87,5 @@ def lint_document(
 ) -> LintDocument:
     """Which recipes were checked; problems are in it as in the document of a command that fails."""
     error = error_of(problems, code) if problems else UNSET
-    return LintDocument(recipes=tuple(recipes), error=error, warnings=tuple(map(_entry, warnings)) or UNSET)
-
-
-def _entry(warning: ReportedProblem) -> WarningEntry:
-    assert warning.path is not None  # every warning is about a recipe
-    return WarningEntry(warning.message, warning.hint, warning.path, warning.line, warning.column)
+    entries = tuple(map(WarningEntry.from_attributes, warnings)) or UNSET
+    return LintDocument(recipes=tuple(recipes), error=error, warnings=entries)

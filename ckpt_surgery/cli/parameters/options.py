@@ -1,4 +1,4 @@
-"""How options are given on the command line: names, metavars, and what their values may be.
+"""How options are given on the command line: names, and what their values may be.
 
 The texts of those that the library has, too, are in `inputs.options`.
 """
