@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from ckpt_surgery.core.version import VERSION
+from ckpt_surgery.report.problems import PAGE, SITE
 
 ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -38,6 +39,13 @@ def test_no_link_of_the_readme_is_relative_on_an_index() -> None:
 def test_files_that_the_readme_links_to_exist() -> None:
     links = [link.partition("#")[0] for link in destinations((ROOT / "README.md").read_text())]
     assert [link for link in links if link and "://" not in link and not (ROOT / link).exists()] == []
+
+
+def test_the_wheel_carries_what_the_package_reads_of_the_repository() -> None:
+    """Recipes, and the page that `explain` prints sections of."""
+    included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert {path: f"ckpt_surgery/{path}" for path in ("recipes", PAGE)} == included
+    assert SITE.startswith(PYPROJECT["project"]["urls"]["Documentation"])
 
 
 def test_the_citation_is_of_this_version() -> None:

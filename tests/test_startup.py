@@ -95,6 +95,7 @@ def test_help_does_without_the_libraries_that_only_commands_need(program: list[s
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
     assert "click" in imported
     assert imported.isdisjoint({"numpy", "pydantic", "ml_dtypes", "regex", "rich", *HEAVY})
+    assert "ckpt_surgery.report" not in done.stderr
 
 
 PLANNING = {
@@ -104,6 +105,7 @@ PLANNING = {
     "engine",
     "formats",
     "planner",
+    "report.problems",
     "report.values",
 }
 """What only those commands need of this package that open a checkpoint."""

@@ -1,7 +1,11 @@
-"""Libraries that an installation may lack: those of the extras, and jax and Orbax in a slim one."""
+"""What an installation has: libraries that it may lack, and files that the wheel carries beside the code.
+
+The libraries are those of the extras, and jax and Orbax in a slim installation.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from ckpt_surgery.core.errors import MissingLibraryError
 from ckpt_surgery.core.text import shown
@@ -46,3 +50,10 @@ def _root(error: ImportError) -> str:
 def how_to_install(library: str) -> str:
     """The hint for a library, by the name that it is imported by."""
     return f"Install it: `pip install {PACKAGES[library]}`."
+
+
+def shipped(path: str) -> Path:
+    """A file or folder that the wheel carries: inside the package, or beside it in a checkout."""
+    package = Path(__file__).parent.parent
+    installed = package / path
+    return installed if installed.exists() else package.parent / path

@@ -1,6 +1,6 @@
 """The codes of problems, which stay the same when messages are worded anew.
 
-The module `explanations` says what each means.
+docs/problems.md says what each means.
 """
 
 from enum import StrEnum

@@ -6,6 +6,7 @@ The list of recipes is shown without importing anything else of the library.
 from collections.abc import Iterable
 from pathlib import Path
 
+from ckpt_surgery.core.libraries import shipped
 from ckpt_surgery.language import packaged
 
 
@@ -16,7 +17,7 @@ def recipes() -> Iterable[tuple[str, str]]:
 
 def recipes_directory() -> Path:
     """Directory of the packaged recipes."""
-    return packaged.directory()
+    return shipped("recipes")
 
 
 def recipe_text(name: str) -> str:

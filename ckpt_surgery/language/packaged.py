@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.libraries import shipped
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 
@@ -27,17 +28,10 @@ class Packaged:
     """Purpose of the recipe: the first line of its header."""
 
 
-def directory() -> Path:
-    """The directory of the packaged recipes: in the installed package, or beside it in a source checkout."""
-    package = Path(__file__).parent.parent
-    installed = package / "recipes"
-    return installed if installed.is_dir() else package.parent / "recipes"
-
-
 @functools.cache
 def packaged_recipes() -> Mapping[str, Packaged]:
     """All packaged recipes by name, in alphabetical order."""
-    found = sorted(directory().glob(f"*{SUFFIX}"), key=lambda path: path.stem)
+    found = sorted(shipped("recipes").glob(f"*{SUFFIX}"), key=lambda path: path.stem)
     return {path.stem: Packaged(path.stem, path, _summary(path)) for path in found}
 
 

@@ -7,25 +7,29 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from ckpt_surgery.core.explanations import EXPLANATIONS
 from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.report.problems import problem_sections
 from tests.support.command_line import run
 
 
 @pytest.mark.parametrize("code", Code)
 def test_a_code_is_explained_with_its_example(code: Code) -> None:
     done = run("explain", code, COLUMNS="80")
-    explained = EXPLANATIONS[code]
+    section = problem_sections()[code]
     assert (done.exit_code, done.stderr) == (0, "")
-    title, text, example = done.stdout.split("\n\n")
-    assert title == f"{code}  {explained.title}"
-    assert " ".join(line.strip() for line in text.splitlines()) == explained.text
-    assert max(map(len, text.splitlines())) <= 80
-    assert [line.removeprefix("    ") for line in example.splitlines()] == explained.example.splitlines()
+    title, *texts = done.stdout.removesuffix("\n").split("\n\n")
+    assert title == f"{code}  {section.title}"
+    for text, paragraph in zip(texts, section.paragraphs, strict=True):
+        lines = text.splitlines()
+        if paragraph.is_code:
+            assert lines == [f"    {line}" for line in paragraph.text.splitlines()]
+        else:
+            assert " ".join(line.strip() for line in lines) == paragraph.text
+            assert max(map(len, lines)) <= 80
 
 
 def test_small_letters_will_do() -> None:
-    assert run("explain", "cs010").stdout.startswith("CS010  A field that does not exist\n")
+    assert run("explain", "cs010").stdout.startswith("CS010  Unknown field\n")
 
 
 @pytest.mark.parametrize("text", ["CS999", "10", "params/\x1bw"])

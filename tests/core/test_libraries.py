@@ -1,13 +1,17 @@
-"""Optional libraries: what is said where one is missing, or does not load."""
+"""Optional libraries: what is said where one is missing, or does not load. Files that the wheel carries."""
 
 import importlib
 import pickle
 import sys
+from pathlib import Path
 
 import pytest
 
+from ckpt_surgery.core import libraries
 from ckpt_surgery.core.errors import MissingLibraryError, UsageError
-from ckpt_surgery.core.libraries import PACKAGES, install_hint, report_missing
+from ckpt_surgery.core.libraries import PACKAGES, install_hint, report_missing, shipped
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.parametrize("library", PACKAGES)
@@ -60,3 +64,15 @@ def test_code_of_the_user_gets_a_hint_for_these_libraries_only() -> None:
     assert install_hint(ModuleNotFoundError("x", name="sklearn")) is None
     assert install_hint(ImportError("x", name="jax")) is None
     assert install_hint(KeyError("jax")) is None
+
+
+@pytest.mark.parametrize("path", ["recipes", "docs/problems.md"])
+def test_files_are_found_in_a_checkout_and_in_an_installed_package(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert shipped(path) in {parent / path for parent in (ROOT, Path(libraries.__file__).parents[1])}
+    assert shipped(path).exists()
+    (tmp_path / "ckpt_surgery" / path).mkdir(parents=True)
+    (tmp_path / path).mkdir(parents=True)  # somebody else's, in site-packages
+    monkeypatch.setattr(libraries, "__file__", str(tmp_path / "ckpt_surgery" / "core" / "libraries.py"))
+    assert shipped(path) == tmp_path / "ckpt_surgery" / path

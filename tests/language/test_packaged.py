@@ -11,6 +11,7 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.libraries import shipped
 from ckpt_surgery.language import packaged
 from ckpt_surgery.language.loading import load_recipe
 from tests.support.command_line import run
@@ -37,16 +38,6 @@ def test_every_recipe_is_right_and_says_what_it_is_for(name: str) -> None:
     assert f"#     ckpt-surgery apply @{name} " in re.sub(
         r"^# +(?=ckpt)", "#     ", header, flags=re.MULTILINE
     )
-
-
-def test_they_are_found_in_a_checkout_and_in_an_installed_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert packaged.directory().parent in (ROOT, Path(packaged.__file__).parents[1])
-    (tmp_path / "ckpt_surgery" / "recipes").mkdir(parents=True)
-    (tmp_path / "recipes").mkdir()  # somebody else's, in site-packages
-    monkeypatch.setattr(packaged, "__file__", str(tmp_path / "ckpt_surgery" / "language" / "packaged.py"))
-    assert packaged.directory() == tmp_path / "ckpt_surgery" / "recipes"
 
 
 @pytest.mark.parametrize("recipe", ["recipe.yaml", "./@cast", "a/@cast", "cast"])
@@ -84,7 +75,7 @@ def test_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [line.split()[0] for line in lines if line.startswith("@")] == [f"@{name}" for name in NAMES]
     told = " ".join(" ".join(lines).split())
     assert "@cast A whole checkpoint, or one of its trees, in another floating-point type. @drop" in told
-    assert last == f"in {packaged.directory()}"
+    assert last == f"in {shipped('recipes')}"
 
 
 @pytest.mark.parametrize("name", ["cast", "@cast"])

@@ -12,7 +12,6 @@ from ckpt_surgery.cli.parameters.options import Argument, Full, JsonTo, Rules
 from ckpt_surgery.cli.parameters.written_files import check_documents
 from ckpt_surgery.cli.terminal.console import open_terminal
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.explanations import EXPLANATIONS
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs.options import ExplainOptions
@@ -72,11 +71,16 @@ def explain(
 def _explain_code(text: str, terminal: "Terminal") -> int:
     from rich.text import Text
 
+    from ckpt_surgery.report.problems import problem_sections
+
     code = _code(text)
-    explained = EXPLANATIONS[code]
-    terminal.show([Text.assemble((code, "bold"), f"  {explained.title}"), Text()])
-    terminal.wrapped([Text(explained.text), Text()])
-    terminal.show(Text(f"    {line}") for line in explained.example.splitlines())
+    section = problem_sections()[code]
+    terminal.show([Text.assemble((code, "bold"), f"  {section.title}")])
+    for paragraph in section.paragraphs:
+        if paragraph.is_code:
+            terminal.show([Text(), *(Text(f"    {line}") for line in paragraph.text.splitlines())])
+        else:
+            terminal.wrapped([Text(), Text(paragraph.text)])
     return 0
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 from ckpt_surgery.cli.documents.reported_problems import ReportedProblem
-from ckpt_surgery.core.explanations import EXPLANATIONS
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.version import VERSION
+from ckpt_surgery.report.problems import problem_sections
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -30,14 +30,15 @@ def sarif_document(problems: Sequence[ReportedProblem], exit_code: int) -> dict[
 
 
 def _rule(code: Code) -> dict[str, Any]:
-    explained = EXPLANATIONS[code]
-    indented = "".join(f"    {line}\n" for line in explained.example.splitlines())
+    section = problem_sections()[code]
+    meaning, *_ = section.paragraphs
     return {
         "id": code,
         "name": "".join(word.capitalize() for word in code.name.split("_")),
-        "shortDescription": {"text": explained.title},
-        "fullDescription": {"text": explained.text},
-        "help": {"text": f"{explained.text}\n\nAn example:\n\n{indented}"},
+        "shortDescription": {"text": section.title},
+        "fullDescription": {"text": meaning.text},
+        "help": {"text": section.markdown, "markdown": section.markdown},
+        "helpUri": section.address,
         "defaultConfiguration": {"level": "error"},
     }
 

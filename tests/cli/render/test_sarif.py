@@ -4,9 +4,9 @@ from typing import Any
 
 from ckpt_surgery.cli.documents.reported_problems import ReportedProblem
 from ckpt_surgery.cli.render.sarif import sarif_document
-from ckpt_surgery.core.explanations import EXPLANATIONS
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.version import VERSION
+from ckpt_surgery.report.problems import problem_sections
 
 PROBLEMS = [
     ReportedProblem("second", Code.TEMPLATE, "Do it.", "a b/r.yaml", 3, 5, 9),
@@ -32,10 +32,11 @@ def test_the_program_and_the_rules_that_are_broken() -> None:
         ("CS002", "Yaml"),
         ("CS023", "Template"),
     ]
-    explained = EXPLANATIONS[Code.YAML]
-    assert driver["rules"][0]["shortDescription"] == {"text": explained.title}
-    assert driver["rules"][0]["fullDescription"] == {"text": explained.text}
-    assert explained.text in driver["rules"][0]["help"]["text"]
+    rule, section = driver["rules"][0], problem_sections()[Code.YAML]
+    meaning = next(section.paragraphs).text
+    assert (rule["shortDescription"], rule["fullDescription"]) == ({"text": section.title}, {"text": meaning})
+    assert rule["help"]["text"] == rule["help"]["markdown"] == section.markdown
+    assert rule["helpUri"].endswith("/problems.html#cs002-the-recipe-is-not-valid-yaml")
 
 
 def test_every_result_has_a_message_and_its_rule() -> None:
