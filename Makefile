@@ -133,7 +133,7 @@ performance: $(STAMP)
 	$(BIN)/python -m benchmarks.performance $(MEASURED)
 
 docs: $(STAMP)
-	$(BIN)/python -m ckpt_surgery.language.reference > docs/reference.md
+	$(BIN)/python .ci/reference.py > docs/reference.md
 	$(BIN)/python .ci/api.py > docs/api.md
 	$(BIN)/python -m ckpt_surgery.cli.documents.page > docs/json.md
 	$(BIN)/python .ci/models.py > docs/models.md

@@ -3,34 +3,33 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language.models import OutputPolicy, Param, Pass, Recipe, Rule, ShardingPolicy, TargetPolicy
 from ckpt_surgery.language.naming import MEANINGS
-from ckpt_surgery.language.reference import ATTRIBUTES as DOCUMENTED_ATTRIBUTES
-from ckpt_surgery.language.reference import GROUPS, NAMES, reference
 from ckpt_surgery.language.subscripts import ATTRIBUTES
 from ckpt_surgery.language.vocabulary import BUILT_IN, function_names
+from tests.support.ci_scripts import ROOT, script
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "reference.md"
+SCRIPT = script("reference")
+PAGE = ROOT / "docs" / "reference.md"
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text() == reference(), "run `make docs`"
+    assert PAGE.read_text() == SCRIPT.reference(), "run `make docs`"
 
 
 def test_the_command_prints_it() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "ckpt_surgery.language.reference"], capture_output=True, text=True, check=True
+        [sys.executable, ROOT / ".ci/reference.py"], capture_output=True, text=True, check=True
     )
-    assert done.stdout == reference()
+    assert done.stdout == SCRIPT.reference()
 
 
 def test_every_function_is_there_once() -> None:
-    headings = re.findall(r"^#### (.*)$", reference(), re.MULTILINE)
+    headings = re.findall(r"^#### (.*)$", SCRIPT.reference(), re.MULTILINE)
     assert sorted(headings) == sorted(function_names())
 
 
@@ -38,7 +37,7 @@ def test_every_function_is_there_once() -> None:
 def test_every_function_says_how_it_is_called(name: str) -> None:
     function = registry()[name]
     assert (function.__doc__ or "").startswith(f"`{name}(")
-    assert function.__module__.rpartition(".")[2] in GROUPS
+    assert function.__module__.rpartition(".")[2] in SCRIPT.GROUPS
 
 
 def test_built_in_functions_say_how_they_are_called() -> None:
@@ -46,7 +45,7 @@ def test_built_in_functions_say_how_they_are_called() -> None:
 
 
 def test_every_field_is_there() -> None:
-    rows = re.findall(r"^\| `(\w+)` \|", reference().partition("## Names")[0], re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \|", SCRIPT.reference().partition("## Names")[0], re.MULTILINE)
     fields = [
         field.alias or name
         for model in (Recipe, Param, Pass, Rule, TargetPolicy, OutputPolicy, ShardingPolicy)
@@ -56,5 +55,5 @@ def test_every_field_is_there() -> None:
 
 
 def test_every_name_and_attribute_is_there() -> None:
-    assert set(NAMES) == {*MEANINGS, "target", "sources", "config", "configs", "hooks"}
-    assert list(DOCUMENTED_ATTRIBUTES) == list(ATTRIBUTES)
+    assert set(SCRIPT.NAMES) == {*MEANINGS, "target", "sources", "config", "configs", "hooks"}
+    assert list(SCRIPT.ATTRIBUTES) == list(ATTRIBUTES)

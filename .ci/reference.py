@@ -1,4 +1,4 @@
-"""The reference page of the recipe language: `python -m ckpt_surgery.language.reference` prints it.
+"""The reference of the recipe language, docs/reference.md: `make docs` writes what this prints.
 
 Fields come from the models, functions from their docstrings, limits from their constants.
 """
