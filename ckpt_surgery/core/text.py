@@ -30,17 +30,23 @@ def few(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(map(shown, names[:most])) + (", …" if len(names) > most else "")
 
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-
 def bytes_text(count: float) -> str:
     """A number of bytes as `1.50 GiB`: three significant digits, powers of 1024."""
+    return _in_units(count, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
+
+
+def count_text(count: int) -> str:
+    """A large number in short: `512`, `1.50K`, `267M`, `70.6B`; three significant digits, powers of 1000."""
+    return _in_units(count, 1000, ("", "K", "M", "B", "T"))
+
+
+def _in_units(count: float, base: int, units: Sequence[str]) -> str:
+    """Three significant digits of a count in the unit that leaves at most three before the point."""
     unit = 0
-    while count >= 999.5 and unit < len(_UNITS) - 1:
-        count /= 1024
-        unit += 1
+    while count >= 999.5 and unit < len(units) - 1:
+        count, unit = count / base, unit + 1
     digits = 0 if unit == 0 or count >= 99.95 else 1 if count >= 9.995 else 2
-    return f"{count:.{digits}f} {_UNITS[unit]}"
+    return f"{count:.{digits}f}{units[unit]}"
 
 
 def is_unicode(text: str) -> bool:
@@ -126,15 +132,3 @@ def chosen_text(format: str, step: int | None, item: str | None) -> str:
     parts += [] if step is None else [f"step {step}"]
     parts += [] if item is None else [f"item {shown(item)}"]
     return ", ".join(parts)
-
-
-_THOUSANDS = ("", "K", "M", "B", "T")
-
-
-def count_text(count: int) -> str:
-    """A large number in short: `512`, `1.50K`, `267M`, `70.6B`; three significant digits, powers of 1000."""
-    value, unit = float(count), 0
-    while value >= 999.5 and unit < len(_THOUSANDS) - 1:
-        value, unit = value / 1000, unit + 1
-    digits = 0 if unit == 0 or value >= 99.95 else 1 if value >= 9.995 else 2
-    return f"{value:.{digits}f}{_THOUSANDS[unit]}"
