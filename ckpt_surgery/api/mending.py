@@ -21,6 +21,7 @@ from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.vocabulary import function_names
 from ckpt_surgery.language.yaml_parsing import read_text
+from ckpt_surgery.language.yaml_quoting import quoted
 
 MOST_REMEDIES = 1000
 """Maximum number of remedies in one recipe."""
@@ -224,15 +225,11 @@ def _in_quotes(line: str) -> Iterator[str]:
     if field is not None:
         tail = _TAIL.search(field["value"])
         value = field["value"][: tail.start()] if tail else field["value"]
-        yield f"{field['before']}{_quoted(value)}{tail[0] if tail else ''}"
+        yield f"{field['before']}{quoted(value)}{tail[0] if tail else ''}"
     for double in _DOUBLE.finditer(line):
         inner = double[1]
         if "\\" in inner and not _YAML_ESCAPE.search(inner):
-            yield f"{line[: double.start()]}{_quoted(inner)}{line[double.end() :]}"
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+            yield f"{line[: double.start()]}{quoted(inner)}{line[double.end() :]}"
 
 
 def _without_signs_of_templates(line: str) -> str:

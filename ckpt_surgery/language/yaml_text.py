@@ -8,6 +8,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import RecipeError
 from ckpt_surgery.language.yaml_parsing import parse_document
+from ckpt_surgery.language.yaml_quoting import quoted
 
 SCHEMA = "yaml-language-server: $schema=recipe.schema.json"
 """A comment that tells editors of the schema that `ckpt-surgery schema > recipe.schema.json` writes."""
@@ -72,7 +73,7 @@ def _forms(text: str) -> Iterator[str]:
     if text.isprintable() and "'" in text and not set(text) & set('"\\'):
         yield f'"{text}"'
     if text.isprintable():
-        yield "'" + text.replace("'", "''") + "'"
+        yield quoted(text)
 
 
 def _reads_as(form: str, text: str) -> bool:

@@ -16,6 +16,7 @@ from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import FEW
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.language.yaml_quoting import quoted
 from ckpt_surgery.planner.entries import Tree
 from ckpt_surgery.planner.moves import Candidate, Move, are_alike, candidates, fits
 
@@ -51,7 +52,7 @@ class Suggestion:
     def rule(self) -> str:
         """The rule as YAML on one line."""
         fields = {"match": self.pattern, "to": self.template}
-        texts = [f"{name}: {_quoted(text)}" for name, text in fields.items() if text is not None]
+        texts = [f"{name}: {quoted(text)}" for name, text in fields.items() if text is not None]
         return "{" + ", ".join(texts + ([] if self.is_first else [f"source: {self.move.name}"])) + "}"
 
     @property
@@ -59,10 +60,6 @@ class Suggestion:
         """The one level that the source has and the target lacks; None where they differ in more."""
         bare = not (self.move.target or self.move.source_end or self.move.target_end)
         return self.move.names[0] if bare and self.is_first and len(self.move.names) == 1 else None
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def suggestions(
