@@ -23,7 +23,7 @@ CONFIG = "config"
 NO_RECIPE = "(none)"
 """Name in plans of the empty recipe, that of a conversion: it has no file."""
 IN_MEMORY = "(recipe)"
-"""Name of a recipe that was given as data, not as a file."""
+"""Name of a recipe that was given as data, not as a file, in messages and histories."""
 
 
 @dataclass(frozen=True)

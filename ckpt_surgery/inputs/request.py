@@ -16,12 +16,12 @@ from ckpt_surgery.core import arguments, urls
 from ckpt_surgery.core.arguments import Assignments, Function, LinkMode, PathLike, RecipeLike
 from ckpt_surgery.core.errors import PlanError, UsageError
 from ckpt_surgery.core.file_states import FileState
-from ckpt_surgery.core.history import NO_RECIPE
+from ckpt_surgery.core.history import IN_MEMORY, NO_RECIPE
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.inputs.choices import readable_formats, writable_formats
 from ckpt_surgery.inputs.options import PlanOptions
-from ckpt_surgery.language.written import IN_MEMORY, data_document, is_text, text_of
+from ckpt_surgery.language.written import data_document, is_text, text_of
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.storage.views import forget
 

@@ -9,8 +9,6 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, Mark
 
-IN_MEMORY = "(recipe)"
-"""What messages call a recipe that has no file."""
 INDENT = "  "
 
 
