@@ -125,7 +125,7 @@ def sharding_summary(sharding: str) -> Mapping[str, Any]:
             "axis_names": [*names],
             "shape": [*sizes],
         } if (
-            all(map(_is_axis, axes))
+            all(map(is_axis, axes))
             and all(type(n) is str for n in names)
             and all(type(n) is int for n in sizes)
         ):
@@ -139,7 +139,7 @@ def sharding_summary(sharding: str) -> Mapping[str, Any]:
     return {"type": None}
 
 
-def _is_axis(axis: object) -> bool:
-    """Whether this is a mesh axis, several, or none."""
+def is_axis(axis: object) -> bool:
+    """Whether this is an entry of a spec in JSON: a mesh axis, a list of them, or None."""
     names = axis if isinstance(axis, list) else [axis]
     return axis is None or all(type(name) is str for name in names)

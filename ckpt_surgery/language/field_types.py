@@ -13,7 +13,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ckpt_surgery.core.shardings import Mesh, Spec
+from ckpt_surgery.core.shardings import Mesh, Spec, is_axis
 from ckpt_surgery.language.expressions import Expression, parse
 from ckpt_surgery.language.inserted_params import with_params
 from ckpt_surgery.language.patterns import compile_pattern
@@ -85,11 +85,6 @@ def _mesh(value: Any) -> Mesh:
 
 def _spec(value: Any) -> Spec:
     """For each axis of an array: a mesh axis, a list of them, or None."""
-
-    def is_axis(axis: Any) -> bool:
-        several = isinstance(axis, list) and all(isinstance(name, str) for name in axis)
-        return axis is None or isinstance(axis, str) or several
-
     if not isinstance(value, list) or not all(map(is_axis, value)):
         wanted = "a list of mesh axes, such as [null, model] or [[data, model]]"
         raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
