@@ -16,7 +16,8 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,7 +27,14 @@ import numpy as np
 from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named
-from ckpt_surgery.core.errors import DataError, FunctionError, Interrupted, PlanError, UsageError
+from ckpt_surgery.core.errors import (
+    DataError,
+    FunctionError,
+    Interrupted,
+    PlanError,
+    SurgeryError,
+    UsageError,
+)
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.libraries import install_hint
 from ckpt_surgery.core.problem_codes import Code
@@ -83,14 +91,8 @@ class HookCall(Function):
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         """The region of the result. Raises DataError if the hook fails, or its result is not as planned."""
         given = _filled(self.arguments, map(_own, blocks))
-        with _ONE_AT_A_TIME:
-            try:
-                whole = np.asarray(self.hooks.function(self.function)(*given))
-            except (Interrupted, MemoryError):
-                raise
-            except (Exception, SystemExit) as error:
-                failure = self.hooks.failure(self.function, error)
-                raise DataError(failure, hint=install_hint(error)) from error
+        with _ONE_AT_A_TIME, _failing_as(DataError, functools.partial(self.hooks.failure, self.function)):
+            whole = np.asarray(self.hooks.function(self.function)(*given))
         found, wanted = ArraySpec(whole.shape, whole.dtype), self.infer(ins)
         if found != wanted:
             message = f"{self.hooks.label(self.function)} gave {found}, but the plan expects {wanted}"
@@ -151,11 +153,7 @@ class HookSet:
 
     def failure(self, name: str, error: BaseException) -> str:
         """The message for a hook that raised: `hooks.scale` raised ValueError: … (my_hooks.py, line 3)."""
-        file = self.file_of(name)
-        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
-        where = f" ({Path(file).name}, line {lines[-1]})" if lines else ""
-        message = f": {error}" if str(error) else ""
-        return f"{self.label(name)} raised {type(error).__name__}{message}{where}"
+        return f"{self.label(name)} raised {_error_in(self.file_of(name), error)}"
 
     def call(self, name: str, arguments: Sequence[Any]) -> Any:
         """The lazy result of `hooks.name(…)`, or a constant if no argument is an array.
@@ -191,14 +189,8 @@ class HookSet:
         return _spec(name, self._called(INFER + name, _filled(template, specs)))
 
     def _called(self, name: str, arguments: Sequence[Any]) -> Any:
-        try:
+        with _failing_as(FunctionError, functools.partial(self.failure, name), Code.HOOKS):
             return self.functions[name](*arguments)
-        except (Interrupted, MemoryError):
-            raise
-        except (Exception, SystemExit) as error:
-            raise FunctionError(
-                self.failure(name, error), hint=install_hint(error), code=Code.HOOKS
-            ) from error
 
 
 class HookFile(HookSet):
@@ -222,21 +214,16 @@ class HookFile(HookSet):
         module = types.ModuleType(f"ckpt_surgery_hooks_{self.sha256[:16]}")
         module.__file__ = self.file
         sys.modules[module.__name__] = module  # dataclasses, among others, look their module up
-        try:
+        with _failing_as(PlanError, self._load_failure, Code.HOOKS):
             exec(compile(text, self.file, "exec", dont_inherit=True), module.__dict__)
-        except (Interrupted, MemoryError):
-            raise
-        except (Exception, SystemExit) as error:
-            raise PlanError(
-                f"the hooks do not load: {_load_failure(self.file, error)}",
-                hint=install_hint(error),
-                code=Code.HOOKS,
-            ) from error
         self.functions = {
             name: value
             for name, value in vars(module).items()
             if callable(value) and not name.startswith("_")
         }
+
+    def _load_failure(self, error: BaseException) -> str:
+        return f"the hooks do not load: {_error_in(self.file, error)}"
 
 
 class HookFunctions(HookSet):
@@ -289,12 +276,27 @@ def _read(path: Path) -> bytes:
         raise refused or PlanError(message, code=Code.HOOKS) from None
 
 
-def _load_failure(file: str, error: BaseException) -> str:
+@contextmanager
+def _failing_as(
+    kind: type[SurgeryError], message: Callable[[BaseException], str], code: Code | None = None
+) -> Iterator[None]:
+    """Run the user's code in this context: an exception in it, `SystemExit` too, becomes a SurgeryError."""
+    try:
+        yield
+    except (Interrupted, MemoryError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise kind(message(error), hint=install_hint(error), code=code) from error
+
+
+def _error_in(file: str, error: BaseException) -> str:
+    """`ValueError: … (my_hooks.py, line 3)`: an error of the user's code, with its line in this file."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-    message = error.msg if isinstance(error, SyntaxError) else str(error)
-    where = "" if line is None else f" ({Path(file).name}, line {line})"
-    return f"{type(error).__name__}: {message}{where}"
+    message = str(error)
+    if isinstance(error, SyntaxError) and error.filename == file:
+        message, lines = error.msg, [error.lineno]
+    where = f" ({Path(file).name}, line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}{f': {message}' if message else ''}{where}"
 
 
 def _template(argument: Any, inputs: list[Array]) -> Any:
