@@ -14,6 +14,7 @@ from ckpt_surgery.language.field_types import WRONG_TYPE
 from ckpt_surgery.language.other_documents import refuse_recipe
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, path_text
 from ckpt_surgery.language.yaml_parsing import parse_document, read_text
+from ckpt_surgery.language.yaml_scalars import yaml_word
 from ckpt_surgery.merging.checks import Finding, findings
 from ckpt_surgery.merging.models import InputModel, InputSlice, MergeConfig, OutputSlice
 
@@ -138,13 +139,6 @@ def _unknown(path: DocumentPath) -> Finding:
 
 
 def _in_yaml(value: Any) -> str:
-    """A value of the document in the words of YAML."""
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
-        return "a list"
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return abridged(value)
+    """A value of the document in the words of YAML; a list of plain values with these."""
+    is_flat = isinstance(value, list) and not any(isinstance(item, dict | list) for item in value)
+    return abridged(value) if is_flat else yaml_word(value)
