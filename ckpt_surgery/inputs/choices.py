@@ -12,7 +12,8 @@ from ckpt_surgery.language import packaged
 
 def recipes() -> Iterable[tuple[str, str]]:
     """Name (such as `@lora-merge`) and purpose of every packaged recipe."""
-    return [(packaged.PREFIX + entry.name, entry.summary) for entry in packaged.packaged_recipes().values()]
+    files = packaged.packaged_recipes().items()
+    return [(packaged.PREFIX + name, packaged.summary(path)) for name, path in files]
 
 
 def recipes_directory() -> Path:

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ckpt_surgery.core.errors import UsageError
@@ -12,30 +11,17 @@ from ckpt_surgery.core.text import did_you_mean
 
 PREFIX = "@"
 """Begins the name of a packaged recipe. A file whose name begins so is `./@name`."""
-SUFFIX = ".yaml"
-"""Suffix of the files of packaged recipes."""
-
-
-@dataclass(frozen=True)
-class Packaged:
-    """One of the recipes that come with the package."""
-
-    name: str
-    """Name without the `@`."""
-    path: Path
-    """File of the recipe."""
-    summary: str
-    """Purpose of the recipe: the first line of its header."""
 
 
 @functools.cache
-def packaged_recipes() -> Mapping[str, Packaged]:
-    """All packaged recipes by name, in alphabetical order."""
-    found = sorted(shipped("recipes").glob(f"*{SUFFIX}"), key=lambda path: path.stem)
-    return {path.stem: Packaged(path.stem, path, _summary(path)) for path in found}
+def packaged_recipes() -> Mapping[str, Path]:
+    """The file of each packaged recipe by its name without the `@`, in alphabetical order."""
+    files = sorted(shipped("recipes").glob("*.yaml"), key=lambda path: path.stem)
+    return {path.stem: path for path in files}
 
 
-def _summary(path: Path) -> str:
+def summary(path: Path) -> str:
+    """Purpose of a packaged recipe: the first line of its file."""
     with path.open(encoding="utf-8") as lines:
         return next(lines, "").lstrip("#").strip()
 
@@ -57,4 +43,4 @@ def recipe_path(recipe: str) -> str:
             hint=f"`ckpt-surgery recipes` lists them; a file of that name is `./{recipe}`.",
             code=Code.UNREADABLE,
         )
-    return str(packaged_recipes()[name].path)
+    return str(packaged_recipes()[name])

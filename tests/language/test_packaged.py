@@ -30,7 +30,7 @@ def old(tmp_path: Path) -> Path:
 def test_every_recipe_is_right_and_says_what_it_is_for(name: str) -> None:
     assert ckpt_surgery.lint([f"@{name}"]) == [(f"@{name}", ())]
     assert load_recipe(f"@{name}").recipe.hooks is None
-    summary = packaged.packaged_recipes()[name].summary
+    summary = packaged.summary(packaged.packaged_recipes()[name])
     assert summary.endswith(".")
     assert len(summary) < 120
     text = (ROOT / "recipes" / f"{name}.yaml").read_text()
