@@ -13,7 +13,7 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.axes import replaced
 from ckpt_surgery.core.rewrites.reshaping import reshaped
-from ckpt_surgery.core.rewrites.taking import MOST_CHUNKS, gathered
+from ckpt_surgery.core.rewrites.taking import MOST_CHUNKS, take_along
 from ckpt_surgery.core.selections import (
     Positions,
     Selection,
@@ -67,7 +67,7 @@ class _Gather(Function):
         if out.size > spec.size and max(out.shape) > MOST_CHUNKS:
             return None  # listing the indices would take too much memory
         for axis, positions in enumerate(self.picks(whole(out.shape), spec.shape)):
-            found = found and gathered(found, axis, positions)
+            found = found and take_along(found, axis, positions)
         return found and reshaped(found, out.shape)
 
 

@@ -26,7 +26,7 @@ from ckpt_surgery.core.manifests import (
 from ckpt_surgery.core.rewrites.axes import transposed
 from ckpt_surgery.core.rewrites.joining import concatenated, stacked
 from ckpt_surgery.core.rewrites.reshaping import matching_axes, reinterpreted, reshaped
-from ckpt_surgery.core.rewrites.taking import MOST_CHUNKS, MOST_PIECES, gathered, sliced
+from ckpt_surgery.core.rewrites.taking import MOST_CHUNKS, MOST_PIECES, sliced, take_along
 from tests.support.stored_arrays import codec_of, sharded_codec
 
 U16 = np.dtype(np.uint16)
@@ -151,9 +151,9 @@ def test_pieces_beyond_the_edge_are_left_out() -> None:
 
 def test_chunks_are_not_referred_to_without_end() -> None:
     one = manifest((1, 3), (1, 3), raw_codec(2))
-    found = gathered(one, 0, np.zeros(1000, np.int64))
+    found = take_along(one, 0, np.zeros(1000, np.int64))
     assert set(ranges(found).values()) == {(100, 6)}
-    assert gathered(one, 0, np.zeros(MOST_CHUNKS + 1, np.int64)) is None
+    assert take_along(one, 0, np.zeros(MOST_CHUNKS + 1, np.int64)) is None
 
 
 def test_shards_of_a_stack_have_one_more_axis() -> None:

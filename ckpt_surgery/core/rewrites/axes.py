@@ -38,7 +38,7 @@ def transposed(manifest: Manifest, axes: tuple[int, ...]) -> Manifest:
     )
 
 
-def settled(manifest: Manifest) -> Codec | None:
+def canonical_codec(manifest: Manifest) -> Codec | None:
     """The codec with axes of chunk length 1 stored outermost, in order: their place makes no difference.
 
     Chunks with the same bytes then have the same codec. None where the encoding is not known well enough.

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.manifests import Codec, Manifest
-from ckpt_surgery.core.rewrites.axes import inserted, replaced, restored, settled
+from ckpt_surgery.core.rewrites.axes import canonical_codec, inserted, replaced, restored
 from ckpt_surgery.core.rewrites.taking import shortened
 
 
 def stacked(manifests: Sequence[Manifest], axis: int, places: Sequence[int]) -> Manifest | None:
     """Arrays of one shape and type along a new axis, the i-th at `places[i]`; each chunk stays a chunk."""
-    first, codec = manifests[0], settled(manifests[0])
+    first, codec = manifests[0], canonical_codec(manifests[0])
     if codec is None or not all(_alike(first, codec, other) for other in manifests[1:]):
         return None
     axes = tuple(old + (old >= axis) for old in codec.permutation)
@@ -32,9 +32,9 @@ def stacked(manifests: Sequence[Manifest], axis: int, places: Sequence[int]) -> 
 
 
 def _alike(first: Manifest, codec: Codec, other: Manifest) -> bool:
-    """Whether chunks of `other` are stored like those of `first`, whose settled codec is `codec`."""
+    """Whether chunks of `other` are stored like those of `first`, whose canonical codec is `codec`."""
     return (other.spec.dtype, other.chunk_shape) == (first.spec.dtype, first.chunk_shape) and (
-        other.codec == first.codec or settled(other) == codec
+        other.codec == first.codec or canonical_codec(other) == codec
     )
 
 
@@ -48,7 +48,7 @@ def concatenated(manifests: Sequence[Manifest], axis: int) -> Manifest | None:
         return None
     length = _common_length([(m.spec.shape[axis], m.chunk_shape[axis]) for m in parts])
     cut = [piece for part in parts if (piece := shortened(part, axis, length)) is not None]
-    codec = settled(cut[0]) if cut else None
+    codec = canonical_codec(cut[0]) if cut else None
     if codec is None or len(cut) < len(parts) or not all(_alike(cut[0], codec, other) for other in cut):
         return None
     begins = itertools.accumulate((part.spec.shape[axis] for part in cut), initial=0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
-from ckpt_surgery.core.rewrites.axes import replaced, restored, settled
+from ckpt_surgery.core.rewrites.axes import canonical_codec, replaced, restored
 
 
 def matching_axes(old: Shape, new: Shape) -> list[tuple[int, int]]:
@@ -32,7 +32,7 @@ def matching_axes(old: Shape, new: Shape) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class _AxisGroup:
+class _ChunkGroup:
     """Neighbouring axes, and the axes with the same number of elements that a reshape makes of them."""
 
     old: range
@@ -58,7 +58,7 @@ def reshaped(manifest: Manifest, shape: Shape) -> Manifest | None:
     return Manifest(ArraySpec(shape, manifest.spec.dtype), chunk_shape, codec, chunks)
 
 
-def _parts(manifest: Manifest, shape: Shape) -> list[_AxisGroup] | None:
+def _parts(manifest: Manifest, shape: Shape) -> list[_ChunkGroup] | None:
     if 0 in shape:
         return None
     cuts = itertools.pairwise(matching_axes(manifest.spec.shape, shape))
@@ -67,7 +67,7 @@ def _parts(manifest: Manifest, shape: Shape) -> list[_AxisGroup] | None:
     return found if len(found) == len(parts) else None
 
 
-def _part_of(old: range, new: range, manifest: Manifest, shape: Shape) -> _AxisGroup | None:
+def _part_of(old: range, new: range, manifest: Manifest, shape: Shape) -> _ChunkGroup | None:
     """One group of axes of a reshape. None where chunks of the old axes are not chunks of the new ones."""
     axes = [(manifest.spec.shape[axis], manifest.chunk_shape[axis]) for axis in old]
     lengths = shape[new.start : new.stop]
@@ -76,10 +76,12 @@ def _part_of(old: range, new: range, manifest: Manifest, shape: Shape) -> _AxisG
     axes = [(length, chunk) for length, chunk in axes if length > 1]
     if [length for length, _ in axes] == [length for length in lengths if length > 1]:
         chunks = iter(chunk for _, chunk in axes)
-        return _AxisGroup(old, new, tuple(next(chunks) if length > 1 else 1 for length in lengths), kept=True)
+        return _ChunkGroup(
+            old, new, tuple(next(chunks) if length > 1 else 1 for length in lengths), kept=True
+        )
     run = _run(axes)
     box = None if run is None else _box(run, lengths)
-    return None if box is None else _AxisGroup(old, new, box, kept=run == 1)
+    return None if box is None else _ChunkGroup(old, new, box, kept=run == 1)
 
 
 def _run(axes: Sequence[tuple[int, int]]) -> int | None:
@@ -105,9 +107,9 @@ def _box(run: int, lengths: Shape) -> Shape | None:
     return tuple(reversed(chunks)) if run == 1 else None
 
 
-def _reshaped_codec(manifest: Manifest, parts: Sequence[_AxisGroup], chunk_shape: Shape) -> Codec | None:
+def _reshaped_codec(manifest: Manifest, parts: Sequence[_ChunkGroup], chunk_shape: Shape) -> Codec | None:
     """The codec after a reshape. None where axes of a group are not stored next to each other, in order."""
-    codec = settled(manifest)
+    codec = canonical_codec(manifest)
     number = {axis: i for i, part in enumerate(parts) for axis in part.old}
     runs = [(i, list(axes)) for i, axes in itertools.groupby(manifest.long_axes, number.__getitem__)]
     if len({i for i, _ in runs}) < len(runs) or any(axes != sorted(axes) for _, axes in runs):
@@ -122,7 +124,7 @@ def _reshaped_codec(manifest: Manifest, parts: Sequence[_AxisGroup], chunk_shape
 
 
 def _reshaped_chunks(
-    manifest: Manifest, parts: Sequence[_AxisGroup], shape: Shape, chunk_shape: Shape
+    manifest: Manifest, parts: Sequence[_ChunkGroup], shape: Shape, chunk_shape: Shape
 ) -> dict[Shape, Chunk]:
     """The chunks under their new indices: within each group their numbers in C order stay the same."""
     old = grid_counts(manifest.spec.shape, manifest.chunk_shape)

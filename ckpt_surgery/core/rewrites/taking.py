@@ -21,7 +21,7 @@ MOST_PIECES = 256
 """Largest number of pieces that a chunk is cut into, each of which becomes a chunk."""
 
 
-def gathered(manifest: Manifest, axis: int, positions: Positions) -> Manifest | None:
+def take_along(manifest: Manifest, axis: int, positions: Positions) -> Manifest | None:
     """The elements at these positions along an axis: whole chunks, or an interval of raw ones."""
     if (interval := _interval(positions)) is not None:
         return sliced(manifest, axis, *interval)
