@@ -80,7 +80,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Found:
+class ConfigValue:
     """A value of a config."""
 
     value: Any
@@ -131,7 +131,7 @@ class Config(Lookup):
         """The origin of the first layer that describes the model, or None."""
         return next((layer.origin for layer in self.layers if layer.of_model), None)
 
-    def found(self, path: str) -> Found | None:
+    def found(self, path: str) -> ConfigValue | None:
         """The value at the path `a/b/c`, with its origin; None if it is missing or null.
 
         A number in the path is an index if the value above it is a list.
@@ -143,7 +143,7 @@ class Config(Lookup):
             value = reached(value, int(name) if at_list else name)
         if value is MISSING:
             return None
-        return Found(value, next(layer.origin for layer in self.layers if names[0] in layer.entries))
+        return ConfigValue(value, next(layer.origin for layer in self.layers if names[0] in layer.entries))
 
     def without(self, paths: Sequence[str]) -> str:
         """The message for a config that has none of these paths.

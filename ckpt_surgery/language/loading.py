@@ -24,7 +24,7 @@ from ckpt_surgery.language.findings import Finding
 from ckpt_surgery.language.models import OutputPolicy, Param, Pass, Recipe, Rule, ShardingPolicy, TargetPolicy
 from ckpt_surgery.language.other_documents import refuse_other_documents
 from ckpt_surgery.language.packaged import recipe_path
-from ckpt_surgery.language.params import Origin, ParamValue, overridden, resolved, unsaid
+from ckpt_surgery.language.params import ParamSource, ParamValue, overridden, resolved, unsaid
 from ckpt_surgery.language.scope import CONFIG, CONFIGS, HOOKS, Constant, Hooks, Table, Watched
 from ckpt_surgery.language.written import TracedFunction
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, path_text
@@ -103,7 +103,7 @@ class LoadedRecipe(Represented):
         """
         params = {
             one.name: one.value
-            if one.note is None or one.origin is not Origin.DEFAULT
+            if one.note is None or one.origin is not ParamSource.DEFAULT
             else Watched(one.value, partial(self.used_defaults.add, one.name))
             for one in self.param_values
         }

@@ -15,7 +15,7 @@ from ckpt_surgery.language.values import bounded, told
 from ckpt_surgery.language.yaml_parsing import parse_document
 
 
-class Origin(enum.StrEnum):
+class ParamSource(enum.StrEnum):
     """Where the value of a param comes from."""
 
     SET = "set"
@@ -34,7 +34,7 @@ class ParamValue:
     """Name of the param."""
     value: Constant
     """Text, a number, a truth value, or a tuple of those."""
-    origin: Origin
+    origin: ParamSource
     entry: str | None = None
     """Path in the config, if the value comes from it."""
     note: str | None = None
@@ -57,14 +57,14 @@ def _text(value: Constant) -> str:
 def resolved(name: str, param: Param, given: Mapping[str, Constant], config: Config) -> ParamValue:
     """The value of one param. Raises FunctionError if the config has a value of another type."""
     if name in given:
-        return ParamValue(name, given[name], Origin.SET)
+        return ParamValue(name, given[name], ParamSource.SET)
     for path in param.config:
         found = config.found(path)
         if found is not None:
             value = _typed(name, found.value, param.default, f"`{path}` in {found.origin}")
-            return ParamValue(name, value, Origin.CONFIG, path, found.origin)
+            return ParamValue(name, value, ParamSource.CONFIG, path, found.origin)
     note = config.without(param.config) if param.config else None
-    return ParamValue(name, param.default, Origin.DEFAULT, None, note)
+    return ParamValue(name, param.default, ParamSource.DEFAULT, None, note)
 
 
 def _typed(name: str, value: Any, default: Constant, where: str) -> Constant:
@@ -80,7 +80,7 @@ def unsaid(values: Iterable[ParamValue]) -> list[str]:
     """One sentence about all defaults that stand in for values of a config, with the reasons; or none."""
     silent: dict[str, list[str]] = {}
     for value in values:
-        if value.origin is Origin.DEFAULT and value.note is not None:
+        if value.origin is ParamSource.DEFAULT and value.note is not None:
             silent.setdefault(value.note, []).append(f"{value.name}={value.text}")
     if len(silent) > 1:
         told = ", ".join(f"{', '.join(alike)} ({note})" for note, alike in silent.items())

@@ -18,7 +18,7 @@ from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import InPlaceOf
 from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.list_reductions import ListReduction
-from ckpt_surgery.language.params import Origin, ParamValue
+from ckpt_surgery.language.params import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleEffect, RuleRef
 from ckpt_surgery.planner.plan import (
     Costs,
@@ -141,7 +141,7 @@ def shown_plan(document: Mapping[str, Any], looks: Mapping[str, Any], inputs: It
 
 
 def _param(name: str, value: Any, origin: str, entry: str | None, note: str | None) -> ParamValue:
-    return ParamValue(name, _value(value), Origin(origin), entry, note)
+    return ParamValue(name, _value(value), ParamSource(origin), entry, note)
 
 
 def _value(document: Any) -> Any:

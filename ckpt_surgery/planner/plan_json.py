@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from ckpt_surgery.core.documents import NAMED, UNSET, Document, Keyed, Versioned, shape_and_dtype
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.language.params import Origin
+from ckpt_surgery.language.params import ParamSource
 from ckpt_surgery.planner.plan import Dropped, DroppedItem, Fate, Plan, Step, Transfer
 
 DROPPED = "dropped"
@@ -31,7 +31,7 @@ class Param(Document):
 
     value: Any
     """Text, a number, true or false, or a list of those."""
-    origin: Annotated[Origin, NAMED]
+    origin: Annotated[ParamSource, NAMED]
     """What gave the value."""
     entry: str | None
     """Path in the config, where that gave it."""

@@ -10,7 +10,7 @@ from ckpt_surgery.core.errors import PlanError, SourceError
 from ckpt_surgery.language.configs import Config, Configs, Layer
 from ckpt_surgery.language.expressions import parse
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
-from ckpt_surgery.language.params import Origin, ParamValue, unsaid
+from ckpt_surgery.language.params import ParamSource, ParamValue, unsaid
 from ckpt_surgery.language.scope import ExpressionError, Scope
 
 MODEL: Mapping[str, Any] = {
@@ -199,21 +199,21 @@ def test_params_come_from_the_config() -> None:
     recipe = loaded(CONFIG, "layers=4", "scan=false")
     file = "config.json"
     assert recipe.param_values == (
-        ParamValue("layers", 4, Origin.SET),
-        ParamValue("width", 64, Origin.CONFIG, "text_config/hidden_size", file),
-        ParamValue("theta", 10000.0, Origin.CONFIG, "rope_theta", file),
-        ParamValue("tied", False, Origin.CONFIG, "tie_word_embeddings", file),
-        ParamValue("sort", "llama", Origin.CONFIG, "model_type", file),
-        ParamValue("first", "full", Origin.CONFIG, "layer_types/0", file),
-        ParamValue("head_dim", 128, Origin.DEFAULT, None, "config.json has no `head_dim`"),
+        ParamValue("layers", 4, ParamSource.SET),
+        ParamValue("width", 64, ParamSource.CONFIG, "text_config/hidden_size", file),
+        ParamValue("theta", 10000.0, ParamSource.CONFIG, "rope_theta", file),
+        ParamValue("tied", False, ParamSource.CONFIG, "tie_word_embeddings", file),
+        ParamValue("sort", "llama", ParamSource.CONFIG, "model_type", file),
+        ParamValue("first", "full", ParamSource.CONFIG, "layer_types/0", file),
+        ParamValue("head_dim", 128, ParamSource.DEFAULT, None, "config.json has no `head_dim`"),
         ParamValue(
             "num_layer",
             7,
-            Origin.DEFAULT,
+            ParamSource.DEFAULT,
             None,
             "config.json has no `num_hidden_layer`; did you mean `num_hidden_layers`?",
         ),
-        ParamValue("scan", False, Origin.SET),
+        ParamValue("scan", False, ParamSource.SET),
     )
     assert type(recipe.params["theta"]) is float
     assert recipe.names["layers"] == 4

@@ -7,7 +7,7 @@ import pytest
 from ckpt_surgery.core.errors import FunctionError, UsageError
 from ckpt_surgery.language.configs import Config, Layer
 from ckpt_surgery.language.models import Param
-from ckpt_surgery.language.params import Origin, ParamValue, overridden, resolved, type_name, unsaid
+from ckpt_surgery.language.params import ParamSource, ParamValue, overridden, resolved, type_name, unsaid
 
 CONFIG = Config(
     "config", "there is no config", lambda: (Layer("config.json", {"n": 4, "name": "a", "b": {"c": 2}}),)
@@ -20,10 +20,10 @@ def param(default: Any, *paths: str) -> Param:
 
 def test_the_caller_wins_then_the_config_then_the_default() -> None:
     asked = param(1, "x/y", "n")
-    assert resolved("p", asked, {"p": 7}, CONFIG) == ParamValue("p", 7, Origin.SET)
-    assert resolved("p", asked, {}, CONFIG) == ParamValue("p", 4, Origin.CONFIG, "n", "config.json")
+    assert resolved("p", asked, {"p": 7}, CONFIG) == ParamValue("p", 7, ParamSource.SET)
+    assert resolved("p", asked, {}, CONFIG) == ParamValue("p", 4, ParamSource.CONFIG, "n", "config.json")
     assert resolved("p", param(1, "b/c"), {}, CONFIG).value == 2
-    assert resolved("p", param(1), {}, CONFIG) == ParamValue("p", 1, Origin.DEFAULT)
+    assert resolved("p", param(1), {}, CONFIG) == ParamValue("p", 1, ParamSource.DEFAULT)
     missing = resolved("p", param(1, "m"), {}, CONFIG)
     assert (missing.value, missing.note) == (1, "config.json has no `m`")
 
@@ -38,13 +38,13 @@ def test_a_config_gives_values_of_the_defaults_type() -> None:
 
 def test_defaults_are_grouped_by_their_reason() -> None:
     values = [
-        ParamValue("a", True, Origin.DEFAULT, note="there is no config"),
-        ParamValue("b", (1, "x"), Origin.DEFAULT, note="there is no config"),
-        ParamValue("c", 1, Origin.DEFAULT),
-        ParamValue("d", 1, Origin.SET),
+        ParamValue("a", True, ParamSource.DEFAULT, note="there is no config"),
+        ParamValue("b", (1, "x"), ParamSource.DEFAULT, note="there is no config"),
+        ParamValue("c", 1, ParamSource.DEFAULT),
+        ParamValue("d", 1, ParamSource.SET),
     ]
     assert unsaid(values) == ["by default a=true, b=[1, x]: there is no config"]
-    values.append(ParamValue("e", 2, Origin.DEFAULT, note="config.json has no `e`"))
+    values.append(ParamValue("e", 2, ParamSource.DEFAULT, note="config.json has no `e`"))
     assert unsaid(values) == [
         "by default a=true, b=[1, x] (there is no config), e=2 (config.json has no `e`)"
     ]

@@ -12,7 +12,7 @@ import pytest
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.core.version import VERSION
-from ckpt_surgery.language.params import Origin, ParamValue
+from ckpt_surgery.language.params import ParamSource, ParamValue
 from ckpt_surgery.planner.document import (
     PlanFile,
     RequestForm,
@@ -101,7 +101,10 @@ def test_paths_of_inputs_are_absolute(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_params_that_json_has_no_number_for() -> None:
-    params = (ParamValue("n", 2**70, Origin.SET), ParamValue("some", (1, math.inf), Origin.CONFIG, "a.b"))
+    params = (
+        ParamValue("n", 2**70, ParamSource.SET),
+        ParamValue("some", (1, math.inf), ParamSource.CONFIG, "a.b"),
+    )
     told = written(replace(PLAN, params=params))["params"]
     assert (told["n"]["value"], told["some"]["value"]) == ({"int": str(2**70)}, [1, {"float": "inf"}])
 

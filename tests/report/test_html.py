@@ -17,7 +17,7 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.functions.arrays import Read
-from ckpt_surgery.language.params import Origin, ParamValue
+from ckpt_surgery.language.params import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.report.html import ASSETS, RecipeText, RuleLines, embedded, html_page, page_data
@@ -92,7 +92,7 @@ def hostile() -> Plan:
         [Dropped(EVIL, array_leaf(CLOSING, (1,)), rule, EVIL)],
         inputs=(Input(EVIL, CLOSING, EVIL, 2, "f", 1, CLOSING),),
         warnings=(EVIL, "\u202eodd\x1b[31m"),
-        params=(ParamValue("p", CLOSING, Origin.SET, None, EVIL),),
+        params=(ParamValue("p", CLOSING, ParamSource.SET, None, EVIL),),
     )
 
 
@@ -296,7 +296,7 @@ def test_every_cell_of_a_table_names_its_column() -> None:
     """Narrow screens show the name beside the cell, and no row of heads."""
     inputs = (Input("source", "/ckpt/old", "orbax", 3, "f", 7, "state"),)
     page = html_page(
-        plan_of([], inputs=inputs, params=(ParamValue("n", "2", Origin.SET, None, "layers"),)),
+        plan_of([], inputs=inputs, params=(ParamValue("n", "2", ParamSource.SET, None, "layers"),)),
         None,
         destination="/new",
         companions=[CompanionFile("config.json", "/ckpt/old/config.json", 2)],

@@ -12,7 +12,7 @@ import pytest
 from rich.style import Style
 
 from ckpt_surgery.cli.render.plan import STYLES
-from ckpt_surgery.language.params import Origin, ParamValue
+from ckpt_surgery.language.params import ParamSource, ParamValue
 from ckpt_surgery.planner.plan import Dropped, Fate, Input, Plan
 from ckpt_surgery.report.html import ASSETS, html_page
 from ckpt_surgery.report.plan_texts import LOUD
@@ -112,7 +112,7 @@ def long() -> Plan:
         [Dropped("source", gone, RULES[2], "drop")],
         inputs=(Input("source", "/ckpt/" + "directory" * 30, "orbax", 4, "f", 10**12, "item" * 30),),
         warnings=("w" * 200,),
-        params=(ParamValue("p" * 60, "v" * 300, Origin.SET, None, "n" * 100),),
+        params=(ParamValue("p" * 60, "v" * 300, ParamSource.SET, None, "n" * 100),),
     )
 
 

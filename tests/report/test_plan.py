@@ -13,7 +13,7 @@ from ckpt_surgery.functions.arrays import Apply, Read
 from ckpt_surgery.functions.create import Full, InPlaceOf
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.list_reductions import ListReduction
-from ckpt_surgery.language.params import Origin, ParamValue
+from ckpt_surgery.language.params import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.plan_json import counts
@@ -192,8 +192,8 @@ def test_plan_json_is_as_documented():
     ]
     gone = [Dropped("source", array_leaf("opt/x"), RuleRef("rules[3]", 30), "drop")]
     params = [
-        ParamValue("n", 4, Origin.CONFIG, "layers", "config.json"),
-        ParamValue("m", ("a",), Origin.SET),
+        ParamValue("n", 4, ParamSource.CONFIG, "layers", "config.json"),
+        ParamValue("m", ("a",), ParamSource.SET),
     ]
     assert plan_json(a_plan(steps, gone, warnings=["mind this"], params=params)) == {
         "schema": 1,

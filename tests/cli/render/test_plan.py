@@ -8,7 +8,7 @@ from ckpt_surgery.cli.render import plan as render_plan
 from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.protocols import AdoptedFile
-from ckpt_surgery.language.params import Origin, ParamValue
+from ckpt_surgery.language.params import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import ChosenDestination, Costs, Fate, Transfer
 from ckpt_surgery.report.plan import Row, totals
@@ -219,10 +219,10 @@ def test_every_fate_has_a_style_and_a_place_in_the_order(make_plan):
 
 def test_params_are_shown_with_where_they_come_from(make_plan):
     params = (
-        ParamValue("n", 4, Origin.SET),
-        ParamValue("heads", 8, Origin.CONFIG, "n_head", "config\x1b.json"),
-        ParamValue("d", 1, Origin.DEFAULT, None, "config.json has no `d`"),
-        ParamValue("e", 2, Origin.DEFAULT),
+        ParamValue("n", 4, ParamSource.SET),
+        ParamValue("heads", 8, ParamSource.CONFIG, "n_head", "config\x1b.json"),
+        ParamValue("d", 1, ParamSource.DEFAULT, None, "config.json has no `d`"),
+        ParamValue("e", 2, ParamSource.DEFAULT),
     )
     assert diff(replace(make_plan(), params=params)).split("\n")[2:6] == [
         "params       n=4  (--set)",
@@ -277,9 +277,9 @@ def test_versions_that_restore_the_result_are_the_last_line_with_v(make_plan):
 
 def test_params_are_parted_between_their_values(make_plan):
     params = (
-        ParamValue("heads", 4, Origin.CONFIG, "n_head", "config.json"),
-        ParamValue("layers", 12, Origin.CONFIG, "n_layer", "config.json"),
-        ParamValue("tied", True, Origin.CONFIG, "tied", "config.json"),
+        ParamValue("heads", 4, ParamSource.CONFIG, "n_head", "config.json"),
+        ParamValue("layers", 12, ParamSource.CONFIG, "n_layer", "config.json"),
+        ParamValue("tied", True, ParamSource.CONFIG, "tied", "config.json"),
     )
     plan = replace(make_plan(), params=params)
     lines = list(render_plan._param_lines(plan, 50))
@@ -295,11 +295,11 @@ def test_params_are_parted_between_their_values(make_plan):
 
 def test_params_of_one_origin_are_together(make_plan):
     params = (
-        ParamValue("n", 4, Origin.CONFIG, "n", "config.json"),
-        ParamValue("m", ("a",), Origin.SET),
-        ParamValue("k", True, Origin.CONFIG, "text/k", "config.json"),
-        ParamValue("d", 1, Origin.DEFAULT),
-        ParamValue("e", 2, Origin.DEFAULT, None, "no config"),
+        ParamValue("n", 4, ParamSource.CONFIG, "n", "config.json"),
+        ParamValue("m", ("a",), ParamSource.SET),
+        ParamValue("k", True, ParamSource.CONFIG, "text/k", "config.json"),
+        ParamValue("d", 1, ParamSource.DEFAULT),
+        ParamValue("e", 2, ParamSource.DEFAULT, None, "no config"),
     )
     plan = replace(make_plan(), params=params)
     assert [line.plain for line in render_plan._param_lines(plan, 90)] == [
