@@ -45,7 +45,7 @@ def name_beside(path: str) -> str:
     directory, name = os.path.split(os.path.abspath(path))
     stem = os.path.splitext(name)[0]
     try:
-        alike = [one for one in os.listdir(directory) if did_you_mean(stem, [os.path.splitext(one)[0]])]
+        alike = [entry for entry in os.listdir(directory) if did_you_mean(stem, [os.path.splitext(entry)[0]])]
     except OSError:
         return ""
     return did_you_mean(name, map(shown, alike))

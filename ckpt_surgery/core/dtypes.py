@@ -64,7 +64,7 @@ ELEMENT_TYPES: Mapping[str, ElementType] = {
     for name in names
 }
 """Every element type by its name."""
-DTYPES: Mapping[str, DType] = {name: found.dtype for name, found in ELEMENT_TYPES.items()}
+DTYPES: Mapping[str, DType] = {name: element_type.dtype for name, element_type in ELEMENT_TYPES.items()}
 """Every dtype by its name."""
 NUMPY_NAMES: Sequence[str] = tuple(name for name in ELEMENT_TYPES if not hasattr(ml_dtypes, name))
 """Names of the types that NumPy itself has, without ml_dtypes."""
@@ -92,10 +92,10 @@ def dtype_named(name: str) -> DType:
 @functools.cache  # NumPy composes the name anew each time
 def kind(dtype: DType) -> str:
     """`b` bool, `i` signed, `u` unsigned, `f` float or `c` complex. FunctionError for anything else."""
-    found = ELEMENT_TYPES.get(dtype.name)
-    if found is None:
+    element_type = ELEMENT_TYPES.get(dtype.name)
+    if element_type is None:
         raise FunctionError(f"arrays of dtype {dtype.name} cannot be computed with; keep or rename them")
-    return found.kind
+    return element_type.kind
 
 
 def is_integer(dtype: DType) -> bool:

@@ -35,8 +35,8 @@ def changes(
     """
     if len(before) == len(now) == 1:
         now = dict(zip(before, now.values(), strict=True))
-    found = ((name, change(before.get(name), now.get(name), times)) for name in sorted({*before, *now}))
-    return [(name, what) for name, what in found if what]
+    changed = ((name, change(before.get(name), now.get(name), times)) for name in sorted({*before, *now}))
+    return [(name, what) for name, what in changed if what]
 
 
 def change(before: FileState | None, now: FileState | None, times: bool) -> str:
@@ -52,19 +52,19 @@ def change(before: FileState | None, now: FileState | None, times: bool) -> str:
     return "only its time" if times and before.modified != now.modified else ""
 
 
-def changes_text(found: Sequence[tuple[str, str]]) -> str:
+def changes_text(changed: Sequence[tuple[str, str]]) -> str:
     """The first changes, for a message."""
-    named = [f"`{shown(name)}` ({what})" for name, what in found[:MOST_FILES]]
-    more = [f"and {len(found) - MOST_FILES} more"] if len(found) > MOST_FILES else []
+    named = [f"`{shown(name)}` ({what})" for name, what in changed[:MOST_FILES]]
+    more = [f"and {len(changed) - MOST_FILES} more"] if len(changed) > MOST_FILES else []
     return ", ".join([*named, *more])
 
 
 def changes_between(before: object, now: object) -> str:
     """What has changed, of two texts about sources that `resuming` has written; empty where they are none."""
     try:
-        one, other = (
+        earlier, later = (
             {n: FileState(*s) for n, s in json.loads(str(t))["files"].items()} for t in (before, now)
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         return ""
-    return changes_text(changes(one, other, times=True))
+    return changes_text(changes(earlier, later, times=True))

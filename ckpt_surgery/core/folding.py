@@ -113,8 +113,8 @@ def fold(entries: Iterable[ShownKey]) -> list[Fold]:
     for index, entry in enumerate(entries):
         frame, cells = _framed(entry)
         groups.setdefault((entry.like, frame), {})[cells] = index
-    found = [line for (_, frame), rows in groups.items() for line in _lines(frame, rows)]
-    return sorted(found, key=lambda line: line.first)
+    lines = [line for (_, frame), rows in groups.items() for line in _lines(frame, rows)]
+    return sorted(lines, key=lambda line: line.first)
 
 
 def _framed(entry: ShownKey) -> tuple[_Frame, Cells]:
@@ -143,12 +143,12 @@ class _Outline(NamedTuple):
 def _outline(joined: bytes, sources: int) -> _Outline | None:
     """The outline of a key joined with its sources; None if some of its digits are no numbers."""
     text = joined.decode("ascii")
-    patterns = [_pattern(one) for one in text.split(_BETWEEN)]
-    found = list(_DIGITS.finditer(text))
-    if len(patterns) != 1 + sources or len(found) != sum(len(numbers) for _, numbers in patterns):
+    patterns = [_pattern(part) for part in text.split(_BETWEEN)]
+    digits = list(_DIGITS.finditer(text))
+    if len(patterns) != 1 + sources or len(digits) != sum(len(numbers) for _, numbers in patterns):
         return None
     frame = _Frame(tuple([literals for literals, _ in patterns]), sources)
-    return _Outline(frame, _cut([slice(*match.span()) for match in found]))
+    return _Outline(frame, _cut([slice(*match.span()) for match in digits]))
 
 
 def _cut(places: Sequence[Any]) -> Callable[[Any], Cells]:

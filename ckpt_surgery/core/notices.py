@@ -52,7 +52,7 @@ def _as_key(notice: Notice) -> ShownKey:
 
 def sentences(notices: Iterable[Notice]) -> list[str]:
     """The merged sentences as text."""
-    return [one.sentence for one in merged(notices)]
+    return [notice.sentence for notice in merged(notices)]
 
 
 def few_keys(keys: Iterable[str], most: int = FEW) -> str:

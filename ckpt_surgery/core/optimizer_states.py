@@ -91,15 +91,17 @@ def _lists(leaves: Mapping[str, Leaf]) -> Set[Path]:
             below[container].append(leaf)
     trees = {root: _parameters(root, leaves) for root in {_root(container) for container in below}}
     mirrors = {
-        one: _mirrored(one, found, trees[_root(one)]) for one, found in below.items() if one not in trees
+        path: _mirrored(path, inside, trees[_root(path)])
+        for path, inside in below.items()
+        if path not in trees
     }
 
     def is_mirrored(container: Path) -> bool:
         above = ((container[i:], mirrors.get(container[:i])) for i in range(len(container) + 1))
         return any(tree is not None and key in tree.containers for key, tree in above)
 
-    numbered = (one for one, names in children.items() if set(names) == set(map(str, range(len(names)))))
-    return frozenset(one for one in numbered if one[-1] not in DICTS and not is_mirrored(one))
+    numbered = (path for path, names in children.items() if set(names) == set(map(str, range(len(names)))))
+    return frozenset(path for path in numbered if path[-1] not in DICTS and not is_mirrored(path))
 
 
 def _containers(names: Path) -> Iterator[Path]:
@@ -119,8 +121,8 @@ def _parameters(root: Path | None, leaves: Mapping[str, Leaf]) -> list[Parameter
         if names[: level - 1] == root[:-1] and names[:level] != root and len(names) > level:
             keys[names[:level]].add(names[level:])
     return [
-        Parameters(found, frozenset(key[:i] for key in found for i in range(len(key))))
-        for found in keys.values()
+        Parameters(relative, frozenset(key[:i] for key in relative for i in range(len(key))))
+        for relative in keys.values()
     ]
 
 

@@ -46,8 +46,8 @@ def bounds(positions: Positions) -> tuple[int, int]:
 
 def bounding_box(selection: Selection) -> Region:
     """The smallest region that contains all selected elements."""
-    found = [bounds(positions) for positions in selection]
-    return Region(tuple(low for low, _ in found), tuple(high for _, high in found))
+    intervals = [bounds(positions) for positions in selection]
+    return Region(tuple(low for low, _ in intervals), tuple(high for _, high in intervals))
 
 
 def at(positions: Positions, chosen: Positions) -> Positions:

@@ -115,10 +115,10 @@ def sharding_summary(sharding: str) -> Mapping[str, Any]:
     one. Of what is not understood only the type, null where even that is not.
     """
     try:
-        found = json.loads(sharding)
+        document = json.loads(sharding)
     except (ValueError, RecursionError):
         return {"type": None}
-    match found:
+    match document:
         case {
             "sharding_type": "NamedSharding",
             "partition_spec": [*axes],
@@ -132,7 +132,7 @@ def sharding_summary(sharding: str) -> Mapping[str, Any]:
             mesh = dict(zip(names, sizes, strict=False))
             return {"type": "NamedSharding", "partition_spec": axes, "mesh": mesh}
         case {"device_str": str(device)}:
-            kind = found.get("sharding_type")
+            kind = document.get("sharding_type")
             return {"type": kind if isinstance(kind, str) else None, "device": device}
         case {"sharding_type": str(kind)}:
             return {"type": kind}

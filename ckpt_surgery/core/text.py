@@ -92,7 +92,7 @@ class _Brief(reprlib.Repr):
             return super().repr_instance(value, level)
         if level <= 0:
             return f"{type(value).__name__}(...)"
-        shown_fields = [one.name for one in dataclasses.fields(value) if one.repr]
+        shown_fields = [field.name for field in dataclasses.fields(value) if field.repr]
         parts = [f"{name}={self.repr1(getattr(value, name), level - 1)}" for name in shown_fields]
         return f"{type(value).__name__}({', '.join(parts)})"
 

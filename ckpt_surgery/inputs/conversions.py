@@ -211,7 +211,7 @@ def _recorded_conversion(
         if layout.there.recipe == name
         and all(params.get(param, value) == value for param, value in layout.there.params.items())
     ]
-    kind = _config_of(source, config).found("model_type")
+    kind = _config_of(source, config).value_at("model_type")
     of_kind = [fit for fit in fits if kind is not None and kind.value in fit[0].model_types]
     return next(iter(of_kind or fits), None)
 
@@ -223,7 +223,7 @@ def _config_of(source: Source, given: PathLike | None) -> Config:
 def _model_of(path: str, source: Source, given: PathLike | None) -> Model:
     """The model that the config describes. Raises UsageError."""
     config = _config_of(source, given)
-    kind = config.found("model_type")
+    kind = config.value_at("model_type")
     if kind is None:
         raise UsageError(
             f"it is not known what model {shown(path)} is: {config.without(['model_type'])}",

@@ -131,7 +131,7 @@ class Config(Lookup):
         """The origin of the first layer that describes the model, or None."""
         return next((layer.origin for layer in self.layers if layer.of_model), None)
 
-    def found(self, path: str) -> ConfigValue | None:
+    def value_at(self, path: str) -> ConfigValue | None:
         """The value at the path `a/b/c`, with its origin; None if it is missing or null.
 
         A number in the path is an index if the value above it is a list.
@@ -166,10 +166,10 @@ MOST_PATHS = 1000
 
 def _paths(values: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """The paths of the entries of an object, and of the objects directly in it."""
-    found: list[tuple[str, ...]] = [(name,) for name, value in values.items() if value is not None]
+    paths: list[tuple[str, ...]] = [(name,) for name, value in values.items() if value is not None]
     for name, value in values.items():
-        found += [(name, inner) for inner in value] if isinstance(value, Mapping) else []
-    return found[:MOST_PATHS]
+        paths += [(name, inner) for inner in value] if isinstance(value, Mapping) else []
+    return paths[:MOST_PATHS]
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def _siblings(
     """A finding for each entry of `mirror` that names some slots of an optimizer without the others."""
     for params, slots in pass_.mirror.items():
         others = [tree for slot in slots for tree in _beside(slot) if tree not in slots]
-        rule = next((one for one in renamed if _is_below(one.key, params)), None)
+        rule = next((candidate for candidate in renamed if _is_below(candidate.key, params)), None)
         left = [
             tree
             for tree in dict.fromkeys(others)
@@ -171,7 +171,7 @@ def _may_claim(rule: Rule, key: str) -> bool:
 def _is_handled(recipe: Recipe, key: str) -> bool:
     """Whether some pass gives the leaf of this key another one, or does not keep it."""
     for pass_ in recipe.passes:
-        rule = next((one for one in pass_.rules if _may_claim(one, key)), None)
+        rule = next((candidate for candidate in pass_.rules if _may_claim(candidate, key)), None)
         if rule is None and (pass_.unmatched or recipe.unmatched) != "keep":
             return True
         if rule is not None and (rule.drop or _renames(rule, key)):

@@ -93,9 +93,9 @@ class HookCall(Function):
         given = _filled(self.arguments, map(_own, blocks))
         with _ONE_AT_A_TIME, _failing_as(DataError, functools.partial(self.hooks.failure, self.function)):
             whole = np.asarray(self.hooks.function(self.function)(*given))
-        found, wanted = ArraySpec(whole.shape, whole.dtype), self.infer(ins)
-        if found != wanted:
-            message = f"{self.hooks.label(self.function)} gave {found}, but the plan expects {wanted}"
+        actual, planned = ArraySpec(whole.shape, whole.dtype), self.infer(ins)
+        if actual != planned:
+            message = f"{self.hooks.label(self.function)} gave {actual}, but the plan expects {planned}"
             raise DataError(message, hint=self.hooks.shape_hint(self.function))
         return np.asarray(whole[region.slices])
 

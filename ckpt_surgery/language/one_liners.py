@@ -75,15 +75,15 @@ def selection_of(match: str | None, under: str | None) -> dict[str, Any]:
 def _rule(text: str) -> dict[str, Any]:
     if text.startswith("drop:"):
         return _match(text, text.removeprefix("drop:")) | {"drop": True}
-    found, substitution = _ASSIGNMENT.fullmatch(text), _SUBSTITUTION.fullmatch(text)
-    if substitution and (found is None or text.endswith(substitution["sign"])):
+    assignment, substitution = _ASSIGNMENT.fullmatch(text), _SUBSTITUTION.fullmatch(text)
+    if substitution and (assignment is None or text.endswith(substitution["sign"])):
         return _substitution(text, substitution["sign"])
-    if found is None:
+    if assignment is None:
         blanks = " The sign = stands between blanks." if "=" in text else ""
         raise UsageError(f"not a rule: `-e {shown(text)}`", hint=f"Write {FORMS}.{blanks}")
-    if found["add"]:
-        return {"add": found["key"].strip(), "value": found["value"]}
-    return {"match": _literal(found["key"].strip()), "value": found["value"]}
+    if assignment["add"]:
+        return {"add": assignment["key"].strip(), "value": assignment["value"]}
+    return {"match": _literal(assignment["key"].strip()), "value": assignment["value"]}
 
 
 def _match(text: str, pattern: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def recipe_path(recipe: str) -> str:
     name = recipe.removeprefix(PREFIX)
     if name not in packaged_recipes():
         alike = [PREFIX + known for known in packaged_recipes() if name.lower() in known]
-        guess = f"; there are {', '.join(f'`{one}`' for one in alike)}" if name and alike else ""
+        guess = f"; there are {', '.join(f'`{known}`' for known in alike)}" if name and alike else ""
         guess = guess or did_you_mean(recipe, (PREFIX + known for known in packaged_recipes()))
         raise UsageError(
             f"no recipe `{recipe}` comes with the package{guess}",

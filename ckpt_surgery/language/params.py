@@ -59,10 +59,10 @@ def resolved(name: str, param: Param, given: Mapping[str, Constant], config: Con
     if name in given:
         return ParamValue(name, given[name], ParamSource.SET)
     for path in param.config:
-        found = config.found(path)
-        if found is not None:
-            value = _typed(name, found.value, param.default, f"`{path}` in {found.origin}")
-            return ParamValue(name, value, ParamSource.CONFIG, path, found.origin)
+        entry = config.value_at(path)
+        if entry is not None:
+            value = _typed(name, entry.value, param.default, f"`{path}` in {entry.origin}")
+            return ParamValue(name, value, ParamSource.CONFIG, path, entry.origin)
     note = config.without(param.config) if param.config else None
     return ParamValue(name, param.default, ParamSource.DEFAULT, None, note)
 
@@ -83,8 +83,8 @@ def unsaid(values: Iterable[ParamValue]) -> list[str]:
         if value.origin is ParamSource.DEFAULT and value.note is not None:
             silent.setdefault(value.note, []).append(f"{value.name}={value.text}")
     if len(silent) > 1:
-        told = ", ".join(f"{', '.join(alike)} ({note})" for note, alike in silent.items())
-        return [f"by default {told}"]
+        defaults = ", ".join(f"{', '.join(alike)} ({note})" for note, alike in silent.items())
+        return [f"by default {defaults}"]
     return [f"by default {', '.join(alike)}: {note}" for note, alike in silent.items()]
 
 

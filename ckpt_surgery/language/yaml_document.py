@@ -60,11 +60,11 @@ class Document:
         For a path that is not in the document, such as a missing field, it is the place of the nearest
         container.
         """
-        found = path
-        while found not in self.marks and found:
-            found = found[:-1]
-        mark = self.marks.get(found, Mark(0, 0))
-        if found != path:
+        nearest = path
+        while nearest not in self.marks and nearest:
+            nearest = nearest[:-1]
+        mark = self.marks.get(nearest, Mark(0, 0))
+        if nearest != path:
             start = end = None
         return self._located(mark, path, start, end)
 

@@ -58,19 +58,19 @@ def _sign(text: str) -> str:
 
 def _closed_late(text: str, index: int) -> tuple[int, int] | None:
     """Where a quoted text begins that ends on a later line, just before the index; and on which."""
-    found = None
+    quote = None
     try:
         for token in yaml.scan(text, Loader=yaml.SafeLoader):
             if token.start_mark.index >= index:
                 break
             if isinstance(token, yaml.ScalarToken) and token.style in ("'", '"'):
-                found = token
+                quote = token
     except yaml.YAMLError:
         pass  # what comes after it is wrong, which is why somebody asks
     if (
-        found is None
-        or found.start_mark.line == found.end_mark.line
-        or text[found.end_mark.index : index].strip()
+        quote is None
+        or quote.start_mark.line == quote.end_mark.line
+        or text[quote.end_mark.index : index].strip()
     ):
         return None
-    return found.start_mark.index, found.end_mark.line + 1
+    return quote.start_mark.index, quote.end_mark.line + 1

@@ -65,12 +65,12 @@ def value_at(text: str, start: int) -> str:
 def _values(line: str) -> Iterator[tuple[int, str, str | None]]:
     """Offset, text and key of each value without quotes of a line, the last one first."""
     line = re.sub(r"[ \t]+#.*|[ \t]+$", "", line)
-    for found in reversed(list(_VALUE.finditer(line))):
-        rest = line[found.end() :]
-        ends = [end.start() for end in _FLOW_END.finditer(rest)] if "{" in line[: found.end()] else []
+    for start in reversed(list(_VALUE.finditer(line))):
+        rest = line[start.end() :]
+        ends = [end.start() for end in _FLOW_END.finditer(rest)] if "{" in line[: start.end()] else []
         value = next((rest[:end] for end in ends if _balanced(rest[:end])), rest)
         if value:
-            yield found.end(), value, found["key"]
+            yield start.end(), value, start["key"]
 
 
 def _is_text(value: str, key: str | None) -> bool:

@@ -63,8 +63,8 @@ def _parts(manifest: Manifest, shape: Shape) -> list[_ChunkGroup] | None:
         return None
     cuts = itertools.pairwise(matching_axes(manifest.spec.shape, shape))
     parts = [_part_of(range(i, end), range(j, new_end), manifest, shape) for (i, j), (end, new_end) in cuts]
-    found = [part for part in parts if part is not None]
-    return found if len(found) == len(parts) else None
+    known = [part for part in parts if part is not None]
+    return known if len(known) == len(parts) else None
 
 
 def _part_of(old: range, new: range, manifest: Manifest, shape: Shape) -> _ChunkGroup | None:
@@ -131,7 +131,7 @@ def _reshaped_chunks(
     new = grid_counts(shape, chunk_shape)
 
     def moved(index: Shape) -> Shape:
-        found: list[int] = []
+        stored: list[int] = []
         for part in parts:
             number = 0
             for axis in part.old:
@@ -140,8 +140,8 @@ def _reshaped_chunks(
             for axis in reversed(part.new):
                 number, i = divmod(number, new[axis])
                 within.append(i)
-            found += reversed(within)
-        return tuple(found)
+            stored += reversed(within)
+        return tuple(stored)
 
     return {moved(index): chunk for index, chunk in manifest.chunks.items()}
 
