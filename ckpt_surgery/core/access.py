@@ -1,4 +1,4 @@
-"""What is not there or cannot be read: errors of the system that are no flaw of a file, and what to do."""
+"""Errors of the operating system while reading: which ones mean a missing file, and hints for the others."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from ckpt_surgery.core.text import did_you_mean, shown
 FLAWS = frozenset(
     (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.ENXIO)
 )
-"""Numbers of errors by which the system says that there is no such file, or one of another kind."""
+"""errno values that mean: there is no such file, or it is of another kind."""
 
 _DENIED = "Whoever runs this has to be allowed to read it, and to enter the directories above it."
 _DEVICE = "The device that it lies on reports an error: take another copy, and look into the system's log."
@@ -29,9 +29,9 @@ _HINTS = {
 
 
 def access_error(path: str, error: OSError, action: str = "read") -> StorageError | None:
-    """The error to raise where the system refuses to read what is there; None where it is not there.
+    """Make a StorageError of a refusal by the operating system; None if there is simply no such file.
 
-    `action`: the participle in `PATH cannot be …`. An error without a number says nothing about the system.
+    `action`: the participle in `PATH cannot be …`. An error without an errno is not from the system.
     """
     if error.errno is None or error.errno in FLAWS:
         return None

@@ -82,7 +82,7 @@ class Region:
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """What cuts the region out of the whole array: `array[region.slices]`."""
+        """Slices of the region in the whole array: `array[region.slices]`."""
         return tuple(slice(start, stop) for start, stop in zip(self.starts, self.stops, strict=True))
 
     def within(self, outer: "Region") -> tuple[slice, ...]:
@@ -99,7 +99,7 @@ class Region:
         )
 
     def moved(self, by: Shape) -> "Region":
-        """The region that begins so many indices later along each axis."""
+        """The region shifted by this many indices along each axis."""
         return Region(
             tuple(start + n for start, n in zip(self.starts, by, strict=True)),
             tuple(stop + n for stop, n in zip(self.stops, by, strict=True)),

@@ -9,7 +9,7 @@ from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.frozen import frozen
 
 PIECE = 1 << 20
-"""Bytes of an array that is not contiguous that are gathered at a time."""
+"""Bytes of a non-contiguous array that are copied at a time."""
 
 
 @frozen()
@@ -36,7 +36,7 @@ def bytes_crc(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
 def values_crc(block: np.ndarray, crc: int = 0) -> int:
     """CRC-32C of the elements in C order, as they are in memory; `crc` is that of elements before them.
 
-    An array that is not contiguous is gathered in pieces of at most PIECE bytes, or single rows.
+    A non-contiguous array is copied in pieces of at most PIECE bytes, or single rows.
     """
     if not block.size:
         return crc

@@ -201,9 +201,9 @@ class WorkersLost(SurgeryError):
 
 
 GO_ON = "Run the same again with `resume=True` to go on from there."
-"""Hint of an error after which what was done is kept."""
+"""Hint for errors that leave a draft to resume."""
 AGAIN = "Run the same again: it goes on with what is not done."
-"""The same where parts are kept, which every run of the same plan goes on with."""
+"""Hint for errors that leave parts, with which every run of the same plan goes on."""
 
 
 class Interrupted(SurgeryError):

@@ -1,4 +1,4 @@
-"""What the files of a checkpoint were like at some moment, and what of them has changed since."""
+"""Size, time and sample of each file of a checkpoint, and what differs between two moments."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ CONTENT = "content"
 
 @frozen()
 class FileState:
-    """What a file was like at some moment."""
+    """Size, time and sample of a file at one moment."""
 
     size: int
     """Size in bytes."""
@@ -29,7 +29,7 @@ class FileState:
 def changes(
     before: Mapping[str, FileState], now: Mapping[str, FileState], times: bool
 ) -> Sequence[tuple[str, str]]:
-    """Each file that is not what it was, and what of it has changed. With `times`, its time counts, too.
+    """List the files that differ, each with what has changed. With `times`, a new time counts, too.
 
     Where both sides are a single file, its name does not count.
     """
@@ -40,7 +40,7 @@ def changes(
 
 
 def change(before: FileState | None, now: FileState | None, times: bool) -> str:
-    """What of a file has changed, as a few words; empty where it is the same. None: there is no file."""
+    """Say in a few words what has changed of a file; empty if nothing has. None: there is no file."""
     if before is None or now is None:
         return "new" if before is None else "missing"
     if before.size != now.size:
@@ -60,7 +60,7 @@ def changes_text(changed: Sequence[tuple[str, str]]) -> str:
 
 
 def changes_between(before: object, now: object) -> str:
-    """What has changed, of two texts about sources that `resuming` has written; empty where they are none."""
+    """Say which files differ between two states that `resuming` wrote as JSON; empty for other texts."""
     try:
         earlier, later = (
             {n: FileState(*s) for n, s in json.loads(str(t))["files"].items()} for t in (before, now)

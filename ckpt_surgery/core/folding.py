@@ -47,7 +47,7 @@ class ShownKey:
     sources: tuple[str, ...] = ()
     """The keys that the leaf is made from, without repeats."""
     like: Hashable = None
-    """What the line says beside the key. Keys share a line only if it is equal."""
+    """Content of the line beside the key: only keys with equal content share a line."""
 
 
 @dataclass(frozen=True, slots=True)

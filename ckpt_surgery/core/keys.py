@@ -9,7 +9,7 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.text import shown
 
 SEPARATOR = "/"
-"""What stands between the components of a key in its text."""
+"""Separates the components of a key in its text."""
 
 ESCAPED = rf"\{SEPARATOR}"
 """How a separator inside a component is printed."""

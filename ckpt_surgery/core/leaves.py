@@ -12,7 +12,7 @@ from ckpt_surgery.core.text import abridged, bytes_text, shortened, shown
 
 
 class LeafKind(enum.StrEnum):
-    """What a leaf is."""
+    """Kind of a leaf."""
 
     ARRAY = "array"
     """An array of any shape and dtype."""
@@ -30,7 +30,7 @@ class LeafKind(enum.StrEnum):
 
 @frozen()
 class Unreadable:
-    """Why an array is listed, and cannot be read."""
+    """Reason why an array is listed but cannot be read."""
 
     why: str
     """The reason as a predicate: `is an array of dates`."""

@@ -7,7 +7,7 @@ from ckpt_surgery.core.folding import ShownKey, fold
 from ckpt_surgery.core.frozen import frozen
 
 FEW = 3
-"""How many keys a message names before it counts the rest."""
+"""Number of keys that a message names; the others are counted."""
 
 
 @frozen()

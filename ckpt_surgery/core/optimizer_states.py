@@ -17,7 +17,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 
 STATES = frozenset({"opt_state", "opt_states", "optimizer_state"})
-"""Components of keys that the states of optimizers are below."""
+"""Components of keys below which optimizers keep their states."""
 DICTS = frozenset({"inner_states"})
 """Containers of Optax that are dicts whatever their keys are: those of `optax.multi_transform` are labels."""
 NONE, DICT = "None", "Dict"
@@ -42,7 +42,7 @@ def as_containers(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:
 
 
 def _with_empty(leaves: Mapping[str, Leaf], old: str, new: str) -> dict[str, Leaf]:
-    """The leaves with empty nodes of one kind as another, within optimizers' states.
+    """Change the kind of empty nodes within optimizers' states from `old` to `new`.
 
     A mirrored subtree keeps those that the parameters have too.
     """
@@ -127,7 +127,7 @@ def _parameters(root: Path | None, leaves: Mapping[str, Leaf]) -> list[Parameter
 
 
 def _mirrored(container: Path, leaves: list[Leaf], trees: list[Parameters]) -> Parameters | None:
-    """The parameters whose keys the leaves of a container have."""
+    """The tree of parameters with the same keys as the leaves of a container, or None."""
     keys = [leaf.key.names[len(container) :] for leaf in leaves]
     return next((tree for tree in trees if tree.are_mirrored(keys)), None)
 

@@ -36,7 +36,7 @@ class ByteCounter:
     """Counts the bytes that are done, and reports each step. Safe to use from several threads."""
 
     def __init__(self, total: int, report: Report | None, doing: str = WRITING):
-        """`report` is called by one thread at a time; None: nobody wants to know."""
+        """`report` is called by one thread at a time; None: nothing is reported."""
         self._total, self._report, self._doing = total, report, doing
         self._done = 0
         self._lock = threading.Lock()
@@ -51,7 +51,7 @@ class ByteCounter:
 
 
 class Watch:
-    """Measures how long what is being done has been going on."""
+    """Measures the time since the current activity began."""
 
     def __init__(self, clock: Callable[[], float]):
         self._clock = clock
@@ -59,7 +59,7 @@ class Watch:
         self._doing: str | None = None
 
     def seconds(self, progress: Progress) -> float:
-        """Seconds since the last report of something else; since the beginning where there is none."""
+        """Seconds since the last report of another activity, or since the beginning."""
         if self._doing not in (None, progress.doing):
             self._started = self._clock()
         self._doing = progress.doing

@@ -73,7 +73,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Choices:
-    """What there is to choose from at a path that holds several checkpoints."""
+    """Steps and items at a path that holds several checkpoints."""
 
     steps: tuple[int, ...] = ()
     """The steps whose saves were finished, ascending."""
@@ -87,9 +87,9 @@ class Choices:
 
 @dataclass(frozen=True)
 class SourceDetails:
-    """What only some formats know of an opened checkpoint. The defaults are those of a format that does not.
+    """Details of an opened checkpoint that only some formats know; the defaults are those of the others.
 
-    A source that knows more has it as its attribute `details`.
+    A source that knows any has them as its attribute `details`.
     """
 
     choices: Callable[[], Choices] = Choices
@@ -122,7 +122,7 @@ def details_of(source: Source) -> SourceDetails:
 
 @runtime_checkable
 class RetypedSource(Protocol):
-    """A source that gives arrays of another one dtypes that it does not record."""
+    """A source whose arrays have dtypes that the checkpoint itself does not record."""
 
     stored: Source
     """The other source."""
@@ -182,7 +182,7 @@ class Companion:
     size: int
     """Size in bytes, in the result."""
     content: bytes | None = None
-    """What the result has in place of the file's bytes; None: these."""
+    """Bytes of the result, where they differ from those of the file; None: the file's own."""
 
 
 @frozen()
@@ -200,7 +200,7 @@ class TaskResult:
 
     @property
     def has_checksums(self) -> bool:
-        """Whether another process can tell by it that the bytes are there. Links are made again instead."""
+        """True if another process can check with them that its bytes are there; links are made anew."""
         return self.crc is not None or bool(self.chunks)
 
 
@@ -221,7 +221,7 @@ class Output:
 
 @dataclass(frozen=True)
 class EncoderDetails:
-    """What only some formats can do with a destination. The defaults are those of a format that cannot."""
+    """Abilities that only some formats have as a destination; the defaults are those of the others."""
 
     links: bool = False
     """Whether a checkpoint can use whole data files of another one. Otherwise stored bytes are copied."""
@@ -238,7 +238,7 @@ class EncoderDetails:
 
 
 class Encoder(Protocol):
-    """What a format can hold, and in which chunks.
+    """A format as a destination: which leaves it can hold, and in which chunks.
 
     An encoder is made from options alone. It opens nothing and reads no file, so plans can ask it before
     there is a destination.
@@ -300,14 +300,14 @@ class Writer(Protocol):
         ...
 
     def flush(self) -> None:
-        """Returns once everything written so far is in the files: killing the process loses none of it.
+        """Hand everything written so far to the system: killing the process loses none of it.
 
         Publication synchronizes the files with the disk.
         """
         ...
 
     def files(self, output: Output, region: Region) -> Iterable[str]:
-        """Paths of what holds a region that this writer wrote or adopted: files, or directories of its own.
+        """Files that hold a region that this writer wrote or adopted, or directories of its own.
 
         A shard synchronizes them, and nothing of other writers, with the disk. None in an object store.
         """

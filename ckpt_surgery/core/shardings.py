@@ -109,10 +109,10 @@ def sharding_text(sharding: str) -> str:
 
 @functools.lru_cache(maxsize=256)
 def sharding_summary(sharding: str) -> Mapping[str, Any]:
-    """What Orbax's JSON text says about a sharding, but for the numbers of its devices, which can be many.
+    """Summarize Orbax's JSON text of a sharding: all but the numbers of its devices, which can be many.
 
     `{"type": "NamedSharding", "partition_spec": ["x", null], "mesh": {"x": 4}}`, or `device` where there is
-    one. Of what is not understood only the type, null where even that is not.
+    one. Of any other text only the type, or null.
     """
     try:
         document = json.loads(sharding)

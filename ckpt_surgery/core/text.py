@@ -59,7 +59,7 @@ LONGEST_REPR = 60
 
 
 def abridged(value: object) -> str:
-    """`repr(value)`, cut where it is long: for values in messages that a recipe or a file gave."""
+    """`repr(value)`, cut where it is long: for messages about values of a recipe or a file."""
     text = repr(value)
     return text if len(text) <= LONGEST_REPR else f"{text[: LONGEST_REPR - 3]}..."
 
@@ -119,7 +119,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def whole_seconds_text(seconds: float) -> str:
-    """`5 s`, `3 min 20 s`, `2 h 05 min`: of what nobody knows more exactly."""
+    """`5 s`, `3 min 20 s`, `2 h 05 min`: for estimates."""
     if round(seconds) < 60:
         return f"{round(seconds)} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -127,7 +127,7 @@ def whole_seconds_text(seconds: float) -> str:
 
 
 def chosen_text(format: str, step: int | None, item: str | None) -> str:
-    """`orbax, step 10, item default`: the format of a checkpoint, and what was chosen from its path."""
+    """`orbax, step 10, item default`: format of a checkpoint, with the step and item that were chosen."""
     parts = [shown(format)]
     parts += [] if step is None else [f"step {step}"]
     parts += [] if item is None else [f"item {shown(item)}"]

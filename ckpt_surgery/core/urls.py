@@ -1,4 +1,4 @@
-"""Paths and URLs, as text: which is which, and how what the user gave is brought into one form.
+"""Paths and URLs as text: telling them apart, and checking what the user gave.
 
 A text that opens bytes is a path of the local file system, or a URL of an object store: `s3://bucket/key` or
 `gs://bucket/key`. `file:///path` means the path, and becomes it as soon as it is read.
@@ -31,7 +31,7 @@ def is_url(text: str) -> bool:
 
 
 def checked(text: str) -> str:
-    """What a user gave as a path or a URL, in the form in which it is used.
+    """Check a path or URL that the user gave, and return it in the form that everything else expects.
 
     That is the path of a `file://` URL, a URL without slashes at its end, and a path as it is.
 

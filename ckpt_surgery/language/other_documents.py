@@ -1,4 +1,4 @@
-"""Files that are given as a recipe and are something else: what they are, and what takes them."""
+"""Recognizes files that are given as a recipe but are something else, and says what takes them."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

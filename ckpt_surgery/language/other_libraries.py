@@ -1,4 +1,4 @@
-"""What functions and methods of NumPy, JAX, PyTorch and einops are called here: for messages only."""
+"""What to write here instead of functions of NumPy, JAX, PyTorch and einops: for messages only."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What YAML's parser means by its messages, for people who write recipes."""
+"""Explains the errors of YAML's parser to people who write recipes."""
 
 import yaml
 
@@ -22,7 +22,7 @@ def syntax_problem(error: yaml.YAMLError, path: str, text: str) -> Problem:
 
 
 def _explained(error: yaml.MarkedYAMLError, text: str, index: int) -> tuple[str, int, str | None]:
-    """What is wrong, the index of the character where it is, and what to do."""
+    """Message, index of the character that it is about, and hint."""
     problem, opening = error.problem or "", error.context_mark
     if problem.startswith("found unknown escape character"):
         sign = shown(text[index : index + 1])
@@ -57,7 +57,7 @@ def _sign(text: str) -> str:
 
 
 def _closed_late(text: str, index: int) -> tuple[int, int] | None:
-    """Where a quoted text begins that ends on a later line, just before the index; and on which."""
+    """Start of a quoted text of several lines that ends just before the index, and its last line."""
     quote = None
     try:
         for token in yaml.scan(text, Loader=yaml.SafeLoader):

@@ -38,9 +38,9 @@ def quoted(text: str) -> str:
 
 
 def unquoted_at(text: str, index: int) -> Unquoted | None:
-    """The text without quotes because of which a document is not YAML, near the offset of the parser's error.
+    """Find the text that needs quotes, near the offset of an error of YAML's parser.
 
-    Only where the document is YAML beyond that text once it has quotes.
+    None unless quotes let the parser read on beyond that text.
     """
     begin = text.rfind("\n", 0, index) + 1
     end = (text + "\n").index("\n", index)
