@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.fits import Fit
@@ -32,45 +32,80 @@ class _Way:
 
 
 class Analogies:
-    """The ways of the layouts that were the only ones, by the endings of both names."""
+    """How the leaves lie whose shapes allow one layout: as they do, so do those with similar names."""
 
     def __init__(self, choices: Iterable[Choice]) -> None:
-        self._ways: dict[tuple[object, ...], set[_Way]] = {}
-        self._plain: dict[tuple[object, ...], set[bool]] = {}
-        """By the endings: whether axes keep their order, of any number of axes."""
+        self._known: dict[tuple[object, ...], list[tuple[_Names, _Way]]] = {}
+        self._turned = False
+        """Whether any array lies in another order of axes."""
         for choice in choices:
             if len(choice.layouts) == 1 and choice.pair.source.numeric:
                 way = _way(choice.layouts[0], len(choice.fit.lengths))
-                ending = _ending(choice)
                 if len(way.blocks) > 1:
-                    self._ways.setdefault((*ending, len(way.blocks)), set()).add(way)
-                    self._plain.setdefault(ending, set()).add(_is_plain(way))
+                    self._turned |= not _is_plain(way)
+                    for kind in (_kind(choice, way), ()):
+                        self._known.setdefault(kind, []).append((_names(choice), way))
 
     def layout(self, choice: Choice) -> Layout | None:
-        """The one layout of several that goes as all others with the same endings; None where none does."""
+        """The one layout of several that goes as those do which share the most last words of both names.
+
+        None where these do not agree. Where nothing shares a word, a leaf keeps its layout if both names end
+        alike and no array is turned.
+        """
         stacked = len(choice.fit.lengths)
         ways = [(_way(layout, stacked), layout) for layout in choice.layouts]
-        agreed = [
-            layout for way, layout in ways if self._ways.get((*_ending(choice), len(way.blocks))) == {way}
-        ]
-        if not agreed and self._plain.get(_ending(choice)) == {True}:
-            agreed = [layout for way, layout in ways if way.stacks == () and _is_plain(way)]
-        return agreed[0] if len(agreed) == 1 else None
+        nearest = self._nearest(_kind(choice, ways[0][0]), _names(choice))
+        if nearest:
+            return _only(layout for way, layout in ways if nearest == {way})
+        unstacked = [(way, layout) for way, layout in ways if way.stacks == ()]
+        if {_is_plain(way) for way in self._nearest((), _names(choice))} == {True}:
+            return _only(layout for way, layout in unstacked if _is_plain(way))
+        source, target = _names(choice)
+        if source[:1] == target[:1] and not self._turned and _same_shape(choice):
+            return _only(layout for way, layout in unstacked if _is_plain(way))
+        return None
+
+    def _nearest(self, kind: tuple[object, ...], names: "_Names") -> set[_Way]:
+        """The ways of those of a kind that share the most last words of both names, at least one."""
+        shared = [(min(map(shared_words, names, others)), way) for others, way in self._known.get(kind, [])]
+        most = max((count for count, _ in shared), default=0)
+        return {way for count, way in shared if count == most} if most else set()
+
+
+_Names = tuple[Sequence[str], Sequence[str]]
+"""The words of the source's and the target's name, the last ones first."""
+
+
+def _names(choice: Choice) -> _Names:
+    return last_words(choice.pair.source.text), last_words(choice.pair.target.text)
+
+
+def last_words(text: str) -> list[str]:
+    """The words of a name, the last ones first."""
+    return re.findall(r"[a-z]+|[0-9]+", text.lower())[::-1]
+
+
+def shared_words(one: Sequence[str], other: Sequence[str]) -> int:
+    """The number of words at the beginning that are the same."""
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _kind(choice: Choice, way: _Way) -> tuple[object, ...]:
+    return choice.fit.how, len(choice.fit.lengths), len(way.blocks)
+
+
+def _same_shape(choice: Choice) -> bool:
+    return choice.pair.source.shape == choice.pair.target.shape and choice.fit.how == "same"
+
+
+def _only(layouts: Iterable[Layout]) -> Layout | None:
+    found = list(layouts)
+    return found[0] if len(found) == 1 else None
 
 
 def _is_plain(way: _Way) -> bool:
     """Whether the axes stay in the order that they have, each by itself."""
     return list(way.blocks) == list(range(len(way.blocks)))
-
-
-def _ending(choice: Choice) -> tuple[object, ...]:
-    """How the pair is one of its kind: stacked or not, and the last words of both names."""
-    source, target = choice.pair.source.text, choice.pair.target.text
-    return choice.fit.how, len(choice.fit.lengths), _last(source), _last(target)
-
-
-def _last(text: str) -> str:
-    return re.split("[/.]", text)[-1]
 
 
 def _way(layout: Layout, stacked: int) -> _Way:

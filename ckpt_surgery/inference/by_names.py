@@ -1,25 +1,26 @@
 """What names say about leaves that values do not decide: formations, and what stays open."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.analogies import Analogies, Choice
-from ckpt_surgery.inference.concepts import counted
-from ckpt_surgery.inference.conventions import plausible
+from ckpt_surgery.inference.concepts import Meaning, counted
 from ckpt_surgery.inference.families import families
 from ckpt_surgery.inference.fits import Fit, fits
 from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Undecided, Value
+from ckpt_surgery.inference.fused import fusions, part_of, score_of
 from ckpt_surgery.inference.layouts import Layout, expression
 from ckpt_surgery.inference.leftovers import MOST_CANDIDATES
 from ckpt_surgery.inference.members import member
 from ckpt_surgery.inference.names import Names
-from ckpt_surgery.inference.pairing import Open, Pair, paired
-from ckpt_surgery.inference.possible_layouts import MOST, layouts
-from ckpt_surgery.inference.subfamilies import Subfamily, subfamilies
-from ckpt_surgery.inference.values import XS, X, cast
+from ckpt_surgery.inference.pairing import MOST_NAMES, Open, Pair, Pairing, paired
+from ckpt_surgery.inference.possible_layouts import MOST, layouts, plausible
+from ckpt_surgery.inference.subfamilies import Member, Subfamily, members, subfamilies
+from ckpt_surgery.inference.values import XS, X, around, cast
 
 RESEMBLES = 0.6
 """The score of names from which it is said that they resemble each other, though nothing fits."""
@@ -49,22 +50,69 @@ def found_by_names(
     left, all_left = _subfamilies(sources, all_sources)
     right, all_right = _subfamilies(targets, all_targets)
     names = Names.of(left, right, all_left, all_right)
-    pairing = paired(left, right, lambda a, b: fits(a, b, counted), names)
-    choices = [_choice(pair) for pair in pairing.decided]
+    pairing = paired(left, right, _fits, names)
+    pairs = [*pairing.decided, *_split(left, right, names, pairing)]
+    unclear = _without(pairing.undecided, pairs)
+    alone = _alone(left, pairs, "source"), _alone(right, pairs, "target")
+    if alone[0] and alone[1] and max(map(len, alone)) <= MOST_NAMES:
+        again = names.of_members(*alone)
+        again.alignment.learn(_said(pairs, left, right, names))
+        found = paired([one.alone for one in alone[0]], [one.alone for one in alone[1]], _fits, again)
+        pairs += found.decided
+        unclear = [*_without(unclear, found.decided), *_new(found.undecided, unclear)]
+    choices = [_choice(pair) for pair in pairs]
     analogies = Analogies(choice for choice in choices if choice is not None)
     formations: list[Formation] = []
     undecided: list[Undecided] = []
-    for pair, choice in zip(pairing.decided, choices, strict=True):
+    for pair, choice in zip(pairs, choices, strict=True):
         decided = None if choice is None else _decided(choice, analogies)
         if choice is None or decided is None:
             undecided.append(_layouts_open(pair))
         else:
             formations += _formations(choice, *decided)
-    undecided += [_names_open(one) for one in pairing.undecided]
-    done = {id(subfamily) for pair in pairing.decided for subfamily in (pair.source, pair.target)}
-    done |= {id(one.target) for one in pairing.undecided}
+    undecided += [_names_open(one) for one in unclear]
+    done = {key for pair in pairs for one in (pair.source, pair.target) for key in one.keys}
+    done |= {key for one in unclear for key in one.target.keys}
     undecided += _resembling(left, right, names, done)
     return ByNames(tuple(formations), tuple(undecided))
+
+
+def _fits(source: Subfamily, target: Subfamily) -> tuple[Fit, ...]:
+    return fits(source, target, counted)
+
+
+def _alone(some: Iterable[Subfamily], pairs: Iterable[Pair], side: str) -> list[Member]:
+    """The leaves that are in no pair, each by itself."""
+    done = {key for pair in pairs for key in getattr(pair, side).keys}
+    return [one for one in members(some) if not done.intersection(one.alone.keys)]
+
+
+def _without(some: Iterable[Open], pairs: Iterable[Pair]) -> list[Open]:
+    """What is open of some, where these pairs are decided."""
+    done = {key for pair in pairs for key in pair.target.keys}
+    used = {key for pair in pairs for key in pair.source.keys}
+    left = []
+    for one in some:
+        rest = {numbers: key for numbers, key in one.target.members.items() if key not in done}
+        candidates = tuple(pair for pair in one.candidates if not used.issuperset(pair.source.keys))
+        if rest:
+            left.append(Open(replace(one.target, members=rest), candidates))
+    return left
+
+
+def _new(some: Iterable[Open], known: Iterable[Open]) -> list[Open]:
+    """Those that are open of leaves of which nothing is known yet."""
+    told = {key for one in known for key in one.target.keys}
+    return [one for one in some if not told.issuperset(one.target.keys)]
+
+
+def _said(
+    pairs: Iterable[Pair], left: Sequence[Subfamily], right: Sequence[Subfamily], names: Names
+) -> Iterator[tuple[Meaning, Meaning]]:
+    """What the names of pairs say."""
+    sources = {one.text: said for one, said in zip(left, names.sources, strict=True)}
+    targets = {one.text: said for one, said in zip(right, names.targets, strict=True)}
+    return ((sources[pair.source.text], targets[pair.target.text]) for pair in pairs)
 
 
 def _subfamilies(
@@ -75,6 +123,22 @@ def _subfamilies(
     known = {leaf.key.text: leaf for leaf in [*every, *some]}
     found = families(known)
     return subfamilies(some, found), subfamilies(known.values(), found)
+
+
+def _split(
+    left: Sequence[Subfamily], right: Sequence[Subfamily], names: Names, pairing: Pairing
+) -> Iterator[Pair]:
+    """Parts of fused leaves of the source that are leaves of the target."""
+    ids = {id(one) for pair in pairing.decided for one in (pair.source, pair.target)}
+    done = [{at for at, one in enumerate(side) if id(one) in ids} for side in (left, right)]
+    wholes, parts = list(zip(left, names.sources, strict=True)), list(zip(right, names.targets, strict=True))
+    for fusion in fusions(wholes, parts, (done[0], done[1]), score_of(names, wholes_are_sources=True)):
+        whole = left[fusion.whole]
+        for at, window in zip(fusion.parts, fusion.windows, strict=True):
+            part = part_of(whole, window)
+            ways = tuple(way for way in _fits(part, right[at]) if len(way.lengths) < 2)
+            if ways:
+                yield Pair(part, right[at], 1.0, ways, window)
 
 
 def _choice(pair: Pair) -> Choice | None:
@@ -99,8 +163,6 @@ def _decided(choice: Choice, analogies: Analogies) -> tuple[Layout, Evidence] | 
         return choice.layouts[0], Evidence.ONLY_LAYOUT
     if not choice.layouts or len(choice.layouts) >= MOST:
         return None
-    if _same_key(choice):
-        return choice.layouts[0], Evidence.ANALOGY
     layout = analogies.layout(choice)
     return None if layout is None else (layout, Evidence.ANALOGY)
 
@@ -115,14 +177,16 @@ def _same_key(choice: Choice) -> bool:
 def _formations(choice: Choice, layout: Layout, evidence: Evidence) -> Iterator[Formation]:
     pair, fit = choice.pair, choice.fit
     same_key = evidence is Evidence.ANALOGY and _same_key(choice)
-    why = "the key and the shape are the same" if same_key else _caution(layout)
+    why = "the key and the shape are the same" if same_key else _caution(pair, layout)
     for sources, targets in fit.pairs:
         for at, target in enumerate(targets):
             yield Formation(target, sources, _value(pair, fit, layout, at), evidence, why)
 
 
-def _caution(layout: Layout) -> str:
+def _caution(pair: Pair, layout: Layout) -> str:
     """What a layout that cuts or joins axes takes for granted."""
+    if pair.window is not None:
+        return "the order of what is fused is taken to be plain: queries, keys, values"
     if any(len(cut) > 1 for cut in layout.cuts) or any(count > 1 for count in layout.joins):
         return "the order inside of axes that are cut or joined is taken to be plain"
     return ""
@@ -130,15 +194,25 @@ def _caution(layout: Layout) -> str:
 
 def _value(pair: Pair, fit: Fit, layout: Layout, at: int) -> Value:
     """The expression of the target with this number among those that follow from one source."""
+    inner = _inner(pair, fit)
     if fit.how == "same":
-        value = expression(layout)
+        value = expression(layout, inner)
     elif fit.how == "stack":
-        value = expression(layout, XS, len(fit.lengths))
+        value = expression(layout, inner, len(fit.lengths), array=inner is not XS)
     else:
-        value = member(layout.inverse(), X, 0, tuple(map(int, np.unravel_index(at, fit.lengths))))
+        value = member(layout.inverse(), inner, 0, tuple(map(int, np.unravel_index(at, fit.lengths))))
     if pair.source.dtype == pair.target.dtype or pair.target.dtype is None:
         return value
     return cast(value, pair.target.dtype)
+
+
+def _inner(pair: Pair, fit: Fit) -> Value:
+    """What a layout is applied to: a leaf, the list of leaves, or some of their rows."""
+    window, stacked = pair.window, len(fit.lengths) if fit.how == "stack" else 0
+    if window is None:
+        return XS if stacked else X
+    whole = around(XS, "stack(", ")") if stacked else X
+    return replace(window, axis=window.axis + stacked).value(whole, pair.source.shape)
 
 
 def _layouts_open(pair: Pair) -> Undecided:
@@ -174,20 +248,22 @@ def _candidate(pair: Pair) -> Candidate:
 
 
 def _resembling(
-    left: Sequence[Subfamily], right: Sequence[Subfamily], names: Names, done: set[int]
+    left: Sequence[Subfamily], right: Sequence[Subfamily], names: Names, done: set[str]
 ) -> Iterator[Undecided]:
     """Subfamilies of the target whose names resemble others that do not fit; without those that are done."""
-    free_left = ["free" if id(subfamily) not in done else "source" for subfamily in left]
-    free_right = ["free" if id(subfamily) not in done else "target" for subfamily in right]
-    near: dict[int, list[tuple[float, int]]] = {}
-    for score, a, b in names.alike(RESEMBLES, (free_left, free_right)):
-        near.setdefault(b, []).append((score, a))
-    for b in sorted(near):
-        best = sorted(near[b], key=lambda found: -found[0])[:_MOST_RESEMBLING]
-        keys = [(key, score) for score, a in best for key in left[a].keys]
+    some = [at for at, one in enumerate(left) if not done.intersection(one.keys)]
+    others = [at for at, one in enumerate(right) if not done.intersection(one.keys)]
+    if not some or not others or max(len(some), len(others)) > MOST_NAMES:
+        return
+    shares = names.alignment.compare(some, others).shares
+    for j, b in enumerate(others):
+        best = [i for i in np.argsort(-shares[:, j], kind="stable") if shares[i, j] >= RESEMBLES]
+        near = [(left[some[i]], float(shares[i, j])) for i in best[:_MOST_RESEMBLING]]
+        keys = [(key, score) for one, score in near for key in one.keys]
         candidates = tuple(Candidate((key,), "", score, "") for key, score in keys[:MOST_CANDIDATES])
         why = "names resemble these, but neither sizes nor values fit"
-        yield Undecided(right[b].keys, why, candidates)
+        if candidates:
+            yield Undecided(right[b].keys, why, candidates)
 
 
 def _shape(subfamily: Subfamily) -> str:

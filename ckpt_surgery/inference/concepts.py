@@ -21,6 +21,8 @@ SUBLAYERS = frozenset({"attention", "cross", "mlp"})
 """What a block of layers consists of."""
 _PLACES = {"attention": "before", "cross": "beforecross", "mlp": "between"}
 """Where a norm is that belongs to a sublayer."""
+PLACED = frozenset({"final", "somewhere"})
+_GUESSES = PLACED | {"weight"}
 _TWO_NORMS = ("before", "between")
 """Where two norms of a block are that are numbered."""
 _SPECIAL = frozenset(
@@ -42,6 +44,18 @@ class Meaning:
     series: tuple[tuple[bool, int], ...] = ()
     """For each number among the words: True if those behind the same text count from 0, and how many there
     are."""
+    silent: tuple[str, ...] = ()
+    """Words that usually say nothing, such as `model`."""
+    guessed: frozenset[str] = frozenset()
+    """Those concepts that no word says: where a norm is, and that a leaf is a weight."""
+    ranks: tuple[str, ...] = ()
+    """The numbers among the words, as ranks: `#0/3` for the first of three."""
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Concepts and all other words, each once: what is aligned."""
+        said = [one for one in self.concepts if one not in self.guessed or one in PLACED]
+        return tuple(dict.fromkeys((*said, *self.silent, *self.ranks)))
 
 
 def same_words(one: Meaning, other: Meaning) -> bool:
@@ -57,15 +71,26 @@ def meaning(text: str, rank: Rank | None = None) -> Meaning:
     series = tuple(_series(word, text[:at], rank) for word, at in tokens if word.isdigit())
     words = _from_one(raw, series)
     found: list[str] = []
+    silent: list[str] = []
     place = 0
     while place < len(tokens):
         taken, concepts = _longest(words, place, found)
         if taken == 0:
             concepts = _unknown(tokens[place], text, found, rank)
             taken = 1
+        elif not concepts:
+            silent += words[place : place + taken]
         found += [concept for concept in concepts if concept not in found]
         place += taken
-    return Meaning(raw, tuple(_completed(found)), series)
+    complete = tuple(_completed(found))
+    guessed = frozenset(complete) & _GUESSES - set(found)
+    ranks = tuple(_rank_among(word, text[:at], rank) for word, at in tokens if word.isdigit())
+    return Meaning(raw, complete, series, tuple(silent), guessed, tuple(one for one in ranks if one))
+
+
+def _rank_among(number: str, before: str, rank: Rank | None) -> str:
+    place, among = (0, 1) if rank is None else rank(before, int(number))
+    return f"#{place}/{among}" if among > 1 else ""
 
 
 def _series(number: str, before: str, rank: Rank | None) -> tuple[bool, int]:
@@ -75,13 +100,23 @@ def _series(number: str, before: str, rank: Rank | None) -> tuple[bool, int]:
 
 
 def _from_one(words: Sequence[str], series: Sequence[tuple[bool, int]]) -> tuple[str, ...]:
-    """The words with the numbers of the table: `ln 0` is its `ln 1` where norms are counted from 0."""
+    """The words with the numbers of the table: `ln 0` is its `ln 1` where norms are counted from 0.
+
+    Numbers that are more than the table knows mean nothing in it: `fc 1` to `fc 3` are no MLP with two.
+    """
     counts = iter(series)
     counted_from_one: list[str] = []
     for before, word in zip(("", *words), words, strict=False):
-        from_zero = word.isdigit() and next(counts)[0]
-        shifted = from_zero and before in _counted_from_one()
-        counted_from_one.append(str(int(word) + 1) if shifted else word)
+        if not word.isdigit() or before not in _numbered():
+            counted_from_one.append(word)
+            if word.isdigit():
+                next(counts)
+            continue
+        from_zero, among = next(counts)
+        known = _numbered()[before]
+        shifted = from_zero and "0" not in known
+        number = str(int(word) + 1) if shifted else word
+        counted_from_one.append(number if among <= len(known) else "")
     return tuple(counted_from_one)
 
 
@@ -90,9 +125,14 @@ def with_sublayer(said: Meaning, sublayer: str) -> Meaning:
     if not set(said.concepts).isdisjoint(SUBLAYERS):
         return said
     if "norm" in said.concepts:
-        kept = [concept for concept in said.concepts if concept not in ("final", "somewhere")]
+        kept = [concept for concept in said.concepts if concept not in PLACED]
         return replace(said, concepts=(*kept, _PLACES[sublayer]))
     return replace(said, concepts=(*said.concepts, sublayer))
+
+
+def as_norm(said: Meaning) -> Meaning:
+    """The meaning of a leaf of a norm, whose own name does not say so."""
+    return said if "norm" in said.concepts else replace(said, concepts=(*said.concepts, "norm"))
 
 
 def counted(text: str) -> str:
@@ -189,11 +229,14 @@ def _table(text: str) -> Phrases:
 
 
 @functools.cache
-def _counted_from_one() -> frozenset[str]:
-    """Words that the table numbers from 1."""
-    texts = (synonyms.ANYWHERE, synonyms.IN_ATTENTION, synonyms.IN_MLP)
-    ends = {phrase[-2:] for text in texts for phrase in _table(text)}
-    return frozenset(end[0] for end in ends if end[1:] == ("1",) and (end[0], "0") not in ends)
+def _numbered() -> Mapping[str, frozenset[str]]:
+    """Words that the table numbers, with their numbers."""
+    found: dict[str, frozenset[str]] = {}
+    for text in (synonyms.ANYWHERE, synonyms.IN_ATTENTION, synonyms.IN_MLP):
+        for phrase in _table(text):
+            if len(phrase) > 1 and phrase[-1].isdigit():
+                found[phrase[-2]] = found.get(phrase[-2], frozenset()) | {phrase[-1]}
+    return found
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.by_names import found_by_names
 from ckpt_surgery.inference.by_values import found_by_values
 from ckpt_surgery.inference.constants import of_families, same_constant
+from ckpt_surgery.inference.families import layer_kinds
 from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.formations import (
     COMPARED,
@@ -27,13 +28,13 @@ from ckpt_surgery.inference.formations import (
     Formation,
     Undecided,
 )
-from ckpt_surgery.inference.layer_kinds import layer_kinds
 from ckpt_surgery.inference.layouts import expression
 from ckpt_surgery.inference.learned import found_by_operations
 from ckpt_surgery.inference.leftovers import MAYBE, leftovers
 from ckpt_surgery.inference.name_checks import checked
 from ckpt_surgery.inference.possible_layouts import layouts
 from ckpt_surgery.inference.sides import Side, equal_values
+from ckpt_surgery.inference.ties import resolved, turned
 from ckpt_surgery.inference.values import X, cast
 
 REORDERED = "the values are those of SRC in another order, which no expression that is tried here gives"
@@ -86,6 +87,8 @@ class _Search:
     """Leaves of the target that hold the elements of these leaves of the source in an unknown order."""
     operations: dict[str, None] = field(default_factory=dict)
     """Sums and products that some leaves show."""
+    unclear: set[str] = field(default_factory=set)
+    """Leaves of the target whose values fit in several ways, and names do not tell which."""
     shared: Shared = Shared.NONE
     held: frozenset[str] = frozenset()
     """Leaves of the source that are not dropped, because an undecided leaf could be made of them."""
@@ -98,13 +101,26 @@ class _Search:
     def by_values(self) -> None:
         """What sums say."""
         said = found_by_values(self.source, self.target, resemblance, self.formations)
-        self.formations.update((one.target, one) for one in said.formations)
+        copies = resolved(self.source, self.target, said.formations)
+        self.formations.update((one.target, one) for one in (*said.formations, *copies.formations))
+        self._withdraw(copies.undecided)
+        changed, unclear = turned(self.source, self.target, self.formations.values())
+        self.formations.update((one.target, one) for one in changed)
+        self._withdraw(unclear)
         self.reordered.update(said.reordered)
         for key, sources in self.reordered.items():
             self.undecided.append(Undecided((key,), REORDERED, (Candidate(sources, "", 1.0, _how(sources)),)))
         self.shared = self._share()
         for one in of_families(self.source, self.target, self.formations):
             self.formations[one.target] = one
+
+    def _withdraw(self, unclear: Sequence[Undecided]) -> None:
+        """Leave open what values proposed, and names have to tell."""
+        self.undecided += unclear
+        for one in unclear:
+            for key in one.targets:
+                del self.formations[key]
+                self.unclear.add(key)
 
     def _share(self) -> Shared:
         """Measure how much of the target is in the source.
@@ -117,7 +133,7 @@ class _Search:
             return Shared.SHARED  # constants are all that there is on both sides
         weights = {key: one for key, one in telling.items() if _is_weight(self.target.dtype_of(key))}
         counted = weights or telling
-        there = self.formations.keys() | self.reordered.keys()
+        there = self.formations.keys() | self.reordered.keys() | self.unclear
         total = sum(one.size for one in counted.values())
         common = sum(one.size for key, one in counted.items() if key in there)
         if not common:
@@ -254,7 +270,8 @@ class _Search:
         return Found(findings, self.shared)
 
     def _missing(self) -> list[str]:
-        return [key for key in self.target.leaves if key not in self.formations and key not in self.reordered]
+        known = self.formations.keys() | self.reordered.keys() | self.unclear
+        return [key for key in self.target.leaves if key not in known]
 
     def _used(self) -> set[str]:
         made = (one.sources for one in self.formations.values())

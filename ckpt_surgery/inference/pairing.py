@@ -4,21 +4,41 @@ Nothing is assigned for the sake of an answer: two subfamilies are a pair where 
 other, by a margin, and the names resemble each other enough. The others stay open, with their candidates.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
+
+from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.inference.alignment import Comparison
 from ckpt_surgery.inference.concepts import Meaning, same_words
 from ckpt_surgery.inference.fits import Fit
 from ckpt_surgery.inference.names import Names
 from ckpt_surgery.inference.subfamilies import Subfamily
+from ckpt_surgery.inference.windows import Window
 
-LEAST = 0.34
-"""The score of a pair at least."""
-MARGIN = 0.08
+LEAST = -1.0
+"""The log-likelihood ratio of a pair at least."""
+MARGIN = 1.5
 """By how much a pair's score is above the next one's, in both directions."""
 _MOST_CANDIDATES = 8
-_INEXACT = 0.85
-"""What is left of a score where the indices are not the same numbers, though as many."""
+_INEXACT = -0.5
+"""What it costs if the indices are not the same numbers, though as many."""
+_CUT = -1.0
+"""What it costs if axes are cut or joined, as for heads."""
+_HOPELESS = -12.0
+"""Pairs with a lower score are not looked at."""
+_LEAST_ALONE = -6.0
+"""The same of a pair without rivals."""
+_FEW = 8
+"""Names that may be left at the end to be paired because nothing else is left."""
+_VAGUE = 1.0
+"""How much both names may say that the other does not explain."""
+_DOUBTFUL = 3.0
+"""The margin of pairs of which both say more."""
+MOST_NAMES = 2000
+"""Names of one size and kind on a side at most: more are left open."""
 
 
 Fits = Callable[[Subfamily, Subfamily], tuple[Fit, ...]]
@@ -35,6 +55,8 @@ class Pair:
     """How much their names resemble each other, from 0 to 1."""
     fits: tuple[Fit, ...]
     """The ways in which their indices fit; at least one."""
+    window: Window | None = None
+    """The rows of each member of the source that the pair is about; None for all."""
 
 
 @frozen()
@@ -67,21 +89,150 @@ def paired(
     `names`: what the names say, where it is known already.
     """
     said = names or Names.of(sources, targets)
-    decided = list(_namesakes(sources, targets, said, fits))
-    done = {id(subfamily) for pair in decided for subfamily in (pair.source, pair.target)}
-    table = _Table(_fitting(sources, targets, said, fits, done))
-    while clear := table.clear():
-        decided += clear
-        table.remove(clear)
-    place = {id(target): at for at, target in enumerate(targets)}
-    return Pairing(
-        tuple(sorted(decided, key=lambda pair: place[id(pair.target)])), tuple(table.open(targets))
-    )
+    rounds = _Rounds(sources, targets, fits, said)
+    rounds.decide(_namesakes(sources, targets, said, fits))
+    while clear := rounds.best() or rounds.last():
+        rounds.decide(clear)
+    decided = sorted(rounds.decided.items(), key=lambda item: item[0][1])
+    return Pairing(tuple(pair for _, pair in decided), tuple(rounds.open()))
+
+
+Numbered = tuple[tuple[int, int], Pair]
+"""A pair, with the numbers of its source and of its target."""
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Sources (rows) and targets (columns) of one kind and size that are left."""
+
+    left: Sequence[int]
+    right: Sequence[int]
+    scores: np.ndarray
+    """Log-likelihood ratios; -inf where a pair is impossible."""
+    said: Comparison
+
+
+@dataclass
+class _Rounds:
+    """What is decided so far, and what it teaches about the rest."""
+
+    sources: Sequence[Subfamily]
+    targets: Sequence[Subfamily]
+    fits: Fits
+    names: Names
+    decided: dict[tuple[int, int], Pair] = field(default_factory=dict)
+    known: dict[tuple[int, int], tuple[Fit, ...]] = field(default_factory=dict)
+
+    def decide(self, pairs: Iterable[Numbered]) -> None:
+        """Take these pairs, and learn from them."""
+        new = dict(pairs)
+        self.decided |= new
+        said = [(self.names.sources[a], self.names.targets[b]) for a, b in new]
+        self.names.alignment.learn(said)
+
+    def best(self) -> list[Numbered]:
+        """Pairs that are the best for both by a margin."""
+        found = []
+        for table in self._tables():
+            for i, j in enumerate(table.scores.argmax(axis=1)):
+                if self._stands_out(table, i, int(j)):
+                    found.append(self._pair(table, i, int(j)))
+        return found
+
+    def _stands_out(self, table: _Table, i: int, j: int) -> bool:
+        """Whether a pair is better by the margin than all others of its source and of its target.
+
+        One that has no rivals, by sizes, only has to contradict nothing; but where both checkpoints call
+        things the same, other words mean other things.
+        """
+        score, said = table.scores[i, j], table.said
+        vague = said.unexplained[i, j] > _VAGUE
+        rivals = max(
+            np.delete(table.scores[i], j).max(initial=-np.inf),
+            np.delete(table.scores[:, j], i).max(initial=-np.inf),
+        )
+        if rivals == -np.inf:
+            return bool(score > _LEAST_ALONE and not said.lacking[i, j] and not (vague and self.names.alike))
+        return bool(score >= LEAST and score - rivals >= (_DOUBTFUL if vague else MARGIN))
+
+    def last(self) -> list[Numbered]:
+        """What is left when all else is decided, if each leaf of one side fits one of the other only."""
+        left, right = self._left(0), self._left(1)
+        if not 0 < len(left) == len(right) <= _FEW or not self.decided or self.names.alike:
+            return []
+        fitting = {a: [b for b in right if self._ways(a, b)] for a in left}
+        pairs = [(a, b) for a, (b, *others) in fitting.items() if not others] if all(fitting.values()) else []
+        if len({b for _, b in pairs}) < len(right):
+            return []
+        if any(self.names.alignment.contradict(a, b, guesses=False) for a, b in pairs):
+            return []
+        return [((a, b), Pair(self.sources[a], self.targets[b], 0.0, self._ways(a, b))) for a, b in pairs]
+
+    def open(self) -> list[Open]:
+        """Subfamilies of the target that have candidates, in their order."""
+        found = {}
+        for table in self._tables():
+            for j, b in enumerate(table.right):
+                order = [int(i) for i in np.argsort(-table.scores[:, j], kind="stable")]
+                near = [self._pair(table, i, j)[1] for i in order if table.scores[i, j] > -np.inf]
+                if near:
+                    found[b] = Open(self.targets[b], tuple(near[:_MOST_CANDIDATES]))
+        return [found[b] for b in sorted(found)]
+
+    def _left(self, side: int) -> list[int]:
+        """The numbers of one side that are in no pair."""
+        done = {pair[side] for pair in self.decided}
+        return [at for at in range(len((self.sources, self.targets)[side])) if at not in done]
+
+    def _tables(self) -> Iterator[_Table]:
+        blocks: dict[object, tuple[list[int], list[int]]] = {}
+        for side, some in enumerate((self.sources, self.targets)):
+            for at in self._left(side):
+                blocks.setdefault((some[at].kind, some[at].elements), ([], []))[side].append(at)
+        for left, right in blocks.values():
+            if left and right and max(len(left), len(right)) <= MOST_NAMES:
+                said = self.names.alignment.compare(left, right)
+                yield _Table(left, right, self._scores(left, right, said.ratios), said)
+
+    def _scores(self, left: Sequence[int], right: Sequence[int], ratios: np.ndarray) -> np.ndarray:
+        found = np.full(ratios.shape, -np.inf)
+        for i, j in np.argwhere(ratios > _HOPELESS):
+            a, b = left[i], right[j]
+            ways = self._ways(a, b)
+            if ways and not self.names.alignment.contradict(a, b):
+                found[i, j] = ratios[i, j] + (0.0 if any(way.exact for way in ways) else _INEXACT)
+                found[i, j] += 0.0 if self._moves_whole(a, b) else _CUT
+        return found
+
+    def _moves_whole(self, a: int, b: int) -> bool:
+        """Whether axes need not be cut or joined."""
+        source, target = self.sources[a], self.targets[b]
+        return any(
+            _longer(way.lengths, part.shape) == _longer(whole.shape)
+            for way in self._ways(a, b)
+            for part, whole in ([(target, source)] if way.how == "unstack" else [(source, target)])
+        )
+
+    def _ways(self, a: int, b: int) -> tuple[Fit, ...]:
+        if (a, b) not in self.known:
+            self.known[a, b] = self.fits(self.sources[a], self.targets[b])
+        return self.known[a, b]
+
+    def _pair(self, table: _Table, i: int, j: int) -> Numbered:
+        a, b = table.left[i], table.right[j]
+        return (a, b), Pair(
+            self.sources[a], self.targets[b], float(table.said.shares[i, j]), self._ways(a, b)
+        )
+
+
+def _longer(*shapes: Shape) -> list[int]:
+    """The lengths of all axes that are longer than 1, sorted."""
+    return sorted(length for shape in shapes for length in shape if length != 1)
 
 
 def _namesakes(
     sources: Sequence[Subfamily], targets: Sequence[Subfamily], names: Names, fits: Fits
-) -> Iterator[Pair]:
+) -> Iterator[Numbered]:
     """Pairs with the same words, which no others have. All other names resemble them less, by the margin."""
     left = _by_words(names.sources)
     right = _by_words(names.targets)
@@ -91,7 +242,7 @@ def _namesakes(
             a, b = of_source[0], of_target[0]
             ways = fits(sources[a], targets[b]) if same_words(names.sources[a], names.targets[b]) else ()
             if any(way.exact for way in ways):
-                yield Pair(sources[a], targets[b], 1.0, ways)
+                yield (a, b), Pair(sources[a], targets[b], 1.0, ways)
 
 
 def _by_words(said: Sequence[Meaning]) -> dict[tuple[str, ...], list[int]]:
@@ -99,72 +250,3 @@ def _by_words(said: Sequence[Meaning]) -> dict[tuple[str, ...], list[int]]:
     for at, one in enumerate(said):
         found.setdefault(one.words, []).append(at)
     return found
-
-
-def _fitting(
-    sources: Sequence[Subfamily],
-    targets: Sequence[Subfamily],
-    names: Names,
-    fits: Fits,
-    done: Collection[int],
-) -> Iterator[Pair]:
-    """All pairs that fit and whose names resemble each other enough to decide, or to prevent it.
-
-    `done`: the ids of subfamilies that are left out.
-    """
-    sizes = _blocks(sources, done, "source"), _blocks(targets, done, "target")
-    for score, a, b in names.alike(LEAST - MARGIN, sizes):
-        ways = fits(sources[a], targets[b])
-        if ways:
-            exact = any(way.exact for way in ways)
-            yield Pair(sources[a], targets[b], score if exact else score * _INEXACT, ways)
-
-
-def _blocks(subfamilies: Sequence[Subfamily], done: Collection[int], side: str) -> list[object]:
-    """What has to be equal for two subfamilies to fit; what is done fits nothing on the other side."""
-    return [side if id(one) in done else (one.kind, one.elements) for one in subfamilies]
-
-
-class _Table:
-    """The pairs that are possible, by their source and by their target."""
-
-    def __init__(self, pairs: Iterable[Pair]) -> None:
-        self._by_source: dict[int, list[Pair]] = {}
-        self._by_target: dict[int, list[Pair]] = {}
-        for pair in sorted(pairs, key=lambda pair: -pair.score):
-            self._by_source.setdefault(id(pair.source), []).append(pair)
-            self._by_target.setdefault(id(pair.target), []).append(pair)
-
-    def clear(self) -> list[Pair]:
-        """Pairs that are the best for both by a margin."""
-        found = []
-        for rivals in self._by_target.values():
-            best = rivals[0]
-            of_source = self._by_source[id(best.source)]
-            mutual = best.score >= LEAST and of_source[0] is best
-            if mutual and _stands_out(rivals) and _stands_out(of_source):
-                found.append(best)
-        return found
-
-    def remove(self, pairs: Iterable[Pair]) -> None:
-        """Take the subfamilies of these pairs out."""
-        gone = {id(subfamily) for pair in pairs for subfamily in (pair.source, pair.target)}
-        for table in (self._by_source, self._by_target):
-            kept = {
-                which: [p for p in rivals if id(p.source) not in gone and id(p.target) not in gone]
-                for which, rivals in table.items()
-            }
-            table.clear()
-            table.update({which: rivals for which, rivals in kept.items() if rivals})
-
-    def open(self, targets: Iterable[Subfamily]) -> Iterator[Open]:
-        """Subfamilies of the target that have candidates, in this order."""
-        for target in targets:
-            rivals = self._by_target.get(id(target), [])
-            if rivals and rivals[0].score >= LEAST:
-                yield Open(target, tuple(rivals[:_MOST_CANDIDATES]))
-
-
-def _stands_out(rivals: Sequence[Pair]) -> bool:
-    """Whether the first of these pairs, the best first, is better than the others by a margin."""
-    return len(rivals) == 1 or rivals[0].score - rivals[1].score >= MARGIN

@@ -80,6 +80,26 @@ def subfamilies(leaves: Iterable[Leaf], found: Iterable[Family]) -> tuple[Subfam
     return tuple(sorted(made, key=lambda subfamily: order[subfamily.keys[0]]))
 
 
+@dataclass(frozen=True)
+class Member:
+    """One member of a subfamily, as a subfamily of its own."""
+
+    number: int
+    """The place of the family among all."""
+    family: Subfamily
+    numbers: Numbers
+    alone: Subfamily
+
+
+def members(some: Iterable[Subfamily]) -> list[Member]:
+    """Each member by itself; its indices are parts of its name."""
+    return [
+        Member(at, one, numbers, Subfamily(Template((key,)), {(): key}, one.kind, one.shape, one.dtype))
+        for at, one in enumerate(some)
+        for numbers, key in one.members.items()
+    ]
+
+
 _Likeness = tuple[str, Shape, DType | None]
 _Part = tuple[Template, Numbers, _Likeness]
 

@@ -52,8 +52,8 @@ mlp moe: block sparse moe, moe block, moe, moe block 0, sparse moe block, moe la
 expert: experts, expert
 sharedexpert: shared expert, shared experts
 gate: gate proj, wi 0, w 1, linear gate, w gate
-up: up proj, wi 1, w 3, fc 1, c fc, fc in, lin 1, linear 1, dense h to 4 h, w up, wi
-down: down proj, w 2, fc 2, fc out, lin 2, linear 2, dense 4 h to h, w down
+up: up proj, wi 1, w 3, fc 1, c fc, fc in, dense in, lin 1, linear 1, dense h to 4 h, w up, wi
+down: down proj, w 2, fc 2, fc out, dense out, lin 2, linear 2, dense 4 h to h, w down
 mlp up: intermediate dense, ffn lin 1, mlp 0 weight
 mlp up bias: mlp 0 bias
 mlp down: output dense, ffn lin 2, mlp 2 weight
@@ -62,6 +62,7 @@ gate router: gate, router, router gate, router weights, gate kernel
 
 norm: layer norm, rms norm, norm, ln, rms, batch norm, bn, group norm, gn, layer norms
 norm before: ln 1, input layer norm, pre attention norm, pre attention layer norm, pre self attention norm
+norm before: input norm
 norm before: pre self attention layer norm, attention norm, attn norm, attn ln, self attn layer norm
 norm before: layer norm 1, norm 1, layer norm before, norm before, pre attn norm, attention layer norm
 norm before: sa layer norm
@@ -155,14 +156,16 @@ logits: output, output weight, output kernel
 """What phrases mean at the start of a key, words that say nothing aside."""
 
 EXCLUSIVE = """
-query key value qkv kv out gate up down
+query key value qkv kv out
+gate up down out qkv kv
 attention cross mlp
 before beforecross between after final initial somewhere
 encoder decoder
 text vision
 textprojection visionprojection
 token position type patch class relpos
-embedding logits classifier pooler
+embedding logits pooler
+embedding classifier pooler
 weight bias mean var
 m v vrow vcol
 first second
@@ -170,6 +173,7 @@ first second
 """Concepts of which a leaf has one: where two leaves have different ones, they are not the same."""
 
 TOGETHER = """
-norm bias mean var step m v vrow vcol ema optimizer lora quantscale relpos position type class sharedexpert
+mean var step m v vrow vcol ema optimizer lora quantscale relpos position type class norm
+sharedexpert
 """
 """Concepts that leaves which are the same have both, or have not."""

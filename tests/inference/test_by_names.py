@@ -8,9 +8,7 @@ import pytest
 
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.by_names import ByNames, found_by_names
-from ckpt_surgery.inference.concepts import meaning
 from ckpt_surgery.inference.formations import Evidence
-from ckpt_surgery.inference.similarity import similarity, weights
 from tests.inference.model_names import MODELS, Row
 from tests.support.leaves import array_leaf
 from tests.support.slow import slow
@@ -78,27 +76,6 @@ def test_no_false_pair_among_halves(rows: list[Row], equal: bool) -> None:
         _, right = sides([row for row in rows if chosen.random() < 0.5])
         told = truth(rows)
         assert {t: s for t, s in paired(found_by_names(left, right)).items() if told[t] != s} == {}
-
-
-@ALL
-def test_similarity_is_symmetric_and_1_for_equal_words(rows: list[Row]) -> None:
-    left = [meaning(row.source) for row in rows]
-    right = [meaning(row.target) for row in rows]
-    weigh = weights(left, right)
-    for one in left:
-        assert similarity(one, one, weigh) == 1
-        for other in right:
-            score = similarity(one, other, weigh)
-            assert 0 <= score <= 1
-            assert score == similarity(other, one, weigh)
-
-
-def test_rare_words_tell_more() -> None:
-    names = [meaning(f"tower/{word}/thing{word}") for word in ("ab", "cd", "ef", "gh")]
-    weigh = weights(names, names)
-    common = similarity(names[0], meaning("tower/other"), weights([*names, meaning("tower/other")], names))
-    assert weigh.of["thingab"] > weigh.of["tower"]
-    assert common < similarity(names[0], meaning("thingab"), weigh)
 
 
 def test_a_square_matrix_goes_as_the_others() -> None:

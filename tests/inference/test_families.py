@@ -3,8 +3,7 @@
 import numpy as np
 
 import ckpt_surgery
-from ckpt_surgery.inference.families import families
-from ckpt_surgery.inference.layer_kinds import MOST_KINDS, layer_kinds
+from ckpt_surgery.inference.families import MOST_KINDS, families, layer_kinds
 
 
 def kinds(*keys: str) -> list[list[str]]:

@@ -1,0 +1,195 @@
+"""Values that fit in several ways: names decide, or the other leaves of their kind.
+
+Equal leaves of the source, such as a target network or an average that started as a copy, say nothing about
+which of them a leaf of the target is, and the next checkpoint has other values. A matrix that equals its
+transpose does not say which way it lies.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ckpt_surgery.inference.analogies import last_words, shared_words
+from ckpt_surgery.inference.by_values import found_by_values
+from ckpt_surgery.inference.comparing import equal_elements
+from ckpt_surgery.inference.families import family_of
+from ckpt_surgery.inference.fits import Fit
+from ckpt_surgery.inference.formations import Candidate, Formation, Undecided, Value
+from ckpt_surgery.inference.names import Names
+from ckpt_surgery.inference.pairing import MOST_NAMES, paired
+from ckpt_surgery.inference.sides import Side
+from ckpt_surgery.inference.subfamilies import Member, Subfamily, members, subfamilies
+from ckpt_surgery.inference.values import X
+
+EQUAL = "several leaves of SRC hold the same values, and names do not tell which one it is"
+_NAMED = "other leaves of SRC hold the same values: its name says this one"
+EITHER = "its values are the same turned over, and the others of its kind do not agree how they lie"
+_TURNED = Value("x.T")
+_WHOLE = (Fit("same", (), (), True),)
+
+Sources = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What names say about leaves that hold the values of several leaves of the source."""
+
+    formations: tuple[Formation, ...]
+    """In place of those that values proposed."""
+    undecided: tuple[Undecided, ...]
+
+
+def resolved(source: Side, target: Side, proposed: Collection[Formation]) -> Resolved:
+    """Decide by names which of several equal leaves each formation reads."""
+    choices = dict(_choices(source, proposed))
+    if not choices:
+        return Resolved((), ())
+    sure = [one for one in proposed if one.target not in choices]
+    chosen = _by_names(source, target, choices, sure)
+    formations, undecided = [], []
+    for one in proposed:
+        if one.target not in choices:
+            continue
+        sources = chosen.get(one.target)
+        made = None if sources is None else _made(source, target, one, sources)
+        if made is None:
+            candidates = tuple(Candidate(keys, "", 0.0, "same") for keys in choices[one.target])
+            undecided.append(Undecided((one.target,), EQUAL, candidates))
+        else:
+            formations.append(replace(made, why=made.why or _NAMED))
+    return Resolved(tuple(formations), tuple(undecided))
+
+
+def _choices(source: Side, proposed: Iterable[Formation]) -> Iterator[tuple[str, list[Sources]]]:
+    """The leaves that each target could be made of as well, where there are several."""
+    equal: dict[tuple[object, ...], list[str]] = {}
+    kind: dict[str, tuple[object, ...]] = {}
+    for key, known in source.fingerprints.items():
+        own = known[source.dtype_of(key)]
+        if not own.constant:
+            kind[key] = own.shape, own.total, source.dtype_of(key)
+            equal.setdefault(kind[key], []).append(key)
+    families = family_of(source.families)
+    for one in proposed:
+        if all(len(equal.get(kind.get(key, ()), ())) < 2 for key in one.sources):
+            continue
+        first, *others = one.sources
+        found = []
+        for key in equal.get(kind.get(first, ()), ()):
+            family, _ = families[key]
+            if others and family is families[first][0]:
+                continue
+            rest = [family.members.get(families[other][1]) for other in others]
+            if all(
+                copy is not None and kind.get(copy) == kind.get(other)
+                for copy, other in zip(rest, others, strict=True)
+            ):
+                found.append((key, *(copy for copy in rest if copy is not None)))
+        alternatives = list(dict.fromkeys([one.sources, *found]))
+        if len(alternatives) > 1:
+            yield one.target, alternatives
+
+
+def _by_names(
+    source: Side, target: Side, choices: Mapping[str, Sequence[Sources]], sure: Sequence[Formation]
+) -> dict[str, Sources]:
+    """The choice that the names of each target decide."""
+    left, right = (subfamilies(side.leaves.values(), side.families) for side in (source, target))
+    names = Names.of(left, right)
+    here, there = ({one.alone.keys[0]: one for one in members(side)} for side in (left, right))
+    first = {keys[0]: None for several in choices.values() for keys in several}
+    some, others = [here[key] for key in first], [there[key] for key in choices]
+    if max(len(some), len(others)) > MOST_NAMES:
+        return {}
+    among = names.of_members(some, others)
+    among.alignment.learn(
+        (names.sources[here[one.sources[0]].number], names.targets[there[one.target].number])
+        for one in sure[:MOST_NAMES]
+    )
+    allowed = {key: {keys[0]: keys for keys in several} for key, several in choices.items()}
+
+    def fits(a: Subfamily, b: Subfamily) -> tuple[Fit, ...]:
+        return _WHOLE if a.keys[0] in allowed[b.keys[0]] else ()
+
+    blocks = [_one_block(each) for each in (some, others)]
+    decided = paired(blocks[0], blocks[1], fits, among).decided
+    return {pair.target.keys[0]: allowed[pair.target.keys[0]][pair.source.keys[0]] for pair in decided}
+
+
+def _one_block(some: Iterable[Member]) -> list[Subfamily]:
+    """The leaves as if all were of one size: values say which can be which."""
+    return [replace(one.alone, kind="", shape=()) for one in some]
+
+
+def _made(source: Side, target: Side, one: Formation, sources: Sources) -> Formation | None:
+    """The formation of a target from one of several equal choices."""
+    if sources == one.sources:
+        return one
+    given = {key: source.leaves[key] for key in sources}
+    known = {key: source.fingerprints[key] for key in sources}
+    wanted = {one.target: target.leaves[one.target]}
+    found = found_by_values(
+        replace(source, leaves=given, fingerprints=known),
+        replace(target, leaves=wanted, fingerprints={one.target: target.fingerprints[one.target]}),
+        lambda a, b: 0.0,
+    )
+    return found.formations[0] if found.formations and found.formations[0].sources == sources else None
+
+
+# --- matrices that equal their transpose ---------------------------------------------------------------
+
+
+def turned(source: Side, target: Side, known: Iterable[Formation]) -> tuple[list[Formation], list[Undecided]]:
+    """Formations of symmetric matrices as those lie that share the most last words; and what stays open."""
+    every = list(known)
+    lying = [(_words(one), one.value) for one in every if one.value in (X, _TURNED) and _tells(target, one)]
+    changed: list[Formation] = []
+    unclear: list[Undecided] = []
+    for one in every:
+        if one.value not in (X, _TURNED) or not _symmetric(target, one.target):
+            continue
+        values = set(_nearest(one, lying))
+        if not values and all(value == X for _, value in lying):
+            continue
+        other = replace(one, value=X if one.value == _TURNED else _TURNED)
+        if not equal_elements(other, source, target):
+            continue
+        if values == {other.value}:
+            changed.append(other)
+        elif values != {one.value}:
+            ways = tuple(Candidate(one.sources, str(value), 1.0, "same") for value in (X, _TURNED))
+            unclear.append(Undecided((one.target,), EITHER, ways))
+    return changed, unclear
+
+
+def _words(one: Formation) -> tuple[list[str], list[str]]:
+    return last_words(one.sources[0]), last_words(one.target)
+
+
+def _nearest(one: Formation, lying: Iterable[tuple[tuple[list[str], list[str]], Value]]) -> Iterator[Value]:
+    """How those matrices lie that share the most last words of both names."""
+    own = _words(one)
+    shared = [(min(map(shared_words, own, words)), value) for words, value in lying]
+    most = max((count for count, _ in shared), default=0)
+    return (value for count, value in shared if most and count == most)
+
+
+def _tells(target: Side, one: Formation) -> bool:
+    """Whether values say which way a matrix lies."""
+    spec = target.leaves[one.target].spec
+    return (
+        spec is not None
+        and len(spec.shape) == 2
+        and min(spec.shape) > 1
+        and not _symmetric(target, one.target)
+    )
+
+
+def _symmetric(side: Side, key: str) -> bool:
+    """Whether the sums of a matrix are the same along both axes; constants are not looked at."""
+    spec = side.leaves[key].spec
+    if spec is None or len(spec.shape) != 2 or spec.shape[0] != spec.shape[1] or key not in side.fingerprints:
+        return False
+    own = side.fingerprints[key][spec.dtype]
+    return spec.shape[0] > 1 and not own.constant and np.array_equal(own.axes[0], own.axes[1])

@@ -1,0 +1,86 @@
+"""Models in two conventions: names decide nearly all, values decide all, and neither is ever wrong."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from ckpt_surgery import Inferred, infer
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.inference.reading import evaluated
+from ckpt_surgery.inference.values import node_of
+from tests.inference.renames import MODELS, Renamed, renamed
+from tests.inference.two_sides import side
+from tests.support.slow import slow
+from tests.support.trees import nested
+
+FEW, MANY = range(24), range(1000, 1300)
+
+
+def fresh(target: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    """The target as its program initialises it."""
+    random = np.random.default_rng([99, seed])
+    return {key: random.standard_normal(array.shape).astype(array.dtype) for key, array in target.items()}
+
+
+def wrong(case: Renamed, found: Inferred) -> list[str]:
+    """The leaves of the target that are made of other leaves than they should, or turned otherwise."""
+    source = side(case.source)
+    mistaken = []
+    for one in found.findings.formations:
+        node = node_of(one.value, [source.leaves[key] for key in one.sources])
+        made = evaluated(node, Region.whole(node.spec.shape), source)
+        if not np.array_equal(made, case.target[one.target]):
+            mistaken.append(one.target)
+    return mistaken
+
+
+@pytest.mark.parametrize("seeds", [FEW, slow(MANY)], ids=["few", "many"])
+def test_names_decide_nine_of_ten_and_are_never_wrong(seeds: range) -> None:
+    cases = {seed: renamed(seed) for seed in seeds}
+    found = {
+        seed: infer(nested(case.source), nested(fresh(case.target, seed))) for seed, case in cases.items()
+    }
+    mistaken = {seed: wrong(cases[seed], one) for seed, one in found.items()}
+    assert {seed: keys for seed, keys in mistaken.items() if keys and found[seed].decided} == {}
+    assert sum(one.decided for one in found.values()) >= 0.9 * len(cases)
+
+
+@pytest.mark.parametrize("seed", range(len(MODELS)))
+def test_values_decide_all(seed: int) -> None:
+    case = renamed(seed)
+    found = infer(nested(case.source), nested(case.target))
+    assert found.decided
+    assert wrong(case, found) == []
+
+
+def rename_one(**others: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Two checkpoints that are called the same but for one leaf each."""
+    same = {f"backbone/layer_{n}/{name}": np.ones((5 + n, 7)) for n in range(2) for name in ("w", "v")}
+    (one, mine), (other, theirs) = others.items()
+    return {**same, one: mine}, {**same, other: theirs}
+
+
+def test_a_new_leaf_beside_names_that_stay_is_not_the_old_one() -> None:
+    old, new = rename_one(projection_head=np.ones((6, 3)), predictor=np.ones((6, 3)))
+    found = infer(nested(old), nested(new), values="ignore")
+    assert [one.targets for one in found.findings.undecided] == [("predictor",)]
+
+
+def test_a_square_matrix_under_its_own_key_goes_as_the_others() -> None:
+    old = {"enc/kernel": np.ones((8, 12)), "mid/kernel": np.ones((12, 12)), "dec/kernel": np.ones((20, 12))}
+    found = infer(nested(old), nested({key: array.T for key, array in old.items()}), values="ignore")
+    assert {one.target: str(one.value) for one in found.findings.formations} == dict.fromkeys(old, "x.T")
+
+
+@pytest.mark.parametrize("kind", ["symmetric", "identity"])
+def test_a_matrix_that_is_its_transpose_goes_as_the_others(kind: str) -> None:
+    random = np.random.default_rng(0)
+    square = random.standard_normal((12, 12)).astype(np.float32)
+    old = {
+        "enc/kernel": random.standard_normal((8, 12)).astype(np.float32),
+        "mid/kernel": square + square.T if kind == "symmetric" else np.eye(12, dtype=np.float32),
+        "dec/kernel": random.standard_normal((20, 12)).astype(np.float32),
+    }
+    found = infer(nested(old), nested({key: np.ascontiguousarray(array.T) for key, array in old.items()}))
+    assert {one.target: str(one.value) for one in found.findings.formations} == dict.fromkeys(old, "x.T")
