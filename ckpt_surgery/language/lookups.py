@@ -7,7 +7,7 @@ import regex
 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.language.configs import MISSING, Config, Configs, Entries, reached
-from ckpt_surgery.language.patterns import Watch, compile_pattern
+from ckpt_surgery.language.patterns import MatchBudget, compile_pattern
 from ckpt_surgery.language.scope import Leaves, Scope, looked_up
 from ckpt_surgery.language.subscripts import key_text, subscripted
 from ckpt_surgery.language.values import bounded, told
@@ -65,14 +65,14 @@ def counted(scope: Scope, pattern: Any) -> int:
 
 def substitution() -> Callable[[Scope, Any, Any, Any], str]:
     """What `sub(text, 'regex', 'replacement')` does at one place of a recipe, whose matches share a limit."""
-    watch = Watch()
+    budget = MatchBudget()
 
     def substituted(scope: Scope, text: Any, pattern: Any, replacement: Any) -> str:
         for value in (text, pattern, replacement):
             if not isinstance(value, str):
                 raise FunctionError(f"`sub` takes three texts, not {told(value)}")
         try:
-            replaced: str = bounded(watch.sub(compile_pattern(pattern), replacement, text))
+            replaced: str = bounded(budget.sub(compile_pattern(pattern), replacement, text))
         except (regex.error, IndexError) as error:
             raise FunctionError(f"`sub`: the replacement {replacement!r} does not fit: {error}") from None
         return replaced

@@ -13,8 +13,7 @@ from ckpt_surgery.core.text import abridged, did_you_mean
 from ckpt_surgery.language.field_types import WRONG_TYPE
 from ckpt_surgery.language.other_documents import refuse_recipe
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, path_text
-from ckpt_surgery.language.yaml_parsing import parse_document, read_text
-from ckpt_surgery.language.yaml_scalars import yaml_word
+from ckpt_surgery.language.yaml_parsing import parse_document, read_text, yaml_word
 from ckpt_surgery.merging.checks import Finding, findings
 from ckpt_surgery.merging.models import InputModel, InputSlice, MergeConfig, OutputSlice
 

@@ -26,8 +26,7 @@ from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.graph.digests import function_text, value_digests
-from ckpt_surgery.language.hook_functions import HookFunctions
-from ckpt_surgery.language.hooks import HookFile
+from ckpt_surgery.language.hooks import HookFile, HookFunctions
 from tests.support.primitives import primitives
 
 F32 = dtype_named("float32")
