@@ -11,10 +11,10 @@ from typing import Any
 from ckpt_surgery.functions import contractions, indexing, operators, text
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.language import compiler, expressions, values, vocabulary
-from ckpt_surgery.language import patterns as regexes
-from ckpt_surgery.language import yaml_parsing as documents
-from ckpt_surgery.language.models import schema
+from ckpt_surgery.language.expressions import compiler, regexes, values, vocabulary
+from ckpt_surgery.language.expressions import parsing as expressions
+from ckpt_surgery.language.schema.fields import schema
+from ckpt_surgery.language.yaml import parsing as documents
 
 HEAD = """\
 # Reference of the recipe language

@@ -121,7 +121,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.core.progress import Progress
     from ckpt_surgery.inputs.checkpoints import Checkpoint
     from ckpt_surgery.inputs.request import read_recipe
-    from ckpt_surgery.language.models import schema
+    from ckpt_surgery.language.schema.fields import schema
     from ckpt_surgery.live.lazy_arrays import LazyArray
     from ckpt_surgery.live.logical_axes import LogicalAxes
     from ckpt_surgery.migration.functions.opaque import opaque

@@ -7,10 +7,18 @@ import sys
 import pytest
 
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.language.models import OutputPolicy, Param, Pass, Recipe, Rule, ShardingPolicy, TargetPolicy
-from ckpt_surgery.language.naming import MEANINGS
-from ckpt_surgery.language.subscripts import ATTRIBUTES
-from ckpt_surgery.language.vocabulary import BUILT_IN, function_names
+from ckpt_surgery.language.expressions.naming import MEANINGS
+from ckpt_surgery.language.expressions.subscripts import ATTRIBUTES
+from ckpt_surgery.language.expressions.vocabulary import BUILT_IN, function_names
+from ckpt_surgery.language.schema.fields import (
+    OutputPolicy,
+    Param,
+    Pass,
+    Recipe,
+    Rule,
+    ShardingPolicy,
+    TargetPolicy,
+)
 from tests.support.ci_scripts import ROOT, script
 
 SCRIPT = script("reference")

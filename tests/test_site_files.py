@@ -10,7 +10,7 @@ import pytest
 import ckpt_surgery.functions.registry as functions
 from ckpt_surgery.cli.parameters.command import PROGRAM
 from ckpt_surgery.cli.program import cli
-from ckpt_surgery.language.models import schema
+from ckpt_surgery.language.schema.fields import schema
 from tests.support.ci_scripts import script
 from tests.support.site import ROOT
 from tests.test_docs import PAGES, blocks, commands_of

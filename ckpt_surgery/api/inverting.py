@@ -26,7 +26,7 @@ from ckpt_surgery.inputs.options import InvertOptions
 from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import Request, read_recipe, requested, with_recipe
 from ckpt_surgery.language.loading import LoadedRecipe
-from ckpt_surgery.language.yaml_text import SCHEMA
+from ckpt_surgery.language.yaml.writing import SCHEMA
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan

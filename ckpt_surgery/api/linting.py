@@ -8,7 +8,7 @@ from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
 from ckpt_surgery.core.text import brief
 from ckpt_surgery.inputs.request import read_recipe
-from ckpt_surgery.language.forgotten_mirrors import forgotten_mirrors
+from ckpt_surgery.language.checks.forgotten_mirrors import forgotten_mirrors
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from ckpt_surgery.core.errors import KeyNotFound
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.inputs import choices
 from ckpt_surgery.inputs.request import read_recipe
+from ckpt_surgery.language.expressions.scope import Constant
 from ckpt_surgery.language.packaged import PREFIX, recipe_path
-from ckpt_surgery.language.scope import Constant
 
 
 class RecipeParams(dict[str, Constant]):

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.language.files import read_text
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import recipe_path
-from ckpt_surgery.language.yaml_document import Document, DocumentPath, path_text
-from ckpt_surgery.language.yaml_parsing import parse_document, read_text
+from ckpt_surgery.language.yaml.document import Document, DocumentPath, path_text
+from ckpt_surgery.language.yaml.parsing import parse_document
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.report.html import RecipeText, RuleLines, html_page
 

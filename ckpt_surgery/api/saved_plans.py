@@ -9,8 +9,7 @@ from ckpt_surgery.core.file_states import changes, changes_text
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import opening
-from ckpt_surgery.inputs.opening import with_states
-from ckpt_surgery.inputs.preparing import describe_inputs
+from ckpt_surgery.inputs.opening import describe_inputs, with_states
 from ckpt_surgery.planner.document import SAVED, RequestForm, not_saved, read_plan_file
 from ckpt_surgery.planner.document_reading import shown_plan
 from ckpt_surgery.planner.plan import Input, Plan

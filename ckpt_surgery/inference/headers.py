@@ -3,7 +3,7 @@
 import shlex
 
 from ckpt_surgery.inference.finding import Found, Shared
-from ckpt_surgery.language.yaml_text import SCHEMA
+from ckpt_surgery.language.yaml.writing import SCHEMA
 
 _VALUES = {
     Shared.SHARED: "those of TARGET are in SRC.",

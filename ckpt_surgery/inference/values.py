@@ -8,8 +8,8 @@ import numpy as np
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.functions.arrays import Array, Node, Read, Series
 from ckpt_surgery.inference.formations import Value
-from ckpt_surgery.language.expressions import parse
-from ckpt_surgery.language.scope import Scope
+from ckpt_surgery.language.expressions.parsing import parse
+from ckpt_surgery.language.expressions.scope import Scope
 
 SOURCE = "source"
 """Name of the source in drafts."""

@@ -9,7 +9,7 @@ from ckpt_surgery.inference.parts import Kind
 from ckpt_surgery.inference.rule_drafts import Inserted, RuleDraft, TemplatePiece
 from ckpt_surgery.inference.sizes import named_sizes
 from ckpt_surgery.inference.tables import Tables
-from ckpt_surgery.language.yaml_text import yaml_text
+from ckpt_surgery.language.yaml.writing import yaml_text
 
 _WORDS = re.compile(r"[^\W\d]\w*")
 _FEW = 3

@@ -25,7 +25,7 @@ from ckpt_surgery.inputs.models import HF, Layout, Model, Run
 from ckpt_surgery.inputs.opening import ConfigFiles, configs_of, open_input
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.request import path_of_source
-from ckpt_surgery.language.configs import Config
+from ckpt_surgery.language.expressions.configs import Config
 
 SCAN = "scan"
 """Param of decoder recipes: true if layers are stacked."""

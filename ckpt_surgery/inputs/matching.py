@@ -11,9 +11,9 @@ from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.inputs.opening import open_input
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.request import path_of_source
+from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
+from ckpt_surgery.language.expressions.scope import ExpressionError
 from ckpt_surgery.language.one_liners import selection_of
-from ckpt_surgery.language.patterns import MatchBudget, compile_pattern
-from ckpt_surgery.language.scope import ExpressionError
 
 _WHOLE_KEY = "The expression has to match the whole key, as in recipes"
 

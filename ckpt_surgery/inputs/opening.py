@@ -18,12 +18,13 @@ from ckpt_surgery.formats.shared.config_files import check_access, config_place,
 from ckpt_surgery.functions.arrays import reads
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.request import InMemory, OpenedPath, Request, checked_uint16, opened_otherwise
-from ckpt_surgery.language.configs import Config, Configs, Layer
-from ckpt_surgery.language.scope import CONFIGS
+from ckpt_surgery.language.expressions.configs import Config, Configs, Layer
+from ckpt_surgery.language.expressions.scope import CONFIGS
 from ckpt_surgery.live.source import FORMAT, TreeSource
 from ckpt_surgery.live.tree import is_abstract, live_tree
 from ckpt_surgery.live.wanted import Wanted
 from ckpt_surgery.planner.entries import Asked, not_held
+from ckpt_surgery.planner.plan import Input
 from ckpt_surgery.storage.samples import states, states_by_path
 
 if TYPE_CHECKING:
@@ -349,3 +350,11 @@ def _config_layers(name: str, files: ConfigFiles) -> Iterator[Layer]:
     else:
         yield Layer(*file)
     yield Layer("the record of the conversion", {RECORD: record} if record else {}, of_model=False)
+
+
+def describe_inputs(sources: Mapping[str, Source]) -> list[Input]:
+    """Describe the sources as they are now, for the plan. Samples no file."""
+    return [
+        Input(name, s.path, s.format, len(s.leaves()), s.fingerprint(), s.step, s.item)
+        for name, s in sources.items()
+    ]

@@ -30,6 +30,7 @@ from ckpt_surgery.inputs.opening import (
     ConfigFiles,
     asked_of,
     configs_of,
+    describe_inputs,
     in_memory,
     on_disk,
     open_input,
@@ -49,8 +50,13 @@ from ckpt_surgery.inputs.warnings import (
 )
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe
-from ckpt_surgery.language.models import InputPolicy, OutputPolicy, TargetPolicy, reads_uint16_as_bfloat16
 from ckpt_surgery.language.packaged import PREFIX
+from ckpt_surgery.language.schema.fields import (
+    InputPolicy,
+    OutputPolicy,
+    TargetPolicy,
+    reads_uint16_as_bfloat16,
+)
 from ckpt_surgery.planner.decisions import OnPass
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import DEFAULT_FORMAT, DestinationOptions, Prepared, ResultForm
@@ -259,14 +265,6 @@ def _open_target(
     target = Target(target_leaves(source), policy, without_values(source), asked=asked_of(source))
     is_stored = isinstance(given, str) or given.uint16 == "bfloat16"
     return as_bfloat16(target) if is_stored and reads_uint16_as_bfloat16(loaded.recipe) else target
-
-
-def describe_inputs(sources: Mapping[str, Source]) -> list[Input]:
-    """Describe the sources as they are now, for the plan. Samples no file."""
-    return [
-        Input(name, s.path, s.format, len(s.leaves()), s.fingerprint(), s.step, s.item)
-        for name, s in sources.items()
-    ]
 
 
 # --- destination -----------------------------------------------------------------------------------------

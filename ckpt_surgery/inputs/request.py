@@ -28,10 +28,10 @@ from ckpt_surgery.storage.views import forget
 if TYPE_CHECKING:
     from ckpt_surgery.core.protocols import Source
     from ckpt_surgery.inputs.pinned import Pinned
-    from ckpt_surgery.language.findings import Finding
+    from ckpt_surgery.language.checks.findings import Finding
     from ckpt_surgery.language.loading import LoadedRecipe
-    from ckpt_surgery.language.models import Recipe
-    from ckpt_surgery.language.yaml_document import DocumentPath
+    from ckpt_surgery.language.schema.fields import Recipe
+    from ckpt_surgery.language.yaml.document import DocumentPath
     from ckpt_surgery.migration.recipes import MigratedRecipe
     from ckpt_surgery.planner.plan import Plan
 
@@ -342,7 +342,7 @@ def loaded_recipe(request: "Request") -> "LoadedRecipe":
 
 def format_findings(recipe: "Recipe") -> "Iterator[Finding]":
     """Report the recipe's `output` if its format cannot be written, or has no structure file as asked."""
-    from ckpt_surgery.language.findings import Finding
+    from ckpt_surgery.language.checks.findings import Finding
 
     output = recipe.output
     if output is None or output.format is None:
@@ -384,7 +384,7 @@ def recipe_of_rules(rules: Iterable[str]) -> str:
     Raises UsageError for a text that is not a rule.
     """
     from ckpt_surgery.language.one_liners import document_of
-    from ckpt_surgery.language.yaml_text import yaml_text
+    from ckpt_surgery.language.yaml.writing import yaml_text
 
     return yaml_text(document_of(tuple(rules)))
 

@@ -8,11 +8,11 @@ from typing import Any
 from ckpt_surgery.core.errors import FunctionError, Problem, RecipeError, UsageError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import brief, did_you_mean
-from ckpt_surgery.language.configs import Config
-from ckpt_surgery.language.models import Param
-from ckpt_surgery.language.scope import Constant
-from ckpt_surgery.language.values import bounded, told
-from ckpt_surgery.language.yaml_parsing import parse_document
+from ckpt_surgery.language.expressions.configs import Config
+from ckpt_surgery.language.expressions.scope import Constant
+from ckpt_surgery.language.expressions.values import bounded, told
+from ckpt_surgery.language.schema.fields import Param
+from ckpt_surgery.language.yaml.parsing import parse_document
 
 
 class ParamSource(enum.StrEnum):

@@ -7,7 +7,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import abridged, shown
-from ckpt_surgery.language.yaml_document import Document, DocumentPath, Mark
+from ckpt_surgery.language.yaml.document import Document, DocumentPath, Mark
 
 INDENT = "  "
 

@@ -7,8 +7,8 @@ import regex
 
 from ckpt_surgery.core.errors import RecipeError, UsageError
 from ckpt_surgery.core.text import abridged, shown
-from ckpt_surgery.language.patterns import MatchBudget, compile_pattern
-from ckpt_surgery.language.scope import ExpressionError
+from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
+from ckpt_surgery.language.expressions.scope import ExpressionError
 from ckpt_surgery.live.meshes import mesh_of_devices, sharding_over
 
 WANTED = "Rules are `(mesh, [(regex, PartitionSpec), …])` or `(mesh, {regex: PartitionSpec, …})`."

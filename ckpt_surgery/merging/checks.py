@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
-from ckpt_surgery.language.yaml_document import DocumentPath
+from ckpt_surgery.language.yaml.document import DocumentPath
 from ckpt_surgery.merging.methods import METHODS, PARAMETERS, REQUIRED, Base, Method, Parameter, Scope
 from ckpt_surgery.merging.models import InputModel, InputSlice, MergeConfig, OutputSlice
 from ckpt_surgery.merging.settings import Setting

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, Strict
 from pydantic_core import PydanticCustomError
 
-from ckpt_surgery.language.field_types import WRONG_TYPE
+from ckpt_surgery.language.schema.field_types import WRONG_TYPE
 from ckpt_surgery.merging.settings import SETTING, Setting, setting_of
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")

@@ -10,10 +10,10 @@ from pydantic import BaseModel, ValidationError
 from ckpt_surgery.core.errors import Place, Problem, RecipeError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean
-from ckpt_surgery.language.field_types import WRONG_TYPE
-from ckpt_surgery.language.other_documents import refuse_recipe
-from ckpt_surgery.language.yaml_document import Document, DocumentPath, path_text
-from ckpt_surgery.language.yaml_parsing import parse_document, read_text, yaml_word
+from ckpt_surgery.language.files import read_text, refuse_recipe
+from ckpt_surgery.language.schema.field_types import WRONG_TYPE
+from ckpt_surgery.language.yaml.document import Document, DocumentPath, path_text
+from ckpt_surgery.language.yaml.parsing import parse_document, yaml_word
 from ckpt_surgery.merging.checks import Finding, findings
 from ckpt_surgery.merging.models import InputModel, InputSlice, MergeConfig, OutputSlice
 

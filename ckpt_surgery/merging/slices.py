@@ -11,7 +11,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.language.yaml_document import DocumentPath
+from ckpt_surgery.language.yaml.document import DocumentPath
 from ckpt_surgery.merging.checks import Finding
 from ckpt_surgery.merging.models import MergeConfig
 from ckpt_surgery.merging.names import layer_counts

@@ -11,7 +11,7 @@ from ckpt_surgery.core.dtypes import kind
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.language.yaml_document import DocumentPath
+from ckpt_surgery.language.yaml.document import DocumentPath
 from ckpt_surgery.merging.checks import Finding
 from ckpt_surgery.merging.methods import METHODS, Base, Parameter, Required, Scope
 from ckpt_surgery.merging.models import MergeConfig

@@ -6,10 +6,10 @@ from types import MappingProxyType
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.language.naming import name_problem
-from ckpt_surgery.language.patterns import MAX_PATTERN, compile_pattern
-from ckpt_surgery.language.scope import ExpressionError
-from ckpt_surgery.language.template_parsing import parse_template
+from ckpt_surgery.language.expressions.naming import name_problem
+from ckpt_surgery.language.expressions.regexes import MAX_PATTERN, compile_pattern
+from ckpt_surgery.language.expressions.scope import ExpressionError
+from ckpt_surgery.language.patterns.template_parsing import parse_template
 
 SOURCE = "source"
 NO_NAMES: Mapping[str, str] = MappingProxyType({})

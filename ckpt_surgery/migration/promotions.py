@@ -12,7 +12,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.dtypes import BOOL, DTYPES, NUMPY_NAMES, DType, kind
-from ckpt_surgery.language.operators import PYTHON_OPERATORS
+from ckpt_surgery.language.expressions.operators import PYTHON_OPERATORS
 
 NUMPY = "numpy"
 JAX = "jax"

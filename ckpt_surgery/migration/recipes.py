@@ -64,7 +64,7 @@ class MigratedRecipe:
             raise self._refusal()
         if self._function is not None:
             self._function.check_written()
-        from ckpt_surgery.language.yaml_text import yaml_text  # imports PyYAML
+        from ckpt_surgery.language.yaml.writing import yaml_text  # imports PyYAML
 
         return yaml_text(self.document)
 

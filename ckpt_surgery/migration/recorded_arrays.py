@@ -12,8 +12,8 @@ import numpy as np
 from ckpt_surgery.core.dtypes import DType, dtype_named, kind
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.functions.arrays import Array
-from ckpt_surgery.language.expressions import MAX_TEXT, parse
-from ckpt_surgery.language.scope import Scope
+from ckpt_surgery.language.expressions.parsing import MAX_TEXT, parse
+from ckpt_surgery.language.expressions.scope import Scope
 from ckpt_surgery.migration.literals import Extent, Operands, concrete_array, extent_of, filled_in
 from ckpt_surgery.migration.promotions import JAX, NUMPY, converted, of_ml_dtypes, outcome, promote
 from ckpt_surgery.migration.standins import Traced, operator_node

@@ -11,7 +11,7 @@ from typing import Any
 from ckpt_surgery.core.errors import OriginalMissingError, Problem, UsageError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
-from ckpt_surgery.language.patterns import MatchBudget, compile_pattern
+from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.paths import orbax_name
 from ckpt_surgery.live.reading_containers import reading, settled

@@ -14,8 +14,8 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.language.expressions import parse
-from ckpt_surgery.language.scope import Leaves, Scope
+from ckpt_surgery.language.expressions.parsing import parse
+from ckpt_surgery.language.expressions.scope import Leaves, Scope
 
 UNITS = 16
 """Tolerance in units in the last place of the largest value: sums have no fixed order."""

@@ -15,10 +15,10 @@ from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
-from ckpt_surgery.language.naming import TARGET
+from ckpt_surgery.language.expressions.naming import TARGET
+from ckpt_surgery.language.expressions.regexes import MatchBudget, alternation, compile_pattern, safe_length
+from ckpt_surgery.language.expressions.scope import Unavailable
 from ckpt_surgery.language.packaged import PREFIX
-from ckpt_surgery.language.patterns import MatchBudget, alternation, compile_pattern, safe_length
-from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.problems import EXCHANGED, OPTIONAL
 from ckpt_surgery.planner.running import Claim, Mirror, PassRun, RuleRun

@@ -14,10 +14,10 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Read
+from ckpt_surgery.language.expressions.operators import truth
+from ckpt_surgery.language.expressions.scope import ExpressionError, Scope
 from ckpt_surgery.language.loading import LoadedRecipe
-from ckpt_surgery.language.models import Pass, reads_uint16_as_bfloat16
-from ckpt_surgery.language.operators import truth
-from ckpt_surgery.language.scope import ExpressionError, Scope
+from ckpt_surgery.language.schema.fields import Pass, reads_uint16_as_bfloat16
 from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
 from ckpt_surgery.planner.entries import PLACEHOLDER, Decisions, Drop, Entry, Tree, names_of_sources
 from ckpt_surgery.planner.limits import Limits

@@ -21,7 +21,7 @@ from ckpt_surgery.core.documents import plain
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.core.version import VERSION
-from ckpt_surgery.language.other_documents import REPORT, SAVE
+from ckpt_surgery.language.files import REPORT, SAVE
 from ckpt_surgery.planner.document_reading import param_json
 from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.plan_json import planned_document

@@ -17,9 +17,9 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Apply, Array, Node, Read, Series, reads
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.create import Absent, Full, InPlaceOf
-from ckpt_surgery.language.scope import SOURCES, Leaves, Unavailable
-from ckpt_surgery.language.templates import Component
-from ckpt_surgery.language.values import told
+from ckpt_surgery.language.expressions.scope import SOURCES, Leaves, Unavailable
+from ckpt_surgery.language.expressions.values import told
+from ckpt_surgery.language.patterns.templates import Component
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.language.scope import Unavailable
+from ckpt_surgery.language.expressions.scope import Unavailable
 from ckpt_surgery.planner.claiming import claims_nothing
 from ckpt_surgery.planner.entries import Entry, Tree, x_of
 from ckpt_surgery.planner.running import FAILED, Failed, Output, PassRun, RuleRun

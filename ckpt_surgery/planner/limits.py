@@ -10,7 +10,7 @@ from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Node
 from ckpt_surgery.graph.walks import MOST_FUNCTIONS, functions_of, too_many_functions
-from ckpt_surgery.language.patterns import MatchBudget
+from ckpt_surgery.language.expressions.regexes import MatchBudget
 
 MOST_LEAVES = 1_000_000
 """Limit on the leaves of a result, and on what the rules of a pass make: an output for each leaf that a rule

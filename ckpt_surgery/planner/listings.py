@@ -13,7 +13,7 @@ from ckpt_surgery.core.errors import FunctionError, SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.language.yaml_parsing import load_document
+from ckpt_surgery.language.files import load_document
 
 SUFFIXES = (".json", ".yaml", ".yml")
 INDEX_SUFFIX = ".index.json"

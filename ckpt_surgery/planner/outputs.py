@@ -13,7 +13,7 @@ from functools import partial
 from ckpt_surgery.core.keys import SEPARATOR, Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys
-from ckpt_surgery.language.models import OutputPolicy
+from ckpt_surgery.language.schema.fields import OutputPolicy
 from ckpt_surgery.planner.entries import Decisions, Drop, Entry
 from ckpt_surgery.planner.transfers import Destination
 

@@ -13,7 +13,7 @@ from ckpt_surgery.core.notices import Notice, few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.functions.arrays import nodes_of, reads
-from ckpt_surgery.language.templates import Template
+from ckpt_surgery.language.patterns.templates import Template
 from ckpt_surgery.planner.claiming import claim, views
 from ckpt_surgery.planner.entries import CONVERT, Entry, Tree, not_held
 from ckpt_surgery.planner.filling import Fill, filled, last_resorts

@@ -16,7 +16,7 @@ from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import FEW
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.language.yaml_quoting import quoted
+from ckpt_surgery.language.yaml.quoting import quoted
 from ckpt_surgery.planner.entries import Tree
 from ckpt_surgery.planner.moves import Candidate, Move, are_alike, candidates, fits
 

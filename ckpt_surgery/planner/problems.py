@@ -8,10 +8,10 @@ from typing import Any
 from ckpt_surgery.core.errors import Place, PlanError, Problem, SurgeryError
 from ckpt_surgery.core.notices import FEW, Notice, few_keys, merged
 from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.language.expressions.scope import ExpressionError
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
-from ckpt_surgery.language.scope import ExpressionError
-from ckpt_surgery.language.yaml_document import DocumentPath
+from ckpt_surgery.language.yaml.document import DocumentPath
 from ckpt_surgery.planner.effects import deciding_rule
 from ckpt_surgery.planner.entries import Entry, RuleRef
 

@@ -10,9 +10,9 @@ from ckpt_surgery.core.keys import Key, natural_order
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Apply, Node, Series, nodes_of
-from ckpt_surgery.language.expressions import Expression
-from ckpt_surgery.language.scope import Scalar, Unavailable
-from ckpt_surgery.language.templates import Template
+from ckpt_surgery.language.expressions.parsing import Expression
+from ckpt_surgery.language.expressions.scope import Scalar, Unavailable
+from ckpt_surgery.language.patterns.templates import Template
 from ckpt_surgery.planner.claiming import why_unused
 from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, array_of, in_place_of, under
 from ckpt_surgery.planner.mistakes import braces_of

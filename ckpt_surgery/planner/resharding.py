@@ -11,9 +11,9 @@ from ckpt_surgery.core.notices import Notice, merged
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.shardings import misfit, named_sharding, sharding_text
 from ckpt_surgery.functions.arrays import Node, Read, reads
+from ckpt_surgery.language.expressions.regexes import MatchBudget
 from ckpt_surgery.language.loading import LoadedRecipe
-from ckpt_surgery.language.models import OutputPolicy, Recipe, ShardingPolicy
-from ckpt_surgery.language.patterns import MatchBudget
+from ckpt_surgery.language.schema.fields import OutputPolicy, Recipe, ShardingPolicy
 from ckpt_surgery.planner.target import Target
 from ckpt_surgery.planner.transfers import ARRAYS, Destination
 

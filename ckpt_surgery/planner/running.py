@@ -12,14 +12,14 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Apply
-from ckpt_surgery.language.expressions import Expression
-from ckpt_surgery.language.field_types import Unmatched
-from ckpt_surgery.language.models import Pass
-from ckpt_surgery.language.naming import TARGET
-from ckpt_surgery.language.operators import truth
-from ckpt_surgery.language.patterns import MatchBudget, compile_pattern
-from ckpt_surgery.language.scope import Groups, Scope, Unavailable
-from ckpt_surgery.language.templates import Template
+from ckpt_surgery.language.expressions.naming import TARGET
+from ckpt_surgery.language.expressions.operators import truth
+from ckpt_surgery.language.expressions.parsing import Expression
+from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
+from ckpt_surgery.language.expressions.scope import Groups, Scope, Unavailable
+from ckpt_surgery.language.patterns.templates import Template
+from ckpt_surgery.language.schema.field_types import Unmatched
+from ckpt_surgery.language.schema.fields import Pass
 from ckpt_surgery.planner.effects import EffectLog
 from ckpt_surgery.planner.entries import (
     Drop,

@@ -20,8 +20,8 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Apply, Read, reads
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.quantization import QUANTIZED
-from ckpt_surgery.language.models import TargetPolicy
-from ckpt_surgery.language.scope import Unavailable
+from ckpt_surgery.language.expressions.scope import Unavailable
+from ckpt_surgery.language.schema.fields import TargetPolicy
 from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
 from ckpt_surgery.planner.effects import deciding_rule, naming_rule
 from ckpt_surgery.planner.entries import (

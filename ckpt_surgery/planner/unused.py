@@ -28,7 +28,7 @@ from ckpt_surgery.core.selections import (
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.language.loading import LoadedRecipe
-from ckpt_surgery.language.models import Rule
+from ckpt_surgery.language.schema.fields import Rule
 from ckpt_surgery.language.written import TracedFunction
 from ckpt_surgery.planner.entries import PLACEHOLDER, Entry
 from ckpt_surgery.planner.plan import Fate, Plan

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from ckpt_surgery.api.report_page import recipe_text
-from ckpt_surgery.language.yaml_parsing import parse_document
+from ckpt_surgery.language.yaml.parsing import parse_document
 from ckpt_surgery.report.html import RuleLines
 from tests.support.command_line import run
 

@@ -31,7 +31,7 @@ from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.formats import opening
 from ckpt_surgery.language import loading as recipes
-from ckpt_surgery.language import models
+from ckpt_surgery.language.schema import fields as models
 from ckpt_surgery.report.differences import diff_trees
 from ckpt_surgery.report.inspection import Inspection
 from ckpt_surgery.report.leaves import Statistics, Unread
@@ -732,7 +732,7 @@ def test_every_command_has_help():
 
 SLOW_READER = """
 import sys
-from ckpt_surgery.language import models as recipe
+from ckpt_surgery.language.schema import fields as recipe
 from ckpt_surgery.cli import main
 recipe.schema = lambda: {str(i): "x" * 100 for i in range(10_000)}
 sys.argv = ["ckpt-surgery", "schema"]

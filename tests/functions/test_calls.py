@@ -23,7 +23,7 @@ from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.quantization import Dequantize, Quantize
 from ckpt_surgery.functions.reductions import Mean
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.language.vocabulary import call_problem
+from ckpt_surgery.language.expressions.vocabulary import call_problem
 
 
 def array(name: str, dtype: Any = np.float32) -> Array:

@@ -21,7 +21,7 @@ from ckpt_surgery.inference.formations import (
     Undecided,
 )
 from ckpt_surgery.language.loading import parse_recipe
-from ckpt_surgery.language.yaml_parsing import parse_document
+from ckpt_surgery.language.yaml.parsing import parse_document
 from tests.support.evaluation import evaluate
 from tests.support.findings import Made, formation, found, llama, mixtures
 from tests.support.plans import plan_of

@@ -12,8 +12,8 @@ from ckpt_surgery.inference.key_patterns import (
     number_name,
     numbered,
 )
-from ckpt_surgery.language.naming import name_problem
-from ckpt_surgery.language.patterns import compile_pattern
+from ckpt_surgery.language.expressions.naming import name_problem
+from ckpt_surgery.language.expressions.regexes import compile_pattern
 
 KEYS = ("h/0/w", "h/0/w/b", "h/12/w", "h/x/w", "h1/w", "i")
 

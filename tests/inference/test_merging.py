@@ -13,7 +13,7 @@ from ckpt_surgery.inference.merging import NAMES, TREE, merged
 from ckpt_surgery.inference.rule_drafts import RuleDraft
 from ckpt_surgery.inference.tables import Tables
 from ckpt_surgery.inference.writing import template
-from ckpt_surgery.language.naming import name_problem
+from ckpt_surgery.language.expressions.naming import name_problem
 from tests.support.findings import Made, found
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from ckpt_surgery.core.errors import RecipeError, UsageError
 from ckpt_surgery.inputs.matching import below, check_matched, matching
-from ckpt_surgery.language import patterns
+from ckpt_surgery.language.expressions import regexes as patterns
 from tests.support.leaves import array_leaf
 
 LEAVES = {key: array_leaf(key) for key in ("params", "params/a/w", "params/ab/w", "step")}

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
-from ckpt_surgery.language.expressions import parse
+from ckpt_surgery.language.expressions.parsing import parse
+from ckpt_surgery.language.expressions.scope import Table
 from ckpt_surgery.language.loading import LoadedRecipe, load_recipe, parse_recipe
-from ckpt_surgery.language.models import Pass, Recipe, Rule, schema
-from ckpt_surgery.language.scope import Table
-from ckpt_surgery.language.template_parsing import parse_template
+from ckpt_surgery.language.patterns.template_parsing import parse_template
+from ckpt_surgery.language.schema.fields import Pass, Recipe, Rule, schema
 from tests.support.strategies import documents
 
 WHOLE = r"""# yaml-language-server: $schema=recipe.schema.json

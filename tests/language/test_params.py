@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from ckpt_surgery.core.errors import FunctionError, UsageError
-from ckpt_surgery.language.configs import Config, Layer
-from ckpt_surgery.language.models import Param
+from ckpt_surgery.language.expressions.configs import Config, Layer
 from ckpt_surgery.language.params import ParamSource, ParamValue, overridden, resolved, type_name, unsaid
+from ckpt_surgery.language.schema.fields import Param
 
 CONFIG = Config(
     "config", "there is no config", lambda: (Layer("config.json", {"n": 4, "name": "a", "b": {"c": 2}}),)

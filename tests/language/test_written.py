@@ -12,7 +12,7 @@ from ckpt_surgery.core.errors import RecipeError, UsageError
 from ckpt_surgery.core.history import IN_MEMORY
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.written import is_text, text_of
-from ckpt_surgery.language.yaml_parsing import parse_document
+from ckpt_surgery.language.yaml.parsing import parse_document
 
 NAMES = st.text("abc/$é\"\\' {}#:\n", max_size=6)
 VALUES = st.recursive(

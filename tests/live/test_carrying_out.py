@@ -24,7 +24,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.language.loading import parse_recipe
-from ckpt_surgery.language.models import TargetPolicy
+from ckpt_surgery.language.schema.fields import TargetPolicy
 from ckpt_surgery.live import carrying_out, computing, results
 from ckpt_surgery.live.carrying_out import Restoration, make_arrays
 from ckpt_surgery.live.encoder import LiveEncoder

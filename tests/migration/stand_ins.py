@@ -11,9 +11,9 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.language.expressions import parse
+from ckpt_surgery.language.expressions.parsing import parse
+from ckpt_surgery.language.expressions.scope import Scope
 from ckpt_surgery.language.hooks import HookFunctions
-from ckpt_surgery.language.scope import Scope
 from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn, source_stand_in
 from ckpt_surgery.migration.tracing import tracing
 from ckpt_surgery.migration.verifying import Samples

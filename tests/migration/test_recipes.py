@@ -5,7 +5,7 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.language.yaml_parsing import parse_document
+from ckpt_surgery.language.yaml.parsing import parse_document
 from ckpt_surgery.migration.recipes import MigratedRecipe
 
 DOCUMENT = {

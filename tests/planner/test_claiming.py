@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.language.patterns import MatchBudget, compile_pattern
+from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.planner import claiming
 from ckpt_surgery.planner.claiming import NearMiss, claim, near_miss, why_unused
 from ckpt_surgery.planner.problems import OPTIONAL

@@ -4,7 +4,7 @@ import pytest
 
 from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.formats.orbax.unsupported import unsupported
-from ckpt_surgery.language import patterns as regexes
+from ckpt_surgery.language.expressions import regexes
 from ckpt_surgery.planner import running
 from ckpt_surgery.planner.plan import Fate
 from tests.support.plans import fates, plan_of

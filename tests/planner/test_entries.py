@@ -13,7 +13,7 @@ from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.functions.arrays import Apply, Array, Read, Series
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.language.templates import Component
+from ckpt_surgery.language.patterns.templates import Component
 from ckpt_surgery.planner.entries import (
     RuleRef,
     SourceLeaves,

@@ -4,7 +4,7 @@ import pytest
 
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.notices import sentences
-from ckpt_surgery.language.field_types import Unmatched
+from ckpt_surgery.language.schema.field_types import Unmatched
 from ckpt_surgery.planner.passes import run_pass
 from ckpt_surgery.planner.running import PassRun
 from ckpt_surgery.planner.target import Target

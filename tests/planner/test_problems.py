@@ -7,8 +7,8 @@ import pytest
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.language.expressions.scope import ExpressionError
 from ckpt_surgery.language.loading import parse_recipe
-from ckpt_surgery.language.scope import ExpressionError
 from ckpt_surgery.planner.entries import Entry, RuleEffect
 from ckpt_surgery.planner.problems import MANY, Problems
 from tests.support.passes import tree_of

@@ -6,8 +6,8 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.functions.arrays import Array
-from ckpt_surgery.language.patterns import MatchBudget
-from ckpt_surgery.language.scope import Unavailable
+from ckpt_surgery.language.expressions.regexes import MatchBudget
+from ckpt_surgery.language.expressions.scope import Unavailable
 from ckpt_surgery.planner.entries import SourceLeaves, x_of
 from ckpt_surgery.planner.running import FAILED, RuleRun, combinations_of, count_of
 from tests.support.passes import Described, pass_run_of, rules_of, tree_of

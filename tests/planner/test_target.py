@@ -13,8 +13,8 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import sentences
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Read, reads
-from ckpt_surgery.language.models import TargetPolicy
-from ckpt_surgery.language.scope import Unavailable
+from ckpt_surgery.language.expressions.scope import Unavailable
+from ckpt_surgery.language.schema.fields import TargetPolicy
 from ckpt_surgery.planner.entries import Entry, SourceLeaves
 from ckpt_surgery.planner.running import PassRun
 from ckpt_surgery.planner.target import Target, fitted, target_leaves

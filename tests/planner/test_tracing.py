@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ckpt_surgery.language.loading import parse_recipe
-from ckpt_surgery.language.models import TargetPolicy
+from ckpt_surgery.language.schema.fields import TargetPolicy
 from ckpt_surgery.planner.decisions import decide
 from ckpt_surgery.planner.running import PassRun
 from ckpt_surgery.planner.target import Target

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import Problem
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.language import patterns
+from ckpt_surgery.language.expressions import regexes as patterns
 from ckpt_surgery.report.problems import PAGE, SITE, problem_sections
 from tests.support.command_line import run
 from tests.test_docs import ROOT, Block, blocks, commands_of

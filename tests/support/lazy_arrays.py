@@ -11,7 +11,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.arrays import Apply, Array, Node, Read, apply
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.language.scope import Leaves
+from ckpt_surgery.language.expressions.scope import Leaves
 
 
 def lazy(shape: tuple[int, ...] = (4, 6), dtype: Any = np.float32, key: str = "a/b") -> Array:

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from ckpt_surgery.language.yaml_text import yaml_text
+from ckpt_surgery.language.yaml.writing import yaml_text
 
 DATA = Path(__file__).parent.parent / "data" / "merging"
 Arrays = dict[str, np.ndarray]

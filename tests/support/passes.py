@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.language.loading import parse_recipe
-from ckpt_surgery.language.models import TargetPolicy
+from ckpt_surgery.language.schema.fields import TargetPolicy
 from ckpt_surgery.planner.entries import Entry, Tree
 from ckpt_surgery.planner.limits import Limits
 from ckpt_surgery.planner.passes import rules_of as rule_runs

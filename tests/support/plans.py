@@ -7,9 +7,9 @@ from typing import Any
 
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import DataFile, Linkable
-from ckpt_surgery.language.configs import Config, Configs, Layer
+from ckpt_surgery.language.expressions.configs import Config, Configs, Layer
 from ckpt_surgery.language.loading import parse_recipe
-from ckpt_surgery.language.models import TargetPolicy
+from ckpt_surgery.language.schema.fields import TargetPolicy
 from ckpt_surgery.planner.document import seal
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan

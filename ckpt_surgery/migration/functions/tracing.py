@@ -17,8 +17,8 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys, sentences
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.language.expressions import MAX_TEXT
-from ckpt_surgery.language.naming import name_problem
+from ckpt_surgery.language.expressions.naming import name_problem
+from ckpt_surgery.language.expressions.parsing import MAX_TEXT
 from ckpt_surgery.language.written import TracedFunction
 from ckpt_surgery.live.tree import LiveTree, live_tree
 from ckpt_surgery.migration.functions.hooks import HookRecorder

@@ -15,9 +15,9 @@ from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.language.patterns import compile_pattern
-from ckpt_surgery.language.scope import ExpressionError
-from ckpt_surgery.language.template_parsing import parse_template
+from ckpt_surgery.language.expressions.regexes import compile_pattern
+from ckpt_surgery.language.expressions.scope import ExpressionError
+from ckpt_surgery.language.patterns.template_parsing import parse_template
 from ckpt_surgery.migration.recipes import MigratedRecipe
 
 FUNCTION = "apply_assignment_map"

@@ -1,0 +1,204 @@
+"""Finds, without a checkpoint, slots of optimizers that a recipe leaves behind where it renames parameters.
+
+A recipe shows that the source has slots where a rule claims some and keeps them, or `mirror` names a tree of
+them. What a checkpoint tells beyond that, `plan` tells.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ckpt_surgery.core.keys import SEPARATOR
+from ckpt_surgery.core.notices import few_keys
+from ckpt_surgery.core.optimizer_states import COLLECTIONS, OPTIMIZER
+from ckpt_surgery.language.checks.examples import example
+from ckpt_surgery.language.checks.findings import Finding
+from ckpt_surgery.language.expressions.regexes import safe_length
+from ckpt_surgery.language.schema.fields import Pass, Recipe, Rule
+from ckpt_surgery.language.yaml.document import DocumentPath, path_text
+
+SIBLINGS = (("mu", "nu"), ("v_row", "v_col", "v"), ("exp_avg", "exp_avg_sq"))
+"""Names of slots that an optimizer has together: Adam's in Optax, Adafactor's, Adam's in PyTorch."""
+MODEL = frozenset({"params", "target"})
+"""Components that training states of Flax and T5X have their parameters below."""
+COUNTERS = ("count", "step")
+"""Endings of what an optimizer has beside its slots."""
+TREES = ("", "/mu", "/0/mu", "/1/0/mu")
+"""Where below an optimizer's state slots may be."""
+ENDS = ("", "/m", "/v_row")
+"""What may follow the name of the parameter in a slot's key."""
+MOST_RULES, MOST_ROOTS = 10, 5
+"""Limits on what is tried of each pass, so that recipes of thousands of rules take no time."""
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """A rule that renames parameters."""
+
+    where: DocumentPath
+    key: str
+    """Example of a key that it claims."""
+
+
+def forgotten_mirrors(recipe: Recipe) -> Iterator[Finding]:
+    """A finding for each pass that renames parameters and leaves their slots behind."""
+    mirrored = [pair for pass_ in recipe.passes for pair in _mirrored(pass_)]
+    roots = list(dict.fromkeys(_roots(recipe)))[:MOST_ROOTS]
+    examples = [key for pass_ in recipe.passes for rule in pass_.rules if (key := _claimed(recipe, rule))]
+    has_model = any(not MODEL.isdisjoint(key.split(SEPARATOR)) for key in examples)
+    for index, pass_ in enumerate(recipe.passes):
+        path: DocumentPath = () if recipe.written_passes is None else ("passes", index)
+        renamed = list(itertools.islice(_renamed(recipe, pass_, path, has_model), MOST_RULES))
+        siblings = list(_siblings(recipe, pass_, path, renamed))
+        yield from siblings
+        if not siblings:
+            yield from _of_rules(recipe, pass_, renamed, mirrored, roots)
+
+
+def _siblings(
+    recipe: Recipe, pass_: Pass, path: DocumentPath, renamed: Sequence[Renamed]
+) -> Iterator[Finding]:
+    """A finding for each entry of `mirror` that names some slots of an optimizer without the others."""
+    for params, slots in pass_.mirror.items():
+        others = [tree for slot in slots for tree in _beside(slot) if tree not in slots]
+        rule = next((candidate for candidate in renamed if _is_below(candidate.key, params)), None)
+        left = [
+            tree
+            for tree in dict.fromkeys(others)
+            if rule is not None and not _is_handled(recipe, tree + rule.key[len(params) :])
+        ]
+        if left and rule is not None:
+            named, all_slots = ", ".join(f"`{slot}`" for slot in slots), ", ".join((*slots, *left))
+            message = (
+                f"`mirror` names {named} without {few_keys(left)}: where the source has these slots, they"
+                f" keep the names of parameters that {path_text(rule.where)} renames"
+            )
+            hint = f"Mirror them in passes for checkpoints that have them: `{params}: [{all_slots}]`."
+            yield Finding((*path, "mirror", params), message, at_key=True, hint=hint)
+
+
+def _of_rules(
+    recipe: Recipe,
+    pass_: Pass,
+    renamed: Sequence[Renamed],
+    mirrored: Sequence[tuple[str, str]],
+    roots: Sequence[str],
+) -> Iterator[Finding]:
+    """A finding for the first rule of a pass that renames parameters whose slots nothing renames."""
+    own = list(_mirrored(pass_))
+    for rule in renamed:
+        trees = {
+            slot: params
+            for params, slot in mirrored
+            if (params, slot) not in own
+            and _is_below(rule.key, params)
+            and not _is_handled(recipe, slot + rule.key[len(params) :])
+        }
+        left = [*trees, *(root for root in roots if not _is_covered(recipe, own, root, rule.key))]
+        if left:
+            below = few_keys(dict.fromkeys(left))
+            message = f"slots below {below} keep the names of parameters that are renamed here"
+            hint = (
+                "`mirror` of the pass renames them too; `plan` with a checkpoint says what to write there. "
+                "Slots that are not needed are dropped by a rule with `drop: true`."
+            )
+            yield Finding((*rule.where, "to"), message, at_key=True, hint=hint)
+            return
+
+
+def _mirrored(pass_: Pass) -> Iterator[tuple[str, str]]:
+    """Each mirrored tree: the parameters, and the slots."""
+    for params, slots in pass_.mirror.items():
+        for slot in slots:
+            yield params, slot
+
+
+def _roots(recipe: Recipe) -> Iterator[str]:
+    """Trees of slots, or of an optimizer's state, that rules claim leaves of and keep."""
+    for pass_ in recipe.passes:
+        for rule in pass_.rules:
+            key = _claimed(recipe, rule)
+            names = [] if key is None or rule.drop else key.split(SEPARATOR)
+            index = next((i for i, name in enumerate(names) if name in OPTIMIZER), None)
+            if key is None or index is None:
+                continue
+            is_counter = key.endswith(COUNTERS)
+            if is_counter or not _renames(rule, key):
+                known = {name for group in SIBLINGS for name in group}
+                slot = next((i for i in range(index, len(names)) if names[i] in known), index)
+                if slot < len(names) - 1:
+                    yield SEPARATOR.join(names[: slot + 1])
+
+
+def _renamed(recipe: Recipe, pass_: Pass, path: DocumentPath, has_model: bool) -> Iterator[Renamed]:
+    """The rules of a pass that rename parameters, which are below `params` where any rule claims such."""
+    for number, rule in enumerate(pass_.rules):
+        key = _claimed(recipe, rule)
+        if key is None or not _renames(rule, key):
+            continue
+        names = set(key.split(SEPARATOR))
+        is_parameter = names.isdisjoint(OPTIMIZER | COLLECTIONS) and len(names) > 1
+        if is_parameter and (not has_model or names & MODEL):
+            yield Renamed((*path, "rules", number), key)
+
+
+def _claimed(recipe: Recipe, rule: Rule) -> str | None:
+    """Example of a key of the first source that a rule claims; None for rules that claim others."""
+    if rule.match is None or rule.source not in (None, "*", *recipe.named_sources[:1]):
+        return None
+    return example(rule.match)
+
+
+def _renames(rule: Rule, key: str) -> bool:
+    """Whether a rule that claims this key gives its leaf another one."""
+    if rule.match is None or rule.to is None:
+        return False
+    if len(key) > safe_length(rule.match):
+        return True
+    match = rule.match.fullmatch(key)
+    if match is None:
+        return False
+    return all(template.names_of(match) != tuple(key.split(SEPARATOR)) for template in rule.templates)
+
+
+def _may_claim(rule: Rule, key: str) -> bool:
+    """Whether a rule claims this key; also true where matching could take long."""
+    if rule.match is None:
+        return False
+    return len(key) > safe_length(rule.match) or rule.match.fullmatch(key) is not None
+
+
+def _is_handled(recipe: Recipe, key: str) -> bool:
+    """Whether some pass gives the leaf of this key another one, or does not keep it."""
+    for pass_ in recipe.passes:
+        rule = next((candidate for candidate in pass_.rules if _may_claim(candidate, key)), None)
+        if rule is None and (pass_.unmatched or recipe.unmatched) != "keep":
+            return True
+        if rule is not None and (rule.drop or _renames(rule, key)):
+            return True
+    return False
+
+
+def _is_covered(recipe: Recipe, own: Sequence[tuple[str, str]], root: str, key: str) -> bool:
+    """Whether slots of the parameter `key` are mirrored, or some pass does not leave those below `root`."""
+    if any(_is_below(key, params) for params, _ in own):
+        return True
+    names = key.split(SEPARATOR)
+    return any(
+        _is_handled(recipe, f"{root}{tree}/{SEPARATOR.join(names[start:])}{end}")
+        for tree in TREES
+        for start in range(len(names))
+        for end in ENDS
+    )
+
+
+def _beside(slot: str) -> Iterator[str]:
+    """The trees of slots that an optimizer has beside this one."""
+    above, _, name = slot.rpartition(SEPARATOR)
+    for group in SIBLINGS:
+        if name in group:
+            yield from (f"{above}/{other}" if above else other for other in group if other != name)
+
+
+def _is_below(key: str, tree: str) -> bool:
+    return key.startswith(f"{tree}{SEPARATOR}")

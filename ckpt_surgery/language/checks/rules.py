@@ -1,0 +1,255 @@
+"""Checks of one rule: which fields go together, and which names its expressions can use."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import regex
+
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import did_you_mean
+from ckpt_surgery.language.checks.findings import Finding, Subject, empty_fields
+from ckpt_surgery.language.expressions.naming import name_problem
+from ckpt_surgery.language.expressions.parsing import Expression, check
+from ckpt_surgery.language.patterns.template_parsing import check_groups, check_template
+from ckpt_surgery.language.patterns.templates import Template
+from ckpt_surgery.language.schema.fields import Pass, Rule
+from ckpt_surgery.language.yaml.document import DocumentPath
+
+ALL_SOURCES = "*"
+CLAIMS = ("match", "fill", "add")
+ALWAYS = frozenset({"value", "when", "optional"})
+FIELDS: Mapping[str, frozenset[str]] = {
+    "match": ALWAYS | {"match", "source", "to", "drop", "by", "for", "mirror_value"},
+    "fill": ALWAYS | {"fill", "source", "from", "fallback"},
+    "add": ALWAYS | {"add", "for"},
+}
+"""Fields that each claim allows."""
+EXCLUDED: Sequence[tuple[str, frozenset[str], str]] = (
+    (
+        "drop",
+        frozenset({"to", "by", "for", "value", "mirror_value"}),
+        "a dropped leaf has neither name nor value",
+    ),
+    ("fallback", frozenset({"from", "value"}), "the target's own value is used unchanged"),
+)
+"""Fields that exclude others, the others, and the reason."""
+
+
+def expression_findings(
+    path: DocumentPath,
+    expression: Expression,
+    known: frozenset[str],
+    pattern: regex.Pattern[str] | None,
+    sources: Sequence[str] = (),
+) -> list[Finding]:
+    """The errors of an expression that show without values; `g` is known where `pattern` has groups."""
+    errors = check(expression, known, sources)
+    if "g" in known:
+        errors += check_groups(expression, pattern)
+    return [Finding.of(path, error) for error in errors]
+
+
+@dataclass(frozen=True)
+class RuleCheck:
+    """The checks of one rule."""
+
+    subject: Subject
+    pass_: Pass
+    path: DocumentPath
+    rule: Rule
+    written: Mapping[str | int, Any]
+
+    def findings(self) -> Iterator[Finding]:
+        yield from empty_fields(self.written, self.path)
+        given = [
+            str(name) for name, value in self.written.items() if value is not None and value is not False
+        ]
+        claims = [name for name in CLAIMS if name in self.written]
+        if not claims and self._is_misspelt:
+            return
+        if len(claims) != 1:
+            said = " and ".join(f"`{c}`" for c in claims) or "none"
+            yield Finding(self.path, f"a rule has one of `match`, `fill` and `add`; this one has {said}")
+            return
+        yield from self._combinations(claims[0], given)
+        yield from self._source()
+        yield from self._own_names()
+        yield from self._texts(claims[0])
+
+    @property
+    def _is_misspelt(self) -> bool:
+        """Whether a field is unknown. It is reported anyway, and most likely a misspelt `match`."""
+        return any((*self.path, name) in self.subject.broken for name in self.written)
+
+    def _field(self, *names: str | int) -> DocumentPath:
+        return (*self.path, *names)
+
+    def _combinations(self, claim: str, given: Sequence[str]) -> Iterator[Finding]:
+        """Fields that do not go together."""
+        for name in given:
+            owners = [c for c in CLAIMS if name in FIELDS[c]]
+            if owners and name not in FIELDS[claim]:
+                allowed = " or ".join(f"`{owner}`" for owner in owners)
+                message = f"`{name}` goes with {allowed}, not with `{claim}`"
+                yield Finding(self._field(name), message, at_key=True)
+        for strong, weak, why in EXCLUDED:
+            for name in given if self.written.get(strong) is True and strong in FIELDS[claim] else ():
+                if name in weak and name in FIELDS[claim]:
+                    message = f"`{name}` does not go with `{strong}: true`: {why}"
+                    yield Finding(self._field(name), message, at_key=True)
+        yield from self._missing(claim, given)
+
+    def _missing(self, claim: str, given: Sequence[str]) -> Iterator[Finding]:
+        if claim == "add" and "value" not in given:
+            message = "an `add` rule needs a `value`, because it claims no leaf that has one"
+            yield Finding(self.path, message, code=Code.MISSING_FIELD)
+        if isinstance(self.written.get("to"), Mapping) and "value" in given:
+            message = "`value` does not go with a mapping in `to`, which has an expression for each output"
+            yield Finding(self._field("value"), message, at_key=True)
+        if isinstance(self.written.get("to"), Mapping) and "mirror_value" in given:
+            message = "`mirror_value` does not go with a mapping in `to`: it is one value for all outputs"
+            yield Finding(self._field("mirror_value"), message, at_key=True)
+        for name in ("to", "for"):
+            if self.written.get(name) == {}:
+                message = f"`{name}` is an empty mapping"
+                yield Finding(self._field(name), message, at_key=True, code=Code.MISSING_FIELD)
+        if "mirror_value" in given and not self.pass_.mirror:
+            yield Finding(
+                self._field("mirror_value"), "`mirror_value` needs a `mirror` on the pass", at_key=True
+            )
+        if self.rule.mirror_value is not None and self.rule.value is not None:
+            kinds = {"xs" in value.names for value in (self.rule.value, self.rule.mirror_value)}
+            if len(kinds) > 1:
+                message = "`value` and `mirror_value` must both use `x`, or both use `xs`"
+                yield Finding(self._field("mirror_value"), message)
+        if claim == "match" and "by" in given and "drop" not in given:
+            yield from self._by(given)
+
+    def _by(self, given: Sequence[str]) -> Iterator[Finding]:
+        if "to" not in given:
+            yield Finding(
+                self._field("by"), "`by` orders leaves that share one `to`; there is no `to`", at_key=True
+            )
+        elif not self.subject.is_broken(self.path) and not any(
+            "xs" in value.names for value in self.rule.values
+        ):
+            yield Finding(self._field("by"), "`by` orders `xs`, which no value of the rule uses", at_key=True)
+
+    def _source(self) -> Iterator[Finding]:
+        source = self.rule.source
+        if source is None or source == ALL_SOURCES:
+            return
+        known = self.subject.recipe.named_sources
+        names = (
+            [(source, self._field("source"))]
+            if isinstance(source, str)
+            else [(name, self._field("source", i)) for i, name in enumerate(source)]
+        )
+        for name, path in names:
+            if name not in known and not self.subject.is_broken(("sources",)):
+                message = f"unknown source `{name}`{did_you_mean(name, known)}"
+                yield Finding(path, message, code=Code.UNKNOWN_SOURCE)
+        if not names:
+            yield Finding(self._field("source"), "the list of sources is empty", code=Code.UNKNOWN_SOURCE)
+
+    # --- names ---
+
+    @property
+    def _pattern(self) -> regex.Pattern[str] | None:
+        return self.rule.match or self.rule.fill
+
+    @property
+    def _variables(self) -> frozenset[str]:
+        written = self.written.get("for")
+        return frozenset(map(str, written)) if isinstance(written, Mapping) else frozenset()
+
+    def _own_names(self) -> Iterator[Finding]:
+        """Named groups and `for` variables whose names are not allowed, or taken."""
+        recipe = self.subject.recipe
+        owners = dict.fromkeys(recipe.named_sources, "a source")
+        owners |= dict.fromkeys(recipe.params, "a param") | dict.fromkeys(recipe.tables, "a table")
+        pattern = self._pattern
+        if pattern is not None:
+            field = "match" if self.rule.match is not None else "fill"
+            for name in pattern.groupindex:
+                problem = name_problem(name, owners)
+                if problem is not None:
+                    start = str(self.written[field]).find(f"(?P<{name}>") + 4
+                    end, message = start + len(name), f"the group {problem}"
+                    yield Finding(self._field(field), message, start, end, code=Code.NAME)
+            owners |= dict.fromkeys(pattern.groupindex, "a named group")
+        for name in self._variables:
+            problem = name_problem(name, owners)
+            if problem is not None:
+                yield Finding(self._field("for", name), problem, at_key=True, code=Code.NAME)
+
+    def _texts(self, claim: str) -> Iterator[Finding]:
+        """Errors of every expression and template of the rule, with the names that it can use."""
+        names = {"match": self._match_names, "fill": self._fill_names, "add": self._add_names}[claim]
+        rule = self.rule
+        for field, expression in (("when", rule.when), ("by", rule.by), ("value", rule.value)):
+            yield from self._expression(self._field(field), expression, names(field))
+        yield from self._expression(self._field("mirror_value"), rule.mirror_value, names("value"))
+        for variable, expression in (rule.for_ or {}).items():
+            yield from self._expression(self._field("for", variable), expression, names("for"))
+        templates = (("from", rule.from_), ("add", rule.add), ("to", rule.to))
+        for field, template in templates:
+            if isinstance(template, Template):
+                yield from self._template(self._field(field), template, names(field), at_key=False)
+        if isinstance(rule.to, Mapping):
+            for template, expression in rule.to.items():
+                path = self._field("to", template.text)
+                yield from self._template(path, template, names("to"), at_key=True)
+                yield from self._expression(path, expression, names("value"))
+
+    def _match_names(self, field: str) -> frozenset[str]:
+        names = self._group_names | {"x", "key"}
+        if field in ("to", "by", "value"):
+            names |= self._variables
+        return names | {"xs"} if field == "value" and self._gathers else names
+
+    @property
+    def _gathers(self) -> bool:
+        """Whether several leaves can share one name: by `to`, or as leaves of different sources."""
+        source = self.written.get("source")
+        return "to" in self.written or source == ALL_SOURCES or isinstance(source, list)
+
+    def _fill_names(self, field: str) -> frozenset[str]:
+        names = self._group_names | {"key"}
+        return names if field == "from" else names | {"x"}
+
+    def _add_names(self, field: str) -> frozenset[str]:
+        names = self.subject.constants if field == "for" else self.subject.constants | self._variables
+        return names | {"key"} if field == "value" else names
+
+    @property
+    def _group_names(self) -> frozenset[str]:
+        pattern = self._pattern
+        return (
+            self.subject.constants
+            | {"g"}
+            | (frozenset() if pattern is None else frozenset(pattern.groupindex))
+        )
+
+    @property
+    def _sources(self) -> tuple[str, ...]:
+        return tuple(self.subject.recipe.named_sources)
+
+    def _expression(
+        self, path: DocumentPath, expression: Expression | None, known: frozenset[str]
+    ) -> Iterator[Finding]:
+        if expression is None:
+            return
+        if self._pattern is None and self.rule.add is None:  # it does not parse, so its groups are unknown
+            yield from (Finding.of(path, error) for error in expression.wrong_calls)
+        else:
+            yield from expression_findings(path, expression, known, self._pattern, self._sources)
+
+    def _template(
+        self, path: DocumentPath, template: Template, known: frozenset[str], at_key: bool
+    ) -> Iterator[Finding]:
+        if self._pattern is None and self.rule.add is None:
+            return
+        for error in check_template(template, known, self._pattern, self._sources):
+            yield Finding.of(path, error, at_key)

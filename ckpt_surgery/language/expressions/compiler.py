@@ -1,0 +1,392 @@
+"""The walk over the syntax tree of an expression: each node that the language has becomes a closure.
+
+This is the allow-list: a node that has no handler here is refused, with its place. A closure takes the scope
+and gives the node's value. Each is wrapped once, so that the errors of whatever it calls point at its node.
+"""
+
+import ast
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from ckpt_surgery.core.errors import FunctionError, SurgeryError
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.functions.registry import registry
+from ckpt_surgery.language.expressions.calls import called
+from ckpt_surgery.language.expressions.lookups import LOOKUPS, WITH_PATTERNS, within
+from ckpt_surgery.language.expressions.naming import unknown_name
+from ckpt_surgery.language.expressions.operators import binary, compared, formatted, truth, unary
+from ckpt_surgery.language.expressions.other_libraries import attribute_advice, is_module, method_advice
+from ckpt_surgery.language.expressions.regexes import compile_pattern
+from ckpt_surgery.language.expressions.scope import (
+    HOOKS,
+    ExpressionError,
+    GroupUse,
+    NameUse,
+    PatternError,
+    Scope,
+    Unavailable,
+    Watched,
+)
+from ckpt_surgery.language.expressions.spans import Span, Spans
+from ckpt_surgery.language.expressions.subscripts import ATTRIBUTES, attribute, subscripted
+from ckpt_surgery.language.expressions.values import bounded, listed
+from ckpt_surgery.language.expressions.vocabulary import call_problem, usages
+
+Evaluator = Callable[[Scope], Any]
+
+MAX_DEPTH = 64
+"""Limit on the nesting of an expression."""
+MAX_LITERAL_BITS = 64
+"""Limit on the bits of an integer that is written out."""
+
+_BINARY: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.MatMult: "@",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+}
+_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.In: "in",
+    ast.NotIn: "not in",
+}
+_UNARY: dict[type[ast.unaryop], str] = {ast.USub: "-", ast.UAdd: "+", ast.Invert: "~"}
+
+_REFUSED: dict[type[ast.AST], str] = {
+    ast.Lambda: "a lambda",
+    ast.ListComp: "a comprehension",
+    ast.SetComp: "a comprehension",
+    ast.DictComp: "a comprehension",
+    ast.GeneratorExp: "a comprehension",
+    ast.NamedExpr: "an assignment (`:=`)",
+    ast.Starred: "unpacking with `*`",
+    ast.Dict: "a dictionary",
+    ast.Set: "a set",
+    ast.Await: "`await`",
+    ast.Yield: "`yield`",
+    ast.YieldFrom: "`yield`",
+    ast.Slice: "a slice outside of a subscript",
+}
+
+LOOK_UP = "write it as a table under `tables:`, and look it up by its name: `order[name]`"
+
+
+def errors_at(span: Span, action: Evaluator) -> Evaluator:
+    """Wrap an action so that its errors point at a span, unless they point at a part of it already."""
+
+    def run(scope: Scope) -> Any:
+        try:
+            return action(scope)
+        except SurgeryError as error:
+            if isinstance(error, ExpressionError) and not isinstance(error, PatternError):
+                raise
+            problem = error.problems[0]
+            raise ExpressionError(problem.message, *span, problem.hint, problem.code) from None
+
+    return run
+
+
+class Compiler:
+    """Walks the syntax tree of one expression; notes the names and groups that it uses, and wrong calls."""
+
+    def __init__(self, text: str, lead: int):
+        """`lead`: white space before the expression, which the tree does not count."""
+        self.name_uses: list[NameUse] = []
+        self.wrong_calls: list[ExpressionError] = []
+        self.groups: list[GroupUse] = []
+        self._spans = Spans(text, lead)
+        self._depth = 0
+
+    def compiled(self, node: ast.expr) -> Evaluator:
+        """The closure of one node. Raises ExpressionError where it is not in the language."""
+        handler = _HANDLERS.get(type(node))
+        if handler is None:
+            what = _REFUSED.get(type(node), f"`{type(node).__name__}`")
+            instead = f"; {LOOK_UP}" if isinstance(node, ast.Dict) else ""
+            self._spans.refuse(f"{what} is not part of the expression language{instead}", node)
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            self._spans.refuse(f"nested deeper than {MAX_DEPTH} levels", node)
+        evaluator = handler(self, node)
+        self._depth -= 1
+        return evaluator if isinstance(node, ast.Constant) else errors_at(self._spans.of(node), evaluator)
+
+    def _all(self, nodes: Sequence[ast.expr]) -> list[Evaluator]:
+        return [self.compiled(node) for node in nodes]
+
+    # --- names and literals ---
+
+    def name(self, node: ast.Name) -> Evaluator:
+        if node.id.startswith("__"):
+            self._spans.refuse(f"the name `{node.id}` is not accepted", node)
+        name = node.id
+        self.name_uses.append(NameUse(name, *self._spans.of(node)))
+
+        def value_of(scope: Scope) -> Any:
+            try:
+                value = scope.names[name]
+            except KeyError:
+                message = unknown_name(name, scope.names)
+                raise FunctionError(message, code=Code.UNKNOWN_NAME) from None
+            if type(value) is Watched:
+                value.note_use()
+                return value.value
+            if type(value) is Unavailable:
+                raise FunctionError(value.message, hint=value.hint, code=value.code)
+            return value
+
+        return value_of
+
+    def constant(self, node: ast.Constant) -> Evaluator:
+        value = node.value
+        if isinstance(value, int) and value.bit_length() > MAX_LITERAL_BITS:
+            bits = value.bit_length()
+            self._spans.refuse(f"the number has {bits} bits; the limit is {MAX_LITERAL_BITS}", node)
+        if isinstance(value, float) and not math.isfinite(value):
+            self._spans.refuse("the number is beyond what a float holds", node)
+        if isinstance(value, bytes | complex) or value is Ellipsis:
+            self._spans.refuse(f"{ast.unparse(node)} is not part of the expression language here", node)
+        return lambda scope: value
+
+    def sequence(self, node: ast.List | ast.Tuple) -> Evaluator:
+        build = tuple if isinstance(node, ast.Tuple) else list
+        parts = self._all(node.elts)
+        return lambda scope: build(listed(part(scope) for part in parts))
+
+    # --- operators ---
+
+    def binary(self, node: ast.BinOp) -> Evaluator:
+        symbol = _BINARY.get(type(node.op))
+        if symbol is None:
+            self._spans.refuse("this operator is not part of the expression language", node)
+        left, right = self._all((node.left, node.right))
+        return lambda scope: binary(symbol, left(scope), right(scope))
+
+    def unary(self, node: ast.UnaryOp) -> Evaluator:
+        if isinstance(node.op, ast.Not):
+            condition = self._condition(node.operand)
+            return lambda scope: not condition(scope)[1]
+        symbol, operand = _UNARY[type(node.op)], self.compiled(node.operand)
+        return lambda scope: unary(symbol, operand(scope))
+
+    def comparison(self, node: ast.Compare) -> Evaluator:
+        """`a < b < c`: each operand is evaluated once, and none after the first comparison that is false."""
+        if any(type(op) not in _COMPARE for op in node.ops):
+            self._spans.refuse("`is` is not part of the expression language; use `==`", node)
+        first = self.compiled(node.left)
+        symbols = [_COMPARE[type(op)] for op in node.ops]
+        others = list(zip(symbols, self._all(node.comparators), strict=True))
+        is_chain = len(others) > 1
+
+        def run(scope: Scope) -> Any:
+            left = first(scope)
+            for symbol, part in others:
+                right = part(scope)
+                value = compared(symbol, left, right)
+                if is_chain and not truth(value):
+                    return False
+                left = right
+            return value
+
+        return run
+
+    def _condition(self, node: ast.expr) -> Evaluator:
+        """A value and its truth; where it has none, the error points at it."""
+        part = self.compiled(node)
+        return errors_at(self._spans.of(node), lambda scope: (value := part(scope), truth(value)))
+
+    def boolean(self, node: ast.BoolOp) -> Evaluator:
+        """`a or b` and `a and b`: the first value that decides, else the last one."""
+        parts = [self._condition(part) for part in node.values]
+        decisive = isinstance(node.op, ast.Or)
+
+        def run(scope: Scope) -> Any:
+            for part in parts:
+                value, holds = part(scope)
+                if holds == decisive:
+                    break
+            return value
+
+        return run
+
+    def conditional(self, node: ast.IfExp) -> Evaluator:
+        condition = self._condition(node.test)
+        body, other = self._all((node.body, node.orelse))
+        return lambda scope: body(scope) if condition(scope)[1] else other(scope)
+
+    # --- subscripts and attributes ---
+
+    def subscript(self, node: ast.Subscript) -> Evaluator:
+        value, index = self.compiled(node.value), self._index(node.slice)
+        if isinstance(node.value, ast.Name) and node.value.id == "g" and isinstance(node.slice, ast.Constant):
+            literal = node.slice.value
+            if isinstance(literal, int | str):
+                self.groups.append(GroupUse(literal, *self._spans.of(node)))
+        return lambda scope: subscripted(value(scope), index(scope))
+
+    def _index(self, node: ast.expr | None) -> Evaluator:
+        if node is None:
+            return lambda scope: None
+        if isinstance(node, ast.Tuple):
+            items = [self._index(item) for item in node.elts]
+            return lambda scope: tuple([item(scope) for item in items])
+        if isinstance(node, ast.Slice):
+            parts = [self._index(part) for part in (node.lower, node.upper, node.step)]
+            return lambda scope: slice(*[part(scope) for part in parts])
+        if isinstance(node, ast.Constant) and node.value is Ellipsis:
+            return lambda scope: ...
+        return self.compiled(node)
+
+    def attribute(self, node: ast.Attribute) -> Evaluator:
+        if node.attr not in ATTRIBUTES:
+            known = ", ".join(f".{name}" for name in ATTRIBUTES)
+            instead = attribute_advice(node.value, node.attr, usages()) or f"; there are {known}"
+            self._spans.refuse(f"the attribute `.{node.attr}` is not accepted{instead}", node)
+        value = self.compiled(node.value)
+        return lambda scope: attribute(value(scope), node.attr)
+
+    # --- calls ---
+
+    def call(self, node: ast.Call) -> Evaluator:
+        self._check_arguments(node)
+        if isinstance(node.func, ast.Attribute):
+            return self._hook(node, node.func)
+        if not isinstance(node.func, ast.Name):
+            self._spans.refuse("only functions of the language can be called, by their name", node)
+        if node.func.id in LOOKUPS:
+            return self._lookup(node, node.func.id)
+        if node.func.id in WITH_PATTERNS:
+            return self._with_pattern(node, node.func.id)
+        return self._function(node, node.func)
+
+    def _with_pattern(self, node: ast.Call, name: str) -> Evaluator:
+        """`count` or `sub`; `check` lists the error of a regular expression that is written out."""
+        parameters, usage, make = WITH_PATTERNS[name]
+        arguments = self._all(node.args)
+        if len(arguments) != len(parameters) or node.keywords:
+            self._spans.refuse(f"`{name}` takes {usage}", node)
+        pattern = node.args[parameters.index("regex")]
+        if isinstance(pattern, ast.Constant) and isinstance(pattern.value, str):
+            try:
+                compile_pattern(pattern.value)
+            except ExpressionError as error:
+                self.wrong_calls.append(error.at(*self._spans.of(node)))
+        action = make()
+        return lambda scope: action(scope, *[argument(scope) for argument in arguments])
+
+    def _function(self, node: ast.Call, name: ast.Name) -> Evaluator:
+        """A call of a function of the registry; one that does not fit fails when it is evaluated.
+
+        Until then `check` can list it with all other problems.
+        """
+        arguments = self._all(node.args)
+        keywords = {keyword.arg or "": self.compiled(keyword.value) for keyword in node.keywords}
+        function = registry().get(name.id)
+        problem = call_problem(name.id, len(arguments), tuple(keywords))
+        if function is None or problem is not None:
+            where, code = (name, Code.UNKNOWN_FUNCTION) if function is None else (node, Code.CALL)
+            error = ExpressionError(problem or "", *self._spans.of(where), code=code)
+            self.wrong_calls.append(error)
+            return lambda scope: _fail(error)
+
+        def run(scope: Scope) -> Any:
+            by_name = {name: value(scope) for name, value in keywords.items()}
+            return called(function, listed(argument(scope) for argument in arguments), by_name, scope)
+
+        return run
+
+    def _check_arguments(self, node: ast.Call) -> None:
+        seen: set[str] = set()
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                self._spans.refuse("unpacking with `**` is not part of the expression language", keyword)
+            if keyword.arg in seen:  # which only Python's compiler refuses, not its parser
+                self._spans.refuse(f"the argument `{keyword.arg}` is given twice", keyword)
+            seen.add(keyword.arg)
+        for argument in node.args:
+            if isinstance(argument, ast.Starred):
+                self._spans.refuse("unpacking with `*` is not part of the expression language", argument)
+
+    def _hook(self, node: ast.Call, function: ast.Attribute) -> Evaluator:
+        if not (isinstance(function.value, ast.Name) and function.value.id == HOOKS):
+            instead = f"; {LOOK_UP}" if function.attr in ("index", "get") else ""
+            instead = instead or method_advice(function.value, function.attr, usages())
+            lacks = "modules" if is_module(function.value) else "methods"
+            message = f"expressions have no {lacks}: `.{function.attr}(…)` is not accepted{instead}"
+            self._spans.refuse(message, node)
+        if node.keywords or function.attr.startswith("_"):
+            self._spans.refuse("a hook is called by its name with plain arguments: hooks.name(x)", node)
+        hooks, *arguments = self._all((function.value, *node.args))
+        return lambda scope: hooks(scope).call(function.attr, [argument(scope) for argument in arguments])
+
+    def _lookup(self, node: ast.Call, function: str) -> Evaluator:
+        """`has`, `kind` and `get`: what they look up may be missing."""
+        has_default = function == "get"
+        if len(node.args) != 1 + has_default or node.keywords or not isinstance(node.args[0], ast.Subscript):
+            usage = f"{function}(source['a/b']{', default' if has_default else ''})"
+            wanted = "one look-up and a default" if has_default else "one look-up"
+            self._spans.refuse(f"`{function}` takes {wanted}: {usage}", node)
+        subscript, *others = node.args
+        assert isinstance(subscript, ast.Subscript)
+        action = LOOKUPS[function]
+        parts = [self._looked_into(subscript.value), self._index(subscript.slice), *self._all(others)]
+        return lambda scope: action(*[part(scope) for part in parts])
+
+    def _looked_into(self, node: ast.expr) -> Evaluator:
+        """`config['a']` in `has(config['a']['b'])`, which may be missing too."""
+        if not isinstance(node, ast.Subscript):
+            return self.compiled(node)
+        holder, index = self._looked_into(node.value), self._index(node.slice)
+        return errors_at(self._spans.of(node), lambda scope: within(holder(scope), index(scope)))
+
+    # --- f-strings ---
+
+    def f_string(self, node: ast.JoinedStr) -> Evaluator:
+        parts = [self._f_string_part(part, node) for part in node.values]
+        return lambda scope: bounded("".join([part(scope) for part in parts]))
+
+    def _f_string_part(self, part: ast.expr, whole: ast.JoinedStr) -> Evaluator:
+        if isinstance(part, ast.Constant):
+            return self.compiled(part)
+        assert isinstance(part, ast.FormattedValue)
+        if part.conversion != -1:
+            self._spans.refuse("conversions such as `!r` are not part of the expression language", whole)
+        with self._spans.inside(whole, part.value):
+            value = self.compiled(part.value)
+        if part.format_spec is None:
+            return lambda scope: formatted(value(scope), "")
+        specification = self.compiled(part.format_spec)
+        return lambda scope: formatted(value(scope), specification(scope))
+
+
+def _fail(error: ExpressionError) -> NoReturn:
+    raise error.with_traceback(None)
+
+
+_HANDLERS: dict[type[ast.AST], Callable[[Compiler, Any], Evaluator]] = {
+    ast.Name: Compiler.name,
+    ast.Constant: Compiler.constant,
+    ast.List: Compiler.sequence,
+    ast.Tuple: Compiler.sequence,
+    ast.BinOp: Compiler.binary,
+    ast.UnaryOp: Compiler.unary,
+    ast.Compare: Compiler.comparison,
+    ast.BoolOp: Compiler.boolean,
+    ast.IfExp: Compiler.conditional,
+    ast.Subscript: Compiler.subscript,
+    ast.Attribute: Compiler.attribute,
+    ast.Call: Compiler.call,
+    ast.JoinedStr: Compiler.f_string,
+}

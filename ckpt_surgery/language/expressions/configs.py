@@ -1,0 +1,215 @@
+"""JSON beside a checkpoint that describes its model: `config` in expressions, and values of params.
+
+A config is read when it is first used. An entry that is null counts as missing, which is what null means in
+the config files of models.
+"""
+
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import did_you_mean
+from ckpt_surgery.language.expressions.scope import Lookup
+
+SEPARATOR = "/"
+"""Separates the names of a path: `text_config/num_hidden_layers`."""
+RECORDED = "ckpt_surgery/recipes"
+"""Path of the record of earlier conversions: the params of a recipe are at `RECORDED/NAME/params`."""
+MISSING = object()
+"""Stands for an entry that is missing or null."""
+
+
+@dataclass(frozen=True)
+class Entries(Lookup):
+    """A JSON object, as expressions see it."""
+
+    name: str
+    """Expression for the object: `config['rope_scaling']`."""
+    values: Mapping[str, Any]
+    """Entries of the object."""
+    about: str = ""
+    """Subject of the message for a missing entry. Empty: the name."""
+
+    @property
+    def description(self) -> str:
+        return f"the entries of `{self.name}`"
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def entry(self, key: object) -> Any:
+        """The entry of this key, None if it is null. Raises FunctionError, with a close match, if missing."""
+        if not isinstance(key, str):
+            raise FunctionError(f"the entries of `{self.name}` have names; look them up by text")
+        if key not in self.values:
+            raise FunctionError(
+                f"{self.about or f'`{self.name}`'} has no entry {key!r}{did_you_mean(key, self.values)}",
+                hint="has(…) tells whether there is one; get(…, default) gives the default if there is none.",
+                code=Code.NO_ENTRY,
+            )
+        return _seen(self.values[key], f"{self.name}[{key!r}]")
+
+    def has(self, key: object) -> bool:
+        """Whether there is an entry of this key that is not null."""
+        return isinstance(key, str) and self.values.get(key) is not None
+
+
+def _seen(value: Any, name: str) -> Any:
+    """A JSON value as expressions see it."""
+    if isinstance(value, Mapping):
+        return Entries(name, value)
+    if isinstance(value, list):
+        return [_seen(item, f"{name}[{i}]") for i, item in enumerate(value)]
+    return value
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One JSON object that a config is made of."""
+
+    origin: str
+    """Name for messages: `config.json`."""
+    entries: Mapping[str, Any]
+    """Entries of the object."""
+    of_model: bool = True
+    """Whether the object describes the model. Custom metadata can be anything."""
+
+
+@dataclass(frozen=True)
+class ConfigValue:
+    """A value of a config."""
+
+    value: Any
+    origin: str
+    """Origin of the layer that has the value."""
+
+
+class Config(Lookup):
+    """The config of one source: layers of JSON objects. The first layer that has an entry gives its value."""
+
+    def __init__(self, name: str, absent: str, load: Callable[[], Sequence[Layer]]):
+        """`name` is the name in expressions. `absent` is the message for a source without a config.
+        `load` reads the layers, and may raise SourceError.
+        """
+        self.name = name
+        self._absent = absent
+        self._load = load
+
+    @property
+    def description(self) -> str:
+        return f"the entries of `{self.name}`"
+
+    def entry(self, key: object) -> Any:
+        """The entry of this key, None if it is null. Raises FunctionError, with a close match, if missing."""
+        return self.entries.entry(key)
+
+    def has(self, key: object) -> bool:
+        """Whether there is an entry of this key that is not null."""
+        return self.entries.has(key)
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers that have entries. Raises SourceError if one is damaged."""
+        return tuple(layer for layer in self._load() if layer.entries)
+
+    @cached_property
+    def entries(self) -> Entries:
+        """All layers as one object. Raises SourceError if one is damaged."""
+        merged = ChainMap(*(dict(layer.entries) for layer in self.layers))
+        return Entries(self.name, merged, self._about)
+
+    @property
+    def _about(self) -> str:
+        return f"{self._absent}, and so `{self.name}`" if self._of_model is None else self._of_model
+
+    @property
+    def _of_model(self) -> str | None:
+        """The origin of the first layer that describes the model, or None."""
+        return next((layer.origin for layer in self.layers if layer.of_model), None)
+
+    def value_at(self, path: str) -> ConfigValue | None:
+        """The value at the path `a/b/c`, with its origin; None if it is missing or null.
+
+        A number in the path is an index if the value above it is a list.
+        """
+        names = path.split(SEPARATOR)
+        value: Any = self.entries
+        for name in names:
+            at_list = isinstance(value, list) and name.isascii() and name.isdigit()
+            value = reached(value, int(name) if at_list else name)
+        if value is MISSING:
+            return None
+        return ConfigValue(value, next(layer.origin for layer in self.layers if names[0] in layer.entries))
+
+    def without(self, paths: Sequence[str]) -> str:
+        """The message for a config that has none of these paths.
+
+        Where all of them are in the record of an earlier conversion, it names that record, and no path.
+        """
+        recipes = {path.split(SEPARATOR)[2] for path in paths if path.startswith(f"{RECORDED}{SEPARATOR}")}
+        if recipes and all(path.startswith(f"{RECORDED}{SEPARATOR}") for path in paths):
+            return f"no conversion by {' or '.join(sorted(recipes))} is recorded"
+        if self._of_model is None:
+            return self._absent
+        known = ["/".join(path) for path in _paths(self.entries.values)]
+        guess = next(filter(None, (did_you_mean(path, known) for path in paths)), "")
+        return f"{self._of_model} has no {' and no '.join(f'`{path}`' for path in paths)}{guess}"
+
+
+MOST_PATHS = 1000
+"""Limit on the paths among which a close match is looked for."""
+
+
+def _paths(values: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The paths of the entries of an object, and of the objects directly in it."""
+    paths: list[tuple[str, ...]] = [(name,) for name, value in values.items() if value is not None]
+    for name, value in values.items():
+        paths += [(name, inner) for inner in value] if isinstance(value, Mapping) else []
+    return paths[:MOST_PATHS]
+
+
+@dataclass(frozen=True)
+class Configs(Lookup):
+    """The configs of all sources by name, `configs['lora']`; the first source's comes first."""
+
+    by_source: Mapping[str, Config]
+
+    @property
+    def first(self) -> Config:
+        """The config of the first source: what `config` stands for."""
+        return next(iter(self.by_source.values()), NOTHING)
+
+    @property
+    def description(self) -> str:
+        return "the configs of the sources"
+
+    def entry(self, key: object) -> Config:
+        """The config of this source. Raises FunctionError if there is no such source."""
+        if isinstance(key, str) and key in self.by_source:
+            return self.by_source[key]
+        guess = did_you_mean(key, self.by_source) if isinstance(key, str) else ""
+        raise FunctionError(f"no source is called {key!r}, so it has no config{guess}", code=Code.NO_ENTRY)
+
+    def has(self, key: object) -> bool:
+        """Whether this source has a config."""
+        return isinstance(key, str) and key in self.by_source and bool(self.by_source[key].layers)
+
+
+def reached(holder: Any, key: object) -> Any:
+    """`holder[key]` of entries and lists; MISSING if it is missing or null, or the holder has no entries."""
+    if isinstance(holder, list):
+        value = holder[key] if type(key) is int and -len(holder) <= key < len(holder) else None
+    elif isinstance(holder, Entries | Config | Configs):
+        value = holder.entry(key) if holder.has(key) else None
+    else:
+        value = None
+    return MISSING if value is None else value
+
+
+NOTHING = Config("config", "no config can be read here", lambda: ())
+"""Config used where there is no checkpoint."""
+NO_CONFIGS = Configs({})

@@ -1,0 +1,178 @@
+"""Operators, comparisons and f-strings on the values of expressions.
+
+With an array, the result is a lazy array. Numbers and text are computed at once, within limits. All functions
+raise FunctionError; the caller adds the column.
+"""
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.functions import arrays
+from ckpt_surgery.functions.arrays import Array
+from ckpt_surgery.functions.base import Number
+from ckpt_surgery.language.expressions.scope import Lookup
+from ckpt_surgery.language.expressions.values import (
+    MAX_BITS,
+    bounded,
+    is_list,
+    series_hint,
+    told,
+)
+
+PYTHON_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "&": operator.and_,
+    "|": operator.or_,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+"""Functions of Python by the symbols of binary operators."""
+PYTHON_UNARY: Mapping[str, Callable[[Any], Any]] = {
+    "-": operator.neg,
+    "+": operator.pos,
+    "~": operator.invert,
+}
+
+
+def binary(symbol: str, left: Any, right: Any) -> Any:
+    """The value of `left symbol right`, which is a lazy array if one of them is an array."""
+    if isinstance(left, Array) or isinstance(right, Array):
+        return _array_binary(symbol, left, right)
+    if isinstance(left, Number) and isinstance(right, Number):
+        return _number_binary(symbol, left, right)
+    same = (isinstance(left, str) and isinstance(right, str)) or (is_list(left) and is_list(right))
+    if same and symbol == "+":
+        return bounded(left + right if isinstance(left, str) else [*left, *right])
+    raise FunctionError(
+        f"`{symbol}` does not take {told(left)} and {told(right)}", hint=_text_hint(left, right)
+    )
+
+
+def _array_binary(symbol: str, left: Any, right: Any) -> Array:
+    for side in (left, right):
+        if not isinstance(side, Array | Number):
+            raise FunctionError(f"`{symbol}` does not take an array and {told(side)}", hint=series_hint(side))
+    left, right = (side if isinstance(side, Array) else bounded(side) for side in (left, right))
+    return arrays.binary(symbol, left, right)
+
+
+def _number_binary(symbol: str, left: Number, right: Number) -> Number:
+    try:
+        result = _power(left, right) if symbol == "**" else PYTHON_OPERATORS[symbol](left, right)
+    except ZeroDivisionError:
+        raise FunctionError(f"{left!r} {symbol} {right!r} divides by zero") from None
+    except (KeyError, TypeError):
+        raise FunctionError(f"`{symbol}` does not take {told(left)} and {told(right)}") from None
+    except OverflowError:
+        raise FunctionError(f"{left!r} {symbol} {right!r} is beyond what a float holds") from None
+    if not isinstance(result, Number):
+        raise FunctionError(f"{left!r} {symbol} {right!r} is not a real number")
+    return bounded(result)  # type: ignore[no-any-return]
+
+
+def _power(base: Number, exponent: Number) -> Any:
+    """`base ** exponent`. Its size is bounded before it is computed."""
+    if (
+        isinstance(base, int)
+        and isinstance(exponent, int)
+        and base.bit_length() * abs(exponent) > 2 * MAX_BITS
+    ):
+        raise FunctionError(f"{base!r} ** {exponent!r} is too large: the limit is {MAX_BITS} bits")
+    return base**exponent
+
+
+def _text_hint(left: object, right: object) -> str | None:
+    if {isinstance(left, str), isinstance(right, str)} != {True, False}:
+        return series_hint(left) or series_hint(right)
+    return "A group of the regular expression is text; int(…) makes a number of text, str(…) the reverse."
+
+
+def compared(symbol: str, left: Any, right: Any) -> Any:
+    """The value of `left symbol right` for comparisons, `in` and `not in`."""
+    if symbol in ("in", "not in"):
+        return _contained(left, right) == (symbol == "in")
+    if isinstance(left, Array) or isinstance(right, Array):
+        return _array_binary(symbol, left, right)
+    if _comparable(left, right, ordered=symbol not in ("==", "!=")):
+        return PYTHON_OPERATORS[symbol](_as_list(left), _as_list(right))
+    raise FunctionError(
+        f"`{symbol}` cannot compare {told(left)} with {told(right)}", hint=_text_hint(left, right)
+    )
+
+
+def _comparable(left: object, right: object, ordered: bool) -> bool:
+    """Whether both are text, numbers or lists. To compare anything else is always a mistake."""
+    if left is None or right is None:
+        return not ordered
+    return any(
+        isinstance(left, kinds) and isinstance(right, kinds)
+        for kinds in ((str,), (bool, int, float), (list, tuple, range))
+    )
+
+
+def _as_list(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple | range) else value
+
+
+def _contained(item: Any, container: Any) -> bool:
+    if isinstance(container, str) and isinstance(item, str):
+        return item in container
+    if isinstance(container, Lookup) and isinstance(item, str | int):
+        return container.has(item)
+    if not is_list(container) or isinstance(item, Array):
+        raise FunctionError(f"`in` cannot look for {told(item)} in {told(container)}")
+    candidates = [other for other in container if _comparable(item, other, ordered=False)]
+    if len(container) and not candidates:
+        raise FunctionError(
+            f"`in` looks for {told(item)} in a list of values such as {told(container[0])}",
+            hint=_text_hint(item, container[0]),
+        )
+    return any(_as_list(item) == _as_list(other) for other in candidates)
+
+
+def unary(symbol: str, value: Any) -> Any:
+    """The value of `-x`, `+x` or `~x`."""
+    if isinstance(value, Array):
+        return PYTHON_UNARY[symbol](value)
+    if symbol == "~" and isinstance(value, bool):
+        return not value
+    if symbol != "~" and isinstance(value, Number):
+        return bounded(PYTHON_UNARY[symbol](value))
+    raise FunctionError(f"`{symbol}` does not take {told(value)}")
+
+
+def truth(value: Any) -> bool:
+    """Whether a condition holds. Raises FunctionError for an array, which has no single truth value."""
+    if isinstance(value, Array | Number | str | list | tuple | range) or value is None:
+        return bool(value)
+    raise FunctionError(f"{told(value)} is neither true nor false")
+
+
+_SPECIFICATION = re.compile(r"(?:[^{}]?[<>=^])?[-+ ]?#?0?(\d{1,3})?[,_]?(?:\.\d{1,2})?[bdeEfFgGosxX%]?")
+
+
+def formatted(value: Any, specification: str) -> str:
+    """The text `f'{value:specification}'` of text or a number. Widths have at most three digits."""
+    if not isinstance(value, str | Number):
+        raise FunctionError(f"{told(value)} cannot be part of a text")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise FunctionError(f"{value} cannot be part of a text")
+    if not _SPECIFICATION.fullmatch(specification):
+        raise FunctionError(f"the format {specification!r} is not accepted")
+    try:
+        return format(value, specification)
+    except ValueError as error:
+        raise FunctionError(f"the format {specification!r} does not fit {told(value)}: {error}") from None

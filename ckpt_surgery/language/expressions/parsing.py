@@ -1,0 +1,130 @@
+"""The expression language: a closed subset of Python expressions.
+
+The text is parsed with `ast`, and the syntax tree is compiled to closures against an allow-list; Python never
+executes it. Arrays stay lazy: the value of an expression is a tree of nodes, and no data is read for it.
+Whatever is refused is an ExpressionError that points at the characters in question.
+"""
+
+import ast
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.language.expressions.compiler import Compiler, Evaluator
+from ckpt_surgery.language.expressions.naming import unknown_name
+from ckpt_surgery.language.expressions.scope import (
+    ExpressionError,
+    GroupUse,
+    NameUse,
+    Scope,
+)
+from ckpt_surgery.language.expressions.spans import line_starts
+
+MAX_TEXT = 1 << 15
+"""Limit on the characters of an expression."""
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A checked expression. Two expressions are equal if their texts are."""
+
+    text: str
+    tree: ast.expr = field(compare=False, repr=False)
+    """Python's syntax tree."""
+    names: frozenset[str]
+    """All names that stand for values: `x`, groups, params, sources, … Names of functions are left out."""
+    name_uses: tuple[NameUse, ...] = field(compare=False, repr=False)
+    """Each place where one of the names is used."""
+    wrong_calls: tuple[ExpressionError, ...] = field(compare=False, repr=False)
+    """Errors of calls that do not fit a function's signature, of unknown functions and of wrong patterns."""
+    groups: tuple[GroupUse, ...] = field(compare=False, repr=False)
+    """Each use of `g[…]` whose group is written out."""
+    evaluator: Evaluator = field(compare=False, repr=False)
+    """Computes the value."""
+
+    @property
+    def single_name(self) -> str | None:
+        """The name, if the expression is a single name; otherwise None."""
+        return self.tree.id if isinstance(self.tree, ast.Name) else None
+
+    def evaluate(self, scope: Scope) -> Any:
+        """The value: str, int, float, bool, None, list, tuple, range, Array, Series, Table, ….
+
+        Reads no data. Raises ExpressionError for any failure.
+        """
+        return self.evaluator(scope)
+
+
+def parse(text: str) -> Expression:
+    """Parse an expression. Raises ExpressionError for text that is not in the language.
+
+    Names are not looked up; see `check`.
+    """
+    if len(text) > MAX_TEXT:
+        raise ExpressionError(f"an expression of {len(text)} characters; the limit is {MAX_TEXT}", 0, 1)
+    lead = len(text) - len(text.lstrip())
+    tree = _python_tree(text[lead:].rstrip(), lead)
+    compiler = Compiler(text, lead)
+    evaluator = compiler.compiled(tree)
+    return Expression(
+        text,
+        tree,
+        frozenset(use.name for use in compiler.name_uses),
+        tuple(compiler.name_uses),
+        tuple(compiler.wrong_calls),
+        tuple(compiler.groups),
+        evaluator,
+    )
+
+
+def _python_tree(text: str, lead: int) -> ast.expr:
+    if not text:
+        raise ExpressionError("the expression is empty", 0, 1)
+    try:
+        with warnings.catch_warnings():
+            # A warning here is about an escape such as '\d', which will be an error in later versions.
+            warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", r".*invalid escape sequence '\\/'|\"\\/\" is an invalid")
+            return ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        start, end = _syntax_span(error, text)
+        raise ExpressionError(_syntax_message(error), start + lead, end + lead) from None
+    except (ValueError, MemoryError, RecursionError):
+        raise ExpressionError("the expression is nested too deeply, or is not text", lead, lead + 1) from None
+
+
+def _syntax_span(error: SyntaxError, text: str) -> tuple[int, int]:
+    """The characters that a SyntaxError points at: all of them where it comes from inside an f-string.
+
+    Python gives such an error positions in a text of its own.
+    """
+    if error.msg.startswith("f-string") or error.offset is None or error.lineno is None:
+        return 0, len(text)
+    if error.offset == 0:  # the text ends too early
+        return len(text) - 1, len(text)
+    starts = line_starts(text)
+    line = starts[min(error.lineno, len(starts)) - 1]
+    start = max(0, min(line + error.offset - 1, len(text) - 1))
+    return start, start + 1
+
+
+def _syntax_message(error: SyntaxError) -> str:
+    if "invalid escape sequence" in error.msg:
+        return f"{error.msg}; write the text raw, r'…', or double the backslash"
+    return f"not an expression: {error.msg}"
+
+
+def check(expression: Expression, known: Iterable[str], sources: Sequence[str] = ()) -> list[ExpressionError]:
+    """Errors that show without values: unknown names, unknown functions, calls with wrong arguments.
+
+    `sources`: names of the recipe's sources, for messages.
+    """
+    names = frozenset(known)
+    unknown = [
+        ExpressionError(unknown_name(use.name, names, sources), use.start, use.end, code=Code.UNKNOWN_NAME)
+        for use in expression.name_uses
+        if use.name not in names
+    ]
+    return sorted((*unknown, *expression.wrong_calls), key=lambda error: error.start)

@@ -1,0 +1,239 @@
+"""Regular expressions of recipes: Python's syntax, matched by `regex`, which has timeouts.
+
+Patterns that `re.compile` refuses are refused, and so are those that the two libraries read differently.
+"""
+
+import functools
+import math
+import re
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import regex
+
+from ckpt_surgery.core.errors import RecipeError
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.language.expressions.scope import PatternError
+
+REGEX_SECONDS = 2.0
+"""Limit on the time that all matches of a plan take together."""
+SECONDS_PER_MATCH = 1e-4
+"""Seconds that each match adds to the limit: a usual one takes a hundredth of them."""
+SHORTEST_TIMEOUT = 0.005
+"""Seconds; a shorter timeout would stop too many matches that would have ended."""
+MOST_STEPS = 10**6
+"""A match of fewer steps takes only milliseconds, and needs no timeout."""
+MAX_PATTERN = 2000
+"""Limit on the characters of a pattern."""
+MAX_NESTING = 50
+"""Limit on the groups around each other in a pattern."""
+MAX_REPEATS = 100_000
+"""Limit on the product of counts such as `{64}`, which `regex` unrolls when it compiles."""
+
+
+@functools.lru_cache(maxsize=1024)
+def compile_pattern(text: str, longest: int = MAX_PATTERN) -> regex.Pattern[str]:
+    """The compiled pattern. Raises PatternError, with the offset in the pattern, if it is refused.
+
+    `longest`: limit on its characters, which is for patterns that strangers wrote.
+    """
+    if len(text) > longest:
+        message = f"a regular expression of {len(text)} characters; the limit is {longest}"
+        raise PatternError(message, 0, 1)
+    _check_size(text)
+    _check_with_python(text)
+    try:
+        return regex.compile(text)
+    except (regex.error, OverflowError, RecursionError, MemoryError) as error:
+        start = getattr(error, "pos", None) or 0
+        raise PatternError(f"not a regular expression: {_sentence(error)}", start, start + 1) from None
+
+
+def _check_with_python(text: str) -> None:
+    """Refuse what `re` refuses or warns about: later versions of it, or `regex`, may read it differently."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            re.compile(text)
+    except re.error as error:
+        start = min(error.pos or 0, max(0, len(text) - 1))
+        raise PatternError(f"not a regular expression: {error.msg}", start, start + 1) from None
+    except (Warning, OverflowError, RecursionError) as error:
+        raise PatternError(f"not a regular expression: {_sentence(error)}", 0, len(text)) from None
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, RecursionError | MemoryError):
+        return "nested too deeply"
+    return str(getattr(error, "msg", None) or error)
+
+
+_TOKEN = re.compile(
+    r"\\N\{[^}]*\}|\\."  # an escape
+    r"|\[\^?\]?(?:\\.|[^\]\\])*\]"  # a character class
+    r"|\((?:\?P<\w+>|\?:)?"  # the start of a group
+    r"|(?P<brace>\{)(?P<count>(?P<low>\d*)(?P<comma>,)?(?P<high>\d*)\})?"
+    r"|.",
+    re.DOTALL,
+)
+_VERBOSE = re.compile(r"\(\?[a-zA-Z]*x")
+
+
+def _check_size(text: str) -> None:
+    """Refuse deep nesting, braces that are not counts, for which `regex` has other uses, and large counts.
+
+    The bound is the product of all counts of groups times the sum of all others, which holds for any nesting.
+    In verbose mode, white space can stand between a group and its count, so all counts are taken for counts
+    of groups.
+    """
+    groups, others, last, nesting = 1, len(text), "", 0
+    verbose = _VERBOSE.search(text) is not None
+    for match in _TOKEN.finditer(text):
+        if match["brace"] is not None:
+            count = _count_of(match)
+            if last == ")" or verbose:
+                groups *= max(1, count)
+            else:
+                others += count
+            if groups * others > MAX_REPEATS:
+                message = f"the counts in braces multiply to more than {MAX_REPEATS} repeats"
+                raise PatternError(message, *match.span())
+        last = match[0]
+        nesting += last.startswith("(") - (last == ")")
+        if nesting > MAX_NESTING:
+            raise PatternError(f"groups are nested deeper than {MAX_NESTING} levels", *match.span())
+
+
+def _count_of(match: re.Match[str]) -> int:
+    low, high = match["low"], match["high"]
+    if match["count"] is None or not (low or high):
+        raise PatternError(
+            "`{` stands for a count such as {3} or {2,5}; for the character itself write `\\{`",
+            match.start(),
+            match.start() + 1,
+        )
+    digits = high or low
+    if len(digits) > math.ceil(math.log10(MAX_REPEATS)) + 1:
+        raise PatternError(f"the count {{{digits}}} is too large", *match.span())
+    return int(digits)
+
+
+# --- which patterns are quick, and several as one -----------------------------------------------------------
+
+_UNSAFE = re.compile(r"\)[*+{]|\\|\(\?(?!P<|:)")
+"""In a pattern without escapes: what makes it slow or gives it another meaning beside others.
+
+A repeat of a group, a reference to a group, a flag or a look at what stands around.
+"""
+
+
+@functools.lru_cache(maxsize=1024)
+def safe_length(pattern: regex.Pattern[str]) -> int:
+    """Length up to which texts are matched in less than MOST_STEPS steps; 0 where that is unknown.
+
+    k repeats, none inside another, end at k of n positions: in at most (n + k)^k / k! ways. What is optional
+    and every alternative at most double these.
+    """
+    text = re.sub(r"\\[^1-9]", "x", pattern.pattern, flags=re.DOTALL)
+    if _UNSAFE.search(text):
+        return 0
+    repeats = sum(map(text.count, "*+{"))
+    doublings = text.count("?") - text.count("(?") + text.count("|")
+    ways = math.log(MOST_STEPS) + math.lgamma(repeats + 1) - doublings * math.log(2)
+    return max(0, int(math.exp(ways / max(1, repeats)) - repeats))
+
+
+def alternation(patterns: Sequence[regex.Pattern[str]]) -> regex.Pattern[str]:
+    """One pattern that matches what any of several does; `lastgroup` is then `R` and the first one's number.
+
+    All of them must have a safe length.
+    """
+    numbered = (f"(?:{_without_groups(pattern.pattern)})(?P<R{i}>)" for i, pattern in enumerate(patterns))
+    return regex.compile("|".join(numbered))
+
+
+def _without_groups(text: str) -> str:
+    """A pattern whose groups only hold together: keeping what they match, or their names, takes time."""
+    return _TOKEN.sub(lambda token: "(?:" if token[0].startswith("(") else token[0], text)
+
+
+# --- how long matching takes --------------------------------------------------------------------------------
+
+
+class MatchBudget:
+    """Bounds the time of matches that belong together, such as all those of a plan.
+
+    That is wall time: reading the processor time of a thread takes longer than most matches. All methods
+    raise RecipeError once the time is used up.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter):
+        """`clock` gives seconds since an arbitrary moment."""
+        self._clock = clock
+        self._seconds = 0.0
+        self._matches = 0
+
+    def fullmatch(
+        self, pattern: regex.Pattern[str], text: str, safe: int | None = None
+    ) -> regex.Match[str] | None:
+        """The match of the whole text, or None. `safe`: safe length, of an alternation."""
+        if len(text) > (safe_length(pattern) if safe is None else safe):
+            return self._limited(pattern.fullmatch, text)
+        self._matches += 1
+        started = self._clock()
+        match = pattern.fullmatch(text)
+        self._spend(started, text)
+        return match
+
+    def search(self, pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
+        """The first match of a part of the text, or None."""
+        match: regex.Match[str] | None = self._limited(pattern.search, text)
+        return match
+
+    def sub(self, pattern: regex.Pattern[str], replacement: str, text: str) -> str:
+        """The text with every match replaced.
+
+        Raises what `regex` raises for a replacement with groups that the pattern lacks.
+        """
+        replaced: str = self._limited(partial(pattern.sub, replacement), text)
+        return replaced
+
+    @property
+    def _limit(self) -> float:
+        return REGEX_SECONDS + SECONDS_PER_MATCH * self._matches
+
+    def _limited(self, search: Callable[..., Any], text: str) -> Any:
+        """Make a match that might never end.
+
+        The timeout of `regex` counts what all threads compute, so it can come too early; then the match is
+        tried again with twice the time, until the time on the wall is used up.
+        """
+        self._matches += 1
+        timeout = max(self._limit - self._seconds, SHORTEST_TIMEOUT)
+        while True:
+            started = self._clock()
+            try:
+                result = search(text, timeout=timeout)
+            except TimeoutError:
+                self._spend(started, text)
+                timeout *= 2
+            else:
+                self._spend(started, text)
+                return result
+
+    def _spend(self, started: float, text: str) -> None:
+        """Count the time of a match. Raises RecipeError if all of them took too long."""
+        self._seconds += self._clock() - started
+        if self._seconds >= self._limit:
+            took = f"took more than {self._limit:.2g} s"
+            message = f"the regular expression {took} on `{shown(text)}`"
+            if self._matches > 1:
+                message = f"the regular expressions together {took}, this one on `{shown(text)}`"
+            raise RecipeError(message, hint=_NESTED, code=Code.SLOW_PATTERN)
+
+
+_NESTED = "Nested repeats such as (a+)+ take exponential time; write the pattern without nesting."

@@ -1,0 +1,224 @@
+r"""Key templates: `\1`, `\g<name>`, `${expression}`, `$$`, `\\`, `\/`, and `[0]` for a list index."""
+
+import functools
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import regex
+
+from ckpt_surgery.core.keys import SEPARATOR
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.language.expressions.parsing import Expression
+from ckpt_surgery.language.expressions.scope import ExpressionError, Scope, TemplateError
+from ckpt_surgery.language.expressions.values import MAX_STRING, told
+
+_BRACED = re.compile(r"\{(\w+)\}")
+_INDEX = re.compile(r"\[([0-9]+)\]")
+
+
+@dataclass(frozen=True)
+class Component:
+    """One component of a key that a template gives."""
+
+    name: str
+    index: bool
+    """Whether it is written as a list index, `[0]`. Then `name` holds the digits."""
+    origin: int | None
+    """Offset in the matched text from which a group reference took this component as a whole, or None."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a template between two slashes: text, a group of the match, or an expression."""
+
+    start: int
+    """Offset of its first character; of an expression, that after `${`."""
+    end: int
+    """Offset after its last character; of an expression, that of the `}`."""
+    text: str | None = None
+    """Text that stands for itself. A `/` in it was written `\\/` and does not end a component."""
+    group: int | str | None = None
+    """Number or name of a group that is written `\\1` or `\\g<name>`."""
+    expression: Expression | None = None
+
+    def group_in(self, pattern: regex.Pattern[str]) -> int | str | None:
+        """The group that it stands for, also if it is an expression that is nothing but the group's name."""
+        name = None if self.expression is None else self.expression.single_name
+        return name if name in pattern.groupindex else self.group
+
+
+Segment = tuple[Piece, ...]
+"""The pieces between two slashes of a template."""
+
+Outline = tuple[str, tuple[int | str, ...]]
+"""A key with `%s` in place of each group, and the groups in order."""
+
+
+class _Run(NamedTuple):
+    """Text that one piece of a template gives to a component."""
+
+    text: str
+    origin: int | None
+    """Offset of the text in the matched text, if a group gave it."""
+    literal: bool
+    """Whether the template itself has the text."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """A checked key template. Two templates are equal if their texts are."""
+
+    text: str
+    segments: tuple[Segment, ...] = field(compare=False, repr=False)
+
+    def expand(self, match: regex.Match[str] | None, scope: Scope) -> tuple[Component, ...]:
+        """The components of the key. A group that did not take part in the match gives no text.
+
+        Raises ExpressionError, with offsets in the template, for an empty component and for expressions
+        that fail.
+        """
+        components: list[Component] = []
+        for segment, fixed in zip(self.segments, self.fixed, strict=True):
+            components += fixed or _spelled(segment, match, scope)
+        if sum(len(component.name) for component in components) > MAX_STRING:
+            raise TemplateError(f"the key is longer than {MAX_STRING} characters", 0, len(self.text))
+        return tuple(components)
+
+    def names_of(self, match: regex.Match[str]) -> tuple[str, ...] | None:
+        """The names of the components that `expand` gives, or None for templates that have to be expanded.
+
+        Most templates are made of text and groups alone, and their keys are split at every `/`.
+        """
+        outline = _outline(self, match.re)
+        if outline is None:
+            return None
+        text, groups = outline
+        texts = match.group(0, *groups)[1:] if groups else ()
+        if None in texts:
+            return None
+        spelled = text % texts
+        names = tuple(spelled.split(SEPARATOR))
+        return None if "" in names or len(spelled) > MAX_STRING else names
+
+    @cached_property
+    def pieces(self) -> Segment:
+        """All pieces, without the slashes between them."""
+        return tuple(itertools.chain.from_iterable(self.segments))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """All names that its expressions use."""
+        return frozenset(name for piece in self.pieces if piece.expression for name in piece.expression.names)
+
+    def names_beyond(self, pattern: regex.Pattern[str]) -> frozenset[str]:
+        """The names that its expressions use, without groups that are inserted as they are (`${n}`)."""
+        computed = [p.expression for p in self.pieces if p.expression and p.group_in(pattern) is None]
+        return frozenset(name for expression in computed for name in expression.names)
+
+    @cached_property
+    def braced(self) -> tuple[str, ...]:
+        """Words in braces without a dollar sign. They stand for themselves, which may be a mistake."""
+        return tuple(dict.fromkeys(name for p in self.pieces for name in _BRACED.findall(p.text or "")))
+
+    @cached_property
+    def keys(self) -> regex.Pattern[str]:
+        """A pattern of all keys that the template may give."""
+        texts = (
+            regex.escape(fixed[0].name)
+            if fixed
+            else "".join(".*" if piece.text is None else regex.escape(piece.text) for piece in segment)
+            for segment, fixed in zip(self.segments, self.fixed, strict=True)
+        )
+        return regex.compile("/".join(texts), regex.DOTALL)
+
+    @cached_property
+    def fixed(self) -> list[list[Component] | None]:
+        """The component of each segment that is text alone."""
+        return [
+            None if any(piece.text is None for piece in segment) else _spelled(segment, None, Scope({}))
+            for segment in self.segments
+        ]
+
+
+@functools.lru_cache(maxsize=1024)
+def _outline(template: Template, pattern: regex.Pattern[str]) -> Outline | None:
+    """The outline of the keys that a template gives; None if it has other expressions or escapes."""
+    groups: list[int | str] = []
+    outlines: list[str] = []
+    for segment in template.segments:
+        outline = ""
+        for piece in segment:
+            group = piece.group_in(pattern)
+            if group is not None:
+                outline += "%s"
+                groups.append(group)
+            elif piece.text is not None and not set(piece.text) & set("[" + SEPARATOR):
+                outline += piece.text.replace("%", "%%")
+            else:
+                return None
+        outlines.append(outline)
+    return SEPARATOR.join(outlines), tuple(groups)
+
+
+def _spelled(segment: Segment, match: regex.Match[str] | None, scope: Scope) -> list[Component]:
+    """The components of one segment; a `/` in a group or in an expression's value makes several of it.
+
+    Empty text adds nothing to a component: where `${a}` is empty, `${a}${b}` is all of b.
+    """
+    components: list[list[_Run]] = [[]]
+    for piece in segment:
+        text, origin = _expanded(piece, match, scope)
+        for i, part in enumerate(text.split(SEPARATOR) if piece.text is None else [text]):
+            if i:
+                components.append([])
+            if part:
+                components[-1].append(_Run(part, origin, piece.text is not None))
+            if origin is not None:
+                origin += len(part) + len(SEPARATOR)
+    if not all(components):
+        raise TemplateError("the key would have an empty component", segment[0].start, segment[-1].end)
+    return [_component(runs, segment[0].start) for runs in components]
+
+
+def _component(runs: Sequence[_Run], start: int) -> Component:
+    """The component that these texts make; a list index, if its brackets are the template's own."""
+    name = "".join(run.text for run in runs)
+    index = _INDEX.fullmatch(name) if runs[0].literal and runs[-1].literal else None
+    if index is None:
+        return Component(name, False, runs[0].origin if len(runs) == 1 else None)
+    digits = index[1]
+    if digits[0] == "0" and digits != "0":
+        raise TemplateError(f"the list index {name} has leading zeros", start, start + 1)
+    return Component(digits, True, None)
+
+
+def _expanded(piece: Piece, match: regex.Match[str] | None, scope: Scope) -> tuple[str, int | None]:
+    """The text of a piece, and its offset in the matched text if a group gave it."""
+    if piece.text is not None:
+        return piece.text, None
+    group = piece.group if match is None else piece.group_in(match.re)
+    if group is not None:
+        return _group_text(group, match, piece)
+    assert piece.expression is not None
+    try:
+        value = piece.expression.evaluate(scope)
+    except ExpressionError as error:
+        raise error.shifted(piece.start) from None
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        message = f"a key is made of text and integers, not {told(value)}"
+        raise TemplateError(message, piece.start, piece.end)
+    return str(value), None
+
+
+def _group_text(group: int | str, match: regex.Match[str] | None, piece: Piece) -> tuple[str, int]:
+    try:
+        if match is not None:
+            return match[group] or "", match.start(group)
+        message = f"no match could have a group {group!r}"
+    except IndexError:
+        message = f"the regular expression has no group {group!r}"
+    raise TemplateError(message, piece.start, piece.end, code=Code.NO_GROUP)

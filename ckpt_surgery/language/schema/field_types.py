@@ -1,0 +1,153 @@
+"""Types of the fields of a recipe: how their values are read, and their JSON Schema."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+import regex
+from pydantic import (
+    BeforeValidator,
+    PlainValidator,
+    Strict,
+    ValidationInfo,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+
+from ckpt_surgery.core.shardings import Mesh, Spec, is_axis
+from ckpt_surgery.language.expressions.parsing import Expression, parse
+from ckpt_surgery.language.expressions.regexes import compile_pattern
+from ckpt_surgery.language.expressions.scope import Constant, ExpressionError
+from ckpt_surgery.language.patterns.inserted_params import with_params
+from ckpt_surgery.language.patterns.template_parsing import parse_template
+from ckpt_surgery.language.patterns.templates import Template
+
+SYNTAX = "recipe_syntax"
+"""Type of the pydantic errors with an ExpressionError, as `error`, that points at characters of the value."""
+WRONG_TYPE = "recipe_type"
+"""Type of the pydantic errors that say which type is wanted."""
+
+
+def _parsed(parse_text: Callable[[str], Any], wanted: str) -> PlainValidator:
+    """A validator that parses text. Its errors carry the offsets of the characters in question."""
+    return _parsed_with_params(lambda text, info: parse_text(text), wanted)
+
+
+def _parsed_with_params(parse_text: Callable[[str, ValidationInfo], Any], wanted: str) -> PlainValidator:
+    """The same for text whose meaning depends on the params of the recipe."""
+
+    def validate(value: Any, info: ValidationInfo) -> Any:
+        if not isinstance(value, str):
+            raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+        try:
+            return parse_text(value, info)
+        except ExpressionError as error:
+            raise PydanticCustomError(SYNTAX, "{error}", {"error": error}) from None
+
+    return PlainValidator(validate)
+
+
+def _pattern(text: str, info: ValidationInfo) -> regex.Pattern[str]:
+    """A regular expression with the params that the context of the validation has by name."""
+    whole = with_params(text, info.context or {})
+    try:
+        return compile_pattern(whole)
+    except ExpressionError as error:
+        raise (error if whole == text else error.at(0, len(text))) from None
+
+
+def _constant(value: Any) -> Constant:
+    """A value of a param or a table: text, a number, true or false, or a list of those."""
+    if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
+        return tuple(value)
+    if isinstance(value, str | int | float):
+        return value
+    wanted = "text, a number, true or false, or a list of those"
+    raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+
+
+def _paths(value: Any) -> tuple[str, ...]:
+    """One or several paths in a config."""
+    paths = [value] if isinstance(value, str) else value
+    if isinstance(paths, list) and paths and all(isinstance(p, str) and all(p.split("/")) for p in paths):
+        return tuple(paths)
+    wanted = "a path such as text_config/num_hidden_layers, or a list of those"
+    raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+
+
+def _mesh(value: Any) -> Mesh:
+    """The axes of a mesh and their lengths."""
+    lengths = value.values() if isinstance(value, dict) else ()
+    if not lengths or not all(type(length) is int and length > 0 for length in lengths):
+        wanted = "axes with their lengths, such as {data: 2, model: 4}"
+        raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+    return {str(name): length for name, length in value.items()}
+
+
+def _spec(value: Any) -> Spec:
+    """For each axis of an array: a mesh axis, a list of them, or None."""
+    if not isinstance(value, list) or not all(map(is_axis, value)):
+        wanted = "a list of mesh axes, such as [null, model] or [[data, model]]"
+        raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+    return tuple(tuple(axis) if isinstance(axis, list) else axis for axis in value)
+
+
+def one_of(expected: str) -> BeforeValidator:
+    """Refuses all but integers. Without it, a `Literal[1]` takes `True` and `1.0` as well."""
+
+    def validate(value: Any) -> Any:
+        if type(value) is not int:
+            raise PydanticCustomError("literal_error", "{expected}", {"expected": expected})
+        return value
+
+    return BeforeValidator(validate)
+
+
+_SCALAR_SCHEMA: list[dict[str, Any]] = [{"type": name} for name in ("string", "number", "boolean")]
+
+ExpressionField = Annotated[
+    Expression,
+    _parsed(parse, "an expression, as text"),
+    WithJsonSchema(
+        {"type": "string", "title": "Expression", "description": "An expression over x, xs, groups, …"}
+    ),
+]
+TemplateField = Annotated[
+    Template,
+    _parsed(parse_template, "a key template, as text"),
+    WithJsonSchema(
+        {"type": "string", "title": "Key template", "description": r"\1, \g<name>, ${expression}, $$"}
+    ),
+]
+PatternField = Annotated[
+    regex.Pattern,
+    _parsed(compile_pattern, "a regular expression, as text"),
+    WithJsonSchema({"type": "string", "format": "regex", "title": "Regular expression"}),
+]
+ClaimField = Annotated[
+    regex.Pattern,
+    _parsed_with_params(_pattern, "a regular expression, as text"),
+    WithJsonSchema({"type": "string", "format": "regex", "title": "Regular expression"}),
+]
+"""The regular expression of a rule. `${param}` in it stands for the param's value."""
+ConstantField = Annotated[
+    Constant,
+    PlainValidator(_constant),
+    WithJsonSchema({"anyOf": [*_SCALAR_SCHEMA, {"type": "array", "items": {"anyOf": _SCALAR_SCHEMA}}]}),
+]
+PathsField = Annotated[
+    tuple[str, ...],
+    PlainValidator(_paths),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+MeshField = Annotated[
+    Mapping[str, int],
+    PlainValidator(_mesh),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": "integer", "minimum": 1}}),
+]
+SpecField = Annotated[
+    Spec,
+    PlainValidator(_spec),
+    WithJsonSchema({"type": "array", "items": {"type": ["string", "array", "null"]}}),
+]
+Names = Annotated[tuple[str, ...], Strict(False)]
+Unmatched = Literal["keep", "drop", "error"]

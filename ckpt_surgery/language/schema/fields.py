@@ -1,0 +1,377 @@
+"""The recipe language as models: the fields of a recipe, with their types, defaults and descriptions.
+
+The models hold parsed expressions, templates and regular expressions. Which fields go together is checked in
+`checks` and `rule_checks`.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Strict,
+    Tag,
+)
+
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.language.expressions.parsing import Expression
+from ckpt_surgery.language.patterns.templates import Template
+from ckpt_surgery.language.schema.field_types import (
+    ClaimField,
+    ConstantField,
+    ExpressionField,
+    MeshField,
+    Names,
+    PathsField,
+    PatternField,
+    SpecField,
+    TemplateField,
+    Unmatched,
+    one_of,
+)
+
+ANY_MORE = "*"
+"""Stands at the end of `sources` for any number of further ones."""
+
+
+def _kind(value: Any) -> str:
+    return "<several>" if isinstance(value, dict | list | tuple) else "<one>"
+
+
+def _param_kind(value: Any) -> str:
+    return "<several>" if isinstance(value, dict) else "<one>"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        arbitrary_types_allowed=True,
+        defer_build=True,  # only whole recipes are validated, so their parts need no validators
+    )
+
+
+class Param(_Model):
+    """A named value that the caller can override."""
+
+    default: ConstantField = Field(
+        description="The value if neither `--set` nor the config gives one. It also gives the type."
+    )
+    config: PathsField = Field(
+        default=(),
+        description="A path in the config of the first source, such as text_config/num_hidden_layers, or "
+        "a list of paths, of which the first that exists gives the value.",
+    )
+
+
+class Rule(_Model):
+    """One claim (`match`, `fill` or `add`) and one outcome."""
+
+    match: ClaimField | None = Field(
+        default=None,
+        description="Regex over source keys; claims every leaf it fully matches. `${param}` in it stands for "
+        "the param's value, taken literally; for any one of the values of a list.",
+    )
+    source: (
+        Annotated[
+            Annotated[str, Tag("<one>")] | Annotated[Names, Tag("<several>")],
+            Discriminator(_kind),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Which source: its name, a list of names, or '*' for all of them. Default: the first.",
+    )
+    to: (
+        Annotated[
+            Annotated[TemplateField, Tag("<one>")]
+            | Annotated[Mapping[TemplateField, ExpressionField], Tag("<several>")],
+            Discriminator(_kind),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Key template, or a mapping of key templates to expressions for one-to-many.",
+    )
+    drop: bool = Field(default=False, description="The leaf is removed, and the report says so.")
+    by: ExpressionField | None = Field(
+        default=None,
+        description="The order of the leaves that share one `to`: they are sorted by this expression.",
+    )
+    for_: Mapping[str, ExpressionField] | None = Field(
+        default=None, alias="for", description="Repeat the rule for each value of each of these variables."
+    )
+    fill: ClaimField | None = Field(
+        default=None,
+        description="Regex over target keys; claims every target leaf it fully matches. Takes params as "
+        "`match` does.",
+    )
+    from_: TemplateField | None = Field(
+        default=None, alias="from", description="Key template of the source leaf that becomes `x`."
+    )
+    fallback: bool | Literal["missing"] = Field(
+        default=False,
+        description="true: use the target's own value, always; with `prefer: target`, the source's own value "
+        "under that key. missing: use it only where no other `fill`, no output of a `match` and no source "
+        "leaf (of that key, or `from`) gives one; `value` applies to source leaves.",
+    )
+    add: TemplateField | None = Field(
+        default=None, description="Key template of a leaf that comes from no single source leaf."
+    )
+    value: ExpressionField | None = Field(
+        default=None, description="The new value of the leaf. Default: `x`."
+    )
+    mirror_value: ExpressionField | None = Field(
+        default=None,
+        description="The new value of a mirrored leaf. Required where `value` changes more than layout.",
+    )
+    when: ExpressionField | None = Field(
+        default=None, description="Condition: the rule claims a leaf only where this is true."
+    )
+    optional: bool = Field(
+        default=False,
+        description="The rule may claim nothing; otherwise a rule that claims nothing is an error.",
+    )
+
+    @property
+    def values(self) -> tuple[Expression, ...]:
+        """The expressions that give the values of the outputs."""
+        several = tuple(self.to.values()) if isinstance(self.to, Mapping) else ()
+        return several if self.value is None else (self.value, *several)
+
+    @property
+    def templates(self) -> tuple[Template, ...]:
+        """The key templates that give the keys of the outputs."""
+        if isinstance(self.to, Mapping):
+            return tuple(self.to)
+        return tuple(template for template in (self.to, self.add) if template is not None)
+
+
+ParamField = Annotated[
+    Annotated[ConstantField, Tag("<one>")] | Annotated[Param, Tag("<several>")],
+    Discriminator(_param_kind),
+]
+
+
+class Pass(_Model):
+    """Rules that are applied together to the tree that the previous pass produced."""
+
+    name: str | None = Field(default=None, description="Name of the pass in messages and reports.")
+    when: ExpressionField | None = Field(
+        default=None, description="Condition: the pass is skipped where this is false."
+    )
+    unmatched: Unmatched | None = Field(
+        default=None,
+        description="What happens to leaves that no rule claims: keep, drop or error. Default: "
+        "`unmatched` of the recipe.",
+    )
+    mirror: Mapping[str, Names] = Field(
+        default_factory=dict,
+        description="Subtrees of the same structure, such as optimizer slots: `{params: "
+        "[opt_state/0/mu]}` applies every rule for `params/…` to those subtrees too.",
+    )
+    rules: Annotated[tuple[Rule, ...], Strict(False)] = Field(
+        default=(), description="Rules in order: the first rule that claims a leaf wins."
+    )
+
+
+class TargetPolicy(_Model):
+    """How the result is brought to the structure of the target."""
+
+    prefer: Literal["source", "target"] = Field(
+        default="source",
+        description="Which value is used where source and target both have a key and no rule applies to it.",
+    )
+    dtype: Literal["source", "target"] = Field(
+        default="source", description="Keep the source's dtype, or cast to the target's."
+    )
+    on_shape_mismatch: Literal["error", "fallback"] = Field(
+        default="error",
+        description="What happens where the shape differs from the target's: an error, or the target's "
+        "own value is used.",
+    )
+    missing: Literal["error", "fallback"] = Field(
+        default="error",
+        description="What happens to a leaf of the target that no rule produces and no source has: an "
+        "error, or the target's own value is used. With `prefer: target` no leaf is missing.",
+    )
+    extra: Literal["drop", "error"] = Field(
+        default="drop",
+        description="What happens to a leaf that feeds no output because the target lacks its key, outputs "
+        "of `match` rules included: it is dropped and reported, or an error.",
+    )
+
+
+class InputPolicy(_Model):
+    """How the sources are read. Options of the command line take precedence."""
+
+    uint16: Literal["keep", "bfloat16"] = Field(
+        default="keep",
+        description="Arrays of uint16: what they are, or bfloat16 with the same bits, as old versions of T5X "
+        "stored it.",
+    )
+
+
+class ShardingPolicy(_Model):
+    """The shardings that Orbax records for the arrays."""
+
+    mesh: MeshField = Field(
+        default_factory=dict, description="Axes of the device mesh in order, with their lengths."
+    )
+    specs: Mapping[PatternField, SpecField] = Field(
+        default_factory=dict,
+        description="Regex over keys → for each axis of the array a mesh axis, a list of mesh axes, or null; "
+        "axes that are left out at the end are not sharded. The first regex that matches wins.",
+    )
+
+
+class OutputPolicy(_Model):
+    """How the result is written. Options of the command line take precedence."""
+
+    format: str | None = Field(
+        default=None,
+        description="orbax, safetensors, flax, npz, zarr or hdf5. Default: the format that the destination's "
+        "name implies, otherwise orbax.",
+    )
+    zarr: Annotated[Literal[3, 2], one_of("3 or 2")] = Field(
+        default=3,
+        description="Zarr version of newly written arrays in Orbax and zarr: 3 (with checksums) or 2.",
+    )
+    structure_file: bool = Field(
+        default=False,
+        description="Also write the file `checkpoint` that Orbax before 0.5.21 looks for; with `zarr: 2`.",
+    )
+    dicts: Literal["keep", "flat", "nested"] = Field(
+        default="keep",
+        description="Whether keys are whole paths in one flat dict, or components in nested ones. keep: flat "
+        "dicts of the source stay flat. A target decides by itself.",
+    )
+    sharding: (
+        Annotated[
+            Annotated[Literal["target", "none"], Tag("<one>")] | Annotated[ShardingPolicy, Tag("<several>")],
+            Discriminator(_kind),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Shardings that Orbax records: the target's, those of `specs` over `mesh`, or `none`. "
+        "A leaf without one keeps its own sharding if it still fits the shape.",
+    )
+
+
+class Recipe(_Model):
+    """A recipe: what each leaf of a checkpoint is called afterwards, and what its value becomes."""
+
+    version: Annotated[Literal[1], one_of("1")] = Field(description="Version of the recipe language.")
+    description: str | None = Field(default=None, description="What the recipe is for; free text.")
+    written_params: Mapping[str, ParamField] = Field(
+        default_factory=dict,
+        alias="params",
+        description="Names for values that `--set NAME=VALUE` can override; typed by the default. "
+        "`{default: …, config: PATH}` takes the value from the config beside the source.",
+    )
+    tables: Mapping[str, Mapping[str | int, ConstantField]] = Field(
+        default_factory=dict,
+        description="Lookup tables for expressions. An entry `_` stands for all keys that are missing.",
+    )
+    sources: Names = Field(
+        default=("source",),
+        description="Names for the checkpoints that are read, in the order of the command line. "
+        "A `'*'` at the end allows any number of further checkpoints, which rules read together with "
+        "`source: '*'`. Reports call them source_2, source_3, … by position; only sources with a name here "
+        "can be used alone.",
+    )
+    target: TargetPolicy | None = Field(
+        default=None, description="How the result is brought to the structure of the target."
+    )
+    input: InputPolicy | None = Field(default=None, description="How the sources are read.")
+    output: OutputPolicy | None = Field(default=None, description="How the result is written.")
+    hooks: str | None = Field(
+        default=None,
+        description="A Python file beside the recipe with your own functions. It runs only with "
+        "`--allow-hooks`.",
+    )
+    unmatched: Unmatched = Field(
+        default="keep",
+        description="What happens to leaves that no rule claims: keep, drop or error. A pass can override "
+        "it.",
+    )
+    mirror: Mapping[str, Names] | None = Field(
+        default=None, description="Mirrored subtrees of the single pass; see `mirror` of a pass."
+    )
+    rules: Annotated[tuple[Rule, ...], Strict(False)] | None = Field(
+        default=None, description="Rules of a recipe with a single pass."
+    )
+    written_passes: Annotated[tuple[Pass, ...], Strict(False)] | None = Field(
+        default=None,
+        alias="passes",
+        description="Passes, which are applied one after the other; used instead of `rules`.",
+    )
+
+    @property
+    def named_sources(self) -> tuple[str, ...]:
+        """The names of the sources that the recipe requires."""
+        return tuple(name for name in self.sources if name != ANY_MORE)
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether further sources may follow the named ones."""
+        return ANY_MORE in self.sources
+
+    def source_names(self, count: int) -> tuple[str, ...]:
+        """The names of `count` sources. Raises UsageError if the recipe takes fewer or more."""
+        named = self.named_sources
+        if count < len(named) or (count > len(named) and not self.takes_more):
+            more = " or more" if self.takes_more else ""
+            wanted = f"{len(named)}{more} source{'s' if more or len(named) > 1 else ''} ({', '.join(named)})"
+            given = f"{count} {'was' if count == 1 else 'were'} given"
+            raise UsageError(f"the recipe takes {wanted}; {given}", code=Code.UNKNOWN_SOURCE)
+        return (*named, *(f"source_{i}" for i in range(len(named) + 1, count + 1)))
+
+    @cached_property
+    def params(self) -> Mapping[str, Param]:
+        """The params by name. A plain value is short for a param with that default."""
+        return {
+            name: value if isinstance(value, Param) else Param.model_construct(default=value, config=())
+            for name, value in self.written_params.items()
+        }
+
+    @cached_property
+    def passes(self) -> tuple[Pass, ...]:
+        """All passes in order; a recipe with `rules` has one."""
+        if self.written_passes is not None:
+            return self.written_passes
+        return (Pass.model_construct(mirror=self.mirror or {}, rules=self.rules or ()),)
+
+
+def reads_uint16_as_bfloat16(recipe: Recipe) -> bool:
+    """True if arrays of uint16 are taken for bfloat16 with the same bits."""
+    return recipe.input is not None and recipe.input.uint16 == "bfloat16"
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of the recipe language, for editors."""
+    described = Recipe.model_json_schema(by_alias=True)
+    tidy = {"$schema": "https://json-schema.org/draft/2020-12/schema", **_without_null(described)}
+    tidy["title"] = "ckpt-surgery recipe"
+    return tidy
+
+
+def _without_null(value: Any) -> Any:
+    """The schema without the alternative null, which pydantic adds: a field is left out, not null."""
+    if isinstance(value, list):
+        return [_without_null(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {k: _without_null(v) for k, v in value.items() if not (k == "default" and v is None)}
+    options = [option for option in kept.get("anyOf", ()) if option != {"type": "null"}]
+    if len(options) == 1:
+        del kept["anyOf"]
+        return {**options[0], **kept}
+    return {**kept, "anyOf": options} if options else kept

@@ -1,0 +1,154 @@
+"""A parsed document: plain values, and the place of each in the text."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ckpt_surgery.core.errors import Place, Problem
+from ckpt_surgery.core.text import brief
+from ckpt_surgery.language.yaml.offsets import value_offsets
+
+DocumentPath = tuple[str | int, ...]
+"""The keys and list indices that lead to a value: `("rules", 3, "value")`."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The place of a node of the document, as character offsets in the text. `stop` is exclusive."""
+
+    start: int
+    stop: int
+    style: str | None = None
+    """Style of a scalar: empty (plain), `'`, `"`, `|` or `>`. None for a list or a mapping."""
+    value: str = ""
+    """Characters of a scalar, before they are converted to a number."""
+
+    __repr__ = brief
+
+
+@dataclass(frozen=True)
+class Document:
+    """A parsed document: plain values, and the place of each."""
+
+    path: str
+    """Path of the file as the user gave it."""
+    text: str
+    value: Any
+    """None, bool, int, float, str, list, or dict with str or int keys."""
+    marks: Mapping[DocumentPath, Mark]
+    """Place of each value."""
+    key_marks: Mapping[DocumentPath, Mark]
+    """Place of the key of each value of a mapping."""
+    problems: tuple[Problem, ...] = ()
+    """Problems found. With any, parts of `value` that were refused are missing or a guess."""
+    rules: Mapping[DocumentPath, str] | None = None
+    """None for a text that somebody wrote. For one that stands for data, what rules were made of, by their
+    paths, such as "transform `a/(.*)`": its places have no lines."""
+
+    __repr__ = brief
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        return [0, *(match.end() for match in re.finditer(r"\r\n|\n|\r", self.text))]
+
+    def place(self, path: DocumentPath, start: int | None = None, end: int | None = None) -> Place:
+        """The place of a value, or of the characters `start` to `end` of a scalar's value.
+
+        For a path that is not in the document, such as a missing field, it is the place of the nearest
+        container.
+        """
+        nearest = path
+        while nearest not in self.marks and nearest:
+            nearest = nearest[:-1]
+        mark = self.marks.get(nearest, Mark(0, 0))
+        if nearest != path:
+            start = end = None
+        return self._located(mark, path, start, end)
+
+    def key_place(self, path: DocumentPath, start: int | None = None, end: int | None = None) -> Place:
+        """The place of the key of a value, or of some of the key's characters."""
+        if path not in self.key_marks:
+            return self.place(path, start, end)
+        return self._located(self.key_marks[path], path, start, end)
+
+    def _located(self, mark: Mark, path: DocumentPath, start: int | None, end: int | None) -> Place:
+        if self.rules is not None:
+            return self._in_data(mark, path, start, end, self.rules)
+        first, stop = mark.start, mark.stop
+        if mark.style is None:
+            stop = first + 1
+        elif start is not None:
+            offsets = value_offsets(self.text[mark.start : mark.stop], mark.style, mark.value)
+            if offsets is not None:
+                first = mark.start + offsets[min(start, len(mark.value))]
+                stop = mark.start + offsets[min(start + 1 if end is None else end, len(mark.value))]
+        return self.at(first, stop, path_text(path))
+
+    def _in_data(
+        self,
+        mark: Mark,
+        path: DocumentPath,
+        start: int | None,
+        end: int | None,
+        rules: Mapping[DocumentPath, str],
+    ) -> Place:
+        """The place of a value without a text around it."""
+        first = start or 0
+        stop = len(mark.value) if start is None else start + 1 if end is None else end
+        name = next((rules[path[:n]] for n in range(len(path), 0, -1) if path[:n] in rules), None)
+        field = path_text(path[2:]) if name is not None else ""
+        name = f"{name}, {field}" if field else name
+        if name is not None and field != "match":  # an expression that nobody wrote
+            return Place(self.path, path_text(path), None, 1, "", name=name)
+        text = _on_one_line(mark.value)
+        return Place(self.path, path_text(path), None, first + 1, text, max(1, stop - first), name)
+
+    def lines(self, path: DocumentPath) -> list[tuple[int, str]]:
+        """The lines that a value is written on, whole, each with its number from 1 on; none of data."""
+        if self.rules is not None:
+            return []
+        held = (*self.marks.items(), *self.key_marks.items())
+        marks = [mark for where, mark in held if where[: len(path)] == path]
+        start = self.marks[path].start
+        stop = max(mark.stop for mark in marks)  # marks of lists and mappings have only their beginning
+        last = len(self.text[:stop].rstrip())
+        begin = bisect_right(self._line_starts, start)
+        end = bisect_right(self._line_starts, max(start, last - 1))
+        starts = [*self._line_starts, len(self.text)]
+        return [
+            (n, _on_one_line(self.text[starts[n - 1] : starts[n]].rstrip("\r\n")))
+            for n in range(begin, end + 1)
+        ]
+
+    def line(self, offset: int) -> int:
+        """The number of the line of a character of the text, from 1."""
+        return bisect_right(self._line_starts, offset)
+
+    def at(self, start: int, stop: int, path: str = "") -> Place:
+        """The place of the characters `start` to `stop` of the text. The caret stays on the first line."""
+        line = self.line(start)
+        begin, *following = self._line_starts[line - 1 : line + 1]
+        shown = self.text[begin : following[0] if following else None].rstrip("\r\n")
+        width = max(1, min(stop - start, len(shown) - (start - begin)))
+        return Place(self.path, path, line, start - begin + 1, _on_one_line(shown), width)
+
+
+def _on_one_line(line: str) -> str:
+    """The line with every character that would move the caret or the terminal replaced, one for one."""
+    if line.isprintable():
+        return line
+    return "".join(" " if c == "\t" else c if c.isprintable() else "�" for c in line)
+
+
+def path_text(path: DocumentPath) -> str:
+    """The path as people write it: `rules[3].value`."""
+    text = ""
+    for part in path:
+        if isinstance(part, str) and part.isidentifier():
+            text += f".{part}" if text else part
+        else:
+            text += f"[{part!r}]"
+    return text

@@ -1,0 +1,275 @@
+"""A strict YAML loader that records the place of every value. JSON is a subset.
+
+It works on parse events, so that it can construct only text, numbers, true, false, null, lists and mappings.
+Aliases, anchors, merge keys and tags are refused, and so are unquoted scalars that YAML readers disagree
+about (`no`, `010`, `1:30`, a date).
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import yaml
+
+from ckpt_surgery.core.errors import Problem, RecipeError
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import abridged
+from ckpt_surgery.language.yaml.document import Document, DocumentPath, Mark, path_text
+from ckpt_surgery.language.yaml.offsets import paired
+from ckpt_surgery.language.yaml.problems import syntax_problem
+from ckpt_surgery.language.yaml.quoting import quoted, value_at
+
+MAX_BYTES = 1 << 20
+"""Limit on the size of a document in UTF-8."""
+MAX_DEPTH = 20
+"""Limit on the nesting of lists and mappings."""
+MAX_PROBLEMS = 50
+"""Number of problems after which parsing stops."""
+MAX_NUMBER = 40
+"""Limit on the characters of a number."""
+
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_CONSTANTS: Mapping[str, bool | None] = {"": None, "null": None, "true": True, "false": False}
+_DISPUTED: Sequence[tuple[re.Pattern[str], str]] = (
+    (re.compile(r"yes|no|on|off", re.IGNORECASE), "write it in quotes, or true/false"),
+    (re.compile(r"true|false|null", re.IGNORECASE), "write it in quotes, or in lower case"),
+    (re.compile(r"~"), "write it in quotes, or null"),
+    (re.compile(r"[-+]?0[0-9_]+(?:\.[0-9_]*)?"), "write it in quotes, or without leading zeros"),
+    (re.compile(r"[-+]?0(?:[xX][0-9a-fA-F_]+|[oO][0-7_]+|[bB][01_]+)"), "write it in quotes, or in decimal"),
+    (
+        re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"),
+        "write it in quotes, or as a plain decimal number such as 0.5",
+    ),
+    (re.compile(r"[-+]?\.(?:inf|nan)", re.IGNORECASE), "write it in quotes"),
+    (re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"), "write it in quotes"),
+    (re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?"), "write it in quotes"),
+)
+
+
+PlainValue = bool | int | float | str | None
+
+
+@dataclass
+class _Builder:
+    """Builds values, marks and problems from parse events."""
+
+    path: str
+    text: str
+    events: Iterator[Any]
+    marks: dict[DocumentPath, Mark] = field(default_factory=dict)
+    key_marks: dict[DocumentPath, Mark] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def document(self) -> Document:
+        value = self._root()
+        return Document(self.path, self.text, value, self.marks, self.key_marks, tuple(self.problems))
+
+    def report(
+        self,
+        message: str,
+        start: int,
+        stop: int,
+        path: DocumentPath,
+        code: Code = Code.YAML_FEATURE,
+        hint: str | None = None,
+    ) -> None:
+        place = Document(self.path, self.text, None, {}, {}).at(start, stop, path_text(path))
+        self.problems.append(Problem(message, place, hint, code))
+        if len(self.problems) >= MAX_PROBLEMS:
+            raise _Abandoned
+
+    def fatal(self, message: str, event: Any) -> NoReturn:
+        self.report(message, event.start_mark.index, event.end_mark.index, ())
+        raise _Abandoned
+
+    def _root(self) -> Any:
+        value: Any = None
+        seen = False
+        for event in self.events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if event.tags:
+                    self.fatal("a %TAG directive is not accepted", event)
+                if seen:
+                    self.fatal("there is a second document; write one document per file", event)
+                seen = True
+                value = self._node(next(self.events), ())
+        return value
+
+    def _node(self, event: Any, path: DocumentPath) -> Any:
+        self._check_properties(event, path)
+        self.marks[path] = Mark(event.start_mark.index, event.end_mark.index)
+        if isinstance(event, yaml.AliasEvent):
+            return None
+        if isinstance(event, yaml.ScalarEvent):
+            self.marks[path] = _scalar_mark(event)
+            return self._scalar(event, path)
+        if len(path) >= MAX_DEPTH:
+            self.fatal(f"nested deeper than {MAX_DEPTH} levels", event)
+        return self._list(path) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(path)
+
+    def _check_properties(self, event: Any, path: DocumentPath) -> None:
+        """Report aliases, anchors and tags: a document is plain data, with one place for each value."""
+        start, stop = event.start_mark.index, event.end_mark.index
+        if isinstance(event, yaml.AliasEvent):
+            message = "an alias (`*name`) is not accepted; write the value again"
+            self.report(message, start, stop, path, hint=self._quotes(event))
+            return
+        if event.anchor is not None:
+            message = "an anchor (`&name`) is not accepted"
+            self.report(message, start, start + 1, path, hint=self._quotes(event))
+        if event.tag is not None:
+            message = f"a tag (`{_shown_tag(event.tag)}`) is not accepted"
+            self.report(message, start, start + 1, path, hint=self._quotes(event))
+
+    def _quotes(self, event: Any) -> str | None:
+        """How a value that begins with a sign of YAML is written if it is text."""
+        if not isinstance(event, yaml.AliasEvent) and getattr(event, "style", "") is not None:
+            return None
+        value = value_at(self.text, event.start_mark.index)
+        return f"If it is text, put it in single quotes: {quoted(value)}"
+
+    def _scalar(self, event: Any, path: DocumentPath) -> PlainValue:
+        start, stop = event.start_mark.index, event.end_mark.index
+        text = paired(event.value)
+        if "�" in text and "�" not in event.value:
+            self.report("an escape gives half of a surrogate pair, which is not text", start, stop, path)
+        if event.style is not None:
+            return text
+        value = plain_value(text)
+        if isinstance(value, Disputed):
+            self.report(value.message, start, stop, path, Code.UNCLEAR_VALUE)
+            return text
+        return value
+
+    def _list(self, path: DocumentPath) -> list[Any]:
+        values: list[Any] = []
+        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+            values.append(self._node(event, (*path, len(values))))
+        return values
+
+    def _mapping(self, path: DocumentPath) -> dict[str | int, Any]:
+        values: dict[str | int, Any] = {}
+        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            key = self._key(event, path)
+            if key is None or self._repeated(key, event, path, values):
+                self._node(next(self.events), (*path, "?"))
+            else:
+                self.key_marks[*path, key] = _scalar_mark(event)
+                values[key] = self._node(next(self.events), (*path, key))
+        return values
+
+    def _repeated(
+        self, key: str | int, event: Any, path: DocumentPath, values: Mapping[str | int, Any]
+    ) -> bool:
+        if key not in values:
+            return False
+        line = self.text.count("\n", 0, self.key_marks[*path, key].start) + 1
+        start, stop = event.start_mark.index, event.end_mark.index
+        message = f"`{key}` appears twice; the first is on line {line}"
+        self.report(message, start, stop, (*path, key), Code.REPEATED_FIELD)
+        return True
+
+    def _key(self, event: Any, path: DocumentPath) -> str | int | None:
+        """The key of a mapping's entry. None for a value that cannot be a key, which is reported."""
+        if isinstance(event, yaml.AliasEvent):
+            self.fatal("an alias (`*name`) is not accepted", event)
+        if isinstance(event, yaml.CollectionStartEvent):
+            self.fatal("a key must be text, not a list or a mapping", event)
+        self._check_properties(event, path)
+        start, stop = event.start_mark.index, event.end_mark.index
+        if event.style is None and event.value == "<<":
+            self.report("a merge key (`<<`) is not accepted; write the fields out", start, stop, path)
+            return None
+        key = self._scalar(event, path)
+        if isinstance(key, str) or type(key) is int:
+            return key
+        self.report(
+            f"the key `{event.value}` must be text; write it in quotes", start, stop, path, Code.UNCLEAR_VALUE
+        )
+        return None
+
+
+class _Abandoned(Exception):
+    """Parsing stops with the problems found so far."""
+
+
+def _scalar_mark(event: Any) -> Mark:
+    return Mark(event.start_mark.index, event.end_mark.index, event.style or "", paired(event.value))
+
+
+def _shown_tag(tag: str) -> str:
+    return tag.replace("tag:yaml.org,2002:", "!!")[:60]
+
+
+_QUOTED_OR_TAB = re.compile(r'"(?:[^"\\]|\\.)*"|\t', re.DOTALL)
+
+
+def _without_tabs(text: str) -> str:
+    """The text with spaces for tabs outside of quotes, if it is JSON: YAML cannot be indented with tabs."""
+    if "\t" not in text or not text.lstrip().startswith(("{", "[")):
+        return text
+    return _QUOTED_OR_TAB.sub(lambda match: " " if match[0] == "\t" else match[0], text)
+
+
+def parse_document(text: str, path: str) -> Document:
+    """The document in `text`. Problems after which parsing can go on are in its `problems`.
+
+    Raises RecipeError, with all problems found so far, if the text is not YAML, too large or nested too
+    deeply. A byte order mark is ignored.
+    """
+    text = text.removeprefix("\ufeff")
+    if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        raise RecipeError(f"{path} is larger than {MAX_BYTES >> 20} MiB", code=Code.UNREADABLE)
+    builder = _Builder(path, text, yaml.parse(_without_tabs(text), Loader=yaml.SafeLoader))
+    try:
+        return builder.document()
+    except _Abandoned:
+        raise RecipeError(*builder.problems, code=Code.YAML) from None
+    except yaml.YAMLError as error:
+        raise RecipeError(*builder.problems, syntax_problem(error, path, text), code=Code.YAML) from None
+
+
+# --- unquoted scalars ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Disputed:
+    """An unquoted scalar that is refused, and the message."""
+
+    message: str
+
+
+def plain_value(text: str) -> PlainValue | Disputed:
+    """The value of an unquoted scalar."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if (match := _NUMBER.fullmatch(text)) is not None:
+        return _number(text, whole=match[1] is None and match[2] is None)
+    for pattern, advice in _DISPUTED:
+        if pattern.fullmatch(text):
+            return Disputed(f"`{text[:60]}` means different things to different YAML readers; {advice}")
+    return text
+
+
+def _number(text: str, whole: bool) -> int | float | Disputed:
+    if len(text) > MAX_NUMBER:
+        return Disputed(f"a number of {len(text)} characters is too long; the limit is {MAX_NUMBER}")
+    if whole:
+        return int(text)
+    value = float(text)
+    return value if math.isfinite(value) else Disputed(f"{text} is beyond what a float holds")
+
+
+def yaml_word(value: Any) -> str:
+    """Describe a value of a document in the words of YAML."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return abridged(value)

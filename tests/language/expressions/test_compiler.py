@@ -1,0 +1,220 @@
+"""The walk over the syntax tree: what it notes, what it refuses, and in which order closures run."""
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.language.expressions.compiler import MAX_DEPTH, MAX_LITERAL_BITS, Compiler, errors_at
+from ckpt_surgery.language.expressions.scope import (
+    ExpressionError,
+    GroupUse,
+    Hooks,
+    Lookup,
+    NameUse,
+    PatternError,
+    Scope,
+)
+
+
+def compiler_of(text: str) -> tuple[Compiler, Any]:
+    compiler = Compiler(text, 0)
+    return compiler, compiler.compiled(ast.parse(text, mode="eval").body)
+
+
+def evaluated(text: str, **names: Any) -> Any:
+    return compiler_of(text)[1](Scope(names))
+
+
+class Recorder(Lookup):
+    """A table in which every key is its own entry; it notes what is looked up."""
+
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    @property
+    def description(self) -> str:
+        return "the recorder"
+
+    def entry(self, key: object) -> Any:
+        self.seen.append(key)
+        return key
+
+    def has(self, key: str | int) -> bool:
+        return True
+
+
+def test_uses_are_noted_with_their_places() -> None:
+    compiler, _ = compiler_of("cast(x, dtype='int8') if g[1] == g['n'] else has(source[key])")
+    assert [use.name for use in compiler.name_uses] == ["g", "g", "x", "source", "key"]
+    assert compiler.name_uses[2] == NameUse("x", 5, 6)
+    assert compiler.groups == [GroupUse(1, 25, 29), GroupUse("n", 33, 39)]
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("t[1] + t[2] * t[3]", [1, 2, 3]),
+        ("t[1] < t[2] < t[0] < t[9]", [1, 2, 0]),  # none after the first that does not hold
+        ("t[0] and t[1]", [0]),
+        ("t[0] or t[1] or t[2]", [0, 1]),
+        ("t[1] if t[0] else t[2]", [0, 2]),
+        ("replace(t['a'], new=t['b'], old=t['c'])", ["b", "c", "a"]),
+    ],
+)
+def test_the_order_of_evaluation(text: str, seen: list[object]) -> None:
+    table = Recorder()
+    evaluated(text, t=table)
+    assert table.seen == seen
+
+
+def test_what_is_chained_has_pythons_value() -> None:
+    names: Mapping[str, Any] = {"a": 1, "b": 2, "c": ""}
+    for text in ("a < b < 3", "b > a > 1", "c or a and b", "c and a or b", "not c", "a if c else [a, b][1]"):
+        assert evaluated(text, **names) == eval(text, dict(names))
+
+
+def test_limits() -> None:
+    assert evaluated(str(2**MAX_LITERAL_BITS - 1)) == 2**MAX_LITERAL_BITS - 1
+    with pytest.raises(ExpressionError, match="the number has 65 bits; the limit is 64"):
+        compiler_of(str(2**MAX_LITERAL_BITS))
+    assert evaluated("-" * (MAX_DEPTH - 1) + "1") == -1
+    with pytest.raises(ExpressionError, match="nested deeper than 64 levels"):
+        compiler_of("-" * MAX_DEPTH + "1")
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "start", "end"),
+    [
+        ("1 + (lambda: 1)", "a lambda is not part of the expression language", 5, 14),
+        ("1 ^ 2", "this operator is not part of the expression language", 0, 5),
+        ("x is None", "`is` is not part of the expression language; use `==`", 0, 9),
+        ("x.real", "the attribute `.real` is not accepted; there are .T, .shape, .dtype, .ndim, .size", 0, 6),
+        (
+            "x.sum()",
+            "expressions have no methods: `.sum(…)` is not accepted; write `sum(x, axis=…, keepdims=…)`",
+            0,
+            7,
+        ),
+        (
+            "o.index(x)",
+            "expressions have no methods: `.index(…)` is not accepted; write it as a table under "
+            "`tables:`, and look it up by its name: `order[name]`",
+            0,
+            10,
+        ),
+        (
+            "{'a': 1}[x]",
+            "a dictionary is not part of the expression language; write it as a table under `tables:`, and "
+            "look it up by its name: `order[name]`",
+            0,
+            8,
+        ),
+        ("f(x)(x)", "only functions of the language can be called, by their name", 0, 7),
+        ("stack(xs, axis=0, axis=1)", "the argument `axis` is given twice", 18, 24),
+        ("stack(*xs)", "unpacking with `*` is not part of the expression language", 6, 9),
+        ("hooks.f(x=1)", "a hook is called by its name with plain arguments: hooks.name(x)", 0, 12),
+        ("has(x)", "`has` takes one look-up: has(source['a/b'])", 0, 6),
+        ("get(x['a'])", "`get` takes one look-up and a default: get(source['a/b'], default)", 0, 11),
+        ("count()", "`count` takes one regular expression: count('regex')", 0, 7),
+        ("f'{x!r}'", "conversions such as `!r` are not part of the expression language", 0, 8),
+        ("1e999", "the number is beyond what a float holds", 0, 5),
+        ("__name__", "the name `__name__` is not accepted", 0, 8),
+    ],
+)
+def test_refusals(text: str, message: str, start: int, end: int) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        compiler_of(text)
+    assert (caught.value.message, caught.value.start, caught.value.end) == (message, start, end)
+
+
+# --- where errors point -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (SourceError("no", hint="Say yes."), ("no", 3, 8, "Say yes.", Code.SOURCE)),
+        (ExpressionError("no such leaf", 4, 5), ("no such leaf", 4, 5, None, Code.EXPRESSION)),  # of a part
+        (PatternError("missing )", 0, 1), ("missing )", 3, 8, None, Code.PATTERN)),  # of another text
+    ],
+)
+def test_errors_point_at_a_span(error: Exception, expected: tuple[Any, ...]) -> None:
+    def action(scope: Scope) -> Any:
+        raise error
+
+    with pytest.raises(ExpressionError) as caught:
+        errors_at((3, 8), action)(Scope({}))
+    found = caught.value
+    assert (found.message, found.start, found.end, found.hint) == expected[:4]
+    assert found.problems[0].code is expected[4]
+
+
+class Failing(Hooks):
+    sha256 = ""
+
+    def call(self, name: str, arguments: Sequence[Any]) -> Any:
+        raise SourceError(f"{name} failed")
+
+
+def no_pattern(pattern: str) -> int:
+    raise PatternError("missing )", 0, 1)
+
+
+LONG = range(600_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "marked"),
+    [
+        ("1 + hooks.f(x)", "f failed", "hooks.f(x)"),
+        ("1 + x + 'a'", "`+` does not take the number 2 and the text 'a'", "1 + x + 'a'"),
+        ("1 if hooks else 2", "the hooks is neither true nor false", "hooks"),
+        ("not hooks", "the hooks is neither true nor false", "hooks"),
+        ("0 or hooks", "the hooks is neither true nor false", "hooks"),
+        ("0 < x < 'a'", "`<` cannot compare", "0 < x < 'a'"),
+        ("1 + count(text)", "missing )", "count(text)"),
+        ("1 + count(1)", "`count` takes a regular expression as text, not the number 1", "count(1)"),
+        ("sub(text, text, 1)", "`sub` takes three texts, not the number 1", "sub(text, text, 1)"),
+        ("sub(text, '(', 'a')", "not a regular expression", "sub(text, '(', 'a')"),
+        ("sub(text, 'a', '\\\\9')", "`sub`: the replacement", "sub(text, 'a', '\\\\9')"),
+        ("f'{x:q}{y}'", "the format 'q'", "f'{x:q}{y}'"),
+        ("f'{x:{hooks}}'", "the hooks cannot be part of a text", "f'{x:{hooks}}'"),
+        ("[1, [(long + []), (long + [])]]", "the lists are too long together", "[(long + []), (long + [])]"),
+        (
+            "len(long + [], long + [])",
+            "`len` takes at most one argument, 2 given",
+            "len(long + [], long + [])",
+        ),
+        ("where(long + [], long + [], 1)", "the lists are too long", "where(long + [], long + [], 1)"),
+        ("has(x['a']['b'])", "`has` looks into a source", "x['a']"),
+        ("lowr(y)", "unknown function `lowr`; did you mean `lower`?", "lowr"),
+        ("lower(y)", "unknown name `y`", "y"),
+    ],
+)
+def test_errors_of_evaluation_point_at_their_node(text: str, message: str, marked: str) -> None:
+    compiled = compiler_of(text)[1]
+    names = {"hooks": Failing(), "x": 1, "text": "a", "long": LONG}
+    with pytest.raises(ExpressionError) as caught:
+        compiled(Scope(names, count=no_pattern))
+    assert message in caught.value.message
+    assert text[caught.value.start : caught.value.end] == marked
+
+
+def test_count_asks_for_the_keys_of_a_pattern() -> None:
+    assert compiler_of("count('a.*')")[1](Scope({}, count={"a.*": 5}.__getitem__)) == 5
+    with pytest.raises(ExpressionError, match="`count` has no keys to count here"):
+        evaluated("count('a')")
+
+
+def test_wrong_calls_are_noted_before_they_are_evaluated() -> None:
+    compiler = compiler_of("lowr(x) or int() or count('(') or sub(x, '[', '') or sub(x, y, '(')")[0]
+    assert [(e.start, e.end, e.problems[0].code) for e in compiler.wrong_calls] == [
+        (0, 4, Code.UNKNOWN_FUNCTION),
+        (11, 16, Code.CALL),
+        (20, 30, Code.PATTERN),
+        (34, 49, Code.PATTERN),
+    ]

@@ -1,0 +1,44 @@
+"""Names with a meaning of their own, and those that are taken."""
+
+import pytest
+
+from ckpt_surgery.language.expressions.naming import EVERYWHERE, MEANINGS, name_problem, unknown_name
+from ckpt_surgery.language.expressions.scope import HOOKS
+
+
+@pytest.mark.parametrize("name", ["n", "layer_1", "é", "source_2"])
+def test_names_that_are_free(name: str) -> None:
+    assert name_problem(name, {"other": "a param"}) is None
+
+
+@pytest.mark.parametrize("name", ["", "1a", "a-b", "a b", "if", "None", "__a"])
+def test_names_that_python_would_not_take(name: str) -> None:
+    assert name_problem(name, {}) == (
+        f"`{name}` is not a valid name; use letters, digits and `_`, and no Python keyword"
+    )
+
+
+@pytest.mark.parametrize("name", [*MEANINGS, *EVERYWHERE, HOOKS])
+def test_names_with_a_meaning(name: str) -> None:
+    assert name_problem(name, {}) == f"`{name}` has a meaning of its own in recipes; choose another name"
+
+
+def test_functions_and_names_that_are_taken() -> None:
+    assert name_problem("stack", {}, subscripted=True) is None
+    assert name_problem("stack", {}) == "`stack` is a function; choose another name"
+    assert name_problem("n", {"n": "a param"}) == "`n` is already a param; choose another name"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("stack", "`stack` is a function; call it: stack(…)"),
+        ("has", "`has` is a function; call it: has(…)"),
+        ("hooks", "`hooks` needs a line `hooks: FILE.py` in the recipe"),
+        ("soruce", "unknown name `soruce`; did you mean `source`?"),
+        ("bfloat16", "unknown name `bfloat16`; a type is written as text: 'bfloat16'"),
+        ("zzz", "unknown name `zzz`"),
+    ],
+)
+def test_unknown_names(name: str, message: str) -> None:
+    assert unknown_name(name, ["x", "source"]) == message

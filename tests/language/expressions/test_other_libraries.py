@@ -1,0 +1,97 @@
+"""Functions and methods of NumPy, JAX, PyTorch and einops: what messages say to write instead of them."""
+
+import re
+
+import pytest
+
+from ckpt_surgery.language.expressions.other_libraries import INSTEAD
+from ckpt_surgery.language.expressions.parsing import check, parse
+from ckpt_surgery.language.expressions.scope import ExpressionError
+from ckpt_surgery.language.expressions.vocabulary import call_problem, function_names, usages
+
+NAMES = ("x", "a", "b", "i", "n", "axes", "axis", "shape", "dtype", "reps", "indices", "repeats", "method")
+NAMES += ("start", "stop", "value", "min", "max", "pattern", "other", "text", "source", "target", "key", "g")
+
+
+def refusal(text: str) -> str:
+    """The message for an expression that is refused while it is parsed."""
+    with pytest.raises(ExpressionError) as raised:
+        parse(text)
+    return raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("expression", "advice"),
+    [
+        ("x.astype('float32')", "`cast(x, dtype)`"),
+        ("x.reshape(6)", "`reshape(x, shape)`"),
+        ("x.reshape", "`reshape(x, shape)`"),
+        ("np.zeros((2, 3))", "`zeros(shape, dtype)`"),
+        ("torch.cat([x, x])", "`concat([a, b], axis)`"),
+        ("jnp.linalg.norm(x)", "`norm(x, axis=…, ord=…, keepdims=…)`"),
+        ("einops.rearrange(x, 'a b -> b a')", "`rearrange(x, pattern)`"),
+        ("x.unsqueeze(0)", "`expand_dims(x, axis)`"),
+        ("x.mean(0)", "`mean(x, axis=…, keepdims=…)`"),
+        ("x.T()", "`x.T`, without parentheses"),
+        ("x.shape()", "`x.shape`, without parentheses"),
+        ("target['a'].permute(1, 0)", "`transpose(target['a'], axes)`"),
+        ("x.transpose(0, 1)", "`transpose(x, axes)`"),  # PyTorch swaps these two axes
+        ("x.repeat(2, 1)", "`tile(x, reps)`"),  # as PyTorch's does
+        ("np.repeat(x, 2, 0)", "`repeat(x, repeats, axis)`"),
+        ("jnp.float32", "a type is written as text: 'float32'"),
+        ("cast(x, torch.half)", "a type is written as text: 'float16'"),
+        ("np.pi * x", "3.141592653589793"),
+        ("key.split('/')", "`g[1]`"),
+    ],
+)
+def test_methods_and_modules_name_what_is_written_here(expression: str, advice: str) -> None:
+    assert advice in refusal(expression)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("unsqueeze", "expand_dims(x, axis)"),
+        ("cat", "concat([a, b], axis)"),
+        ("matmul", "a @ b"),
+        ("permute", "transpose(x, axes)"),
+        ("swapaxes", "transpose(x, axes)"),
+        ("view", "reshape(x, shape)"),
+        ("hstack", "concat([a, b], axis)"),
+        ("split", "x[:n]"),
+        ("chunk", "x[:n]"),
+        ("clamp", "clip(x, min, max)"),
+        ("zeros_like", "zeros(x.shape, x.dtype)"),
+    ],
+)
+def test_unknown_functions_are_not_mistaken_for_similar_names(name: str, instead: str) -> None:
+    problem = call_problem(name, 1, ())
+    assert problem is not None
+    assert f"`{instead}`" in problem
+    assert "did you mean" not in problem
+
+
+@pytest.mark.parametrize("advice", sorted(set(INSTEAD.values())))
+def test_everything_advised_is_an_expression_of_the_language(advice: str) -> None:
+    """Its arguments are names that no recipe has, so that nobody gets a value by copying it unread."""
+    for text in re.findall("`([^`]*)`", advice):
+        assert check(parse(text), NAMES) == []
+
+
+def test_calls_that_are_advised_fit_their_functions() -> None:
+    for name, usage in usages().items():
+        names = {use.name for use in parse(re.sub(r"(?:, )?\w+=…", "", usage)).name_uses}
+        assert call_problem(name, len(names), ()) is None
+
+
+def test_no_name_of_the_table_is_a_function() -> None:
+    assert function_names().isdisjoint(INSTEAD)
+
+
+def test_methods_that_nobody_has_get_no_advice() -> None:
+    assert refusal("x.frobnicate()") == "expressions have no methods: `.frobnicate(…)` is not accepted"
+
+
+def test_arguments_of_pytorch_are_known() -> None:
+    assert call_problem("mean", 1, ("dim",)) == "`mean` has no argument `dim`; did you mean `axis`?"
+    assert call_problem("sum", 1, ("keepdim",)) == "`sum` has no argument `keepdim`; did you mean `keepdims`?"

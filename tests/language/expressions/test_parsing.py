@@ -1,0 +1,748 @@
+"""The expression language: what it computes, what it refuses, and the column that it points at."""
+
+import operator
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.functions.arrays import Apply, Array, Read, Series
+from ckpt_surgery.functions.contractions import Matmul
+from ckpt_surgery.functions.create import Init
+from ckpt_surgery.functions.dtypes import Bitcast, Rounded
+from ckpt_surgery.functions.indexing import Index
+from ckpt_surgery.functions.joining import Stack
+from ckpt_surgery.functions.layout import Transpose
+from ckpt_surgery.functions.list_reductions import ListReduction
+from ckpt_surgery.functions.operators import Binary
+from ckpt_surgery.functions.quantization import Quantize
+from ckpt_surgery.language.expressions.parsing import Expression, check, parse
+from ckpt_surgery.language.expressions.scope import (
+    ExpressionError,
+    Groups,
+    Hooks,
+    Leaves,
+    Scope,
+    Table,
+    Unavailable,
+)
+from ckpt_surgery.language.expressions.vocabulary import function_names
+
+
+def stored(shape: tuple[int, ...], dtype: Any = np.float32, name: str = "a/b") -> Array:
+    spec = ArraySpec(shape, np.dtype(dtype))
+    return Array(Read("source", Leaf(Key.parse(name), LeafKind.ARRAY, spec)), spec.dtype)
+
+
+@dataclass
+class FakeLeaves(Leaves):
+    """A source with a few leaves."""
+
+    arrays: Mapping[str, Array]
+    name: str = "source"
+    asked: list[str] = field(default_factory=list)
+
+    def lookup(self, text: str) -> Array | None:
+        self.asked.append(text)
+        if text == "a/string":
+            raise SurgeryError("`a/string` is a string, not an array", hint="It can be kept.")
+        return self.arrays.get(text)
+
+    def kind(self, text: str) -> str | None:
+        return "string" if text == "a/string" else "array" if text in self.arrays else None
+
+    def keys(self) -> Collection[str]:
+        return {*self.arrays, "a/string"}
+
+
+class FakeHooks(Hooks):
+    sha256 = ""
+
+    def call(self, name: str, arguments: Sequence[Any]) -> Any:
+        return name, list(arguments)
+
+
+X = stored((4, 6))
+NARROW = stored((4, 6), ml_dtypes.bfloat16)
+WHOLE = stored((3,), np.int32)
+ITEMS = tuple(stored((2, 3), name=f"layer_{i}") for i in range(3))
+MATCH = regex.compile(r"(?P<n>\d+)/(?P<m>[qkv])(?:/(?P<none>z))?").fullmatch("12/q")
+assert MATCH is not None
+NAMES: dict[str, Any] = {
+    "x": X,
+    "b": NARROW,
+    "i32": WHOLE,
+    "xs": Series(ITEMS, (0, 1, 2)),
+    "gaps": Series(ITEMS, (0, 1, 3)),
+    "plain_xs": Series(ITEMS, None),
+    "key": "params/layer_12/q",
+    "n": "12",
+    "m": "q",
+    "i": 3,
+    "rate": 0.5,
+    "flag": True,
+    "shape": (2, 3),
+    "matrix": Table("matrix", {"q": "query", "k": "key", 7: "seven"}),
+    "sizes": Table("sizes", {"q": 64, "_": 128}),
+    "depths": Table("depths", {0: "first", "1": "second", "_": "other"}),
+    "g": Groups(MATCH),
+    "source": FakeLeaves({"a/b": stored((4, 6)), "a/c": stored((6, 4))}),
+    "target": Unavailable("no target is given"),
+    "hooks": FakeHooks(),
+}
+
+
+def scope(**names: Any) -> Scope:
+    return Scope({**NAMES, **names}, "out/key", {r"a/\d": 5}.__getitem__)
+
+
+def value(text: str, **names: Any) -> Any:
+    return parse(text).evaluate(scope(**names))
+
+
+def function_of(text: str) -> Any:
+    array = value(text)
+    assert isinstance(array, Array)
+    assert isinstance(array.node, Apply)
+    return array.node.function
+
+
+def refusal(text: str) -> ExpressionError:
+    """The first error of an expression, from parsing, from the static check, or from evaluating."""
+    with pytest.raises(ExpressionError) as caught:
+        expression = parse(text)
+        for error in check(expression, NAMES):
+            raise error
+        expression.evaluate(scope())
+    return caught.value
+
+
+# --- text, numbers, lists -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1 + 2 * 3", 7),
+        ("  1 + 2  ", 3),
+        ("(1 +\n 2)", 3),
+        ("7 // 2 - 7 % 4", 0),
+        ("2 ** 10 / 4", 256.0),
+        ("-2 ** 2", -4),
+        ("+1", 1),
+        ("6 & 3 | 8", 10),
+        ("~flag", False),
+        ("0x10 + 1_000", 1016),
+        ("'a' + 'b'", "ab"),
+        (r"r'\d' + '\n'", "\\d\n"),
+        ("[1, 2] + [3]", [1, 2, 3]),
+        ("(1, 2)[1]", 2),
+        ("[1, 2, 3][-2:]", [2, 3]),
+        ("key[:6]", "params"),
+        ("key[-1]", "q"),
+        ("1 < 2 <= 2", True),
+        ("1 < 2 > 5", False),
+        ("'a' < 'b'", True),
+        ("m == 'q'", True),
+        ("m != 'q'", False),
+        ("(1, 2) == [1, 2]", True),
+        ("None == None", True),
+        ("i == None", False),
+        ("'layer' in key", True),
+        ("'x' not in key", True),
+        ("m in ['q', 'k']", True),
+        ("m in matrix", True),
+        ("'z' in matrix", False),
+        ("3 in range(5)", True),
+        ("not m", False),
+        ("m and i", 3),
+        ("'' or 'else'", "else"),
+        ("flag and i > 2 or rate / 0 > 1", True),
+        ("'even' if int(n) % 2 == 0 else 'odd'", "even"),
+        ("1 / 0 if False else 2", 2),
+        ("f'{m}-{int(n):03d}'", "q-012"),
+        ("f'{rate:.2f}|{m:>3}|{i}'", "0.50|  q|3"),
+        ("f'{m:{i}}|'", "q  |"),
+        ("f''", ""),
+        ("f'{{{m}}}'", "{q}"),
+        ("int('7') + len('abc') + len(xs)", 13),
+        ("upper(replace(m, 'q', 'query')) + str(1)", "QUERY1"),
+        ("len(range(2, 5))", 3),
+        ("matrix[m]", "query"),
+        ("matrix[7]", "seven"),
+        ("depths[int('0')] + depths['1'] + depths['_'] + depths['x']", "firstsecondotherother"),
+        ("0 in depths and '1' in depths and 2 not in depths and '2' not in depths", True),
+        ("sizes[m] + sizes['anything']", 192),
+        ("g[1] + g['m']", "12q"),
+        ("g[0]", "12/q"),
+        ("g['none']", ""),
+        ("count('a/\\\\d')", 5),
+        ("count(r'a/\\d')", 5),
+        ("has(source['a/b'])", True),
+        ("has(source[f'a/{m}'])", False),
+        ("has(source['a/string'])", True),
+        ("kind(source['a/b'])", "array"),
+        ("kind(source[f'a/{\"string\"}']) == 'array'", False),
+        ("source['a/b'].shape", (4, 6)),
+        ("source[f'a/{\"b\"}'].dtype", "float32"),
+        ("(source['a/b']).ndim + source['a/b'].size + len(source['a/b'].shape[:1])", 27),
+        ("x.shape", (4, 6)),
+        ("x.shape[0] + x.ndim + x.size", 30),
+        ("b.dtype", "bfloat16"),
+        ("x.dtype == 'float32'", True),
+        ("sqrt(16) + abs(-2)", 6.0),
+    ],
+)
+def test_values(text: str, expected: Any) -> None:
+    found = value(text)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+OPERATORS = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.integers(-99, 99), st.integers(-99, 99), st.sampled_from(sorted(OPERATORS)))
+def test_numbers_are_python_s_own(a: int, b: int, symbol: str) -> None:
+    text = f"({a}) {symbol} ({b})"
+    if symbol in ("//", "%") and b == 0:
+        assert "divides by zero" in refusal(text).message
+    else:
+        assert value(text) == OPERATORS[symbol](a, b)
+
+
+def test_branches_not_taken_are_not_evaluated() -> None:
+    leaves = FakeLeaves({})
+    assert value("source['a'] if False else 1", source=leaves) == 1
+    assert value("False and source['a']", source=leaves) is False
+    assert leaves.asked == []
+
+
+# --- arrays ---------------------------------------------------------------------------------------------
+
+
+def test_operators_on_arrays_become_nodes() -> None:
+    assert function_of("x * 2") == Binary("*", None, 2)
+    assert function_of("1 - x") == Binary("-", 1, None)
+    assert function_of("x + x") == Binary("+", None, None)
+    assert function_of("x >= 0.5") == Binary(">=", None, 0.5)
+    assert value("x > 0").dtype == np.dtype(bool)
+    assert function_of("x @ x.T") == Matmul()
+    assert function_of("~(x > 0)").op == "not"
+    assert function_of("-x").op == "neg"
+    assert value("+x") is X
+    assert value("(x > 0) & (x < 1)").spec == ArraySpec((4, 6), np.dtype(bool))
+
+
+def test_narrow_floats_stay_wide_until_the_end() -> None:
+    array = value("b * 2 + 1")
+    assert array.dtype == np.dtype(ml_dtypes.bfloat16)
+    assert array.node.spec.dtype == np.float32
+    settled = array.rounded_to_declared()
+    assert settled.function == Rounded(np.dtype(ml_dtypes.bfloat16), on_overflow="inf")
+    assert settled.spec == ArraySpec((4, 6), np.dtype(ml_dtypes.bfloat16))
+    assert value("(b * 2).dtype") == "bfloat16"
+
+
+def test_bits_are_cast_from_what_the_user_sees() -> None:
+    outer = value("bitcast(b * 2, 'int16')").node
+    assert isinstance(outer.function, Bitcast)
+    assert outer.inputs[0].function == Rounded(np.dtype(ml_dtypes.bfloat16))
+    wide = value("cast(b * 2, 'float32')").node
+    assert isinstance(wide.inputs[0].function, Binary)  # an explicit cast sees the wide value
+
+
+@pytest.mark.parametrize(
+    ("text", "items", "shape"),
+    [
+        ("x[0]", (0,), (6,)),
+        ("x[-1, 2]", (-1, 2), ()),
+        ("x[:, 1:3]", ((None, None, None), (1, 3, None)), (4, 2)),
+        ("x[::2]", ((None, None, 2),), (2, 6)),
+        ("x[..., None]", (..., None), (4, 6, 1)),
+        ("x[i]", (3,), (6,)),
+        ("x[:x.shape[0] // 2]", ((None, 2, None),), (2, 6)),
+    ],
+)
+def test_subscripts_of_arrays(text: str, items: tuple[Any, ...], shape: tuple[int, ...]) -> None:
+    assert function_of(text) == Index(items)
+    assert value(text).spec.shape == shape
+
+
+def test_calls_are_bound_to_functions() -> None:
+    assert function_of("x.T") == Transpose()
+    assert function_of("transpose(x, axes=[1, 0])") == Transpose((1, 0))
+    assert value("rearrange(x, 'a (b c) -> a b c', c=i)").spec.shape == (4, 2, 3)
+    assert function_of("mean([x, x * 2])") == ListReduction("mean")
+    assert value("take(x, range(0, 4, 2), 0)").spec.shape == (2, 6)
+
+
+def test_a_call_with_parts_gives_a_list() -> None:
+    found = value("quantize(x, 'int8', 1)")
+    assert [array.spec for array in found] == [
+        ArraySpec((4, 6), np.dtype(np.int8)),
+        ArraySpec((4, 1), np.dtype(np.float32)),
+    ]
+    assert [array.node.function.part for array in found] == ["values", "scale"]
+    assert isinstance(found[0].node.function, Quantize)
+    assert value("quantize(x, 'int8', 1)[1]").spec.shape == (4, 1)
+
+
+def test_init_knows_the_key_that_is_made() -> None:
+    function = function_of("init('normal', (2, 3), 'float32', 0)")
+    assert isinstance(function, Init)
+    assert function.leaf_key == "out/key"
+
+
+def test_xs_is_stacked_with_its_places() -> None:
+    assert function_of("stack(xs)") == Stack(places=(0, 1, 2))
+    assert function_of("stack(plain_xs, axis=1)") == Stack(axis=1, places=None)
+    assert function_of("stack(gaps, fill=0.0)") == Stack(fill=0.0, places=(0, 1, 3))
+    assert value("stack(gaps, fill=0.0)").spec.shape == (4, 2, 3)
+    assert value("stack(gaps, 0, 0.0, 8)").spec.shape == (8, 2, 3)
+    assert value("concat(xs)").spec.shape == (6, 3)
+    assert value("xs[1]") is ITEMS[1]
+    assert value("xs[1:]") == list(ITEMS[1:])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "stack(gaps)",
+        "stack(gaps, fill=None)",
+        "concat(gaps)",
+        "mean(gaps)",
+        "gaps[0]",
+        "len(gaps)",
+        "concat([x, gaps[0]])",
+    ],
+)
+def test_a_gap_is_an_error_wherever_it_is_not_filled(text: str) -> None:
+    error = refusal(text)
+    assert error.message == "no leaf is at place 2; `by` gives 0, 1, 3"
+    assert "fill=0.0" in (error.hint or "")
+
+
+def test_leaves_are_looked_up_by_computed_keys() -> None:
+    leaves = FakeLeaves({"a/b": X})
+    assert value("source['a/' + 'b'] * 1", source=leaves).spec == X.spec
+    assert leaves.asked == ["a/b"]
+    error = refusal("x + source['a/bb']")
+    assert error.message == "`source` has no leaf 'a/bb'; did you mean `a/b`?"
+    assert (error.start, error.end) == (4, 18)
+    error = refusal("source['a/string']")
+    assert (error.message, error.hint) == ("`a/string` is a string, not an array", "It can be kept.")
+
+
+def test_hooks_are_called_where_they_are_allowed() -> None:
+    assert value("hooks.blend(x, 2)") == ("blend", [X, 2])
+    expression = parse("hooks.blend(x)")
+    assert "hooks" in expression.names
+    with pytest.raises(ExpressionError, match="`hooks` needs a line"):
+        expression.evaluate(Scope({"x": X}))
+
+
+# --- static checks --------------------------------------------------------------------------------------
+
+
+def test_names_and_calls_are_known_without_values() -> None:
+    expression = parse("stack(xs, axis=0) + matrix[m] if has(lora[f'{p}/a']) else x.shape[g[2]]")
+    assert expression.names == {"xs", "matrix", "m", "lora", "p", "x", "g"}
+    assert [(u.group, u.start, u.end) for u in expression.groups] == [(2, 66, 70)]
+    assert parse(" x ").single_name == "x"
+    assert parse("x.T").single_name is None
+
+
+@pytest.mark.parametrize(
+    ("text", "flaws"),
+    [
+        ("y + xz", [("unknown name `y`", 0, 1), ("unknown name `xz`; did you mean `x`?", 4, 6)]),
+        ("tranpose(x)", [("unknown function `tranpose`; did you mean `transpose`?", 0, 8)]),
+        ("1 + transpose", [("`transpose` is a function; call it: transpose(…)", 4, 13)]),
+        ("transpose(x, axs=1)", [("`transpose` has no argument `axs`; did you mean `axes`?", 0, 19)]),
+        ("pad(x)", [("`pad` needs `axis`: pad(x, axis, to, [value])", 0, 6)]),
+        ("upper('a', 'b')", [("`upper` takes at most one argument, 2 given: upper(text)", 0, 15)]),
+        ("hooks.f(x)", [("`hooks` needs a line `hooks: FILE.py` in the recipe", 0, 5)]),
+        ("f'{y}é{zz}'", [("unknown name `y`", 3, 4), ("unknown name `zz`", 7, 9)]),
+        ("rearrange(x, 'a b -> b a', a=1)", []),
+        ("has(source['a']) and count('b')", []),
+    ],
+)
+def test_check(text: str, flaws: list[tuple[str, int, int]]) -> None:
+    known = {"x", "xs", "source"}
+    assert [(e.message, e.start, e.end) for e in check(parse(text), known)] == flaws
+
+
+def test_every_function_is_a_name_of_the_language() -> None:
+    assert {"stack", "rearrange", "has", "count", "int", "zeros", "where"} <= function_names()
+
+
+# --- errors while evaluating ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end", "message"),
+    [
+        ("1 + int('q')", 4, 12, "`int`: 'q' is not an integer"),
+        ("x + m", 0, 5, "`+` does not take an array and the text 'q'"),
+        ("n + 1", 0, 5, "`+` does not take the text '12' and the number 1"),
+        ("n * 3", 0, 5, "`*` does not take"),
+        ("[0] * 3", 0, 7, "`*` does not take a list of 1 values and the number 3"),
+        ("'%099d' % 1", 0, 11, "`%` does not take"),
+        ("n == 12", 0, 7, "`==` cannot compare the text '12' with the number 12"),
+        ("n in [12]", 0, 9, "`in` looks for the text '12' in a list of values such as the number 12"),
+        ("1 in n", 0, 6, "`in` cannot look for"),
+        ("x in [x]", 0, 8, "`in` cannot look for an array"),
+        ("m < None", 0, 8, "cannot compare"),
+        ("x @ 2", 0, 5, "`@` takes two arrays"),
+        ("i @ i", 0, 5, "`@` does not take"),
+        ("rate & 1", 0, 8, "`&` does not take"),
+        ("-m", 0, 2, "`-` does not take the text 'q'"),
+        ("~i", 0, 2, "`~` does not take"),
+        ("xs + 1", 0, 6, "`+` does not take a list of 3 arrays"),
+        ("x + xs", 0, 6, "`+` does not take an array and a list of 3 arrays"),
+        ("1 if x > 0 else 2", 5, 10, "is neither true nor false"),
+        ("flag and x", 9, 10, "is neither true nor false"),
+        ("not x", 4, 5, "is neither true nor false"),
+        ("0 < x < 1", 0, 9, "is neither true nor false"),
+        ("source and 1", 0, 6, "a source is neither true nor false"),
+        ("g + 1", 0, 5, "`+` does not take the groups of the match and the number 1"),
+        ("hooks + 1", 0, 9, "`+` does not take the hooks and the number 1"),
+        ("x[m]", 0, 4, "an array is not indexed with the text 'q'"),
+        ("x[[0, 1]]", 0, 9, "an array is not indexed with a list"),
+        ("x[True]", 0, 7, "an array is not indexed with True"),
+        ("x[rate:]", 0, 8, "the bounds of a slice have to be integers"),
+        ("x[9]", 0, 4, "index 9 is out of bounds"),
+        ("x[0, 0, 0]", 0, 10, "a subscript with 3 items"),
+        ("shape[2]", 0, 8, "index 2 is out of bounds for a list of 2 values"),
+        ("shape['a']", 0, 10, "is indexed with an integer"),
+        ("i[0]", 0, 4, "the number 3 has no elements"),
+        ("matrix['z']", 0, 11, "table `matrix` has no entry 'z'"),
+        ("matrix[True]", 0, 12, "table `matrix` has no entry True"),
+        ("depths['0']", 0, 11, "table `depths` has the entry 0 as an integer, and '0' is text"),
+        ("'0' in depths", 0, 13, "table `depths` has the entry 0 as an integer, and '0' is text"),
+        ("'0' not in depths", 0, 17, "table `depths` has the entry 0 as an integer"),
+        ("depths[1]", 0, 9, "table `depths` has the entry '1' as text, and 1 is an integer"),
+        ("1 in depths", 0, 11, "table `depths` has the entry '1' as text, and 1 is an integer"),
+        ("matrix['7']", 0, 11, "table `matrix` has the entry 7 as an integer, and '7' is text"),
+        ("g[5]", 0, 4, "the regular expression has no group 5"),
+        ("source[1]", 0, 9, "the key in `source[…]` has to be text"),
+        ("source[1:]", 0, 10, "has to be text, not a slice"),
+        ("source[...]", 0, 11, "has to be text, not a slice"),
+        ("target['a']", 0, 6, "no target is given"),
+        ("has(target['a'])", 4, 10, "no target is given"),
+        ("target['a'].shape", 0, 6, "no target is given"),
+        ("source['a/z'].shape", 0, 13, "`source` has no leaf 'a/z'; did you mean `a/c`?"),
+        ("source['a/string'].shape", 0, 18, "`a/string` is a string, not an array"),
+        ("has(matrix['a'])", 0, 16, "`has` looks into a source"),
+        ("kind(target['a'])", 5, 11, "no target is given"),
+        ("kind(matrix['a'])", 0, 17, "`kind` looks into a source"),
+        ("1 + kind(source['a/d'])", 4, 23, "`source` has no leaf 'a/d'; did you mean"),
+        ("m.shape", 0, 7, "`.shape` is for arrays"),
+        ("xs.T", 0, 4, "`.T` is for arrays, not a list of 3 arrays"),
+        ("str(x)", 0, 6, "`str` takes text, numbers and lists, not an array"),
+        ("stack(x)", 0, 8, "has to be a list of arrays"),
+        ("stack([x, i32])", 0, 15, "arrays of float32 and int32 in one list"),
+        ("transpose(source)", 0, 17, "a source cannot be an argument"),
+        ("stack([x, source])", 0, 18, "a source cannot be an argument"),
+        ("stack([xs])", 0, 11, "has to be a list of arrays; a list of 3 arrays is in it"),
+        ("lower([x, x])", 0, 13, "`lower` is for text, not a list of 2 values"),
+        ("cast(x, 'flot32')", 0, 17, "unknown dtype `flot32`; did you mean `float32`?"),
+        ("rearrange(x, 'a b')", 0, 19, "->"),
+        ("i32 * 0.5", 0, 9, "0.5 is not an integer, but the array is int32"),
+        ("f'{x}'", 0, 6, "an array float32[4,6] cannot be part of a text"),
+        ("f'{i:.2q}'", 0, 10, "the format '.2q' is not accepted"),
+        ("f'{m:d}'", 0, 8, "does not fit"),
+        ("count(1)", 0, 8, "takes a regular expression as text"),
+        ("('a' + 1) + m", 1, 8, "`+` does not take"),
+        ("'é' + (1 + m)", 7, 12, "`+` does not take"),
+    ],
+)
+def test_errors_point_at_what_they_mean(text: str, start: int, end: int, message: str) -> None:
+    error = refusal(text)
+    assert message in error.message
+    assert (error.start, error.end) == (start, end)
+    assert error.exit_code == 2
+
+
+def test_count_needs_keys() -> None:
+    with pytest.raises(ExpressionError, match="no keys to count"):
+        parse("count('a')").evaluate(Scope({}))
+
+
+def test_an_error_can_be_told_of_a_text_around_it() -> None:
+    error = refusal("1 + y").shifted(10)
+    assert (error.start, error.end) == (14, 15)
+
+
+# --- escape attempts ------------------------------------------------------------------------------------
+
+ESCAPES = [
+    # reaching Python's own objects
+    ("x.__class__", 0),
+    ("x.__class__.__mro__", 0),
+    ("''.__class__.__base__.__subclasses__()", 0),
+    ("().__class__", 0),
+    ("x.node", 0),
+    ("x.node.leaf", 0),
+    ("x.spec", 0),
+    ("x.rounded_to_declared()", 0),
+    ("x._run", 0),
+    ("key.format(x)", 0),
+    ("'{0.__class__}'.format(x)", 0),
+    ("'a'.join([])", 0),
+    ("key.upper()", 0),
+    ("f'{x.__class__}'", 3),
+    ("f'{x!r}'", 0),
+    ("f'{x!s}'", 0),
+    ("f'{key=}'", 0),
+    ("f'{key:{x.__class__}}'", 8),
+    ("hooks.__class__", 0),
+    ("hooks.__class__()", 0),
+    ("hooks._private(x)", 0),
+    ("hooks.a.b(x)", 0),
+    ("hooks.f(x=1)", 0),
+    ("hooks['f'](x)", 0),
+    ("source.keys()", 0),
+    ("source.__dict__", 0),
+    ("matrix.entries", 0),
+    ("g.match", 0),
+    # builtins and modules
+    ("__import__('os')", 0),
+    ("__import__('os').system('id')", 0),
+    ("__builtins__", 0),
+    ("__name__", 0),
+    ("__loader__", 0),
+    ("eval('1')", 0),
+    ("exec('1')", 0),
+    ("compile('1', 'a', 'eval')", 0),
+    ("open('/etc/passwd')", 0),
+    ("getattr(x, 'node')", 0),
+    ("setattr(x, 'a', 1)", 0),
+    ("vars()", 0),
+    ("globals()", 0),
+    ("locals()", 0),
+    ("dir(x)", 0),
+    ("type(x)", 0),
+    ("object()", 0),
+    ("print(x)", 0),
+    ("input()", 0),
+    ("help()", 0),
+    ("breakpoint()", 0),
+    ("exit()", 0),
+    ("memoryview(x)", 0),
+    ("bytes(9)", 0),
+    ("map(len, xs)", 0),
+    ("os.system('id')", 0),
+    ("np.load('a')", 0),
+    ("import os", 0),
+    # syntax that is not in the language
+    ("lambda: 1", 0),
+    ("(lambda: 1)()", 0),
+    ("[i for i in xs]", 0),
+    ("{i for i in xs}", 0),
+    ("{i: i for i in xs}", 0),
+    ("(i for i in xs)", 0),
+    ("stack(x for x in xs)", 5),
+    ("(y := x)", 1),
+    ("y = x", 2),
+    ("x += 1", 2),
+    ("x; y", 1),
+    ("x\ny", 2),
+    ("del x", 0),
+    ("{1: 2}", 0),
+    ("{1, 2}", 0),
+    ("{**matrix}", 0),
+    ("[*xs]", 1),
+    ("stack(*xs)", 6),
+    ("stack(**matrix)", 6),
+    ("x[*shape]", 2),
+    ("stack(xs, axis=0, axis=1)", 18),
+    ("await x", 0),
+    ("(yield)", 1),
+    ("(yield from xs)", 1),
+    ("x is None", 0),
+    ("x is not x", 0),
+    ("x ^ x", 0),
+    ("1 << 9", 0),
+    ("1 >> 9", 0),
+    ("1 <> 2", 2),
+    ("b'bytes'", 0),
+    ("1j", 0),
+    ("1 + ...", 4),
+    ("stack(...)", 6),
+    ("transpose(x)(x)", 0),
+    ("transpose", 0),
+    ("x()", 0),
+    ("(x)()", 1),
+    ("xs[0](1)", 0),
+    ("has(x)", 0),
+    ("has('a')", 0),
+    ("has(source['a'], 1)", 0),
+    ("has()", 0),
+    ("kind(x)", 0),
+    ("kind(source['a'], 1)", 0),
+    ("count()", 0),
+    ("count('a', 'b')", 0),
+    ("count(pattern='a')", 0),
+    # sizes
+    ("9 ** 9 ** 9", 0),
+    ("2 ** 4096", 0),
+    ("(2 ** 100) * (2 ** 100)", 0),
+    ("10.0 ** 999", 0),
+    ("(-1) ** 0.5", 0),
+    ("0 ** -1", 0),
+    ("9" * 40, 0),
+    ("9" * 4000, 0),
+    ("1e999", 0),
+    ("-1e999", 1),
+    ("'a' * 1000000000", 0),
+    ("[0] * 1000000000", 0),
+    ("f'{1:>1000000000}'", 0),
+    ("f'{1:.1000000000f}'", 0),
+    ("f'{1:{10 ** 9}}'", 0),
+    ("f'{rate:.999f}'", 0),
+    ("range(10 ** 12)", 0),
+    ("[range(1000000), range(1000000)]", 0),
+    ("len('a' + str(9) + replace('a', 'a', 'b' * 9))", 37),
+    ("replace(" * 9 + "'aa'" + ", 'a', 'aaaaaaaaaa')" * 9, 24),
+    ("einsum('i', range(1000000), range(1000000))", 0),
+    ("int('" + "9" * 4000 + "')", 0),
+    ("1" + "+1" * 2000, 0),
+    ("-" * 4000 + "1", 0),
+    ("not " * 1000 + "x", 0),
+    ("(" * 1500 + "1" + ")" * 1500, 0),
+    ("[" * 1500 + "]" * 1500, 0),
+    ("x" + "[0]" * 1300, 0),
+    ("x" + ".T" * 2000, 0),
+    ("x" * 5000, 0),
+    ("f'{" * 50, 0),
+    ("f'{" + "1+" * 500 + "1}'", 0),
+    # not even text
+    ("", 0),
+    ("   ", 0),
+    ("x\x00", 0),
+    ("'\ud800'", 0),
+    ("'unclosed", 0),
+    ("x +", 2),
+    ("'\\d'", 0),
+    ("x[", 1),
+]
+
+
+@pytest.mark.parametrize(("text", "column"), ESCAPES, ids=[repr(row[0][:40]) for row in ESCAPES])
+def test_escape_attempts_are_refused_with_their_column(text: str, column: int) -> None:
+    error = refusal(text)
+    assert len(error.message) < 300
+    assert 0 <= error.start < error.end <= max(1, len(text))
+    if len(text) < 60:
+        assert error.start == column
+
+
+def test_escapes_do_not_reach_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the names are bound to, only the attributes of the language are read."""
+
+    class Trap:
+        def __getattribute__(self, name: str) -> Any:
+            assert name == "__class__", name
+            return super().__getattribute__(name)
+
+    trap = Trap()
+    for text in (
+        "trap.T",
+        "trap.node",
+        "trap + 1",
+        "trap[0]",
+        "f'{trap}'",
+        "not trap",
+        "len(trap)",
+        "trap == 1",
+    ):
+        with pytest.raises(ExpressionError):
+            value(text, trap=trap)
+
+
+ATOMS = [
+    "x",
+    "xs",
+    "key",
+    "n",
+    "1",
+    "-2",
+    "0.5",
+    "'a'",
+    "None",
+    "(",
+    ")",
+    "[",
+    "]",
+    ",",
+    ":",
+    "+",
+    "*",
+    "**",
+    "@",
+]
+ATOMS += [
+    "==",
+    "<",
+    " in ",
+    " and ",
+    " not ",
+    " if ",
+    " else ",
+    "f'{",
+    "}'",
+    ".T",
+    ".shape",
+    "stack(",
+    "cast(",
+    "'",
+]
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.sampled_from(ATOMS), max_size=10).map("".join) | st.text(max_size=20))
+def test_any_text_gives_a_value_or_an_expression_error(text: str) -> None:
+    try:
+        expression = parse(text)
+        check(expression, NAMES)
+        expression.evaluate(scope())
+    except ExpressionError as error:
+        assert 0 <= error.start < error.end <= max(1, len(text))
+
+
+def test_an_expression_is_equal_by_its_text() -> None:
+    assert parse("x + 1") == parse("x + 1")
+    assert hash(parse("x + 1")) == hash(parse("x + 1"))
+    assert parse("x + 1") != parse("x+1")
+    assert isinstance(parse("x"), Expression)
+
+
+def test_importing_the_language_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, ckpt_surgery.language.loading; "
+        "from ckpt_surgery.language.expressions.parsing import parse, check; check(parse('stack(xs)'), ()); "
+        "print(sorted({'jax', 'orbax', 'tensorstore', 'torch', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

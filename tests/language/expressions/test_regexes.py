@@ -1,0 +1,244 @@
+"""Regular expressions: Python's syntax, bounded in size and in time."""
+
+import math
+import re
+from dataclasses import dataclass
+
+import pytest
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.core.errors import RecipeError
+from ckpt_surgery.language.expressions import regexes
+from ckpt_surgery.language.expressions.regexes import MatchBudget, alternation, compile_pattern, safe_length
+from ckpt_surgery.language.expressions.scope import ExpressionError
+
+ALIKE = [
+    (r"params/layer_(?P<n>\d+)/(?P<rest>.*)", "params/layer_12/mlp/wi"),
+    (r"(a|ab)(c|bcd)", "abcd"),
+    (r"(?i)KERNEL", "kernel"),
+    (r"[^/]+/\[0\]/x\.y", "a/[0]/x.y"),
+    (r"[0-9a-f]{64}/[0-9a-f]{64}", "0" * 64 + "/" + "f" * 64),
+    (r"(\w+/){2}x{,3}", "a/b/xx"),
+    (r"(?x) a  # a comment with ) and {", "a"),
+    (r"[{}]\{\}", "{{}"),
+    (r"(?<=a)b|ab", "ab"),
+    (r"a(?!b).", "ac"),
+    (r"a++b(?>c)", "aabc"),
+    (r"[]a]", "]"),
+    (r"\N{LATIN SMALL LETTER A}", "a"),
+    (r"a$", "a"),
+    (r"\Aa\Z", "a\n"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "text"), [row for row in ALIKE if "comment" not in row[0]])
+def test_matches_as_re_does(pattern: str, text: str) -> None:
+    ours, theirs = MatchBudget().fullmatch(compile_pattern(pattern), text), re.fullmatch(pattern, text)
+    assert (ours is None) == (theirs is None)
+    if ours is not None and theirs is not None:
+        assert (ours.groups(), ours.groupdict()) == (theirs.groups(), theirs.groupdict())
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.text(r"ab/\d.*+?()[]|{}2,^$", max_size=10), st.text("ab/1\n2{", max_size=8))
+def test_any_pattern_is_refused_or_matches_as_re_does(pattern: str, text: str) -> None:
+    try:
+        compiled = compile_pattern(pattern)
+    except ExpressionError as error:
+        assert 0 <= error.start < error.end <= max(1, len(pattern))
+        return
+    ours, theirs = MatchBudget().fullmatch(compiled, text), re.fullmatch(pattern, text)
+    assert (ours is None) == (theirs is None)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "start", "message"),
+    [
+        ("a(b", 1, "unterminated subpattern"),
+        ("a)", 1, "unbalanced parenthesis"),
+        ("*a", 0, "nothing to repeat"),
+        (r"\p{L}", 2, "`{` stands for a count"),
+        (r"\pL", 0, "bad escape"),
+        (r"\Ka", 0, "bad escape"),
+        ("(?R)", 1, "unknown extension"),
+        ("(?|a|b)", 1, "unknown extension"),
+        ("(?P<a>x)(?P<a>y)", 12, "redefinition of group name"),
+        ("(?<=a+)b", 0, "look-behind"),
+        ("(?:abc){e<=1}", 7, "for the character itself"),  # a fuzzy match in `regex`
+        ("a{", 1, "for the character itself"),
+        ("a{}", 1, "for the character itself"),
+        ("a{,}", 1, "for the character itself"),
+        ("[[:alpha:]]", 0, "nested set"),  # a POSIX class in `regex`
+        ("[a--b]", 0, "set difference"),
+        ("[a&&b]", 0, "set intersection"),
+        ("a{4294967290}", 1, "too large"),
+        ("(?:a{1000}){1000}", 11, "more than 100000 repeats"),
+        ("(?x)(?:a{1000}) {1000}", 16, "more than 100000 repeats"),
+        ("(?:(?:ab{1000}){1000}c){1000}", 15, "more than 100000 repeats"),
+        ("a{5,2}", 2, "min repeat greater than max"),
+        ("(" * 600 + ")" * 600, 50, "nested deeper than 50 levels"),
+        ("(?:" * 51 + "a" + ")" * 51, 150, "nested deeper than 50 levels"),
+        ("a" * 3000, 0, "3000 characters"),
+    ],
+)
+def test_refused(pattern: str, start: int, message: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        compile_pattern(pattern)
+    assert message in caught.value.message
+    assert caught.value.start == start
+
+
+def test_verbose_patterns_may_hold_braces_in_classes_only() -> None:
+    assert MatchBudget().fullmatch(compile_pattern("(?x) a [{] \\d+ # digits"), "a{12")
+    with pytest.raises(ExpressionError, match="for the character itself"):
+        compile_pattern("(?x) a # {")
+
+
+@pytest.mark.parametrize("pattern", ["(?:(a|aa)+)+$", "(?:(?:a|aa)*)*[bc]", "(a*)" * 9 + "[bc]"])
+def test_pathological_patterns_stop(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = compile_pattern(pattern)
+    monkeypatch.setattr(regexes, "REGEX_SECONDS", 0.05)
+    with pytest.raises(RecipeError, match=r"took more than 0\.05 s on `aaaa") as caught:
+        MatchBudget().fullmatch(compiled, "a" * 5000 + "\x1b!")
+    assert "\x1b" not in str(caught.value)
+
+
+# --- which patterns need no timeout, and several as one -----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "length"),
+    [
+        (r"params/layer_(\d+)/(.*query.*)", 178),  # the third root of 3! times a million, less 3
+        (r"a(?P<n>b)?c", 500_000),  # one part that may be absent: twice the ways
+        ("a|b", 500_000),
+        ("(?:a|a)(a|a)", 250_000),
+        (
+            r"(.*/)?(wi|wo)(/scale)?.*",
+            498,
+        ),  # two repeats, eight ways: the root of 2! times a million / 8, less 2
+        (r"\)\*\(\?P<n>", 10**6),
+        (r"\(?P<n>(?P<n>x)", 500_000),
+        (r"\\1", 10**6),
+        ("[*]a", 10**6),
+        ("a*" * 200, 0),
+        ("|".join("a" * 30), 0),
+        ("(ab)*c", 0),
+        ("(?:ab){3}", 0),
+        ("(a+)+", 0),
+        ("(?:a*){3}", 0),
+        ("(?x) (a|b) *", 0),
+        ("(?i)a", 0),
+        ("(?i:a)b", 0),
+        (r"(a*)\1", 0),
+        (r"(a)\\\1", 0),
+        ("(?P<n>a)(?P=n)", 0),
+        ("(?=a*)b", 0),
+        ("(?<!a)b", 0),
+        ("(?>a)b", 0),
+    ],
+)
+def test_how_long_a_text_needs_no_timeout(pattern: str, length: int) -> None:
+    assert abs(safe_length(compile_pattern(pattern)) - length) <= (2 if length else 0)
+
+
+_PIECES = (
+    *("a", "bc", "/", r"\.", r"\d", r"\(", r"\(?P<n>", ".", "[ab]", "[^a]", "[(?P<n>]", "(", "(?:"),
+    *("(?P<n>", "(?P<R0>", ")", "*", "?", "+?", "{2}", "{1,3}", "|", "$", r"\b"),
+)
+_PATTERNS = st.lists(st.sampled_from(_PIECES), max_size=7).map("".join)
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.data(), st.lists(_PATTERNS, min_size=1, max_size=6))
+def test_an_alternation_finds_the_first_pattern_that_matches(data: st.DataObject, texts: list[str]) -> None:
+    compiled = [pattern for pattern in map(compiled_or_none, texts) if pattern and safe_length(pattern)]
+    if not compiled:
+        return
+    pattern = data.draw(st.sampled_from(compiled)).pattern
+    text = data.draw(st.from_regex(re.compile(pattern, re.ASCII), fullmatch=True) | st.text("ab1./(P<n>"))
+    first = next((i for i, each in enumerate(compiled) if re.fullmatch(each.pattern, text)), None)
+    match = alternation(compiled).fullmatch(text)
+    assert (match and match.lastgroup) == (None if first is None else f"R{first}")
+
+
+def compiled_or_none(pattern: str) -> regex.Pattern[str] | None:
+    try:
+        return compile_pattern(pattern)
+    except ExpressionError:
+        return None
+
+
+# --- how long matches may take: a clock that only moves when a match is made --------------------------------
+
+
+@dataclass
+class Machine:
+    """Where a match takes time, its clock, and the one pattern that is matched there."""
+
+    needs: float
+    """Seconds of a match."""
+    others: float = 0.0
+    """Seconds that other threads of the process compute meanwhile, for each of these."""
+    quick: bool = False
+    """Whether the pattern is known to take few steps."""
+    clock: float = 0.0
+    tries: int = 0
+
+    @property
+    def pattern(self) -> str:
+        return "a" if self.quick else "(?:(a|aa)+)+$"
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def fullmatch(self, text: str, timeout: float = math.inf) -> str:
+        """As in `regex`: what all threads compute counts as time."""
+        self.tries += 1
+        self.clock += min(self.needs, timeout / (1 + self.others))
+        if self.needs > timeout / (1 + self.others):
+            raise TimeoutError
+        return text
+
+    def budget(self) -> MatchBudget:
+        return MatchBudget(lambda: self.clock)
+
+    def match(self, keys: int) -> None:
+        budget = self.budget()
+        for i in range(keys):
+            assert budget.fullmatch(self, f"key {i}") == f"key {i}"
+
+
+@pytest.mark.parametrize("others", [1, 15, 1000])
+def test_a_timeout_that_other_threads_bring_about_is_longer_the_next_time(others: float) -> None:
+    Machine(0.6, others=others).match(1)
+    Machine(9e-5, others=others).match(10_000)
+
+
+@pytest.mark.parametrize(("others", "at_most"), [(0, 2.1), (1, 3.1), (1000, 4.1)])
+def test_a_match_without_end_stops(others: float, at_most: float) -> None:
+    machine = Machine(math.inf, others)
+    with pytest.raises(RecipeError, match="the regular expression took more than 2 s on `key 0`"):
+        machine.match(1)
+    assert machine.clock < at_most
+    assert machine.tries < 15
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_many_slow_matches_stop(quick: bool) -> None:
+    """Two seconds, and a tenth of a millisecond for each key."""
+    machine = Machine(1e-2, quick=quick)
+    with pytest.raises(RecipeError, match=r"expressions together took more than 2 s, this one on `key 202`"):
+        machine.match(10_000)
+    Machine(9e-5, quick=quick).match(100_000)
+
+
+def test_slow_patterns_stop_together() -> None:
+    """None of them takes two seconds alone."""
+    machine = Machine(0.3)
+    budget = machine.budget()
+    with pytest.raises(RecipeError, match=r"expressions together took more than 2 s, this one on `key 6`"):
+        for number in range(300):
+            budget.fullmatch(machine, f"key {number}")

@@ -1,0 +1,93 @@
+"""Values of expressions: how messages describe them, and how large they can be."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import regex
+
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.functions.arrays import Series, require_no_gaps
+from ckpt_surgery.language.expressions.configs import Entries
+from ckpt_surgery.language.expressions.scope import Groups, Table
+from ckpt_surgery.language.expressions.values import MAX_BITS, MAX_LIST, MAX_STRING, bounded, listed, told
+from tests.support.lazy_arrays import ArrayLeaves, lazy
+
+MATCH = regex.compile("a").fullmatch("a")
+assert MATCH is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (lazy((2, 3), np.int8), "an array int8[2,3]"),
+        (Series((lazy(), lazy()), None), "a list of 2 arrays"),
+        (Table("sizes", {}), "the table `sizes`"),
+        (Entries("config['a']", {}), "the entries of `config['a']`"),
+        (Groups(MATCH), "the groups of the match"),
+        (True, "True"),
+        (None, "None"),
+        (7, "the number 7"),
+        (0.5, "the number 0.5"),
+        ("q", "the text 'q'"),
+        ("q" * 41, f"the text '{'q' * 37}...'"),
+        (range(3), "a list of 3 values"),
+        (slice(None), "a slice"),
+        (..., "a slice"),
+        (ArrayLeaves({}), "a source"),
+    ],
+)
+def test_descriptions(value: Any, words: str) -> None:
+    assert told(value) == words
+
+
+LARGEST = [2**MAX_BITS - 1, 1 - 2**MAX_BITS, "a" * MAX_STRING, [0] * MAX_LIST, 1e300]
+
+
+@pytest.mark.parametrize("value", LARGEST, ids=["positive", "negative", "text", "list", "float"])
+def test_the_largest_values(value: Any) -> None:
+    assert bounded(value) is value
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (2**MAX_BITS, "the integer is too large: 129 bits, the limit is 128"),
+        ("a" * (MAX_STRING + 1), "the text is too long: 65537 characters, the limit is 65536"),
+        ([0] * (MAX_LIST + 1), "the list is too long: 1000001 values, the limit is 1000000"),
+    ],
+    ids=["integer", "text", "list"],
+)
+def test_larger_values_are_refused(value: Any, message: str) -> None:
+    with pytest.raises(FunctionError) as caught:
+        bounded(value)
+    assert str(caught.value) == message
+
+
+def test_long_lists_are_refused_before_the_next_one_is_made() -> None:
+    half = [0] * (MAX_LIST // 2)
+    made = []
+
+    def lists() -> Any:
+        for number in range(5):
+            made.append(number)
+            yield half
+
+    with pytest.raises(FunctionError, match="the lists are too long together"):
+        listed(lists())
+    assert made == [0, 1, 2]
+    assert listed(iter([half, half, "x"])) == [half, half, "x"]
+
+
+def test_a_gap_in_xs_is_named() -> None:
+    items = tuple(lazy() for _ in range(10))
+    assert require_no_gaps(Series(items, None)) is items
+    assert require_no_gaps(Series(items, tuple(range(10)))) is items
+    with pytest.raises(FunctionError) as caught:
+        require_no_gaps(Series(items, (0, 1, 2, 4, 5, 6, 7, 8, 9, 12)))
+    assert caught.value.problems[0].message == (
+        "no leaf is at place 3; `by` gives 0, 1, 2, 4, 5, 6, 7, 8, … 12"
+    )
+    assert (
+        caught.value.problems[0].hint == "If that is intended, say what fills the gaps: stack(xs, fill=0.0)."
+    )

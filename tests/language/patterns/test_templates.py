@@ -1,0 +1,262 @@
+"""Key templates: what they spell, where each component came from, and what is refused."""
+
+import re
+
+import pytest
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.language.expressions.scope import ExpressionError, Groups, Scope, Table
+from ckpt_surgery.language.patterns.template_parsing import check_template, parse_template
+from ckpt_surgery.language.patterns.templates import Component, Template
+
+PATTERN = regex.compile(r"(?P<p>.*)/layer_(?P<n>\d+)/(?P<m>[qkv])(?P<none>/z)?")
+KEY = "a/b/layer_12/q"
+MATCH = PATTERN.fullmatch(KEY)
+assert MATCH is not None
+SCOPE = Scope(
+    {
+        **{name: text or "" for name, text in MATCH.groupdict().items()},
+        "g": Groups(MATCH),
+        "i": 7,
+        "matrix": Table("matrix", {"q": "attention/query"}),
+        "rate": 0.5,
+        "flag": True,
+    }
+)
+
+
+def spelled(text: str) -> list[str]:
+    return [c.name for c in parse_template(text).expand(MATCH, SCOPE)]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("x", ["x"]),
+        ("x/y z/w.v", ["x", "y z", "w.v"]),
+        (r"\1/end", ["a", "b", "end"]),
+        (r"\g<p>/\g<2>", ["a", "b", "12"]),
+        (r"\g<0>", ["a", "b", "layer_12", "q"]),
+        (r"pre\1x/y", ["prea", "bx", "y"]),
+        (r"x\4", ["x"]),  # a group that did not take part
+        (r"\2\3", ["12q"]),
+        ("${p}/${n}", ["a", "b", "12"]),
+        ("${matrix[m]}/kernel", ["attention", "query", "kernel"]),
+        ("layers_${i}", ["layers_7"]),
+        ("${i + int(n)}", ["19"]),
+        ("${f'{int(n):03d}'}", ["012"]),
+        ("${'}'}/${\"{\"}", ["}", "{"]),
+        ("${['/', 'x'][1]}", ["x"]),
+        ("${'it\\'s'}", ["it's"]),
+        ("${g[3]}", ["q"]),
+        ("$$x$$", ["$x$"]),
+        ("$${n}", ["${n}"]),
+        (r"a\/b/c", ["a/b", "c"]),
+        (r"\\1", ["\\1"]),
+        ("é/😀", ["é", "😀"]),
+        ("${none}x", ["x"]),
+    ],
+)
+def test_expand(text: str, names: list[str]) -> None:
+    assert spelled(text) == names
+    assert not any(c.index for c in parse_template(text).expand(MATCH, SCOPE))
+
+
+@pytest.mark.parametrize(
+    ("text", "components"),
+    [
+        ("a/[0]/b", [("a", False), ("0", True), ("b", False)]),
+        ("[${i}]", [("7", True)]),
+        (r"[\2]", [("12", True)]),
+        ("[x]/[]/[-1]", [("[x]", False), ("[]", False), ("[-1]", False)]),
+        ("${'[0]'}", [("[0]", False)]),  # the brackets are not the template's
+        ("[${'0]'}", [("[0]", False)]),
+        ("[0]x", [("[0]x", False)]),
+        ("[٣]", [("[٣]", False)]),  # a digit, but not of list indices
+    ],
+)
+def test_list_indices_are_written_in_brackets(text: str, components: list[tuple[str, bool]]) -> None:
+    found = parse_template(text).expand(MATCH, SCOPE)
+    assert [(c.name, c.index) for c in found] == components
+
+
+@pytest.mark.parametrize(
+    ("text", "origins"),
+    [
+        (r"\1/x", [("a", 0), ("b", 2), ("x", None)]),
+        ("x/${n}", [("x", None), ("12", 10)]),
+        ("${p}", [("a", 0), ("b", 2)]),
+        (r"pre\1/x", [("prea", None), ("b", 2), ("x", None)]),
+        ("${p}y", [("a", 0), ("by", None)]),
+        ("${p + ''}", [("a", None), ("b", None)]),
+        ("${g[1]}", [("a", None), ("b", None)]),
+        ("layer_${n}", [("layer_12", None)]),
+        (r"\g<0>", [("a", 0), ("b", 2), ("layer_12", 4), ("q", 13)]),
+        ("${n}${none}", [("12", 10)]),  # nothing is added to it
+        ("[${n}]", [("12", None)]),
+    ],
+)
+def test_components_know_where_they_were_taken_from(text: str, origins: list[tuple[str, int | None]]) -> None:
+    assert [(c.name, c.origin) for c in parse_template(text).expand(MATCH, SCOPE)] == origins
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.text("ab/$\\[]{}é.", min_size=1, max_size=5), min_size=1, max_size=4))
+def test_every_key_can_be_written(names: list[str]) -> None:
+    text = "/".join(
+        re.sub(r"[\\/]", r"\\\g<0>", name).replace("$", "$$").replace("[", "${'['}") for name in names
+    )
+    assert parse_template(text).expand(None, Scope({})) == tuple(Component(n, False, None) for n in names)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.from_regex(r"[ab]{1,3}(/[ab]{1,3}){0,3}/[0-9]{1,3}", fullmatch=True),
+    st.sampled_from([r"(?P<p>.*)/(?P<n>\d+)", r"(?P<p>a*)(?P<q>.*)/(?P<n>\d+)"]),
+)
+def test_origins_point_at_their_own_text(key: str, pattern: str) -> None:
+    match = regex.compile(pattern).fullmatch(key)
+    assert match is not None
+    if not match["p"] or match["p"].endswith("/"):
+        return
+    for component in parse_template(r"x\2/\1/${n}").expand(match, Scope(match.groupdict())):
+        if component.origin is not None:
+            assert key[component.origin :].startswith(component.name)
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end", "message"),
+    [
+        ("", 0, 1, "empty component"),
+        ("/a", 0, 1, "empty component"),
+        ("a//b", 2, 3, "empty component"),
+        ("a/", 1, 2, "empty component"),
+        ("a/$b", 2, 3, "a dollar sign is written `$$`"),
+        ("a$", 1, 2, "a dollar sign is written `$$`"),
+        (r"a\d", 1, 3, r"`\d` means nothing in a template"),
+        (r"a\0", 1, 3, r"`\0` means nothing"),
+        ("a\\", 1, 2, "means nothing"),
+        (r"a/\g<1", 2, 4, "means nothing"),
+        (r"a/\g<>", 2, 6, "does not name a group"),
+        (r"a/\g<a-b>", 2, 9, "does not name a group"),
+        ("a/${n", 2, 4, "`${` is not closed"),
+        ("a/${(n}", 4, 5, "'(' was never closed"),
+        ("a/${'n}", 4, 5, "unterminated string literal"),
+        ("a/${}", 4, 5, "the expression is empty"),
+        ("a/${n +}", 6, 7, "not an expression"),
+        ("a/${x.node}", 4, 10, "the attribute `.node` is not accepted"),
+        ("a/[007]", 2, 3, "the list index [007] has leading zeros"),
+        ("a" * 5000, 0, 1, "5000 characters"),
+    ],
+)
+def test_refused_while_parsing(text: str, start: int, end: int, message: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        parse_template(text)
+    assert message in caught.value.message
+    assert (caught.value.start, caught.value.end) == (start, end)
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end", "message"),
+    [
+        (r"a/\4", 2, 4, "empty component"),
+        ("a/${none}/b", 4, 8, "empty component"),
+        ("${'a//b'}", 2, 8, "empty component"),
+        (r"\5", 0, 2, "no group 5"),
+        (r"a/\g<zz>", 2, 8, "no group 'zz'"),
+        ("a/${rate}", 4, 8, "a key is made of text and integers, not the number 0.5"),
+        ("a/${flag}", 4, 8, "not True"),
+        ("a/${['b']}", 4, 9, "not a list of 1 values"),
+        ("a/b${1 + m}", 5, 10, "`+` does not take"),
+        ("a/${zz}", 4, 6, "unknown name `zz`"),
+    ],
+)
+def test_refused_while_expanding(text: str, start: int, end: int, message: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        parse_template(text).expand(MATCH, SCOPE)
+    assert message in caught.value.message
+    assert (caught.value.start, caught.value.end) == (start, end)
+
+
+def test_groups_need_a_match() -> None:
+    with pytest.raises(ExpressionError, match="no match could have a group"):
+        parse_template(r"\1").expand(None, Scope({}))
+
+
+def test_a_key_has_a_longest_length() -> None:
+    long = Scope({"a": "b" * 40_000})
+    assert len(parse_template("${a}").expand(None, long)[0].name) == 40_000
+    with pytest.raises(ExpressionError, match="longer than 65536"):
+        parse_template("${a}${a}").expand(None, long)
+
+
+@pytest.mark.parametrize(
+    ("text", "flaws"),
+    [
+        (r"\1/\g<p>/${n}", []),
+        (r"\9", [("the regular expression has no group 9", 0, 2)]),
+        (r"a/\g<nn>", [("the regular expression has no group 'nn'; did you mean `none`?", 2, 8)]),
+        (
+            "a/${nn}/${g[9]}",
+            [
+                ("unknown name `nn`; did you mean `n`?", 4, 6),
+                ("the regular expression has no group 9", 10, 14),
+            ],
+        ),
+        ("${uper(n)}", [("unknown function `uper`; did you mean `upper`?", 2, 6)]),
+    ],
+)
+def test_check_template(text: str, flaws: list[tuple[str, int, int]]) -> None:
+    known = {"p", "n", "m", "g"}
+    assert [
+        (e.message, e.start, e.end) for e in check_template(parse_template(text), known, PATTERN)
+    ] == flaws
+
+
+PARTS = ("a", "b%s", "/", r"\1", r"\g<n>", r"\g<none>", r"\/", "[0]", "$$", "${i}", "${p}", "é")
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=6).map("".join))
+def test_names_that_are_simply_told_are_those_of_the_components(text: str) -> None:
+    try:
+        template = parse_template(text)
+    except ExpressionError:
+        return
+    assert MATCH is not None
+    names = template.names_of(MATCH)
+    if names is not None:
+        assert list(names) == spelled(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (r"model/50%_\2/\1", ("model", "50%_12", "a", "b")),
+        (r"\g<none>/x", None),  # the group did not take part
+        (r"x/\1[0]", None),
+        (r"a\/b", None),
+        ("${i}", None),
+    ],
+)
+def test_which_names_are_simply_told(text: str, names: tuple[str, ...] | None) -> None:
+    assert MATCH is not None
+    assert parse_template(text).names_of(MATCH) == names
+
+
+def test_a_template_without_a_regular_expression_has_no_groups() -> None:
+    (error,) = check_template(parse_template(r"a/\1"), (), None)
+    assert (error.message, error.start, error.end) == (
+        "no regular expression here could have a group 1",
+        2,
+        4,
+    )
+
+
+def test_templates_are_equal_by_their_text() -> None:
+    assert parse_template("a/${n}") == parse_template("a/${n}")
+    assert len({parse_template("a/${n}"), parse_template("a/${n}")}) == 1
+    assert parse_template("a/${n}/${i + int(m)}").names == {"n", "i", "m"}
+    assert isinstance(parse_template("a"), Template)

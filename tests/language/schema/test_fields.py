@@ -1,0 +1,68 @@
+"""The models of recipes: defaults, short forms, and what properties make of them."""
+
+from typing import Any
+
+import pytest
+
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.language.schema.fields import Param, Recipe
+
+
+def recipe(**fields: Any) -> Recipe:
+    return Recipe.model_validate({"version": 1, **fields})
+
+
+def test_defaults() -> None:
+    empty = recipe()
+    assert (empty.sources, empty.unmatched, empty.target, empty.output) == (("source",), "keep", None, None)
+    ((only,)) = empty.passes
+    assert (only.rules, only.mirror, only.unmatched) == ((), {}, None)
+
+
+def test_rules_are_short_for_one_pass() -> None:
+    rule = {"match": "a", "to": "b"}
+    (short,) = recipe(rules=[rule], mirror={"a": ["b"]}).passes
+    (long,) = recipe(passes=[{"rules": [rule], "mirror": {"a": ["b"]}}]).passes
+    assert (short.rules, short.mirror) == (long.rules, long.mirror)
+    assert [p.name for p in recipe(passes=[{"name": "x"}, {"name": "y"}]).passes] == ["x", "y"]
+
+
+def test_a_value_is_short_for_a_param() -> None:
+    found = recipe(params={"a": 1, "b": {"default": [1, "x"], "config": "c/d"}}).params
+    assert found["a"] == Param.model_validate({"default": 1})
+    assert (found["b"].default, found["b"].config) == ((1, "x"), ("c/d",))
+
+
+def test_a_rule_has_values_and_templates_of_all_its_outputs() -> None:
+    several = recipe(rules=[{"match": "a", "to": {"b": "x[0]", "c": "x[1]"}}]).passes[0].rules[0]
+    assert [value.text for value in several.values] == ["x[0]", "x[1]"]
+    assert [template.text for template in several.templates] == ["b", "c"]
+    added = recipe(rules=[{"add": "b", "value": "1"}]).passes[0].rules[0]
+    assert [value.text for value in added.values] == ["1"]
+    assert [template.text for template in added.templates] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("sources", "count", "names"),
+    [
+        (["a", "b"], 2, ("a", "b")),
+        (["a", "*"], 1, ("a",)),
+        (["a", "*"], 3, ("a", "source_2", "source_3")),
+    ],
+)
+def test_source_names(sources: list[str], count: int, names: tuple[str, ...]) -> None:
+    assert recipe(sources=sources).source_names(count) == names
+
+
+@pytest.mark.parametrize(
+    ("sources", "count", "message"),
+    [
+        (["a"], 2, "the recipe takes 1 source (a); 2 were given"),
+        (["a", "b"], 1, "the recipe takes 2 sources (a, b); 1 was given"),
+        (["a", "b", "*"], 1, "the recipe takes 2 or more sources (a, b); 1 was given"),
+    ],
+)
+def test_too_few_or_too_many_sources(sources: list[str], count: int, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        recipe(sources=sources).source_names(count)
+    assert str(caught.value) == message

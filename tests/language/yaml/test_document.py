@@ -1,0 +1,402 @@
+"""The strict YAML loader: what it takes, what it refuses, and where it says that things are."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
+from ckpt_surgery.language.files import load_document, read_text
+from ckpt_surgery.language.yaml.document import Document, path_text
+from ckpt_surgery.language.yaml.parsing import MAX_BYTES, MAX_PROBLEMS, parse_document
+from tests.support.strategies import documents, unicode
+
+
+def problems(text: str) -> list[tuple[int, int, str]]:
+    """Line, column and message of every problem of a document, whether it can be looked at or not."""
+    try:
+        found = parse_document(text, "r.yaml").problems
+    except RecipeError as error:
+        found = error.problems
+    return [(p.place.line, p.place.column, p.message) if p.place else (0, 0, p.message) for p in found]
+
+
+# --- values -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("false", False),
+        ("null", None),
+        ("0", 0),
+        ("-0", 0),
+        ("-17", -17),
+        ("0.5", 0.5),
+        ("-1.25e-3", -0.00125),
+        ("1e5", 100000.0),  # JSON's and YAML 1.2's; a text only in YAML 1.1
+        ("y", "y"),  # a text in PyYAML and libyaml, whatever YAML 1.1 says
+        ("n", "n"),
+        ("1.2.3", "1.2.3"),
+        ("0xZZ", "0xZZ"),
+        ("12 layers", "12 layers"),
+        ("a: 1", {"a": 1}),
+        ("{0: a, 1: b}", {0: "a", 1: "b"}),
+        ("[a, 'b', \"c\\n\"]", ["a", "b", "c\n"]),
+        ("'no'", "no"),
+        ('"010"', "010"),
+        ("|\n  a\n  b\n", "a\nb\n"),
+        (">-\n  a\n  b\n", "a b"),
+        ("", None),
+        ("# nothing", None),
+        ("\ufeffa: 1", {"a": 1}),
+        ("%YAML 1.2\n---\na", "a"),
+        ("'<<': 1", {"<<": 1}),
+        ("=: 1", {"=": 1}),
+    ],
+)
+def test_values(text: str, value: Any) -> None:
+    document = parse_document(text, "r.yaml")
+    assert document.problems == ()
+    assert document.value == value
+    assert type(document.value) is type(value)
+
+
+JSON = documents(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**18), 10**18)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | unicode(12),
+    st.text(max_size=5),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(JSON, st.sampled_from([None, 2, "\t"]), st.booleans())
+def test_json_is_a_subset(value: Any, indent: Any, ascii_only: bool) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=True)
+    assert parse_document(text, "r.json").value == value
+    if not ascii_only and json.dumps(value, ensure_ascii=False).isprintable():
+        assert parse_document(json.dumps(value, ensure_ascii=False), "r.json").value == value
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-z_]{2,8}", fullmatch=True).filter(lambda k: k not in ("yes", "no", "on", "off")),
+        st.integers(-999, 999) | st.booleans() | st.lists(st.text("ab 'c#:\"", max_size=9), max_size=3),
+        max_size=4,
+    )
+)
+def test_what_yaml_itself_writes(value: dict[str, Any]) -> None:
+    document = parse_document(yaml.safe_dump(value), "r.yaml")
+    if not document.problems:
+        assert document.value == value
+
+
+def test_surrogate_pairs_of_json_become_characters() -> None:
+    assert parse_document(r'{"a": "\ud83d\ude00"}', "r.json").value == {"a": "😀"}
+    assert problems(r'{"a": "\ud83d!"}')[0][:2] == (1, 7)
+
+
+def test_tabs_inside_json_strings_stay_refused_or_kept() -> None:
+    assert parse_document('{"a":\t"x\\ty"}', "r.json").value == {"a": "x\ty"}
+
+
+# --- what is refused ------------------------------------------------------------------------------------
+
+HOSTILE = [
+    ("a: yes", (1, 4), "`yes` means different things"),
+    ("a: No", (1, 4), "`No` means different things"),
+    ("on: 1", (1, 1), "`on` means different things"),
+    ("a: OFF", (1, 4), "true/false"),
+    ("a: True", (1, 4), "in lower case"),
+    ("a: NULL", (1, 4), "in lower case"),
+    ("a: ~", (1, 4), "or null"),
+    ("a: 010", (1, 4), "without leading zeros"),
+    ("a: 00.5", (1, 4), "without leading zeros"),
+    ("a: 0o7", (1, 4), "in decimal"),
+    ("a: 0x1F", (1, 4), "in decimal"),
+    ("a: 0b11", (1, 4), "in decimal"),
+    ("a: 1_000", (1, 4), "plain decimal"),
+    ("a: +1", (1, 4), "plain decimal"),
+    ("a: .5", (1, 4), "plain decimal"),
+    ("a: 5.", (1, 4), "plain decimal"),
+    ("a: .inf", (1, 4), "in quotes"),
+    ("a: -.INF", (1, 4), "in quotes"),
+    ("a: .NaN", (1, 4), "in quotes"),
+    ("a: 1:30", (1, 4), "in quotes"),  # 90, in YAML 1.1
+    ("a: 190:20:30.15", (1, 4), "in quotes"),
+    ("a: 2026-11-20", (1, 4), "in quotes"),
+    ("a: 2001-12-14t21:59:43.10-05:00", (1, 4), "in quotes"),
+    ("a: 1e999", (1, 4), "beyond what a float holds"),
+    ("a: " + "9" * 5000, (1, 4), "5000 characters"),
+    ("a: 1\nb: 2\na: 3", (3, 1), "`a` appears twice; the first is on line 1"),
+    ("{1: a, '1': b, 1: c}", (1, 16), "`1` appears twice"),
+    ("a: &x 1", (1, 4), "an anchor"),
+    ("a: *x", (1, 4), "an alias"),
+    ("[*x]", (1, 2), "an alias"),
+    ("*x : 1", (1, 1), "an alias"),
+    ("a:\n  <<: {b: 1}", (2, 3), "a merge key"),
+    ("a: !!python/object/apply:os.system ['id']", (1, 4), "`!!python/object/apply:os.system`"),
+    ("a: !!str 1", (1, 4), "`!!str`"),
+    ("!x a", (1, 1), "`!x`"),
+    ("%TAG ! tag:x,2000:\n---\na", (1, 1), "%TAG"),
+    ("a\n---\nb", (2, 1), "a second document"),
+    ("{[1]: 2}", (1, 2), "a key must be text, not a list"),
+    ("? {a: 1}\n: 2", (1, 3), "a key must be text, not a list"),
+    ("true: 1", (1, 1), "the key `true` must be text"),
+    ("1.5: 1", (1, 1), "the key `1.5` must be text"),
+    ("null: 1", (1, 1), "the key `null` must be text"),
+    ("? : 1", (1, 3), "a key must be text, not a list"),
+    ("[" * 30, (1, 21), "nested deeper than 20 levels"),
+    ("a: [1, 2", (1, 9), "not valid YAML"),
+    ("a: b: c", (1, 5), "`: ` is not allowed inside a text without quotes"),
+    ("a: 'b", (1, 4), "the quote that opens here is never closed"),
+    ("a: 'b\nc: d\n", (1, 4), "the quote that opens here is never closed"),
+    ("- a: 'b\n- c: 'd'\n", (1, 6), "the quote that opens here is closed on line 2 only"),
+    ("\ta: 1", (1, 1), "a tab cannot indent a line"),
+    ('a: "\\d"', (1, 5), "in double quotes a backslash begins an escape, and `\\d` is none"),
+    ("a: [b\nc: d", (2, 2), "not valid YAML: while parsing a flow sequence"),
+    ("a: @b", (1, 4), "this text needs quotes"),
+    ("a: \x00", (1, 4), "U+0000 is not allowed"),
+    ("a: \x1b[31m", (1, 4), "U+001B is not allowed"),
+    ("\x7fELF\x02\x01", (1, 1), "U+007F is not allowed"),
+]
+
+
+@pytest.mark.parametrize(("text", "place", "message"), HOSTILE, ids=[repr(row[0][:30]) for row in HOSTILE])
+def test_hostile(text: str, place: tuple[int, int], message: str) -> None:
+    ((line, column, told),) = problems(text)
+    assert (line, column) == place
+    assert message in told
+
+
+def test_problems_come_together() -> None:
+    text = "a: no\nb: &x 010\na: 1\nc: [1:30, *x]\n"
+    assert [p[:2] for p in problems(text)] == [(1, 4), (2, 4), (2, 4), (3, 1), (4, 5), (4, 11)]
+
+
+def test_a_syntax_error_comes_after_what_was_found_before() -> None:
+    first, second = problems("a: no\nb: [")
+    assert first[:2] == (1, 4)
+    assert "not valid YAML" in second[2]
+
+
+def test_a_hostile_number_of_problems_is_cut() -> None:
+    assert len(problems("[" + "yes," * 200_000 + "]")) == MAX_PROBLEMS
+
+
+def test_a_long_line_is_shown_around_its_problem_only() -> None:
+    with pytest.raises(RecipeError) as caught:
+        parse_document("[" + "yes," * 200_000 + "]", "r.yaml")
+    assert len(str(caught.value)) < 60_000
+
+
+def test_deep_and_wide_documents_end_soon() -> None:
+    assert "nested deeper" in problems("[" * 500_000)[0][2]
+    assert "nested deeper" in problems("".join(" " * i + "a:\n" for i in range(1000)))[0][2]
+
+
+def test_a_document_of_more_than_a_mebibyte_is_refused() -> None:
+    assert "larger than 1 MiB" in problems("a" * (MAX_BYTES + 1))[0][2]
+    assert "larger than 1 MiB" in problems("é" * (MAX_BYTES // 2 + 1))[0][2]
+
+
+# --- files ----------------------------------------------------------------------------------------------
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="recipe not found:"):
+        read_text(tmp_path / "none.yaml")
+    with pytest.raises(UsageError, match="is a directory"):
+        read_text(tmp_path)
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_text("a\0b")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"a: \xff", "not UTF-8 text: byte 3 is 0xff"),
+        ("a: 1".encode("utf-16"), "not UTF-8 text: byte 0 is 0xff"),
+        (b"\x00" * 10, "U\\+0000 is not allowed"),
+        (b"\x93NUMPY\x01\x00", "not UTF-8 text"),
+        (b"x" * (MAX_BYTES + 1), "larger than 1 MiB"),
+    ],
+)
+def test_files_that_are_not_documents(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_bytes(data)
+    with pytest.raises(RecipeError, match=message):
+        load_document(path)
+
+
+def test_load_document_raises_all_problems(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text("a: no\nb: 010\n")
+    with pytest.raises(RecipeError) as caught:
+        load_document(path)
+    assert [p.place.line for p in caught.value.problems if p.place] == [1, 2]
+    path.write_text("a: [1]")
+    assert load_document(path).value == {"a": [1]}
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.binary(max_size=60) | st.text("[]{}:,-?&*!|>'\"%@`# \n\taby01.~<\\", max_size=60).map(str.encode))
+def test_anything_gives_a_document_or_a_short_error(data: bytes) -> None:
+    try:
+        parse_document(data.decode("latin-1"), "r.yaml")
+    except SurgeryError as error:
+        assert len(str(error)) < 5000
+
+
+# --- places ---------------------------------------------------------------------------------------------
+
+TEXT = """\
+version: 1
+rules:
+  - match: 'it''s/(?P<n>.)'   # single
+    to: "a\\u0062\\x63/\\"d"
+    value: plain text
+  - by: |
+      first
+        second
+    when: >-
+      folded
+      over
+
+      lines
+    'quoted key': {in: flow}
+    "d": "one \\
+      two
+      three"
+"""
+
+
+def column_of(document: Document, path: tuple[str | int, ...], part: str) -> tuple[int | None, int, str]:
+    """Where the document says that a part of a scalar's value is, and the text there."""
+    value: Any = document.value
+    for name in path:
+        value = value[name]
+    start = value.index(part)
+    place = document.place(path, start, start + len(part))
+    return place.line, place.column, place.text[place.column - 1 : place.column - 1 + place.width]
+
+
+@pytest.mark.parametrize(
+    ("path", "part", "expected"),
+    [
+        (("rules", 0, "match"), "it", (3, 13, "it")),
+        (("rules", 0, "match"), "s/", (3, 17, "s/")),  # after a doubled quote
+        (("rules", 0, "match"), "(?P<n>", (3, 19, "(?P<n>")),
+        (("rules", 0, "to"), "a", (4, 10, "a")),
+        (("rules", 0, "to"), "b", (4, 11, "\\u0062")),
+        (("rules", 0, "to"), "c", (4, 17, "\\x63")),
+        (("rules", 0, "to"), '"d', (4, 22, '\\"d')),
+        (("rules", 0, "value"), "text", (5, 18, "text")),
+        (("rules", 1, "by"), "first", (7, 7, "first")),
+        (("rules", 1, "by"), "second", (8, 9, "second")),
+        (("rules", 1, "when"), "over", (11, 7, "over")),
+        (("rules", 1, "when"), "lines", (13, 7, "lines")),
+        (("rules", 1, "quoted key", "in"), "flow", (14, 24, "flow")),
+        (("rules", 1, "d"), "two", (16, 7, "two")),
+        (("rules", 1, "d"), "three", (17, 7, "three")),
+    ],
+)
+def test_places_inside_scalars(
+    path: tuple[str | int, ...], part: str, expected: tuple[int, int, str]
+) -> None:
+    assert column_of(parse_document(TEXT, "r.yaml"), path, part) == expected
+
+
+STYLES = st.sampled_from([None, "'", '"', "|", ">"])
+
+
+@settings(deadline=None, max_examples=250)
+@given(st.text("ab \n'\"\\:#é😀\t-x", min_size=1, max_size=60), STYLES, st.sampled_from([6, 20, 200]))
+def test_every_character_of_every_style_is_found(value: str, style: Any, width: int) -> None:
+    text = yaml.safe_dump({"k": {"v": value}}, default_style=style, width=width, allow_unicode=True)
+    document = parse_document(text, "r.yaml")
+    key = ("k", "v")
+    if document.value != {"k": {"v": value}}:
+        return  # PyYAML does not always read what it wrote
+    for i, character in enumerate(value):
+        place = document.place(key, i, i + 1)
+        assert place.line is not None
+        at = text.split("\n")[place.line - 1][place.column - 1 :]
+        if not character.isspace():
+            assert at.startswith((character, "\\"))
+
+
+def test_places_of_keys_containers_and_missing_fields() -> None:
+    document = parse_document(TEXT, "r.yaml")
+    key = document.key_place(("rules", 0, "to"))
+    assert (key.line, key.column, key.width) == (4, 5, 2)
+    assert document.key_place(("rules", 1, "quoted key")).width == len("'quoted key'")
+    assert document.key_place(("rules", 1, "quoted key"), 0, 6).column == 6
+    rule = document.place(("rules", 1))
+    assert (rule.line, rule.column, rule.width) == (6, 5, 1)
+    missing = document.place(("rules", 1, "to"), 3, 4)
+    assert (missing.line, missing.column, missing.path) == (6, 5, "rules[1].to")
+    assert document.place(("nothing",)).line == 1
+
+
+def test_a_place_has_the_whole_line_and_stays_on_it() -> None:
+    place = parse_document("a: |\n  one\n  two\n", "dir/r.yaml").place(("a",), 0, 7)
+    assert (place.file, place.path, place.line, place.text, place.width) == ("dir/r.yaml", "a", 2, "  one", 3)
+
+
+def test_lines_end_as_on_any_system() -> None:
+    for end in ("\n", "\r\n", "\r"):
+        assert parse_document(f"a: 1{end}b: 2{end}", "r.yaml").place(("b",)).line == 2
+
+
+def test_a_line_separator_of_unicode_ends_no_line() -> None:
+    place = parse_document("a: 'x\u2028y'\nb: 1", "r.yaml").place(("a",), 2, 3)
+    assert (place.line, place.column, place.text) == (1, 7, "a: 'x�y'")
+
+
+def test_a_line_is_safe_to_print_and_columns_hold() -> None:
+    place = parse_document("a: 'x\u202ey\tz'", "r.yaml").place(("a",), 3, 4)
+    assert place.text == "a: 'x�y z'"
+    assert place.text[place.column - 1] == "z" or place.text[place.column - 1] == " "
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ((), ""),
+        (("rules", 3, "value"), "rules[3].value"),
+        (("passes", 1, "rules", 0, "to", "${p}/q"), "passes[1].rules[0].to['${p}/q']"),
+        (("tables", "m", 0), "tables.m[0]"),
+    ],
+)
+def test_path_text(path: tuple[str | int, ...], text: str) -> None:
+    assert path_text(path) == text
+
+
+# --- the lines of a value -------------------------------------------------------------------------------
+
+
+def test_a_value_has_the_lines_that_it_is_written_on() -> None:
+    text = (
+        "version: 1\r\nrules:\r\n  - match: a\r\n    to: {b: x,\r\n      c: 'x'}\r\n  # a comment\r\n\r\n"
+        "  - match: d\r\n    value: |\r\n      x +\r\n\t  1\r\n\r\n# the end\r\n"
+    ).replace("\t  1", "      1\t")
+    document = parse_document(text, "r.yaml")
+    assert document.lines(("rules", 0)) == [(3, "  - match: a"), (4, "    to: {b: x,"), (5, "      c: 'x'}")]
+    assert document.lines(("rules", 1)) == [
+        (8, "  - match: d"),
+        (9, "    value: |"),
+        (10, "      x +"),
+        (11, "      1 "),
+    ]
+    assert document.lines(("version",)) == [(1, "version: 1")]

@@ -1,0 +1,70 @@
+"""Recipes as YAML: it reads as people write it, and reads back as the same document."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.language.yaml.parsing import parse_document
+from ckpt_surgery.language.yaml.writing import yaml_text
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("a/b", "a/b"),
+        (r"\1/(.*)_new", r"\1/(.*)_new"),
+        ("x * 2", "x * 2"),
+        ("([a-z]+)", "'([a-z]+)'"),
+        ("source['a']", "\"source['a']\""),
+        (r"source['a\b']", r"'source[''a\b'']'"),
+        ("true", "'true'"),
+        ("12", "'12'"),
+        ("1e5", "'1e5'"),
+        ("", "''"),
+        ("a: b", "'a: b'"),
+        ("a #b", "'a #b'"),
+        ("*a", "'*a'"),
+        (" a", "' a'"),
+        ("a\nb", r'"a\nb"'),
+        ("ä", "'ä'"),
+        ("\x07", r'"\u0007"'),
+    ],
+)
+def test_text(text: str, written: str) -> None:
+    assert yaml_text({"fill": text}) == f"fill: {written}\n"
+    assert parse_document(yaml_text({"fill": text}), "").value == {"fill": text}
+
+
+def test_long_rules_take_several_lines() -> None:
+    long = "x + " * 30 + "x"
+    document = {"rules": [{"fill": "a", "value": long, "optional": True}, {"add": "b"}], "tables": {"t": {}}}
+    assert yaml_text(document) == (
+        f"rules:\n  - fill: a\n    value: {long}\n    optional: true\n  - {{add: b}}\ntables: {{t: {{}}}}\n"
+    )
+
+
+def test_long_mappings_take_several_lines() -> None:
+    document = {"tables": {"names": {f"name_{i}": i for i in range(12)}}, "sources": ["a", "b"]}
+    lines = yaml_text(document).splitlines()
+    assert lines[:3] == ["tables:", "  names:", "    name_0: 0"]
+    assert lines[-1] == "sources: [a, b]"
+    assert parse_document("\n".join(lines) + "\n", "").value == document
+
+
+values = st.recursive(
+    st.one_of(st.text(max_size=12), st.integers(-99, 99), st.booleans()),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.text("abc d:#'\"", min_size=1, max_size=5), inner, max_size=3),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.dictionaries(st.sampled_from(["a", "b", "c: d", "1"]), values, min_size=1))
+def test_it_reads_back(document: dict[str, Any]) -> None:
+    text = yaml_text(document)
+    assert parse_document(text, "").value == document
