@@ -132,6 +132,10 @@ def array_of(entry: Entry) -> Array:
             hint="It can be kept, renamed, dropped or filled; no expression can use its value.",
             code=Code.NOT_AN_ARRAY,
         )
+    if entry.leaf.spec is None:  # of a target that says nothing of it but its key
+        raise SurgeryError(
+            f"`{entry.key}` of the target has neither a value nor a shape", code=Code.NO_TARGET
+        )
     return Array(entry.value, entry.value.spec.dtype)
 
 
