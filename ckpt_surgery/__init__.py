@@ -194,7 +194,7 @@ _MODULES = {
     "recipe": "api.packaged_recipes",
     "recipes": "api.packaged_recipes",
     "restore": "api.restoring",
-    "schema": "language.models",
+    "schema": "language.schema.fields",
     "t5x": "t5x",
     "verify": "api.verifying",
 }

@@ -24,7 +24,6 @@ from ckpt_surgery.live.source import FORMAT, TreeSource
 from ckpt_surgery.live.tree import is_abstract, live_tree
 from ckpt_surgery.live.wanted import Wanted
 from ckpt_surgery.planner.entries import Asked, not_held
-from ckpt_surgery.planner.plan import Input
 from ckpt_surgery.storage.samples import states, states_by_path
 
 if TYPE_CHECKING:
@@ -352,8 +351,10 @@ def _config_layers(name: str, files: ConfigFiles) -> Iterator[Layer]:
     yield Layer("the record of the conversion", {RECORD: record} if record else {}, of_model=False)
 
 
-def describe_inputs(sources: Mapping[str, Source]) -> list[Input]:
+def describe_inputs(sources: Mapping[str, Source]) -> "list[Input]":
     """Describe the sources as they are now, for the plan. Samples no file."""
+    from ckpt_surgery.planner.plan import Input  # looking at a checkpoint does without plans
+
     return [
         Input(name, s.path, s.format, len(s.leaves()), s.fingerprint(), s.step, s.item)
         for name, s in sources.items()

@@ -24,7 +24,7 @@ rules:
     drop: true
 """
 CLASHING = {"version": 1, "rules": [{"match": "odd(.*)/x", "to": "same"}]}
-FORMS = ("functions", "language.models")
+FORMS = ("functions", "language.schema.fields")
 """Modules whose objects are as large as what a recipe says, and told apart by their representations."""
 
 
