@@ -42,11 +42,12 @@ class Resolved:
 
 def resolved(source: Side, target: Side, proposed: Collection[Formation]) -> Resolved:
     """Decide by names which of several equal leaves each formation reads."""
-    choices = dict(_choices(source, proposed))
+    choices = dict(_choices(source, target, proposed))
     if not choices:
         return Resolved((), ())
     sure = [one for one in proposed if one.target not in choices]
-    chosen = _by_names(source, target, choices, sure)
+    chosen = {key: several[0] for key, several in choices.items() if len(several) == 1}
+    chosen |= _by_names(source, target, {k: s for k, s in choices.items() if k not in chosen}, sure)
     formations, undecided = [], []
     for one in proposed:
         if one.target not in choices:
@@ -61,7 +62,9 @@ def resolved(source: Side, target: Side, proposed: Collection[Formation]) -> Res
     return Resolved(tuple(formations), tuple(undecided))
 
 
-def _choices(source: Side, proposed: Iterable[Formation]) -> Iterator[tuple[str, list[Sources]]]:
+def _choices(
+    source: Side, target: Side, proposed: Iterable[Formation]
+) -> Iterator[tuple[str, list[Sources]]]:
     """The leaves that each target could be made of as well, where there are several."""
     equal: dict[tuple[object, ...], list[str]] = {}
     kind: dict[str, tuple[object, ...]] = {}
@@ -88,7 +91,12 @@ def _choices(source: Side, proposed: Iterable[Formation]) -> Iterator[tuple[str,
                 found.append((key, *(copy for copy in rest if copy is not None)))
         alternatives = list(dict.fromkeys([one.sources, *found]))
         if len(alternatives) > 1:
-            yield one.target, alternatives
+            yield one.target, _unnamed(alternatives, one.target, target) or alternatives
+
+
+def _unnamed(alternatives: Sequence[Sources], key: str, target: Side) -> list[Sources]:
+    """The choices that are no other leaf of the target by their own key."""
+    return [keys for keys in alternatives if keys[0] == key or keys[0] not in target.leaves]
 
 
 def _by_names(
@@ -100,7 +108,7 @@ def _by_names(
     here, there = ({one.alone.keys[0]: one for one in members(side)} for side in (left, right))
     first = {keys[0]: None for several in choices.values() for keys in several}
     some, others = [here[key] for key in first], [there[key] for key in choices]
-    if max(len(some), len(others)) > MOST_NAMES:
+    if not choices or max(len(some), len(others)) > MOST_NAMES:
         return {}
     among = names.of_members(some, others)
     among.alignment.learn(
