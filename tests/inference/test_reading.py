@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.core import blocks
+from ckpt_surgery.core import leaves as core_leaves
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.inference.formations import Value
 from ckpt_surgery.inference.reading import evaluated, fingerprint_of, fingerprints_of
@@ -35,7 +35,7 @@ def test_the_fingerprint_of_an_expression(monkeypatch: pytest.MonkeyPatch) -> No
     wanted = np.stack([arrays["a"].T, arrays["b"].T]) * np.float32(0.5)
     value = Value("rearrange(stack(xs), 'l a b -> l b a') * 0.5")
     leaves = [leaf_of(key, array) for key, array in arrays.items()]
-    monkeypatch.setattr(blocks, "READ_BYTES", 40)  # bytes: many blocks
+    monkeypatch.setattr(core_leaves, "READ_BYTES", 40)  # bytes: many blocks
     assert_equal(fingerprint_of(value, leaves, side(arrays), F32), fingerprint(wanted))
     assert_equal(fingerprint_of(value, leaves, side(arrays), BF16), fingerprint(wanted.astype(BF16)))
     wide = fingerprint_of(value, leaves, side(arrays), np.dtype(np.float64))
