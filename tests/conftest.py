@@ -22,9 +22,10 @@ from tests.support.models import save_model
 from tests.support.recipes import write_recipe
 from tests.support.site import site
 
-# Shells start programs in the background with SIGINT ignored, and some tests send it.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Shells start programs in the background with SIGINT ignored, and nohup with SIGHUP; some tests send them.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 # How long an example takes says more of the machine than of what is tested. `make test` tries the same
 # examples every time; `make test-all` sets EXAMPLES=random and tries others.

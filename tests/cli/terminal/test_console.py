@@ -79,11 +79,11 @@ def test_the_library_speaks_of_no_options() -> None:
     options = options_of(*cli.list_commands(None)) - {"--json"}  # type: ignore[arg-type]
     mentioned = re.compile(f"({'|'.join(map(re.escape, sorted(options)))})(?![\\w-])")
     # Documentation for both worlds, and comments of drafts, which have the command that runs them.
-    elsewhere = {"models.py", "headers.py"}
+    elsewhere = ("schema/fields.py", "headers.py")
     told = [
         f"{path.relative_to(PACKAGE)}:{line}: {text}"
         for path in PACKAGE.rglob("*.py")
-        if "cli" not in path.parts and path.name not in elsewhere
+        if "cli" not in path.parts and not path.as_posix().endswith(elsewhere)
         for line, text in texts_in(path)
         if mentioned.search(text)
     ]
