@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ckpt_surgery.inference import synonyms
-from ckpt_surgery.inference.concepts import PLACED, Meaning
+from ckpt_surgery.inference.concepts import PLACED, Meaning, all_concepts
 
 _SAME = 0.95
 """Probability that a name has a word which the other one has."""
@@ -33,8 +33,10 @@ _PRIOR = 0.7
 """How many pairs the background of a word counts for."""
 _MOST_SHARE = 0.99
 """The share of names that are not the same."""
-_ABBREVIATED = 0.5
+_ABBREVIATED = 0.9
 """Probability of a word that the other name has in short."""
+_KNOWN = 0.85
+"""The probability from which a word counts as known: it is missed where it is not."""
 
 
 @dataclass
@@ -62,8 +64,14 @@ class _Side:
     @functools.cached_property
     def telling(self) -> np.ndarray:
         """The same, where numbers behind a word say nothing by themselves."""
-        found: np.ndarray = self.rarity * np.array(["#" not in word[1:] for word in self.number], float)
+        spoken = np.array(["#" not in word[1:] for word in self.number], float)
+        found: np.ndarray = self.rarity * spoken
         return found
+
+    @functools.cached_property
+    def own(self) -> np.ndarray:
+        """1 for the model's own words; 0 for those of the table and for numbers."""
+        return np.array(["#" not in word and word not in all_concepts() for word in self.number], float)
 
     def rows(self, name: int) -> list[int]:
         """The numbers of a name's words."""
@@ -86,7 +94,10 @@ class Comparison:
     shares: np.ndarray
     """How much of both names is understood, from 0 to 1."""
     lacking: np.ndarray
-    """Whether each lacks a word of the other, though its checkpoint has that word elsewhere."""
+    """Whether each lacks a word of the other's own, though its checkpoint has that word elsewhere.
+
+    Numbers do not count, since layers that are grouped otherwise have others, and neither do words of the
+    table of synonyms, which says itself what contradicts what."""
     unexplained: np.ndarray
     """How much each says that the other does not explain, the lesser of both."""
 
@@ -133,7 +144,7 @@ class Alignment:
         return Comparison(
             ratios,
             np.clip(ratios / np.maximum(most, 1e-9), 0, _MOST_SHARE),
-            np.minimum((there <= _MISSING) @ b.T, a @ (back <= _MISSING).T) > 0,
+            _both((there <= _MISSING) * self._right.own, b, (back <= _MISSING) * self._left.own, a),
             np.minimum(((there < 0) * self._right.telling) @ b.T, a @ ((back < 0) * self._left.telling).T),
         )
 
@@ -156,7 +167,8 @@ class Alignment:
         for (v, w), count in self._learnt.items():
             v, w = (v, w) if forwards else (w, v)
             p = (count + _PRIOR * other.background[w]) / (_PRIOR + seen[v])
-            found.setdefault(v, {})[w] = p
+            if p > other.background[w]:  # else it is there as often beside any other word
+                found.setdefault(v, {})[w] = p
         for (v, w), p in self._short.items():
             v, w = (v, w) if forwards else (w, v)
             known = found.setdefault(v, {})
@@ -174,13 +186,19 @@ def _gain(
     known = np.full(len(other.number), _UNKNOWN)
     for each in translation.values():
         for w, p in each:
-            if p >= 0.5:
+            if p >= _KNOWN:
                 known[w] = _MISSING
     found = np.tile(known, (len(some), 1))
     for at, name in enumerate(some):
         for v in one.rows(name):
             for w, p in translation.get(v, ()):
                 found[at, w] = max(found[at, w], math.log(p / other.background[w]))
+    return found
+
+
+def _both(there: np.ndarray, right: np.ndarray, back: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """Whether each of two names has a word that is marked for the other one."""
+    found: np.ndarray = np.minimum(there @ right.T, left @ back.T) > 0
     return found
 
 

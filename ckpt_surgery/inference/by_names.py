@@ -40,16 +40,17 @@ def found_by_names(
     targets: Iterable[Leaf],
     all_sources: Iterable[Leaf] = (),
     all_targets: Iterable[Leaf] = (),
+    known: Iterable[Formation] = (),
 ) -> ByNames:
     """What the names, shapes and dtypes of these leaves say about how the targets follow from the sources.
 
     `all_sources`, `all_targets`: all leaves of both checkpoints, where `sources` and `targets` are only some
     of them. They tell which numbers of keys are indices, and which words are rare. Each source leaf is used
-    at most once.
+    at most once. `known`: what is decided of other leaves, which teaches words.
     """
     left, all_left = _subfamilies(sources, all_sources)
     right, all_right = _subfamilies(targets, all_targets)
-    names = Names.of(left, right, all_left, all_right)
+    names = Names.of(left, right, all_left, all_right, [(one.sources[0], one.target) for one in known])
     pairing = paired(left, right, _fits, names)
     pairs = [*pairing.decided, *_split(left, right, names, pairing)]
     unclear = _without(pairing.undecided, pairs)

@@ -240,5 +240,12 @@ def _numbered() -> Mapping[str, frozenset[str]]:
 
 
 @functools.cache
+def all_concepts() -> frozenset[str]:
+    """Every concept that a phrase of a table means."""
+    tables = (synonyms.ANYWHERE, synonyms.IN_ATTENTION, synonyms.IN_MLP, synonyms.IN_LAYER)
+    return frozenset(concept for text in tables for means in _table(text).values() for concept in means)
+
+
+@functools.cache
 def _longest_phrase() -> int:
     return max(map(len, _table(synonyms.ANYWHERE)))

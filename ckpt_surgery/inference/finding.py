@@ -213,7 +213,8 @@ class _Search:
         wanted = [self.target.leaves[key] for key in self._missing() if key in targets]
         if not given or not wanted:
             return ()
-        said = found_by_names(given, wanted, self.source.leaves.values(), self.target.leaves.values())
+        every = self.source.leaves.values(), self.target.leaves.values()
+        said = found_by_names(given, wanted, *every, known=self.formations.values())
         decided = checked(said, self.source, self.target, self.shared in (Shared.SHARED, Shared.PARTLY))
         self.formations.update((one.target, one) for one in decided.formations)
         self.operations.update(dict.fromkeys(decided.operations))

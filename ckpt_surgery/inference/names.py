@@ -23,6 +23,8 @@ class Names:
     others: tuple[Sequence[Meaning], Sequence[Meaning]]
     """Of all other subfamilies of both checkpoints."""
     ranks: tuple[Rank, Rank]
+    taught: Sequence[tuple[Meaning, Meaning]] = ()
+    """The names of leaves that are decided already."""
 
     @cached_property
     def alike(self) -> bool:
@@ -37,12 +39,26 @@ class Names:
         targets: Sequence[Subfamily],
         all_sources: Sequence[Subfamily] = (),
         all_targets: Sequence[Subfamily] = (),
+        decided: Iterable[tuple[str, str]] = (),
     ) -> "Names":
-        """Of these subfamilies, in their order; seen among all of their checkpoints."""
+        """Of these subfamilies, in their order; seen among all of their checkpoints.
+
+        `decided`: keys of leaves of the source and of the target that are the same, which teach words.
+        """
         left, right = Names._seen(sources, all_sources), Names._seen(targets, all_targets)
         others = left[1], right[1]
         ranks = _ranks([*sources, *all_sources]), _ranks([*targets, *all_targets])
-        return Names(left[0], right[0], Alignment(left[0], right[0], others), others, ranks)
+        said = _by_key(sources, all_sources, left), _by_key(targets, all_targets, right)
+        taught = {
+            (id(said[0][a]), id(said[1][b])): (said[0][a], said[1][b])
+            for a, b in decided
+            if a in said[0] and b in said[1]
+        }
+        names = Names(
+            left[0], right[0], Alignment(left[0], right[0], others), others, ranks, tuple(taught.values())
+        )
+        names.alignment.learn(names.taught)
+        return names
 
     @staticmethod
     def _seen(some: Sequence[Subfamily], every: Sequence[Subfamily]) -> tuple[list[Meaning], list[Meaning]]:
@@ -57,7 +73,19 @@ class Names:
         sources = [_with_indices(self.sources[one.number], one, self.ranks[0]) for one in left]
         targets = [_with_indices(self.targets[one.number], one, self.ranks[1]) for one in right]
         others = [*self.sources, *self.others[0]], [*self.targets, *self.others[1]]
-        return Names(sources, targets, Alignment(sources, targets, others), others, self.ranks)
+        names = Names(sources, targets, Alignment(sources, targets, others), others, self.ranks, self.taught)
+        names.alignment.learn(self.taught)
+        return names
+
+
+def _by_key(
+    some: Sequence[Subfamily], every: Sequence[Subfamily], said: tuple[Sequence[Meaning], Sequence[Meaning]]
+) -> dict[str, Meaning]:
+    """What the name of each leaf says, for the subfamilies and meanings of `Names._seen`."""
+    known = {one.text for one in some}
+    others = [one for one in every if one.text not in known]
+    pairs = zip([*some, *others], [*said[0], *said[1]], strict=True)
+    return {key: meaning for one, meaning in pairs for key in one.keys}
 
 
 def _with_indices(said: Meaning, member: Member, rank: Rank) -> Meaning:

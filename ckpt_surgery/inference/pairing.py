@@ -142,8 +142,8 @@ class _Rounds:
     def _stands_out(self, table: _Table, i: int, j: int) -> bool:
         """Whether a pair is better by the margin than all others of its source and of its target.
 
-        One that has no rivals, by sizes, only has to contradict nothing; but where both checkpoints call
-        things the same, other words mean other things.
+        None is where each name means others that are there. One that has no rivals, by sizes, needs no more
+        than that; but where both checkpoints call things the same, other words mean other things.
         """
         score, said = table.scores[i, j], table.said
         vague = said.unexplained[i, j] > _VAGUE
@@ -151,8 +151,10 @@ class _Rounds:
             np.delete(table.scores[i], j).max(initial=-np.inf),
             np.delete(table.scores[:, j], i).max(initial=-np.inf),
         )
+        if said.lacking[i, j]:
+            return False
         if rivals == -np.inf:
-            return bool(score > _LEAST_ALONE and not said.lacking[i, j] and not (vague and self.names.alike))
+            return bool(score > _LEAST_ALONE and not (vague and self.names.alike))
         return bool(score >= LEAST and score - rivals >= (_DOUBTFUL if vague else MARGIN))
 
     def last(self) -> list[Numbered]:
@@ -164,9 +166,14 @@ class _Rounds:
         pairs = [(a, b) for a, (b, *others) in fitting.items() if not others] if all(fitting.values()) else []
         if len({b for _, b in pairs}) < len(right):
             return []
-        if any(self.names.alignment.contradict(a, b, guesses=False) for a, b in pairs):
+        if any(self._speaks_against(a, b) for a, b in pairs):
             return []
         return [((a, b), Pair(self.sources[a], self.targets[b], 0.0, self._ways(a, b))) for a, b in pairs]
+
+    def _speaks_against(self, a: int, b: int) -> bool:
+        """Whether names say that two leaves are different things, or each means others that are there."""
+        alignment = self.names.alignment
+        return alignment.contradict(a, b, guesses=False) or bool(alignment.compare([a], [b]).lacking.any())
 
     def open(self) -> list[Open]:
         """Subfamilies of the target that have candidates, in their order."""

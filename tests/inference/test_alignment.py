@@ -54,7 +54,7 @@ def test_names_that_say_different_things_contradict_each_other() -> None:
 
 
 def test_words_that_are_elsewhere_are_missed() -> None:
-    said = alignment(["a/up", "b/out"], ["a/up", "b/out"]).compare(range(2), range(2))
+    said = alignment(["a/foo", "b/bar"], ["a/foo", "b/bar"]).compare(range(2), range(2))
     assert said.lacking.tolist() == [[False, True], [True, False]]
     assert (np.diag(said.unexplained) == 0).all()
     assert said.shares.min() >= 0

@@ -1,6 +1,8 @@
 """Models in two conventions: names decide nearly all, values decide all, and neither is ever wrong."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,6 +46,28 @@ def test_names_decide_nine_of_ten_and_are_never_wrong(seeds: range) -> None:
     mistaken = {seed: wrong(cases[seed], one) for seed, one in found.items()}
     assert {seed: keys for seed, keys in mistaken.items() if keys and found[seed].decided} == {}
     assert sum(one.decided for one in found.values()) >= 0.9 * len(cases)
+
+
+def cut(case: Renamed, seed: int) -> Renamed:
+    """The case where the source lacks one kind of leaf that the target has, and the target another one."""
+    random = np.random.default_rng([7, seed])
+    kinds = sorted({re.sub(r"\d+", "#", key) for key in case.target})
+    lost, gone = (
+        {key for key in case.target if re.sub(r"\d+", "#", key) == kind}
+        for kind in random.choice(kinds, 2, replace=False)
+    )
+    left = {key for key in case.target if key not in lost}
+    only = {one for key in lost for one in case.sources[key]} - {k for key in left for k in case.sources[key]}
+    source = {key: array for key, array in case.source.items() if key not in only}
+    return replace(case, source=source, target={k: a for k, a in case.target.items() if k not in gone})
+
+
+@pytest.mark.parametrize("seeds", [range(24), slow(range(3000, 3120))], ids=["few", "many"])
+def test_leaves_that_one_side_lacks_are_not_taken_for_others(seeds: range) -> None:
+    for seed in seeds:
+        case = cut(renamed(seed), seed)
+        found = infer(nested(case.source), nested(fresh(case.target, seed)))
+        assert not (found.decided and wrong(case, found)), seed
 
 
 @pytest.mark.parametrize("seed", range(len(MODELS)))
