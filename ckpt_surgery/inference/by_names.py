@@ -12,7 +12,7 @@ from ckpt_surgery.inference.concepts import Meaning, counted
 from ckpt_surgery.inference.families import families
 from ckpt_surgery.inference.fits import Fit, fits
 from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Undecided, Value
-from ckpt_surgery.inference.fused import fusions, part_of, score_of
+from ckpt_surgery.inference.fused import fusions, part_of
 from ckpt_surgery.inference.layouts import Layout, expression
 from ckpt_surgery.inference.leftovers import MOST_CANDIDATES
 from ckpt_surgery.inference.members import member
@@ -132,8 +132,7 @@ def _split(
     """Parts of fused leaves of the source that are leaves of the target."""
     ids = {id(one) for pair in pairing.decided for one in (pair.source, pair.target)}
     done = [{at for at, one in enumerate(side) if id(one) in ids} for side in (left, right)]
-    wholes, parts = list(zip(left, names.sources, strict=True)), list(zip(right, names.targets, strict=True))
-    for fusion in fusions(wholes, parts, (done[0], done[1]), score_of(names, wholes_are_sources=True)):
+    for fusion in fusions(left, right, names, (done[0], done[1])):
         whole = left[fusion.whole]
         for at, window in zip(fusion.parts, fusion.windows, strict=True):
             part = part_of(whole, window)

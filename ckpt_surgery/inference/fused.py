@@ -1,7 +1,7 @@
-"""Fused leaves by their names: one of queries, keys and values beside three, in either direction."""
+"""Fused queries, keys and values of the source whose parts are leaves of the target, by their names."""
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from ckpt_surgery.core.frozen import frozen
@@ -12,8 +12,8 @@ from ckpt_surgery.inference.pairing import MARGIN
 from ckpt_surgery.inference.subfamilies import Subfamily
 from ckpt_surgery.inference.windows import Window
 
-PARTS = {"qkv": ("query", "key", "value")}
-"""What is fused, in the order in which it lies."""
+FUSED, PARTS = "qkv", ("query", "key", "value")
+"""The concept of a fused leaf, and those of its parts, in the order in which they lie."""
 _PLAIN = (("in", "proj"), ("c", "attn"))
 """Names of fused leaves that lie in this order in all models: PyTorch's attention and GPT-2's.
 
@@ -32,34 +32,30 @@ class Fusion:
 
 
 def fusions(
-    wholes: Sequence[tuple[Subfamily, Meaning]],
-    parts: Sequence[tuple[Subfamily, Meaning]],
+    wholes: Sequence[Subfamily],
+    parts: Sequence[Subfamily],
+    names: Names,
     done: tuple[Collection[int], Collection[int]],
-    score: Callable[[int, int], float],
 ) -> list[Fusion]:
-    """The fused subfamilies on one side whose parts are on the other.
+    """The fused subfamilies of the source whose parts are subfamilies of the target.
 
-    `done`: numbers of those that are something else. `score`: how well a whole and a part fit by name.
+    `names`: of both. `done`: numbers of those that are something else.
     """
-    groups = list(_groups(parts, done[1]))
+    groups = list(_groups(parts, names.targets, done[1]))
     found: list[tuple[float, Fusion]] = []
-    for at, (whole, said) in enumerate(wholes):
-        if at in done[0] or not any(pair in _PLAIN for pair in itertools.pairwise(said.words)):
+    for at, (whole, said) in enumerate(zip(wholes, names.sources, strict=True)):
+        fused = any(pair in _PLAIN for pair in itertools.pairwise(said.words)) and FUSED in said.concepts
+        if at in done[0] or not fused:
             continue
-        for fused in PARTS.keys() & set(said.concepts):
-            for group in groups:
-                if set(group) != set(PARTS[fused]):
-                    continue
-                members = [group[part] for part in PARTS[fused]]
-                cut = _windows(whole, [parts[one][0] for one in members])
-                own = frozenset(said.concepts) - {fused}
-                if cut is None or any(
-                    concepts_contradict(own, frozenset(parts[one][1].concepts) - {part})
-                    for part, one in zip(PARTS[fused], members, strict=True)
-                ):
-                    continue
-                total = sum(score(at, one) for one in members)
-                found.append((total, Fusion(at, tuple(members), cut)))
+        own = frozenset(said.concepts) - {FUSED}
+        for members in groups:
+            cut = _windows(whole, [parts[one] for one in members])
+            if cut is not None and not any(
+                concepts_contradict(own, frozenset(names.targets[one].concepts) - {part})
+                for part, one in zip(PARTS, members, strict=True)
+            ):
+                score = float(names.alignment.compare([at], members).ratios.sum())
+                found.append((score, Fusion(at, members, cut)))
     return _best(found)
 
 
@@ -75,17 +71,18 @@ def _best(found: Sequence[tuple[float, Fusion]]) -> list[Fusion]:
     return kept
 
 
-def _groups(parts: Sequence[tuple[Subfamily, Meaning]], done: Collection[int]) -> Iterator[dict[str, int]]:
+def _groups(
+    parts: Sequence[Subfamily], names: Sequence[Meaning], done: Collection[int]
+) -> Iterator[tuple[int, ...]]:
     """The parts of one place: those whose names differ in what they are a part of."""
-    every = {part for names in PARTS.values() for part in names}
     groups: dict[object, dict[str, int]] = {}
-    for at, (one, said) in enumerate(parts):
-        kinds = every & set(said.concepts)
+    for at, (one, said) in enumerate(zip(parts, names, strict=True)):
+        kinds = set(PARTS) & set(said.concepts)
         if at not in done and len(kinds) == 1:
             (kind,) = kinds
             rest = frozenset(said.tokens) - {kind}
             groups.setdefault((rest, tuple(one.members), one.kind), {})[kind] = at
-    yield from groups.values()
+    return (tuple(group[part] for part in PARTS) for group in groups.values() if len(group) == len(PARTS))
 
 
 def _windows(whole: Subfamily, parts: Sequence[Subfamily]) -> tuple[Window, ...] | None:
@@ -108,13 +105,3 @@ def _windows(whole: Subfamily, parts: Sequence[Subfamily]) -> tuple[Window, ...]
 def part_of(whole: Subfamily, window: Window) -> Subfamily:
     """The subfamily of the rows of a window of each member."""
     return replace(whole, shape=window.shape(whole.shape))
-
-
-def score_of(names: Names, wholes_are_sources: bool) -> Callable[[int, int], float]:
-    """How well the names of a whole and of a part fit."""
-
-    def score(whole: int, part: int) -> float:
-        pair = ([whole], [part]) if wholes_are_sources else ([part], [whole])
-        return float(names.alignment.compare(*pair).ratios[0, 0])
-
-    return score

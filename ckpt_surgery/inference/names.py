@@ -45,28 +45,18 @@ class Names:
 
         `decided`: keys of leaves of the source and of the target that are the same, which teach words.
         """
-        left, right = Names._seen(sources, all_sources), Names._seen(targets, all_targets)
-        others = left[1], right[1]
-        ranks = _ranks([*sources, *all_sources]), _ranks([*targets, *all_targets])
-        said = _by_key(sources, all_sources, left), _by_key(targets, all_targets, right)
-        taught = {
-            (id(said[0][a]), id(said[1][b])): (said[0][a], said[1][b])
-            for a, b in decided
-            if a in said[0] and b in said[1]
-        }
-        names = Names(
-            left[0], right[0], Alignment(left[0], right[0], others), others, ranks, tuple(taught.values())
+        left, right = _seen(sources, all_sources), _seen(targets, all_targets)
+        mine, theirs = (
+            [said for _, said in side[: len(some)]] for side, some in ((left, sources), (right, targets))
         )
-        names.alignment.learn(names.taught)
+        others = [said for _, said in left[len(sources) :]], [said for _, said in right[len(targets) :]]
+        by_key = [{key: said for one, said in side for key in one.keys} for side in (left, right)]
+        pairs = [(by_key[0][a], by_key[1][b]) for a, b in decided if a in by_key[0] and b in by_key[1]]
+        taught = tuple({(id(a), id(b)): (a, b) for a, b in pairs}.values())
+        ranks = _ranks([*sources, *all_sources]), _ranks([*targets, *all_targets])
+        names = Names(mine, theirs, Alignment(mine, theirs, others), others, ranks, taught)
+        names.alignment.learn(taught)
         return names
-
-    @staticmethod
-    def _seen(some: Sequence[Subfamily], every: Sequence[Subfamily]) -> tuple[list[Meaning], list[Meaning]]:
-        """What some say, and all others whose names are not among theirs."""
-        known = {one.text for one in some}
-        others = [one for one in every if one.text not in known]
-        said = meanings([*some, *others])
-        return said[: len(some)], said[len(some) :]
 
     def of_members(self, left: Sequence[Member], right: Sequence[Member]) -> "Names":
         """The same for single members, whose indices are parts of their names."""
@@ -78,14 +68,11 @@ class Names:
         return names
 
 
-def _by_key(
-    some: Sequence[Subfamily], every: Sequence[Subfamily], said: tuple[Sequence[Meaning], Sequence[Meaning]]
-) -> dict[str, Meaning]:
-    """What the name of each leaf says, for the subfamilies and meanings of `Names._seen`."""
+def _seen(some: Sequence[Subfamily], every: Sequence[Subfamily]) -> list[tuple[Subfamily, Meaning]]:
+    """Some, and behind them all others whose names are not among theirs, with what each says."""
     known = {one.text for one in some}
-    others = [one for one in every if one.text not in known]
-    pairs = zip([*some, *others], [*said[0], *said[1]], strict=True)
-    return {key: meaning for one, meaning in pairs for key in one.keys}
+    ordered = [*some, *(one for one in every if one.text not in known)]
+    return list(zip(ordered, meanings(ordered), strict=True))
 
 
 def _with_indices(said: Meaning, member: Member, rank: Rank) -> Meaning:

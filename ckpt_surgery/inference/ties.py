@@ -47,7 +47,9 @@ def resolved(source: Side, target: Side, proposed: Collection[Formation]) -> Res
         return Resolved((), ())
     sure = [one for one in proposed if one.target not in choices]
     chosen = {key: several[0] for key, several in choices.items() if len(several) == 1}
-    chosen |= _by_names(source, target, {k: s for k, s in choices.items() if k not in chosen}, sure)
+    open_choices = {key: several for key, several in choices.items() if key not in chosen}
+    if open_choices:
+        chosen |= _by_names(source, target, open_choices, sure)
     formations, undecided = [], []
     for one in proposed:
         if one.target not in choices:
@@ -104,24 +106,19 @@ def _by_names(
 ) -> dict[str, Sources]:
     """The choice that the names of each target decide."""
     left, right = (subfamilies(side.leaves.values(), side.families) for side in (source, target))
-    names = Names.of(left, right)
+    names = Names.of(left, right, decided=[(one.sources[0], one.target) for one in sure])
     here, there = ({one.alone.keys[0]: one for one in members(side)} for side in (left, right))
     first = {keys[0]: None for several in choices.values() for keys in several}
     some, others = [here[key] for key in first], [there[key] for key in choices]
-    if not choices or max(len(some), len(others)) > MOST_NAMES:
+    if max(len(some), len(others)) > MOST_NAMES:
         return {}
-    among = names.of_members(some, others)
-    among.alignment.learn(
-        (names.sources[here[one.sources[0]].number], names.targets[there[one.target].number])
-        for one in sure[:MOST_NAMES]
-    )
     allowed = {key: {keys[0]: keys for keys in several} for key, several in choices.items()}
 
     def fits(a: Subfamily, b: Subfamily) -> tuple[Fit, ...]:
         return _WHOLE if a.keys[0] in allowed[b.keys[0]] else ()
 
     blocks = [_one_block(each) for each in (some, others)]
-    decided = paired(blocks[0], blocks[1], fits, among).decided
+    decided = paired(blocks[0], blocks[1], fits, names.of_members(some, others)).decided
     return {pair.target.keys[0]: allowed[pair.target.keys[0]][pair.source.keys[0]] for pair in decided}
 
 
