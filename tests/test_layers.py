@@ -66,8 +66,6 @@ class Unfinished:
 
     modules: int = MOST_MODULES
     """Number of its modules."""
-    circle: frozenset[str] = frozenset()
-    """Folders that it is in a circle with."""
 
 
 UNFINISHED = {
@@ -340,13 +338,7 @@ DEPTHS = range(1, max(file.count("/") for file in TEXTS) + 1)
 
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_no_folders_are_in_a_circle(depth: int) -> None:
-    known = {frozenset({folder, *state.circle}) for folder, state in UNFINISHED.items() if state.circle}
-    assert set(circles(all_imports(), depth)) <= known
-
-
-def test_circles_of_unfinished_folders_are_still_there() -> None:
-    known = {frozenset({folder, *state.circle}) for folder, state in UNFINISHED.items() if state.circle}
-    assert known <= {circle for depth in DEPTHS for circle in circles(all_imports(), depth)}
+    assert circles(all_imports(), depth) == []
 
 
 # --- 5: what else is held ---------------------------------------------------------------------------------
