@@ -85,7 +85,7 @@ class CleanDocument(Versioned):
     path: str
     """As it was given."""
     remainders: tuple[RemainderEntry, ...]
-    """What runs left beside it or in it."""
+    """Files and directories that runs left beside it or in it."""
 
 
 def clean_document(cleaned: Cleaned) -> CleanDocument:

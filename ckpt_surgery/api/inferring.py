@@ -77,9 +77,9 @@ class InferDocument(Versioned):
     rules: tuple[InferredRule, ...]
     """Its rules."""
     leaves: tuple[InferredLeaf, ...]
-    """What is decided."""
+    """Leaves of the target that are decided."""
     undecided: tuple[OpenLeaves, ...]
-    """What is not."""
+    """Leaves of the target that are not."""
     conflicts: tuple[ConflictEntry, ...]
     """Where values and names disagree."""
     dropped: tuple[str, ...]
@@ -89,7 +89,7 @@ class InferDocument(Versioned):
     problems: tuple[str, ...]
     """Why the draft does not do what was found: a mistake of this program, please report it."""
     warnings: tuple[str, ...]
-    """What may be wrong with SRC or TARGET, such as bfloat16 that is kept as uint16."""
+    """Suspicions about SRC or TARGET, such as bfloat16 that is kept as uint16."""
 
 
 @dataclass(frozen=True, repr=False)

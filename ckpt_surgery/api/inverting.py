@@ -68,7 +68,7 @@ class InvertDocument(Versioned):
     irreversible: tuple[IrreversibleLeaf, ...]
     """Every leaf of SRC that does not come back."""
     problems: tuple[str, ...]
-    """What the recipe does otherwise than it should: mistakes of the program."""
+    """Mistakes of the program: leaves that the recipe makes otherwise than it should."""
 
 
 def invert_document(found: Inverse) -> InvertDocument:

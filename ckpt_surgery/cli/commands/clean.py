@@ -39,27 +39,27 @@ def clean(
     """
     from ckpt_surgery.api import cleaning
 
-    found = cleaning.clean(path, remove=yes)
-    terminal.show(_lines(found, yes))
-    terminal.write(cleaning.clean_document, found)
+    cleaned = cleaning.clean(path, remove=yes)
+    terminal.show(_lines(cleaned, yes))
+    terminal.write(cleaning.clean_document, cleaned)
     return 0
 
 
-def _lines(found: "Cleaned", removed: bool) -> "Iterator[Text]":
+def _lines(cleaned: "Cleaned", removed: bool) -> "Iterator[Text]":
     from rich.text import Text
 
     from ckpt_surgery.core.text import bytes_text
 
-    for one in found.remainders:
+    for one in cleaned.remainders:
         word = "removed" if one.removed else one.state.value
         path = shown(os.path.relpath(one.path))
         line = Text.assemble((f"{word:<9}", STYLES[word]), f"{path}  {bytes_text(one.nbytes)}")
         yield line.append(f"  {shown(one.note)}", "dim")
-    gone = [one for one in found.dead if one.removed or not removed]
+    gone = [one for one in cleaned.dead if one.removed or not removed]
     if not gone:
-        yield Text(f"{shown(found.path)}: dead runs left nothing")
+        yield Text(f"{shown(cleaned.path)}: dead runs left nothing")
         return
     count = "1 thing" if len(gone) == 1 else f"{len(gone):,} things"
     size = bytes_text(sum(one.nbytes for one in gone))
-    again = f"ckpt-surgery clean {shown(shlex.quote(found.path))} --yes"
+    again = f"ckpt-surgery clean {shown(shlex.quote(cleaned.path))} --yes"
     yield Text(f"removed {count}, {size}" if removed else f"{count} to remove, {size}: {again}")

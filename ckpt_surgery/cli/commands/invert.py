@@ -55,15 +55,15 @@ def invert(
     terminal = open_terminal(ctx.find_root().obj, json_to, taken=out is None)
     loaded = given_recipe(recipe, rules, options.pop("set", None) or (), terminal)
     check_documents([json_to, out], loaded, sources, None, options)
-    found = ckpt_surgery.invert(loaded, *sources, check=check, out=out, overwrite=overwrite, **options)
-    terminal.write(invert_document, found)
+    inverse = ckpt_surgery.invert(loaded, *sources, check=check, out=out, overwrite=overwrite, **options)
+    terminal.write(invert_document, inverse)
     if out is None and json_to != STDOUT:
-        sys.stdout.write(found.recipe)
-    _show(found, terminal)
-    return VerificationError.exit_code if found.irreversible or found.problems else 0
+        sys.stdout.write(inverse.recipe)
+    _show(inverse, terminal)
+    return VerificationError.exit_code if inverse.irreversible or inverse.problems else 0
 
 
-def _show(found: "Inverse", terminal: Terminal) -> None:
+def _show(inverse: "Inverse", terminal: Terminal) -> None:
     """What comes back, and what does not, on stderr."""
     from rich.text import Text
 
@@ -71,15 +71,15 @@ def _show(found: "Inverse", terminal: Terminal) -> None:
     from ckpt_surgery.core.text import shown
 
     reasons: dict[str, list[str]] = {}
-    for one in found.irreversible:
+    for one in inverse.irreversible:
         reasons.setdefault(one.why, []).append(one.key)
     lines = [
         Text.assemble(("does not come back: ", "bold red"), shown(f"{few_keys(keys)}: {why}"))
         for why, keys in reasons.items()
     ]
-    lines += [Text.assemble(("problem: ", "bold red"), shown(problem)) for problem in found.problems]
+    lines += [Text.assemble(("problem: ", "bold red"), shown(problem)) for problem in inverse.problems]
     if not lines:
         lines.append(Text("everything comes back", "green"))
-    if found.sampled:
-        lines.append(Text(shown(f"tried in parts, because they are large: {few_keys(found.sampled)}")))
+    if inverse.sampled:
+        lines.append(Text(shown(f"tried in parts, because they are large: {few_keys(inverse.sampled)}")))
     terminal.wrapped(lines)

@@ -82,8 +82,8 @@ def plan(
     check_documents([output.json_to, output.report_to, out], loaded, sources, dst, options)
     check_kept(overwrite, page=output.report_to)
     report = Report.of(terminal, output, loaded)
-    made = applying.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options)
-    code = report.planned(made)
+    planned = applying.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options)
+    code = report.planned(planned)
     if report_format in (ReportFormat.GITHUB, ReportFormat.SARIF):
-        sys.stdout.write(rendered(report_format, as_warnings(made.warnings, None if rules else recipe), 0))
+        sys.stdout.write(rendered(report_format, as_warnings(planned.warnings, None if rules else recipe), 0))
     return code

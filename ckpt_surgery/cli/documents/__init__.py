@@ -1,1 +1,1 @@
-"""What commands write as JSON."""
+"""JSON documents of commands."""
