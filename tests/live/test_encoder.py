@@ -18,7 +18,18 @@ from ckpt_surgery.live.encoder import LiveEncoder
 from ckpt_surgery.live.tree import live_tree
 
 NARROWED = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
-UNKNOWN = {"float6_e2m3fn", "float6_e3m2fn"}
+
+
+def _is_known(dtype: str) -> bool:
+    """Whether this version of jax makes arrays of that dtype."""
+    try:
+        jax.device_put(np.zeros((), DTYPES[dtype]))
+    except (TypeError, jax.errors.JaxRuntimeError):
+        return False
+    return True
+
+
+UNKNOWN = {dtype for dtype in DTYPES if dtype not in NARROWED and not _is_known(dtype)}
 
 
 def leaf(dtype: str, *shape: int, kind: LeafKind = LeafKind.ARRAY, impl: str | None = None) -> Leaf:
