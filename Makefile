@@ -134,7 +134,6 @@ performance: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python .ci/reference.py > docs/reference.md
-	$(BIN)/python .ci/api.py > docs/api.md
 	$(BIN)/python -m ckpt_surgery.cli.documents.page > docs/json.md
 	$(BIN)/python .ci/models.py > docs/models.md
 

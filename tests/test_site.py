@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -77,6 +78,7 @@ class Html(HTMLParser):
             self.text += data.replace("\n", " ")
 
 
+@cache
 def pages(site: Path) -> dict[Path, Html]:
     return {path: Html.of(path.read_text()) for path in sorted(site.rglob("*.html"))}
 
@@ -213,7 +215,7 @@ def test_no_picture_loads_anything() -> None:
 def test_pages_read_as_they_do_on_github(site: Path) -> None:
     """The two kinds of Markdown differ in lists, tables and code; pages are written so that they agree."""
     github = MarkdownIt("commonmark").enable("table")
-    for path in sorted((ROOT / "docs").rglob("*.md")):
+    for path in sorted({*(ROOT / "docs").rglob("*.md")} - {ROOT / "docs/api.md"}):  # which docstrings fill
         built = site / path.relative_to(ROOT / "docs").with_suffix(".html")
         expected = Html.of(github.render(path.read_text()), article=False)
         assert Html.of(built.read_text()).lines == expected.lines, path.name

@@ -134,7 +134,7 @@ def takes(options: type, *defaults: type) -> Callable[[Callable[P, R]], Callable
 
         spelled_out = signature.replace(parameters=[*own, *listed])
         checked.__signature__ = spelled_out  # type: ignore[attr-defined]
-        checked.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nOptions:\n{described}\n"
+        checked.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nArgs:\n{described}\n"
         return checked
 
     return declared

@@ -214,6 +214,7 @@ class Interrupted(SurgeryError):
     def __init__(self, signal_number: int, message: str):
         super().__init__(message)
         self.signal_number = signal_number
+        """Number of the signal, such as 2 of Ctrl-C."""
 
 
 def add_sentence(failure: BaseException, sentence: str, hint: str | None = None) -> None:

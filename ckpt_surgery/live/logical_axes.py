@@ -48,8 +48,11 @@ class LogicalAxes:
 
     def __init__(self, mesh: Any, rules: Any, axes: Any):
         self.mesh = mesh_of_devices(mesh, "the mesh of `LogicalAxes`")
+        """The mesh of devices."""
         self.rules = tuple(_parsed_rules(rules))
+        """The rules, each the name of an axis and the axes of the mesh that divide it."""
         self.axes: Mapping[Names, Axes] = _parsed_axes(axes)
+        """Names of the axes of each parameter, by the path of the parameter."""
 
     def __repr__(self) -> str:
         counts = f"{len(self.axes):,} parameters, {len(self.rules):,} rules"

@@ -29,7 +29,7 @@ def test_signatures_and_docstrings_list_the_options(function: Callable[..., Any]
     assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     assert list(parameters)[-len(options) :] == list(options)
     assert parameters["step"].annotation == int | None
-    described = (function.__doc__ or "").partition("\nOptions:\n")[2].splitlines()
+    described = (function.__doc__ or "").partition("\nArgs:\n")[2].splitlines()
     assert [line.strip().partition(":")[0] for line in described] == list(options)
     assert "    step: Step to read from a source that holds several; default: the latest." in described
 

@@ -1,0 +1,82 @@
+"""The page of the Python API has every public thing, each with what its docstring says."""
+
+import inspect
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import griffe
+import pytest
+
+import ckpt_surgery
+from tests.support.ci_scripts import script
+from tests.test_contributing import PUBLIC
+from tests.test_site import Html
+
+HELD: list[type] = script("site_api").held()
+FUNCTIONS = [name for name in ckpt_surgery.__all__ if inspect.isroutine(getattr(ckpt_surgery, name))]
+
+
+@cache
+def package() -> griffe.Module:
+    """The package as mkdocstrings reads it."""
+    options = griffe.load_extensions(script("site_api").Options())
+    loaded = griffe.load("ckpt_surgery", extensions=options, docstring_parser="google", resolve_aliases=True)
+    assert isinstance(loaded, griffe.Module)
+    return loaded
+
+
+def undescribed(names: list[str]) -> Iterator[str]:
+    """Of these objects and of their public members, those that no docstring describes."""
+    for name in names:
+        found: Any = package()[name]
+        found = found.final_target if found.is_alias else found
+        shown = [] if found.is_module else [one for one in found.members.values() if is_shown(one)]
+        yield from (one.path for one in (found, *shown) if not is_described(one))
+
+
+def is_shown(member: Any) -> bool:
+    return member.is_public and not member.is_alias and not member.is_special
+
+
+def is_described(found: Any) -> bool:
+    """Whether it, what it overrides, or the class of the attribute has a docstring."""
+    overridden = [cls.members[found.name] for cls in bases(found.parent) if found.name in cls.members]
+    return any(one.has_docstring or is_of_own_class(one) for one in (found, *overridden))
+
+
+def bases(parent: Any) -> list[Any]:
+    return parent.mro() if parent.is_class else []
+
+
+def is_of_own_class(found: Any) -> bool:
+    annotation = getattr(found, "annotation", None)
+    return getattr(annotation, "canonical_path", "").startswith("ckpt_surgery.")
+
+
+def test_the_page_lists_the_public_modules() -> None:
+    assert set(script("site_api").modules()) == PUBLIC
+
+
+def test_public_names_and_what_they_hold_are_on_the_page(site: Path) -> None:
+    page = Html.of((site / "api.html").read_text())
+    held = {f"{cls.__module__}.{cls.__qualname__}" for cls in HELD}
+    assert {f"ckpt_surgery.{name}" for name in ckpt_surgery.__all__} | held <= page.anchors
+
+
+def test_every_public_thing_and_every_field_is_described() -> None:
+    held = [f"{cls.__module__}.{cls.__qualname__}".removeprefix("ckpt_surgery.") for cls in HELD]
+    assert list(undescribed([*ckpt_surgery.__all__, *held])) == []
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in ("schema", "recipes")])
+def test_every_function_says_what_it_raises(name: str) -> None:
+    assert "Raises " in (inspect.getdoc(getattr(ckpt_surgery, name)) or "")
+
+
+def test_options_are_listed_with_their_defaults_and_meanings() -> None:
+    function = package()["apply"].final_target
+    assert str(function.parameters["verify"].default) == "'fast'"
+    (options,) = [one for one in function.docstring.parsed if one.kind.value == "parameters"]
+    assert {"step", "memory", "workers"} <= {option.name for option in options.value}
