@@ -168,7 +168,7 @@ class AdoptedFile:
     reason: str = ""
     """Why it was not linked, in the system's words; empty for links."""
     sample: int | None = None
-    """CRC-32C of its sample, see `storage.samples`; None in records of versions that took none."""
+    """CRC-32C of its sample, see `storage.samples`; None if it was not taken."""
 
 
 @frozen()

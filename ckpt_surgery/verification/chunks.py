@@ -85,7 +85,7 @@ def check_shared(
     """Compare sizes and samples of adopted whole files with those in the record.
 
     Returns the hard links whose time alone differs: they were copied, touched, or rewritten outside their
-    samples; and in records of earlier versions, which took no samples, contents may differ, too.
+    samples.
     """
     retimed: list[AdoptedFile] = []
 

@@ -16,7 +16,6 @@ import ckpt_surgery
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.report.verification import Depth, Verified, verdict
-from ckpt_surgery.verification import record as records
 from tests.support.directories import names
 from tests.verification.test_new_checkpoints import (
     ARRAYS,
@@ -305,23 +304,6 @@ def test_a_copy_of_a_linked_checkpoint(
         assert ckpt_surgery.verify(tmp_path / "copy", mode=mode).flaws == ()
     flip(linked_file(tmp_path / "copy"), BETWEEN)
     assert ckpt_surgery.verify(tmp_path / "copy").flaws  # by the digests that `full` has recorded
-
-
-def test_the_record_of_a_version_that_took_no_samples(linked: Path) -> None:
-    """A copy is whole where its chunks are; that contents were not compared is said."""
-    path = linked / "ckpt_surgery.json"
-    document = json.loads(path.read_text())
-    for file in document["files"]:
-        del file["sample"]
-    path.write_text(records._text(document))
-    assert ckpt_surgery.verify(linked).notices == ()
-    copied(linked, linked.with_name("copy"))
-    found = ckpt_surgery.verify(linked.with_name("copy"))
-    assert found.flaws == ()
-    assert found.notices[0].startswith("1 linked file: only the time differs from the record, size agrees")
-    data = linked_file(linked.with_name("copy"))
-    os.truncate(data, data.stat().st_size - 1)
-    assert ckpt_surgery.verify(linked.with_name("copy")).flaws
 
 
 def test_the_record_of_a_damaged_checkpoint_stays(linked: Path) -> None:
