@@ -143,6 +143,17 @@ def test_nothing_but_the_new_files_is_needed(copy: Path) -> None:
         assert rolled["dense/kernel"].tolist() == [3, 0, 1, 2]
 
 
+def test_the_model_of_the_page_is_an_entry_as_it_stands() -> None:
+    """What else the page says of it, the recipes and their tests, exists."""
+    section = PAGE.read_text().partition("## Adding a model")[2].partition("\n## ")[0]
+    (entry,) = re.findall(r"^```text\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    assert entry in (ROOT / "ckpt_surgery/inputs/models.yaml").read_text()
+    named = re.findall(r"`((?:recipes|ckpt_surgery|tests)/\S+|\w+\.py)`", section)
+    assert len(named) >= 7
+    folders = (ROOT, ROOT / "tests/recipes", ROOT / "ckpt_surgery/inputs")
+    assert [name for name in named if not any((folder / name).is_file() for folder in folders)] == []
+
+
 # --- statements -----------------------------------------------------------------------------------
 
 
