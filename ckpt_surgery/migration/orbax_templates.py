@@ -1,11 +1,11 @@
-"""Keys of Orbax's transforms: recognize plain keys, and translate `original_key` to a template of recipes."""
+"""Keys of other programs' rules: recognize plain ones, check patterns, translate replacements."""
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import count, islice, pairwise
 from types import MappingProxyType
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.expressions.naming import name_problem
 from ckpt_surgery.language.expressions.regexes import MAX_PATTERN, compile_pattern
 from ckpt_surgery.language.expressions.scope import ExpressionError
@@ -13,13 +13,6 @@ from ckpt_surgery.language.patterns.template_parsing import parse_template
 
 SOURCE = "source"
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
-_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\"}
-"""Characters for a backslash and a letter in a template of `re`."""
-_TOKEN = re.compile(
-    r"\\(?:g<(?P<name>[^>]*)>|(?P<octal>0[0-7]{0,2}|[0-3][0-7]{2})|(?P<number>[1-9][0-9]?)|(?P<letter>.))"
-    r"|(?P<text>[^\\]+)",
-    re.DOTALL,
-)
 
 
 def literal(pattern: str) -> str | None:
@@ -41,16 +34,15 @@ def with_plain_braces(pattern: str) -> str:
     return _BRACE.sub(lambda match: match["other"] or "\\{", pattern)
 
 
-def check_pattern(pattern: str, longest: int = MAX_PATTERN) -> None:
-    """Raise UsageError for a regular expression that recipes do not accept, or read differently."""
+def check_pattern(pattern: str, about: str, longest: int = MAX_PATTERN, hint: str | None = None) -> None:
+    """Raise UsageError for a regular expression that recipes do not accept, or read differently.
+
+    `about`: what the expression is, for messages. `hint`: one in place of the language's own.
+    """
     try:
         compile_pattern(pattern, longest)
     except ExpressionError as error:
-        raise UsageError(
-            f"the transform `{shown(pattern)}`: {error.message}",
-            hint="Write its key in a way that Python's `re` reads without doubt; `\\` before a character "
-            "stands for itself.",
-        ) from None
+        raise UsageError(f"{about}: {error.message}", hint=hint or error.hint) from None
 
 
 def with_free_names(pattern: str) -> tuple[str, Mapping[str, str]]:
@@ -67,52 +59,46 @@ def with_free_names(pattern: str) -> tuple[str, Mapping[str, str]]:
     return pattern, names
 
 
-def template_of(original_key: object, pattern: str, names: Mapping[str, str] = NO_NAMES) -> str:
-    """Translate an `original_key`, as `re.Match.expand` reads it, to a template of recipes.
+def template_of(replacement: str, pattern: str, about: str, renamed: Mapping[str, str] = NO_NAMES) -> str:
+    """Translate a replacement, as `re.Match.expand` reads it, to a template of recipes.
 
-    `names`: other names that groups have in the recipe. Raises UsageError.
+    Python expands it, with a unique mark for each group. `about`: what the replacement is, for messages.
+    `renamed`: other names that groups have in the recipe. Raises UsageError.
     """
-    about = f"the transform `{shown(pattern)}`: `original_key`"
-    if not isinstance(original_key, str):
-        raise UsageError(f"{about} has to be text with `/` between its parts, not {original_key!r}")
-    pieces = []
-    at = 0
-    while at < len(original_key):
-        match = _TOKEN.match(original_key, at)
-        if match is None:
-            raise UsageError(f"{about} ends in a backslash")
-        pieces.append(_piece(match, re.compile(pattern), about, names))
-        at = match.end()
-    template = without_indices("".join(pieces))
+    groups = re.compile(pattern)
+    names = {number: name for name, number in groups.groupindex.items()}
+    start, *marks, end = _unused_characters(groups.groups + 2, pattern + replacement)
+    marked = [f"(?P<{names[n]}>{mark})" if n in names else f"({mark})" for n, mark in enumerate(marks, 1)]
+    match = re.fullmatch(f"{start}{''.join(marked)}{end}", f"{start}{''.join(marks)}{end}")
+    assert match is not None
+    try:
+        expanded = match.expand(replacement).replace(match[0], start)
+    except (re.error, IndexError) as error:
+        raise UsageError(f"{about} is not a replacement: {error}") from None
+    references = {start: "0"} | {
+        mark: renamed.get(names[n], names[n]) if n in names else str(n) for n, mark in enumerate(marks, 1)
+    }
+    spelled = (_spelled(*pair, references) for pair in pairwise(f"{expanded}/"))
+    template = without_indices("".join(spelled))
     try:
         parse_template(template)
     except ExpressionError as error:
-        raise UsageError(f"{about} {shown(original_key)!r}: {error.message}") from None
+        raise UsageError(f"{about}: {error.message}", hint=error.hint) from None
     return template
 
 
-def _piece(match: re.Match[str], pattern: re.Pattern[str], about: str, names: Mapping[str, str]) -> str:
-    group = match["name"] or match["number"]
-    if match["text"] is not None:
-        return _plain(match["text"])
-    if match["octal"] is not None:
-        return _plain(chr(int(match["octal"], 8)))
-    if match["name"] is not None or match["number"] is not None:
-        if group not in pattern.groupindex and not (group.isdigit() and int(group) <= pattern.groups):
-            raise UsageError(f"{about} names the group `{shown(group)}`, which the key does not have")
-        followed = match.string[match.end() : match.end() + 1].isdigit()
-        return f"\\g<{names.get(group, group)}>" if match["name"] is not None or followed else f"\\{group}"
-    letter = match["letter"]
-    if letter in _ESCAPES:
-        return _plain(_ESCAPES[letter])
-    if letter.isascii() and letter.isalpha():
-        raise UsageError(f"{about} has the escape `\\{letter}`, which means nothing there")
-    return _plain("\\" + letter)
+def _unused_characters(number: int, text: str) -> list[str]:
+    """Pick this number of characters that the text does not contain."""
+    return list(islice((chr(code) for code in count(0xF0000) if chr(code) not in text), number))
 
 
-def _plain(text: str) -> str:
-    """Write a text as a template that expands to it; a `/` separates the parts of a key."""
-    return text.replace("\\", "\\\\").replace("$", "$$")
+def _spelled(character: str, following: str, references: Mapping[str, str]) -> str:
+    """Write a character of an expanded replacement for a template. `following`: the character after it."""
+    group = references.get(character)
+    if group is None:
+        return {"\\": "\\\\", "$": "$$"}.get(character, character)
+    is_short = group.isdecimal() and group != "0" and len(group) <= 2 and not following.isdecimal()
+    return f"\\{group}" if is_short else rf"\g<{group}>"
 
 
 def without_indices(template: str) -> str:

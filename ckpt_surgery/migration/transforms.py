@@ -93,15 +93,23 @@ def read_transforms(
     return [_named(key, value, longest) for key, value in given.items()]
 
 
+_PLAIN = "Write its key so that Python's `re` reads it without doubt; `\\` before a sign stands for the sign."
+
+
 def _named(key: str, given: Any, longest: int) -> NamedTransform:
     if not all(hasattr(given, field) for field in _FIELDS):
         raise UsageError(
             f"the transforms have {given!r} at `{shown(key)}`, which is not a transform",
             hint="Leave the key out, or give a `ckpt_surgery.Transform`.",
         )
+    about, original_key = f"the transform `{shown(key)}`", given.original_key
     expression = with_plain_braces(key)
-    check_pattern(expression, longest)
-    check_fields(given, f"the transform `{shown(key)}`")
+    check_pattern(expression, f"the transform `{shown(expression)}`", longest, _PLAIN)
+    check_fields(given, about)
     pattern, names = with_free_names(expression)
-    template = None if given.original_key is None else template_of(given.original_key, key, names)
+    if not isinstance(original_key, str | None):
+        wanted = "text with `/` between its parts"
+        raise UsageError(f"{about}: `original_key` has to be {wanted}, not {original_key!r}")
+    told = f"{about}: `original_key` {shown(repr(original_key))}"
+    template = None if original_key is None else template_of(original_key, key, told, names)
     return NamedTransform(key, expression, pattern, template, given)

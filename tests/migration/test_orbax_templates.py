@@ -37,10 +37,10 @@ def test_templates_are_what_python_expands(text: str) -> None:
         expected = re.fullmatch(pattern, "x").expand(text)  # type: ignore[union-attr]
     except (re.error, IndexError):
         with pytest.raises(UsageError):
-            template_of(text, pattern)
+            template_of(text, pattern, "it")
         return
     if "" in expected.split("/"):
         return
-    template = parse_template(template_of(text, pattern))
+    template = parse_template(template_of(text, pattern, "it"))
     components = template.expand(compile_pattern(pattern).fullmatch("x"), Scope({}))
     assert "/".join(component.name for component in components) == expected

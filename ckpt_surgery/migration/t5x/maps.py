@@ -10,14 +10,11 @@ unless `require_all_rules_match` is false.
 import functools
 import re
 from collections.abc import Sequence
-from itertools import count, islice, pairwise
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.language.expressions.regexes import compile_pattern
-from ckpt_surgery.language.expressions.scope import ExpressionError
-from ckpt_surgery.language.patterns.template_parsing import parse_template
+from ckpt_surgery.migration.orbax_templates import check_pattern, template_of
 from ckpt_surgery.migration.recipes import MigratedRecipe
 
 FUNCTION = "apply_assignment_map"
@@ -109,8 +106,10 @@ def _rule(number: int, entry: Any, optional: bool) -> dict[str, Any]:
             f"{where} is {shown(repr(entry))}, not a pair of a pattern and a replacement",
             hint="Both are texts; the replacement can be None.",
         )
-    _check_pattern(pattern, where)
-    outcome = {"fallback": True} if replacement is None else {"from": _template(pattern, replacement, where)}
+    check_pattern(pattern, f"{where}: `{shown(pattern)}`")
+    outcome: dict[str, Any] = {"fallback": True}
+    if replacement is not None:
+        outcome = {"from": template_of(replacement, pattern, f"{where}: `{shown(replacement)}`")}
     return {"fill": pattern, **outcome, **({"optional": True} if optional else {})}
 
 
@@ -124,58 +123,3 @@ def _with_flags(pattern: re.Pattern[Any]) -> Any:
         within = 0
     letters = "".join(letter for flag, letter in _FLAGS.items() if pattern.flags & ~within & flag)
     return f"(?{letters}){pattern.pattern}" if letters else pattern.pattern
-
-
-def _check_pattern(pattern: str, where: str) -> None:
-    try:
-        compile_pattern(pattern)
-    except ExpressionError as error:
-        raise UsageError(f"{where}: `{shown(pattern)}`: {error.message}", hint=error.hint) from None
-
-
-def _template(pattern: str, replacement: str, where: str) -> str:
-    """Translate a replacement to a key template. Python expands it, with a unique mark for each group."""
-    compiled = re.compile(pattern)
-    marks = _unused_characters(compiled.groups + 2, pattern + replacement)
-    start, *groups, end = marks
-    names = {number: name for name, number in compiled.groupindex.items()}
-    match = re.fullmatch(
-        start + "".join(_marked(mark, names.get(i)) for i, mark in enumerate(groups, 1)) + end, "".join(marks)
-    )
-    assert match is not None
-    try:
-        expanded = match.expand(replacement).replace("".join(marks), start)
-    except (re.error, IndexError) as error:
-        raise UsageError(f"{where}: `{shown(replacement)}` is not a replacement: {error}") from None
-    references = {start: r"\g<0>"} | {mark: _reference(i, names) for i, mark in enumerate(groups, 1)}
-    template = "".join(
-        _spelled(character, following, references) for character, following in pairwise(f"{expanded}/")
-    )
-    try:
-        parse_template(template)
-    except ExpressionError as error:
-        raise UsageError(f"{where}: `{shown(replacement)}`: {error.message}", hint=error.hint) from None
-    return template
-
-
-def _unused_characters(number: int, text: str) -> list[str]:
-    """Pick this number of characters that the text does not contain."""
-    return list(islice((chr(code) for code in count(0xF0000) if chr(code) not in text), number))
-
-
-def _marked(mark: str, name: str | None) -> str:
-    return f"({mark})" if name is None else f"(?P<{name}>{mark})"
-
-
-def _reference(number: int, names: dict[int, str]) -> str:
-    return rf"\g<{names[number]}>" if number in names else f"\\{number}"
-
-
-def _spelled(character: str, following: str, references: dict[str, str]) -> str:
-    """Write a character of an expanded replacement for a template. `following`: the character after it."""
-    reference = references.get(character)
-    if reference is None:
-        return {"\\": "\\\\", "$": "$$"}.get(character, character)
-    number = reference[1:]
-    too_long = number.isdecimal() and (following.isdecimal() or len(number) > 2)
-    return rf"\g<{number}>" if too_long else reference
