@@ -5,8 +5,8 @@ from typing import Any
 
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.paths import key_of
+from ckpt_surgery.migration.key_templates import literal
 from ckpt_surgery.migration.orbax_hooks import Hooks
-from ckpt_surgery.migration.orbax_templates import literal
 from ckpt_surgery.migration.orbax_values import NO_RESTORE_ARGS, Values
 from ckpt_surgery.migration.originals import Original, original_of_tree
 from ckpt_surgery.migration.recipes import MigratedRecipe

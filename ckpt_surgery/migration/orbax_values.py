@@ -11,9 +11,9 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.expressions.parsing import MAX_TEXT
 from ckpt_surgery.migration.agreement import agrees_in_general, agrees_with, holds_for
+from ckpt_surgery.migration.key_templates import literal
 from ckpt_surgery.migration.numpy_calls import NumpyRecorder
 from ckpt_surgery.migration.orbax_hooks import Hooks, TreeHook, ValueHook, as_number, form_for
-from ckpt_surgery.migration.orbax_templates import literal
 from ckpt_surgery.migration.originals import Original
 from ckpt_surgery.migration.standins import Branch, Traced, Wanted, source_leaf
 from ckpt_surgery.migration.tracing import Trace, trace

@@ -16,7 +16,7 @@ from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.paths import orbax_name
 from ckpt_surgery.live.reading_containers import reading, settled
 from ckpt_surgery.live.restored_values import restored_value
-from ckpt_surgery.migration.orbax_templates import literal
+from ckpt_surgery.migration.key_templates import literal
 from ckpt_surgery.migration.transforms import NamedTransform, read_transforms
 
 LONGEST = 50_000

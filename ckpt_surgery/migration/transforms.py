@@ -8,7 +8,7 @@ from ckpt_surgery.core.errors import TransformError, UsageError
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.expressions.regexes import MAX_PATTERN
-from ckpt_surgery.migration.orbax_templates import (
+from ckpt_surgery.migration.key_templates import (
     check_pattern,
     template_of,
     with_free_names,

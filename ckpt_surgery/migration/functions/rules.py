@@ -9,7 +9,7 @@ import regex
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import ESCAPED, SEPARATOR, Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.migration.orbax_templates import without_indices
+from ckpt_surgery.migration.key_templates import without_indices
 
 MOST_MATCHES = 200
 """Limit on `match` rules that move leaves, each of which is tried at each leaf. Beyond that,

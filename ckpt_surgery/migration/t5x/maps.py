@@ -14,7 +14,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.migration.orbax_templates import check_pattern, template_of
+from ckpt_surgery.migration.key_templates import check_pattern, template_of
 from ckpt_surgery.migration.recipes import MigratedRecipe
 
 FUNCTION = "apply_assignment_map"

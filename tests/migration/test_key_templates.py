@@ -10,7 +10,7 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.language.expressions.regexes import compile_pattern
 from ckpt_surgery.language.expressions.scope import Scope
 from ckpt_surgery.language.patterns.template_parsing import parse_template
-from ckpt_surgery.migration.orbax_templates import literal, template_of
+from ckpt_surgery.migration.key_templates import literal, template_of
 
 
 @pytest.mark.parametrize(
