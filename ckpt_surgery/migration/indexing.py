@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.migration.standins import number_node
 
 
 @dataclass(frozen=True)
@@ -121,10 +122,5 @@ def subscript_node(items: Sequence[Any]) -> ast.expr:
 
 def _item_node(item: Any) -> ast.expr:
     if isinstance(item, slice):
-        return ast.Slice(*(None if b is None else _integer(b) for b in (item.start, item.stop, item.step)))
-    return ast.Constant(None) if item is None else _integer(item)
-
-
-def _integer(value: int) -> ast.expr:
-    constant = ast.Constant(abs(value))
-    return ast.UnaryOp(ast.USub(), constant) if value < 0 else constant
+        return ast.Slice(*(None if b is None else number_node(b) for b in (item.start, item.stop, item.step)))
+    return ast.Constant(None) if item is None else number_node(item)

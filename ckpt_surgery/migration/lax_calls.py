@@ -1,25 +1,12 @@
 """Functions of `jax.lax`, with names and arguments other than NumPy's, as functions of the language."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.migration.shaped_calls import contracted, cut, joined, permuted
-
-Call = Callable[..., Any]
-
-
-def _some(values: Sequence[Any]) -> Any:
-    return next(value for value in values if hasattr(value, "_called"))
-
-
-def _binary(symbol: str) -> Call:
-    return lambda x, y: _some((x, y))._operated(symbol, x, y)
-
-
-def _called(name: str) -> Call:
-    return lambda x, *others: _some((x, *others))._called(name, x, *others)
+from ckpt_surgery.migration.standins import COMPARISONS, OPERATORS, Call, call_of, operator_call, stand_in_of
 
 
 def _reduced(name: str) -> Call:
@@ -85,37 +72,27 @@ def _squeeze(array: Any, dimensions: Any) -> Any:
 
 
 def _clamp(min: Any, x: Any, max: Any) -> Any:
-    stand_in = _some((min, x, max))
+    stand_in = stand_in_of(min, x, max)
     return stand_in._called("minimum", stand_in._called("maximum", x, min), max)
 
 
 def _div(x: Any, y: Any) -> Any:
-    stand_in = _some((x, y))
+    stand_in = stand_in_of(x, y)
     if stand_in.dtype.kind in "iu":
         raise stand_in._recorder.refused("it divides integers with `jax.lax.div`, which rounds to zero", x, y)
     return stand_in._operated("/", x, y)
 
 
 LAX: Mapping[str, Call] = {
-    "add": _binary("+"),
-    "sub": _binary("-"),
-    "mul": _binary("*"),
+    **{OPERATORS[symbol].method: operator_call(symbol) for symbol in ("+", "-", "*", *COMPARISONS)},
     "div": _div,
     "neg": lambda x: -x,
-    "max": _called("maximum"),
-    "min": _called("minimum"),
-    "abs": _called("abs"),
-    "sign": _called("sign"),
-    "sqrt": _called("sqrt"),
+    **{name: call_of(name) for name in ("abs", "sign", "sqrt")},
+    "max": call_of("maximum"),
+    "min": call_of("minimum"),
     "square": lambda x: x * x,
     "integer_pow": lambda x, y: x**y,
-    "eq": _binary("=="),
-    "ne": _binary("!="),
-    "lt": _binary("<"),
-    "le": _binary("<="),
-    "gt": _binary(">"),
-    "ge": _binary(">="),
-    "select": _called("where"),
+    "select": call_of("where"),
     "clamp": _clamp,
     "convert_element_type": lambda operand, new_dtype: operand.astype(new_dtype),
     "stop_gradient": lambda x: x,
@@ -135,8 +112,6 @@ LAX: Mapping[str, Call] = {
     "full_like": lambda x, fill_value, dtype=None: x._called(
         "full", x.shape, np.asarray(fill_value).item(), x.dtype if dtype is None else np.dtype(dtype)
     ),
-    "reduce_sum": _reduced("sum"),
-    "reduce_max": _reduced("max"),
-    "reduce_min": _reduced("min"),
+    **{f"reduce_{name}": _reduced(name) for name in ("sum", "max", "min")},
 }
 """Functions of `jax.lax`, by name."""

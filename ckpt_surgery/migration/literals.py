@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ckpt_surgery.core.dtypes import DTYPES, DType, computation, kind
-from ckpt_surgery.migration.standins import Recorder, node_of
+from ckpt_surgery.migration.standins import Recorder, node_of, number_node
 
 TILE = 1 << 16
 """Elements compared at a time, so that the comparison ends early for most arrays."""
@@ -88,14 +88,6 @@ def _element(number: Any) -> ast.expr:
 def _full(shape: tuple[int, ...], value: bool | int | float, dtype: DType) -> ast.expr:
     lengths = ast.Tuple([ast.Constant(length) for length in shape])
     return _call("full", lengths, number_node(value), ast.Constant(dtype.name))
-
-
-def number_node(value: bool | int | float) -> ast.expr:
-    """Write a finite number of Python as an expression."""
-    if isinstance(value, bool):
-        return ast.Constant(value)
-    constant = ast.Constant(abs(value))
-    return ast.UnaryOp(ast.USub(), constant) if np.copysign(1, value) < 0 else constant
 
 
 def _call(name: str, *arguments: ast.expr) -> ast.expr:

@@ -9,23 +9,17 @@ import numpy as np
 from ckpt_surgery.migration.lax_calls import LAX
 from ckpt_surgery.migration.promotions import NUMPY, of_ml_dtypes
 from ckpt_surgery.migration.shaped_calls import SHAPED, WITH_SHAPES, permuted
-from ckpt_surgery.migration.standins import Recorder, Traced, dtype_node, node_of
-
-Call = Callable[..., Any]
-
-
-def _some(values: Any) -> Traced:
-    """Pick any stand-in of a list, which knows how to write a call."""
-    return next(value for value in values if isinstance(value, Traced))
-
-
-def _plain(name: str) -> Call:
-    """Call the language's function of this name with the same positional arguments."""
-    return lambda x, *others: x._called(name, x, *others)
-
-
-def _binary(symbol: str) -> Call:
-    return lambda x, y: _some((x, y))._operated(symbol, x, y)
+from ckpt_surgery.migration.standins import (
+    OPERATORS,
+    Call,
+    Recorder,
+    Traced,
+    call_of,
+    dtype_node,
+    node_of,
+    operator_call,
+    stand_in_of,
+)
 
 
 def _reduced(name: str) -> Call:
@@ -73,7 +67,7 @@ def _joined(name: str) -> Call:
         arrays = [*arrays]
         if axis is None:
             arrays, axis = [x.reshape(-1) for x in arrays], 0
-        stand_in = _some(arrays)
+        stand_in = stand_in_of(*arrays)
         alone = name == "concat" and len(arrays) == 1 and stand_in.has_shape and stand_in.ndim
         joined = stand_in if alone else stand_in._called(name, arrays, axis=axis)
         return joined if dtype is None else _cast(joined, dtype)
@@ -108,14 +102,14 @@ def _for_shapes(name: str, other: Call) -> Call:
     """Choose the function for arrays of known shapes, or else the other one."""
 
     def function(*arguments: Any, **keywords: Any) -> Any:
-        first = _some(arguments)
+        first = stand_in_of(*arguments)
         return (WITH_SHAPES[name] if first.has_shape else other)(*arguments, **keywords)
 
     return function
 
 
 def _einsum(pattern: str, *arrays: Any, optimize: Any = None) -> Any:
-    return _some(arrays)._called("einsum", pattern, *arrays)
+    return stand_in_of(*arrays)._called("einsum", pattern, *arrays)
 
 
 def _truth(x: Any) -> Any:
@@ -125,7 +119,7 @@ def _truth(x: Any) -> Any:
 
 def _logical(symbol: str) -> Call:
     def function(x: Any, y: Any) -> Any:
-        stand_in = _some((x, y))
+        stand_in = stand_in_of(x, y)
         sides = [_truth(stand_in._recorder.operand(side)) if np.ndim(side) else bool(side) for side in (x, y)]
         return stand_in._operated(symbol, *sides)
 
@@ -136,50 +130,31 @@ def _sign(x: Any) -> Any:
     """The sign; that of -0 is -0 in ml_dtypes."""
     keeps_zero = x.has_shape and of_ml_dtypes(x.dtype) and x._recorder.library == NUMPY
     sign = x._called("sign", x)
-    return _where(x == 0, x, sign) if keeps_zero else sign
-
-
-def _where(condition: Any, x: Any, y: Any) -> Any:
-    return _some((condition, x, y))._called("where", condition, x, y)
+    return call_of("where")(x == 0, x, sign) if keeps_zero else sign
 
 
 FUNCTIONS: Mapping[str, Call] = {
     **SHAPED,
     **{f"lax.{name}": call for name, call in LAX.items()},
-    **{name: _plain(name) for name in ("sqrt", "exp", "log", "abs", "minimum", "maximum", "rsqrt")},
-    **{name: _plain(name) for name in ("sin", "cos", "arccos", "tile")},
+    **{name: call_of(name) for name in ("sqrt", "exp", "log", "abs", "minimum", "maximum", "rsqrt")},
+    **{name: call_of(name) for name in ("sin", "cos", "arccos", "tile")},
     **{name: _with_axis(name) for name in ("squeeze", "expand_dims", "flip")},
     **{name: _for_shapes(name, _with_axis(name)) for name in ("repeat", "take")},
     **{name: _reduced(name) for name in ("sum", "mean", "max", "min")},
+    **{names.function: operator_call(symbol) for symbol, names in OPERATORS.items()},
+    "true_divide": operator_call("/"),
+    "mod": operator_call("%"),
+    "pow": operator_call("**"),
     "sign": _sign,
-    "where": _where,
+    "where": call_of("where"),
     "clip": _clip,
-    "absolute": _plain("abs"),
+    "absolute": call_of("abs"),
     "amax": _reduced("max"),
     "amin": _reduced("min"),
     "square": lambda x: x**2,
     "negative": lambda x: -x,
     "positive": lambda x: x,
-    "add": _binary("+"),
-    "subtract": _binary("-"),
-    "multiply": _binary("*"),
-    "divide": _binary("/"),
-    "true_divide": _binary("/"),
-    "floor_divide": _binary("//"),
-    "remainder": _binary("%"),
-    "mod": _binary("%"),
-    "power": _binary("**"),
-    "pow": _binary("**"),
-    "matmul": _binary("@"),
-    "dot": _for_shapes("dot", _binary("@")),
-    "equal": _binary("=="),
-    "not_equal": _binary("!="),
-    "less": _binary("<"),
-    "less_equal": _binary("<="),
-    "greater": _binary(">"),
-    "greater_equal": _binary(">="),
-    "bitwise_and": _binary("&"),
-    "bitwise_or": _binary("|"),
+    "dot": _for_shapes("dot", operator_call("@")),
     "logical_and": _logical("&"),
     "logical_or": _logical("|"),
     "logical_xor": _logical("!="),

@@ -13,6 +13,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.dtypes import BOOL, DTYPES, NUMPY_NAMES, DType, kind
 from ckpt_surgery.language.expressions.operators import PYTHON_OPERATORS
+from ckpt_surgery.migration.standins import COMPARISONS, OPERATORS
 
 NUMPY = "numpy"
 JAX = "jax"
@@ -51,28 +52,14 @@ _OPERATORS: Mapping[str, Callable[..., Any]] = {
     "~": operator.invert,
     "abs": abs,
 }
-_JAX_OPERATORS: Mapping[str, str] = {
-    "+": "add",
-    "-": "subtract",
-    "*": "multiply",
-    "/": "true_divide",
-    "//": "floor_divide",
-    "%": "remainder",
-    "**": "power",
-    "@": "matmul",
-    "&": "bitwise_and",
-    "|": "bitwise_or",
-    "==": "equal",
-    "!=": "not_equal",
-    "<": "less",
-    "<=": "less_equal",
-    ">": "greater",
-    ">=": "greater_equal",
+_NAMES: Mapping[str, str] = {
+    **{symbol: names.function for symbol, names in OPERATORS.items()},
     "neg": "negative",
     "~": "invert",
+    "concat": "concatenate",
+    "rsqrt": "reciprocal",
 }
-_NAMES: Mapping[str, str] = {"concat": "concatenate", "rsqrt": "reciprocal"}
-"""Functions of the language that have other names in the libraries."""
+"""Operators, and functions of the language that have other names in the libraries."""
 
 
 def function_of(library: str, name: str) -> Callable[..., Any]:
@@ -83,7 +70,7 @@ def function_of(library: str, name: str) -> Callable[..., Any]:
 
     if name == "rsqrt":
         return jax.lax.rsqrt
-    return getattr(jax.numpy, _JAX_OPERATORS.get(name, _NAMES.get(name, name)))  # type: ignore[no-any-return]
+    return getattr(jax.numpy, _NAMES.get(name, name))  # type: ignore[no-any-return]
 
 
 _KNOWN: dict[Hashable, Any] = {}
@@ -184,7 +171,6 @@ def _asked_jax(function: Callable[..., Any], arguments: Any, keywords: Mapping[s
 # --- casts ---
 
 Number = bool | int | float
-COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 @dataclass(frozen=True)
@@ -205,24 +191,7 @@ _APPROXIMATED = ("rsqrt", "exp", "log", "sin", "cos", "arccos", "**")
 """Functions whose last bits depend on the library: JAX has its own, NumPy has others for 16 bits."""
 _ROUNDED_FROM_FLOAT64 = ("exp", "log", "sin", "cos", "arccos", "sign")
 """Functions that ml_dtypes rounds once from float32: all values agree if float64 is rounded to that first."""
-_PROMOTING = (
-    *COMPARISONS,
-    "+",
-    "-",
-    "*",
-    "/",
-    "//",
-    "%",
-    "**",
-    "@",
-    "&",
-    "|",
-    "~",
-    *UNARY,
-    "minimum",
-    "maximum",
-    "clip",
-)
+_PROMOTING = {*OPERATORS, *UNARY, "~", "minimum", "maximum", "clip"}
 
 
 def promote(library: str, name: str, operands: Sequence[Any], keywords: Mapping[str, Any]) -> Promoted:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.migration.standins import Traced
+from ckpt_surgery.migration.standins import Traced, stand_ins_in
 from ckpt_surgery.migration.user_frames import is_library, is_users
 
 _WRITTEN_DOWN = {"numpy": "", "jax.numpy": "", "jax.lax": "lax.", "jax": ""}
@@ -62,7 +62,7 @@ class Replacement:
         self._name, self._called = name, called
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        array = _first_stand_in((arguments, keywords))
+        array = next(stand_ins_in((arguments, keywords)), None)
         if array is None:
             given = [_original(value) for value in arguments]
             return self.__wrapped__(*given, **{n: _original(value) for n, value in keywords.items()})
@@ -91,15 +91,6 @@ def _refusing(function: Any) -> Replacement:
 
 def _original(value: Any) -> Any:
     return value.__wrapped__ if isinstance(value, Replacement) else value
-
-
-def _first_stand_in(value: Any) -> Traced | None:
-    if isinstance(value, Traced):
-        return value
-    if type(value) in (list, tuple, dict):
-        items = value.values() if type(value) is dict else value
-        return next((stand_in for stand_in in map(_first_stand_in, items) if stand_in is not None), None)
-    return None
 
 
 # --- what is replaced ---

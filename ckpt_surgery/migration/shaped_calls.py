@@ -2,15 +2,14 @@
 
 import math
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.migration.promotions import NUMPY, of_ml_dtypes
-
-Call = Callable[..., Any]
+from ckpt_surgery.migration.standins import Call, stand_in_of
 
 
 def axis_of(axis: Any, ndim: int) -> int:
@@ -67,7 +66,7 @@ def joined(arrays: Sequence[Any], axis: int = 0) -> Any:
     """Concatenate arrays along an axis; a single one is returned itself."""
     if len(arrays) == 1:
         return arrays[0]
-    return next(x for x in arrays if hasattr(x, "_called"))._called("concat", list(arrays), axis=axis)
+    return stand_in_of(*arrays)._called("concat", list(arrays), axis=axis)
 
 
 def _split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
@@ -200,7 +199,7 @@ def _triangle(symbol: str) -> Call:
 
 
 def _einsum(pattern: str, *arrays: Any, optimize: Any = None) -> Any:
-    first = next(x for x in arrays if hasattr(x, "_called"))
+    first = stand_in_of(*arrays)
     if "..." in pattern:
         pattern = _expanded(pattern, [np.ndim(x) if not hasattr(x, "ndim") else x.ndim for x in arrays])
     return first._called("einsum", pattern.replace(" ", ""), *arrays)
@@ -252,7 +251,7 @@ def contracted(a: Any, b: Any, summed: Sequence[tuple[int, int]], batch: Sequenc
 
 
 def _dot(a: Any, b: Any) -> Any:
-    stand_in = a if hasattr(a, "_called") else b
+    stand_in = stand_in_of(a, b)
     if np.ndim(a) == 0 or np.ndim(b) == 0:
         return stand_in._operated("*", a, b)
     _check_rounding(a, b)

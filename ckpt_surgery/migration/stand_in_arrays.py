@@ -20,29 +20,12 @@ from ckpt_surgery.migration.numpy_calls import FUNCTIONS, METHODS, NumpyRecorder
 from ckpt_surgery.migration.promotions import JAX, NUMPY, whole_outcome
 from ckpt_surgery.migration.recorded_arrays import NO_NAMES, RecordedArray, as_jax, leaves_of, moved
 from ckpt_surgery.migration.replacing import asked_by_jax
-from ckpt_surgery.migration.standins import BINARY, Traced, Untraceable, stand_ins_in
+from ckpt_surgery.migration.standins import ARITHMETIC, OPERATORS, Traced, Untraceable, stand_ins_in
 from ckpt_surgery.migration.user_frames import Place, is_operator, user_place
 
 _REDUCED = {"add": "sum", "maximum": "max", "minimum": "min"}
 """Functions whose `reduce` has another name."""
-_SYMBOLS = {
-    "add": "+",
-    "subtract": "-",
-    "multiply": "*",
-    "divide": "/",
-    "floor_divide": "//",
-    "remainder": "%",
-    "power": "**",
-    "matmul": "@",
-    "bitwise_and": "&",
-    "bitwise_or": "|",
-    "equal": "==",
-    "not_equal": "!=",
-    "less": "<",
-    "less_equal": "<=",
-    "greater": ">",
-    "greater_equal": ">=",
-}
+_SYMBOLS = {names.function: symbol for symbol, names in OPERATORS.items()}
 """Operators of NumPy's arrays, by the function that they call."""
 _TRANSFERS = ("device_get", "device_put", "block_until_ready")
 """Functions of JAX that return trees of arrays unchanged."""
@@ -266,8 +249,8 @@ def _in_place(symbol: str) -> Callable[[StandIn, Any], RecordedArray]:
     return lambda array, other: array._in_place(symbol, other)
 
 
-for _name, _symbol in BINARY.items():
-    setattr(StandIn, f"__i{_name}__", _in_place(_symbol))
+for _symbol, _names in ARITHMETIC.items():
+    setattr(StandIn, f"__i{_names.method}__", _in_place(_symbol))
 
 
 class _Method:

@@ -8,7 +8,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -53,39 +53,37 @@ class Recorder:
         return Untraceable(flaw)
 
 
-BINARY: Mapping[str, str] = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "truediv": "/",
-    "floordiv": "//",
-    "mod": "%",
-    "pow": "**",
-    "matmul": "@",
-    "and": "&",
-    "or": "|",
+class Names(NamedTuple):
+    """Names of a binary operator."""
+
+    method: str
+    """The special method without its underscores."""
+    function: str
+    """The function of NumPy and JAX."""
+
+
+ARITHMETIC: Mapping[str, Names] = {
+    "+": Names("add", "add"),
+    "-": Names("sub", "subtract"),
+    "*": Names("mul", "multiply"),
+    "/": Names("truediv", "divide"),
+    "//": Names("floordiv", "floor_divide"),
+    "%": Names("mod", "remainder"),
+    "**": Names("pow", "power"),
+    "@": Names("matmul", "matmul"),
+    "&": Names("and", "bitwise_and"),
+    "|": Names("or", "bitwise_or"),
 }
-"""Arithmetic operators, by the names of their special methods."""
-_COMPARED: Mapping[str, str] = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-OPERATORS: Mapping[str, type[ast.operator] | type[ast.cmpop]] = {
-    "+": ast.Add,
-    "-": ast.Sub,
-    "*": ast.Mult,
-    "/": ast.Div,
-    "//": ast.FloorDiv,
-    "%": ast.Mod,
-    "**": ast.Pow,
-    "@": ast.MatMult,
-    "&": ast.BitAnd,
-    "|": ast.BitOr,
-    "==": ast.Eq,
-    "!=": ast.NotEq,
-    "<": ast.Lt,
-    "<=": ast.LtE,
-    ">": ast.Gt,
-    ">=": ast.GtE,
+COMPARISONS: Mapping[str, Names] = {
+    "==": Names("eq", "equal"),
+    "!=": Names("ne", "not_equal"),
+    "<": Names("lt", "less"),
+    "<=": Names("le", "less_equal"),
+    ">": Names("gt", "greater"),
+    ">=": Names("ge", "greater_equal"),
 }
-"""Binary operators, by symbol."""
+OPERATORS: Mapping[str, Names] = {**ARITHMETIC, **COMPARISONS}
+"""Binary operators by symbol."""
 _LEFT_OUT: Sequence[str] = (
     *("bool", "int", "float", "complex", "index", "len", "iter", "contains", "array", "jax_array"),
     *("setitem", "delitem", "format", "str", "round", "divmod", "rdivmod", "copy", "deepcopy", "reduce_ex"),
@@ -176,10 +174,11 @@ class Traced:
 
 def operator_node(symbol: str, left: ast.expr, right: ast.expr) -> ast.expr:
     """Build the syntax tree of an operator or a comparison between two operands."""
-    kind = OPERATORS[symbol]
-    if issubclass(kind, ast.cmpop):
-        return ast.Compare(left, [kind()], [right])
-    return ast.BinOp(left, kind(), right)
+    node = ast.parse(f"left {symbol} right", mode="eval").body
+    if isinstance(node, ast.Compare):
+        return ast.Compare(left, node.ops, [right])
+    assert isinstance(node, ast.BinOp)
+    return ast.BinOp(left, node.op, right)
 
 
 def _operator(symbol: str, reverse: bool) -> Callable[[Traced, Any], Traced]:
@@ -198,11 +197,10 @@ def _refusal(name: str) -> Callable[..., Any]:
     return method
 
 
-for _name, _symbol in BINARY.items():
-    setattr(Traced, f"__{_name}__", _operator(_symbol, reverse=False))
-    setattr(Traced, f"__r{_name}__", _operator(_symbol, reverse=True))
-for _name, _symbol in _COMPARED.items():
-    setattr(Traced, f"__{_name}__", _operator(_symbol, reverse=False))
+for _symbol, _names in OPERATORS.items():
+    setattr(Traced, f"__{_names.method}__", _operator(_symbol, reverse=False))
+for _symbol, _names in ARITHMETIC.items():
+    setattr(Traced, f"__r{_names.method}__", _operator(_symbol, reverse=True))
 for _name in _LEFT_OUT:
     setattr(Traced, f"__{_name}__", _refusal(f"__{_name}__"))
 
@@ -220,11 +218,18 @@ def node_of(value: Any, recorder: Recorder) -> ast.expr:
         items = [node_of(item, recorder) for item in value]
         return ast.List(items) if isinstance(value, list) else ast.Tuple(items)
     if type(value) in (int, float) and math.isfinite(value):
-        constant = ast.Constant(abs(value))
-        return ast.UnaryOp(ast.USub(), constant) if math.copysign(1, value) < 0 else constant
+        return number_node(value)
     if type(value) in (bool, str) or value is None:
         return ast.Constant(value)
     raise recorder.refused(f"it combines an array with {type(value).__name__}, a value from elsewhere")
+
+
+def number_node(value: bool | int | float) -> ast.expr:
+    """Write a finite number of Python as an expression."""
+    if isinstance(value, bool):
+        return ast.Constant(value)
+    constant = ast.Constant(abs(value))
+    return ast.UnaryOp(ast.USub(), constant) if math.copysign(1, value) < 0 else constant
 
 
 def dtype_node(dtype: Any, recorder: Recorder) -> Any:
@@ -328,9 +333,30 @@ for _name in (
 
 
 def stand_ins_in(value: Any) -> Iterator[Traced]:
-    """Yield the stand-ins among arguments, and in lists among them."""
+    """Yield the stand-ins among arguments, and in lists and dicts among them."""
     if isinstance(value, Traced):
         yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
+    elif type(value) in (list, tuple, dict):
+        for item in value.values() if type(value) is dict else value:
             yield from stand_ins_in(item)
+
+
+# --- calls of the language ---
+
+Call = Callable[..., Any]
+"""A function of a library, written with functions of the language."""
+
+
+def stand_in_of(*values: Any) -> Any:
+    """Any stand-in among arguments, which knows how to write a call."""
+    return next(stand_ins_in(values))
+
+
+def call_of(name: str) -> Call:
+    """Call the language's function of this name with the same positional arguments."""
+    return lambda x, *others: stand_in_of(x, *others)._called(name, x, *others)
+
+
+def operator_call(symbol: str) -> Call:
+    """Call an operator as a function."""
+    return lambda x, y: stand_in_of(x, y)._operated(symbol, x, y)

@@ -11,10 +11,10 @@ from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.arrays import Array, Read
-from ckpt_surgery.migration.literals import concrete_array, number_node
+from ckpt_surgery.migration.literals import concrete_array
 from ckpt_surgery.migration.orbax_hooks import Hooks
 from ckpt_surgery.migration.stand_in_arrays import ArrayRecorder, StandIn
-from ckpt_surgery.migration.standins import node_of
+from ckpt_surgery.migration.standins import node_of, number_node
 
 if TYPE_CHECKING:
     from ckpt_surgery.migration.functions.opaque import Opaque
