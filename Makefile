@@ -134,7 +134,7 @@ performance: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python .ci/reference.py > docs/reference.md
-	$(BIN)/python -m ckpt_surgery.cli.documents.page > docs/json.md
+	$(BIN)/python .ci/json_page.py > docs/json.md
 	$(BIN)/python .ci/models.py > docs/models.md
 
 # The documentation as a site, in site/. What mkdocs-material says about its own future is left out.

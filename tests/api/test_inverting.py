@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
-from ckpt_surgery.cli.documents.page import document_schema
+from ckpt_surgery.cli.documents.schemas import document_schema
 from ckpt_surgery.core.errors import PlanError, RecipeError, SurgeryError, UsageError
 from ckpt_surgery.functions.layout import Transpose
 from tests.support.command_line import run

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ckpt_surgery.cli.documents.page import DOCUMENTS
+from ckpt_surgery.cli.documents.schemas import DOCUMENTS
 from ckpt_surgery.core.documents import plain
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.plan_json import planned_document

@@ -27,7 +27,7 @@ def schema(name: Annotated[str, Argument("[NAME]", more={"default": RECIPE})]) -
     if name == RECIPE:
         write_document(ckpt_surgery.schema(), STDOUT)
         return 0
-    from ckpt_surgery.cli.documents.page import DOCUMENTS, document_schema
+    from ckpt_surgery.cli.documents.schemas import DOCUMENTS, document_schema
 
     if name not in DOCUMENTS:
         hint = f"There are: {', '.join((RECIPE, *DOCUMENTS))}."

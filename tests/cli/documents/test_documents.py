@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 from safetensors.numpy import save_file
 
-from ckpt_surgery.cli.documents.page import DOCUMENTS
+from ckpt_surgery.cli.documents.schemas import DOCUMENTS
 from tests.support.command_line import run
 from tests.support.documents import check_document
 
