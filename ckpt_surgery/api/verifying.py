@@ -17,7 +17,7 @@ from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs.opening import choice_at, uint16_at
 from ckpt_surgery.inputs.request import path_of_source
-from ckpt_surgery.report.verification import Depth, Flaw, Sample, Verified
+from ckpt_surgery.report.verification import Depth, Flaw, Verified, VerifiedSample
 from ckpt_surgery.runs.sidecars import edited_sidecars
 from ckpt_surgery.storage.failures import one_line
 from ckpt_surgery.storage.listing import exists, is_directory
@@ -183,7 +183,7 @@ class _Run:
         return (*notices, f"digests of {len(computed)} more leaves were recorded")
 
 
-def _sample_notice(sample: Sample | None) -> tuple[str, ...]:
+def _sample_notice(sample: VerifiedSample | None) -> tuple[str, ...]:
     """Say what a sample does not prove."""
     if sample is None or sample.regions_read == sample.regions:
         return ()

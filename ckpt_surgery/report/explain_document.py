@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from ckpt_surgery.core.documents import NAMED, Document, Keyed, Versioned, shape_and_dtype
+from ckpt_surgery.core.documents import NAMED, Document, Versioned, shape_and_dtype
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.planner.plan import Fate, Transfer
 from ckpt_surgery.planner.plan_json import DroppedLeaf, PlannedLeaf, dropped_leaf, planned_leaf
 from ckpt_surgery.planner.tracing import Attempt, Outcome, Stage
 from ckpt_surgery.report.explanation import ExplainedFunction, Explanation, Made, Used
@@ -62,25 +61,11 @@ class ExplainedStage(Document):
 
 
 @frozen()
-class ExplainedResult(Keyed):
+class ExplainedResult(PlannedLeaf):
     """How a leaf of the result is made."""
 
-    fate: Annotated[Fate, NAMED]
-    """What becomes of it."""
-    sources: tuple[ExplainedSource, ...]
+    sources: tuple[ExplainedSource, ...]  # type: ignore[assignment]
     """The leaves that it is made of."""
-    rule: str | None
-    """The rule that did the work; null where a policy decided."""
-    line: int | None
-    """Line of that rule."""
-    rules: tuple[str, ...]
-    """The rules that changed the leaf, from the first pass to the last."""
-    shape: tuple[int, ...] | None
-    """Lengths of its axes; null where it is no array."""
-    dtype: str | None
-    """Type of its elements."""
-    transfer: Annotated[Transfer, NAMED]
-    """How its bytes get into the result."""
     bytes: int
     """Size of the array."""
     stages: tuple[ExplainedStage, ...]

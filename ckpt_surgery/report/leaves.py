@@ -16,24 +16,6 @@ _SHORT_DTYPES = {"bfloat": "bf", "float": "f", "uint": "u", "int": "i", "complex
 
 
 @dataclass(frozen=True)
-class LeafRow:
-    """Leaves of a checkpoint whose keys differ in indices only."""
-
-    key: str
-    """Pattern, printable."""
-    count: int
-    spec: str
-    nbytes: int
-    """Size of all the leaves together."""
-    sharding: str
-    """Sharding in its short form; empty where there is none."""
-    chunks: str
-    """Chunk shape, element order and codec; empty where nothing is stored as chunks."""
-    value: str = ""
-    """The value that all of them have: `= 10`, `"adam"`; empty where they differ, or it is not known."""
-
-
-@dataclass(frozen=True)
 class Statistics:
     """Statistics of the values of one leaf.
 
@@ -111,16 +93,15 @@ def look(leaf: Leaf, texts: Mapping[str, str]) -> tuple[object, ...]:
     return (describe(leaf), leaf.sharding, stored, texts.get(leaf.key.text))
 
 
-def leaf_row(leaf: Leaf, key: str, count: int, texts: Mapping[str, str]) -> LeafRow:
-    """The row of leaves that look like this one."""
-    sharding = "" if leaf.sharding is None else sharding_text(leaf.sharding)
-    chunks = "" if leaf.manifest is None else chunks_text(leaf.manifest)
-    value = texts.get(leaf.key.text, "")
-    return LeafRow(key, count, describe(leaf), leaf.nbytes * count, sharding, chunks, value)
+def stored_sharding(leaf: Leaf) -> str:
+    """The sharding of a leaf in its short form; empty where there is none."""
+    return "" if leaf.sharding is None else sharding_text(leaf.sharding)
 
 
-def chunks_text(manifest: Manifest) -> str:
-    """`[2048,2048] C zstd`: chunk shape, order of the elements inside a chunk, codec."""
+def chunks_text(manifest: Manifest | None) -> str:
+    """`[2048,2048] C zstd`: chunk shape, order of the elements inside a chunk, codec; or nothing."""
+    if manifest is None:
+        return ""
     shape = ",".join(map(str, manifest.chunk_shape))
     return f"[{shape}] {manifest.codec.order} {manifest.codec.name}"
 

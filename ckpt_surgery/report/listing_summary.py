@@ -9,7 +9,7 @@ from ckpt_surgery.core.keys import SEPARATOR, parts_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.summaries.summary import Summary, SummaryRow, warning_lines
 from ckpt_surgery.core.text import bytes_text, number_of
-from ckpt_surgery.report.leaves import short_dtype, times_text
+from ckpt_surgery.report.leaves import describe, short_dtype, times_text
 from ckpt_surgery.report.tree import CUT, Line, dtype_totals, listing, size_texts, total_text, tree
 
 MOST_TREE_LINES = 60
@@ -59,12 +59,12 @@ def _upper_levels(lines: Sequence[Line]) -> list[SummaryRow]:
 def _cut_off(line: Line) -> SummaryRow:
     """The row of a line without those inside of it."""
     row = _listing_row(line)
-    return row if line.row is not None else replace(row, key=f"{row.key}{SEPARATOR}{CUT}")
+    return row if line.leaf is not None else replace(row, key=f"{row.key}{SEPARATOR}{CUT}")
 
 
 def _listing_row(line: Line) -> SummaryRow:
     size, count = bytes_text(line.total.bytes), line.total.leaves
-    if line.row is None:
+    if line.leaf is None:
         return SummaryRow("", line.key, total_text(line.total), size, count, line.level)
-    what = f"{times_text(line.row.count, line.row.spec)} {line.row.value}".rstrip()
+    what = f"{times_text(line.count, describe(line.leaf))} {line.value}".rstrip()
     return SummaryRow("", line.key, what, size, count, line.level)

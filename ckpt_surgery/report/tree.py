@@ -1,7 +1,7 @@
 """A listing as a tree with totals: of its subtrees, of its dtypes, and its number of parameters."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.dtypes import DType
@@ -10,7 +10,7 @@ from ckpt_surgery.core.keys import ESCAPED, SEPARATOR, natural_order, parts_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.optimizer_states import is_parameter
 from ckpt_surgery.core.text import bytes_text, count_text, number_of
-from ckpt_surgery.report.leaves import LeafRow, folded, leaf_row, look
+from ckpt_surgery.report.leaves import folded, look
 
 CUT = "…"
 """Last component of the pattern of subtrees that are shown as a whole."""
@@ -53,9 +53,13 @@ class Line:
 
     key: str
     """Pattern, printable; in a tree, its last components alone."""
-    row: LeafRow | None
-    """The leaves; None for subtrees."""
+    leaf: Leaf | None
+    """One of the leaves, which look alike; None for subtrees."""
     total: Total
+    count: int = 1
+    """Number of keys, or of subtrees, that the pattern stands for."""
+    value: str = ""
+    """The value that all of the leaves have: `= 10`, `"adam"`; empty where they differ, or none is known."""
     level: int = 0
     """Number of lines above that this one is inside of."""
 
@@ -174,8 +178,8 @@ def _look(part: Leaf | Total, texts: Mapping[str, str]) -> Hashable:
 
 def _line(key: str, count: int, what: Leaf | Total, texts: Mapping[str, str]) -> Line:
     if isinstance(what, Total):
-        return Line(key, None, what * count)
-    return Line(key, leaf_row(what, key, count, texts), total_of([what]) * count)
+        return Line(key, None, what * count, count)
+    return Line(key, what, total_of([what]) * count, count, texts.get(what.key.text, ""))
 
 
 def by_size(lines: Iterable[Line]) -> list[Line]:
@@ -217,8 +221,8 @@ def tree(lines: Iterable[Line], *, sort_by_size: bool = False) -> list[Line]:
         while node.line is None and len(node.children) == 1:
             ((name, node),) = node.children.items()
             parts.append(name)
-        row = None if node.line is None else node.line.row
-        found.append(Line(SEPARATOR.join(parts), row, node.total, level))
+        line = node.line or Line("", None, node.total)
+        found.append(replace(line, key=SEPARATOR.join(parts), total=node.total, level=level))
         waiting += _children(node, level + 1, sort_by_size)
     return found
 

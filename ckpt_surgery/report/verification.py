@@ -66,26 +66,23 @@ class Depth(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Sample:
-    """The part of a checkpoint's digests that `verify` compared."""
+class VerifiedSample(Document):
+    """The part of what has digests that `verify --sample` compared."""
 
-    share: float
-    """Share of the bytes that was asked for, above 0 and at most 1."""
+    share: Number
+    """Share of the bytes that was asked for."""
     seed: int
-    """Number that chose the part; another one chooses another part."""
+    """Number that chose the part."""
     regions_read: int
-    """Number of chunks, or of regions of the digests' grid, that were drawn."""
+    """Number of chunks that were compared."""
     regions: int
-    """Number of all that have digests."""
+    """Number of chunks that have digests."""
     bytes_read: int
-    """Bytes of arrays, decoded, that were drawn."""
+    """Decoded bytes that were compared."""
     bytes: int
-    """Bytes of arrays, decoded, that have digests."""
-
-    @property
-    def share_read(self) -> float:
-        """Share of the bytes with digests that was drawn; 1 where there are none."""
-        return self.bytes_read / self.bytes if self.bytes else 1.0
+    """Decoded bytes that have digests."""
+    share_read: Number
+    """Share of those bytes that was compared; 1 where there are none."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,7 +104,7 @@ class Verified(Represented):
     """Everything that is wrong; empty: nothing is."""
     notices: tuple[str, ...] = ()
     """What could not be compared, or was recorded."""
-    sample: Sample | None = None
+    sample: VerifiedSample | None = None
     """The part of the digests that was compared; None where the mode alone says what was."""
 
     @property
@@ -140,26 +137,6 @@ def flaw_text(flaw: Flaw) -> str:
     return f"`{shown(flaw.key)}`{chunk}: {flaw.what}"
 
 
-@dataclass(frozen=True)
-class VerifiedSample(Document):
-    """The part of what has digests that `verify --sample` compared."""
-
-    share: Number
-    """Share of the bytes that was asked for."""
-    seed: int
-    """Number that chose the part."""
-    regions_read: int
-    """Number of chunks that were compared."""
-    regions: int
-    """Number of chunks that have digests."""
-    bytes_read: int
-    """Decoded bytes that were compared."""
-    bytes: int
-    """Decoded bytes that have digests."""
-    share_read: Number
-    """Share of those bytes that was compared."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class VerifyDocument(Versioned):
     """`verify`."""
@@ -188,7 +165,5 @@ class VerifyDocument(Versioned):
 
 def verified_document(found: Verified) -> VerifyDocument:
     """The JSON document of `verify`, with the first MOST_FLAWS flaws."""
-    sample = UNSET if found.sample is None else VerifiedSample.from_attributes(found.sample)
-    return VerifyDocument.from_attributes(
-        found, flaw_count=len(found.flaws), flaws=found.flaws[:MOST_FLAWS], sample=sample
-    )
+    flaws, sample = found.flaws[:MOST_FLAWS], found.sample or UNSET
+    return VerifyDocument.from_attributes(found, flaw_count=len(found.flaws), flaws=flaws, sample=sample)

@@ -9,7 +9,7 @@ from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.report.verification import Sample
+from ckpt_surgery.report.verification import VerifiedSample
 
 LeafDigests = tuple[Leaf, Digests]
 """A leaf, and the expected digests of its regions."""
@@ -24,7 +24,9 @@ def check_share(share: float) -> None:
         )
 
 
-def draw_sample(wanted: Sequence[LeafDigests], share: float, seed: int) -> tuple[list[LeafDigests], Sample]:
+def draw_sample(
+    wanted: Sequence[LeafDigests], share: float, seed: int
+) -> tuple[list[LeafDigests], VerifiedSample]:
     """Draw the regions to read, at least this share of all decoded bytes, and describe the sample.
 
     Regions are drawn at random, each with the same chance; the same checkpoint and seed give the same ones.
@@ -43,7 +45,9 @@ def draw_sample(wanted: Sequence[LeafDigests], share: float, seed: int) -> tuple
         chosen.setdefault(number, []).append(index)
         read, count = read + nbytes, count + 1
     parts = [(wanted[number][0], _only(wanted[number][1], chosen[number])) for number in sorted(chosen)]
-    return parts, Sample(share, seed, count, len(regions), read, total)
+    return parts, VerifiedSample(
+        share, seed, count, len(regions), read, total, read / total if total else 1.0
+    )
 
 
 def _drawn(seed: int, key: str, index: Shape) -> bytes:

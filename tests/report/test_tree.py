@@ -8,7 +8,7 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
-from ckpt_surgery.report.leaves import LeafRow
+from ckpt_surgery.report.leaves import chunks_text, describe, stored_sharding
 from ckpt_surgery.report.tree import (
     DtypeTotal,
     SubtreeTotal,
@@ -79,13 +79,13 @@ def test_subtrees():
 def test_every_leaf_is_in_one_line():
     lines = listing(LAYERS, {})
     assert told(lines) == [("p/l_{0..2}/w", 3, 12), ("p/l_2/b", 1, 2), ("e", 1, 10), ("name", 1, 0)]
-    assert [line.row.spec for line in lines if line.row] == ["f32[4]", "f32[2]", "f32[10]", "string"]
+    assert [describe(line.leaf) for line in lines if line.leaf] == ["f32[4]", "f32[2]", "f32[10]", "string"]
 
 
 def test_subtrees_share_a_line_only_where_their_totals_are_equal():
     lines = listing(LAYERS, {}, depth=2)
     assert told(lines) == [("p/l_{0,1}/…", 2, 8), ("p/l_2/…", 2, 6), ("e", 1, 10), ("name", 1, 0)]
-    assert [line.row is None for line in lines] == [True, True, False, False]
+    assert [line.leaf is None for line in lines] == [True, True, False, False]
     assert told(listing(LAYERS, {}, depth=2, full=True))[:2] == [("p/l_0/…", 1, 4), ("p/l_1/…", 1, 4)]
 
 
@@ -112,10 +112,6 @@ def test_names_are_in_the_order_of_their_numbers():
     assert [one.key.text for one in ordered] == ["l/z", "l_9/a", "l_9/b", "l_10/a"]
 
 
-def rows_of(leaves, texts=None) -> list[LeafRow]:
-    return [line.row for line in listing(leaves, texts or {})]
-
-
 def stored(key: str, chunks=(1, 3)) -> Leaf:
     spec = ArraySpec((2, 3), np.dtype(np.float32))
     manifest = Manifest(
@@ -126,11 +122,13 @@ def stored(key: str, chunks=(1, 3)) -> Leaf:
 
 def test_leaves_fold_only_what_looks_the_same():
     leaves = [stored("l_0"), stored("l_1"), stored("l_2", (2, 3)), array_leaf("l_3")]
-    rows = rows_of(leaves)
-    assert [(r.key, r.count, r.spec, r.nbytes, r.chunks) for r in rows] == [
-        ("l_{0,1}", 2, "f32[2,3]", 48, "[1,3] C zstd"),
-        ("l_2", 1, "f32[2,3]", 24, "[2,3] C zstd"),
-        ("l_3", 1, "f32[2,3]", 24, ""),
+    lines = [
+        (one.key, one.count, one.total.bytes, chunks_text(one.leaf.manifest)) for one in listing(leaves, {})
+    ]
+    assert lines == [
+        ("l_{0,1}", 2, 48, "[1,3] C zstd"),
+        ("l_2", 1, 24, "[2,3] C zstd"),
+        ("l_3", 1, 24, ""),
     ]
     assert [line.key for line in listing(leaves, {}, full=True)] == ["l_0", "l_1", "l_2", "l_3"]
 
@@ -140,10 +138,13 @@ def test_leaves_are_apart_where_shardings_are():
         array_leaf("l_0", sharding='{"device_str": "cpu:0"}'),
         array_leaf("l_1", sharding='{"device_str": "cpu:1"}'),
     ]
-    assert [(r.key, r.sharding) for r in rows_of(leaves)] == [("l_0", "cpu:0"), ("l_1", "cpu:1")]
+    assert [(one.key, stored_sharding(one.leaf)) for one in listing(leaves, {})] == [
+        ("l_0", "cpu:0"),
+        ("l_1", "cpu:1"),
+    ]
 
 
 def test_leaves_are_apart_where_values_are():
     leaves = [array_leaf(f"l_{i}", ()) for i in range(3)]
     texts = {"l_0": "= 1", "l_1": "= 1", "l_2": "= 2"}
-    assert [(r.key, r.value) for r in rows_of(leaves, texts)] == [("l_{0,1}", "= 1"), ("l_2", "= 2")]
+    assert [(one.key, one.value) for one in listing(leaves, texts)] == [("l_{0,1}", "= 1"), ("l_2", "= 2")]

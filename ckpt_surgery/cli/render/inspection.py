@@ -12,7 +12,7 @@ from ckpt_surgery.core.history import own_metadata
 from ckpt_surgery.core.leaves import Unreadable
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, shown
 from ckpt_surgery.report.history import history_sentences
-from ckpt_surgery.report.leaves import short_dtype
+from ckpt_surgery.report.leaves import chunks_text, describe, short_dtype, stored_sharding
 from ckpt_surgery.report.scalars import shared_texts
 from ckpt_surgery.report.tree import Line, by_size, dtype_totals, listing, size_texts, total_text, tree
 
@@ -44,7 +44,7 @@ def inspection_lines(
     yield from head_lines(found, verbose, width)
     yield from _labelled("mesh", [Text(mesh)] if mesh else [], width)
     yield Text()
-    names = [Text("  " * line.level).append(line.key, "bold" if line.row is None else "") for line in lines]
+    names = [Text("  " * line.level).append(line.key, "bold" if line.leaf is None else "") for line in lines]
     rows = padded([_cells(line, mesh, verbose) for line in lines], (True, False, True, False, False))
     yield from rows_of(names, rows, 4, width)
 
@@ -58,7 +58,7 @@ def key_lines(found: "Inspection") -> Iterator[Text]:
 
 def _only_mesh(lines: Sequence[Line]) -> str:
     """The mesh of devices of all shardings that have one; empty where there are several."""
-    parts = [line.row.sharding.rpartition(ON_MESH) for line in lines if line.row is not None]
+    parts = [stored_sharding(line.leaf).rpartition(ON_MESH) for line in lines if line.leaf is not None]
     meshes = {mesh for _, on, mesh in parts if on}
     return meshes.pop() if len(meshes) == 1 else ""
 
@@ -66,13 +66,12 @@ def _only_mesh(lines: Sequence[Line]) -> str:
 def _cells(line: Line, mesh: str, verbose: bool) -> list[Text]:
     """Count, spec and value, bytes, sharding and chunks (`verbose`) of leaves; totals of subtrees."""
     size = Text(bytes_text(line.total.bytes), "dim")
-    if line.row is None:
+    if line.leaf is None:
         return [Text(), Text(total_text(line.total)), size, Text(), Text()]
-    row = line.row
-    count = Text(f"{row.count:,} ×" if row.count > 1 else "", "dim")
-    spec = Text.assemble((row.spec, "dim"), f" {row.value}" if row.value else "")
-    sharding = Text(row.sharding.removesuffix(f"{ON_MESH}{mesh}"), "dim")
-    return [count, spec, size, sharding, Text(row.chunks if verbose else "", "dim")]
+    count = Text(f"{line.count:,} ×" if line.count > 1 else "", "dim")
+    spec = Text.assemble((describe(line.leaf), "dim"), f" {line.value}" if line.value else "")
+    sharding = Text(stored_sharding(line.leaf).removesuffix(f"{ON_MESH}{mesh}"), "dim")
+    return [count, spec, size, sharding, Text(chunks_text(line.leaf.manifest) if verbose else "", "dim")]
 
 
 def head_lines(found: "Inspection", verbose: bool, width: int) -> Iterator[Text]:
