@@ -16,8 +16,6 @@ def rendered(format: ReportFormat, problems: Sequence[ReportedProblem], exit_cod
 
         return json_text(ErrorDocument(error=error_of(problems, exit_code)))
     if format is ReportFormat.GITHUB:
-        from ckpt_surgery.cli.render.github import workflow_commands
-
         return workflow_commands(problems)
     if format is ReportFormat.SARIF:
         from ckpt_surgery.cli.render.sarif import sarif_document
@@ -31,3 +29,36 @@ def write_failure(format: ReportFormat, problems: Iterable[Problem], exit_code: 
     """Report the problems that end a command on stdout, beside the text that people read on stderr."""
     sys.stdout.write(rendered(format, [as_report(problem) for problem in problems], exit_code))
     sys.stdout.flush()
+
+
+# --- workflow commands --------------------------------------------------------------------------------------
+
+
+def workflow_commands(problems: Iterable[ReportedProblem]) -> str:
+    """A line for each problem, which GitHub shows beside the lines of a pull request.
+
+    https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+    """
+    return "".join(f"{_command(one)}\n" for one in problems)
+
+
+def _command(one: ReportedProblem) -> str:
+    properties = {
+        "file": one.path,
+        "line": one.line,
+        "col": one.column,
+        "endColumn": one.end_column,
+        "title": one.code or "ckpt-surgery",
+    }
+    said = ",".join(
+        f"{name}={_property(str(value))}" for name, value in properties.items() if value is not None
+    )
+    return f"::{one.level} {said}::{_data(one.text)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
