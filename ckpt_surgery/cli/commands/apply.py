@@ -1,8 +1,8 @@
 """`apply`: run a recipe."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import click
 
@@ -14,10 +14,18 @@ from ckpt_surgery.cli.parameters.paths import missing_destination, source_names,
 from ckpt_surgery.cli.parameters.variables import is_from_variable
 from ckpt_surgery.cli.parameters.written_files import check_documents, check_kept
 from ckpt_surgery.cli.render.reports import Report
-from ckpt_surgery.cli.terminal.console import Terminal, enable_gc, reuse_memory
+from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs.options import PlanOptions
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from ckpt_surgery.report.shards import ShardResult
+
+MOST_NAMED = 20
+"""Number of shards that are named as missing."""
 
 EXAMPLES = {
     "apply recipe.yaml old new": "Write the checkpoint `new` as a recipe says.",
@@ -43,7 +51,7 @@ def apply(
         Form("I/N"),
     ],
     **options: Unpack[PlanOptions],
-) -> int:
+) -> int | None:
     """Write the checkpoint that RECIPE makes of SRC to DST.
 
     A recipe takes one SRC unless it names several `sources`. The diff is printed before any data is read.
@@ -104,11 +112,8 @@ def _shard(
 ) -> int:
     """Carry out one shard, and print what was done."""
     from ckpt_surgery.api import sharding
-    from ckpt_surgery.cli.render.shards import shard_lines
 
-    reuse_memory()
-    enable_gc()
-    with terminal.progress() as progress:
+    with terminal.reading() as progress:
         done = sharding.apply_shard(
             plan,
             dst=dst,
@@ -119,5 +124,27 @@ def _shard(
             **options,
         )
     terminal.write(lambda: done)
-    terminal.show(shard_lines(done))
+    terminal.show(_shard_lines(done))
     return 0
+
+
+def _shard_lines(result: "ShardResult") -> "Iterator[Text]":
+    """What was done, and what is left to do."""
+    from rich.text import Text
+
+    from ckpt_surgery.core.text import bytes_text, number_of, seconds_text
+
+    line = Text.assemble(("done", "bold green"), f"  shard {result.shard}/{result.shards}")
+    if result.already_done:
+        line.append(" was done before")
+    else:
+        line.append(f" · {number_of(result.tasks, 'task')} · {bytes_text(result.bytes)}")
+        line.append(f" in {seconds_text(result.seconds)}")
+    yield line.append(f" · {shown(result.destination)}")
+    missing = result.missing_shards
+    if not missing:
+        yield Text(f"all shards are done: ckpt-surgery commit {shown(result.destination)}")
+        return
+    named = ", ".join(f"{index}/{result.shards}" for index in missing[:MOST_NAMED])
+    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+    yield Text(f"not done yet: {named}{more}", "dim")

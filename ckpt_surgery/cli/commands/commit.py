@@ -9,6 +9,7 @@ from ckpt_surgery.cli.parameters.options import Argument, CopyConfig, Full, Json
 from ckpt_surgery.cli.parameters.written_files import check_document_beside
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import Terminal
+from ckpt_surgery.core.text import shown
 
 EXAMPLES = {
     "commit new": "Publish what all shards of a plan have written.",
@@ -33,9 +34,15 @@ def commit(
     The exit code is 1 while shards are missing, which are named. Where it was published before, or a run that
     was killed had begun to, that is completed, and the exit code is 0.
     """
+    from rich.text import Text
+
     from ckpt_surgery.api import sharding
+    from ckpt_surgery.report.shards import CommittedDocument
 
     check_document_beside(json_to, dst)
-    report = Report(terminal, full)
     run = partial(sharding.commit, dst, verify=verify, copy_config=copy_config, allow_hooks=allow_hooks)
-    return report.committed(partial(run, memory=memory, workers=workers), dst)
+    code = Report(terminal, full).carried_out(partial(run, memory=memory, workers=workers))
+    if code is None:
+        terminal.show([Text(f"{shown(dst)} is committed already")])
+        terminal.write(CommittedDocument, destination=dst)
+    return code or 0

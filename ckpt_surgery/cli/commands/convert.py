@@ -44,7 +44,7 @@ def convert(
     dry_run: DryRun,
     run: RunOptions,
     **options: Unpack[ConvertOptions],
-) -> int:
+) -> int | None:
     """Write the checkpoint SRC to DST in another format: every key and every value stays.
 
     The format is --format, or follows from DST's name: new.safetensors, new.msgpack, new.npz, new.zarr,

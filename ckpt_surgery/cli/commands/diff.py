@@ -1,13 +1,13 @@
 """`diff`: how two checkpoints differ."""
 
 import os
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict, Unpack
 
 from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import Argument, Form, Full, JsonTo, Match
 from ckpt_surgery.cli.parameters.written_files import check_document_beside
-from ckpt_surgery.cli.terminal.console import Terminal, enable_gc
+from ckpt_surgery.cli.terminal.console import Terminal
 
 DIFFERENT = 3
 
@@ -18,26 +18,32 @@ EXAMPLES = {
 }
 
 
+class DiffOptions(TypedDict):
+    """Options of the function `diff`."""
+
+    step: int | None
+    item: str | None
+    uint16: Literal["keep", "bfloat16"] | None
+    match: Match
+    values: Annotated[bool, "The values too; of numbers: max abs and relative difference, cosine."]
+    rtol: Annotated[
+        float,
+        "With --values: A and B are the same where |A - B| <= atol + rtol * |B|. [default: 0]",
+        Form("X", more={"default": 0.0}),
+    ]
+    atol: Annotated[float, "See --rtol. [default: 0]", Form("X", more={"default": 0.0})]
+    memory: int | None
+
+
 @command("diff", EXAMPLES, "Compare two checkpoints.")
 def diff(
     terminal: Terminal,
     a: Annotated[str, Argument("A", complete=complete_path)],
     b: Annotated[str, Argument("B", complete=complete_path)],
-    step: int | None,
-    item: str | None,
-    uint16: Literal["keep", "bfloat16"] | None,
-    match: Match,
-    values: Annotated[bool, "The values too; of numbers: max abs and relative difference, cosine."],
-    rtol: Annotated[
-        float,
-        "With --values: A and B are the same where |A - B| <= atol + rtol * |B|. [default: 0]",
-        Form("X", more={"default": 0.0}),
-    ],
-    atol: Annotated[float, "See --rtol. [default: 0]", Form("X", more={"default": 0.0})],
-    memory: int | None,
     exit_code: Annotated[bool, "Exit with 3 unless both are known to be the same."],
     full: Full,
     json_to: JsonTo,
+    **options: Unpack[DiffOptions],
 ) -> int:
     """Show which keys only A or only B has, and where kind, container, shape or dtype differ.
 
@@ -50,23 +56,9 @@ def diff(
     from ckpt_surgery.cli.render.words import warning_lines
     from ckpt_surgery.report.diff_document import diff_document
 
-    check_document_beside(json_to, a, b, step=step, item=item)
-    if values:
-        enable_gc()
-    with terminal.progress(values) as progress:
-        found = ckpt_surgery.diff(
-            a,
-            b,
-            step=step,
-            item=item,
-            uint16=uint16,
-            match=match,
-            values=values,
-            rtol=rtol,
-            atol=atol,
-            memory=memory,
-            progress=progress,
-        )
+    check_document_beside(json_to, a, b, step=options["step"], item=options["item"])
+    with terminal.reading(options["values"]) as progress:
+        found = ckpt_surgery.diff(a, b, progress=progress, **options)
     if a == b or os.path.realpath(a) == os.path.realpath(b):
         terminal.warn(warning_lines([f"A and B are the same path, {a}"]))
     terminal.show(difference_lines(found, full=full, width=terminal.text.width))

@@ -1,12 +1,12 @@
 """`inspect`: what is in a checkpoint."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict, Unpack
 
 from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import SOURCE_FORMAT, Argument, Full, JsonTo, Match, Under, whole
 from ckpt_surgery.cli.parameters.written_files import check_document_beside
-from ckpt_surgery.cli.terminal.console import Terminal, enable_gc
+from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import UsageError, VerificationError
 
 EXAMPLES = {
@@ -17,29 +17,35 @@ EXAMPLES = {
 }
 
 
+class InspectOptions(TypedDict):
+    """Options of the function `inspect`."""
+
+    step: int | None
+    item: str | None
+    format: Annotated[str | None, "Format of what is read. [default: what its content says]", SOURCE_FORMAT]
+    match: Match
+    under: Under
+    depth: Annotated[
+        int | None, "Levels of keys; what is deeper is one line with its totals. [default: all]", whole(1)
+    ]
+    sort: Annotated[
+        Literal["size", "name"] | None, "The largest first, or by key. [default: the checkpoint's order]"
+    ]
+    stats: Annotated[
+        bool, "Read all values: min, max, mean, std and histogram of the finite ones; what is unusual."
+    ]
+
+
 @command("inspect", EXAMPLES, "Show what is in a checkpoint.")
 def inspect(
     terminal: Terminal,
     path: Annotated[str, Argument("PATH", complete=complete_path)],
-    step: int | None,
-    item: str | None,
-    format: Annotated[str | None, "Format of what is read. [default: what its content says]", SOURCE_FORMAT],
-    match: Match,
-    under: Under,
-    depth: Annotated[
-        int | None, "Levels of keys; what is deeper is one line with its totals. [default: all]", whole(1)
-    ],
-    sort: Annotated[
-        Literal["size", "name"] | None, "The largest first, or by key. [default: the checkpoint's order]"
-    ],
     flat: Annotated[bool, "Whole keys instead of a tree."],
     keys: Annotated[bool, "Only the keys, one a line, for other programs."],
-    stats: Annotated[
-        bool, "Read all values: min, max, mean, std and histogram of the finite ones; what is unusual."
-    ],
     exit_code: Annotated[bool, "With --stats: exit with 3 if anything is unusual."],
     full: Full,
     json_to: JsonTo,
+    **options: Unpack[InspectOptions],
 ) -> int:
     """Show the keys of the checkpoint PATH with shapes, dtypes, sizes and shardings; with -v chunks too.
 
@@ -56,27 +62,15 @@ def inspect(
     from ckpt_surgery.report.inspect_document import inspect_document
     from ckpt_surgery.report.leaves import Unread
 
-    _check_options(stats, exit_code, depth, keys)
-    check_document_beside(json_to, path, format=format, step=step, item=item)
-    if stats:
-        enable_gc()
-    with terminal.progress(stats) as progress:
-        found = ckpt_surgery.inspect(
-            path,
-            step=step,
-            item=item,
-            format=format,
-            match=match,
-            under=under,
-            depth=depth,
-            sort=sort,
-            stats=stats,
-            progress=progress,
-        )
+    _check_options(exit_code, keys, options)
+    chosen = {name: options.get(name) for name in ("format", "step", "item")}
+    check_document_beside(json_to, path, **chosen)
+    with terminal.reading(options["stats"]) as progress:
+        found = ckpt_surgery.inspect(path, progress=progress, **options)
     verbose, width = terminal.settings.verbose > 0, terminal.text.width
     if keys:
         terminal.show(key_lines(found))
-    elif stats:
+    elif options["stats"]:
         terminal.show(statistics_lines(found, full=full, verbose=verbose, width=width))
     else:
         terminal.show(inspection_lines(found, flat=flat, full=full, verbose=verbose, width=width))
@@ -87,8 +81,9 @@ def inspect(
     return VerificationError.exit_code if exit_code and found.unusual else 0
 
 
-def _check_options(stats: bool, exit_code: bool, depth: int | None, keys: bool) -> None:
+def _check_options(exit_code: bool, keys: bool, options: InspectOptions) -> None:
     """Refuse options that would have no effect."""
+    stats, depth = options["stats"], options["depth"]
     if exit_code and not stats:
         raise UsageError(
             "--exit-code is about what is unusual, which only the values tell", hint="Give --stats too."

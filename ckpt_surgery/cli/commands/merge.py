@@ -42,7 +42,7 @@ def merge(
     dry_run: DryRun,
     run: RunOptions,
     **options: Unpack[ConvertOptions],
-) -> int:
+) -> int | None:
     """Merge models into DST as CONFIG says, a YAML file as mergekit 0.1.5 takes it.
 
     Models are local directories. Values are computed in float32 and rounded once; layers that stay as they

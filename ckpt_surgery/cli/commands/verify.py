@@ -9,7 +9,7 @@ from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import Argument, Form, JsonTo, Seed
 from ckpt_surgery.cli.parameters.written_files import check_document_beside
-from ckpt_surgery.cli.terminal.console import Terminal, enable_gc, reuse_memory
+from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import UsageError, VerificationError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs.options import ReadOptions
@@ -65,17 +65,13 @@ def verify(
     from ckpt_surgery.cli.render.words import warning_lines
     from ckpt_surgery.report.verification import verified_document
 
-    if fast and full:
-        raise UsageError("--fast and --full exclude each other", hint="Leave one of them out.")
-    if sample is not None and (fast or full):
-        raise UsageError(
-            f"--sample and {'--fast' if fast else '--full'} exclude each other", hint="Leave one of them out."
-        )
+    given = {"--sample": sample is not None, "--fast": fast, "--full": full}
+    names = [name for name, is_given in given.items() if is_given]
+    if len(names) > 1:
+        raise UsageError(f"{names[0]} and {names[1]} exclude each other", hint="Leave one of them out.")
     chosen = {"step": options.get("step"), "item": options.get("item"), "format": options.get("src_format")}
     check_document_beside(json_to, path, **chosen)
-    reuse_memory()
-    enable_gc()
-    with terminal.progress() as progress:
+    with terminal.reading() as progress:
         found = verifying.verify(
             path,
             sample=sample,

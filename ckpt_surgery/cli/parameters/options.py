@@ -147,28 +147,12 @@ def file_path(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return document_path(ctx, param, value)
 
 
-def _update(ctx: click.Context, settings: Settings) -> None:
-    ctx.find_root().obj = settings
-
-
-def _settings(ctx: click.Context) -> Settings:
-    found = ctx.find_root().obj
-    return found if isinstance(found, Settings) else Settings()
-
-
-def _quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value:
-        _update(ctx, dataclasses.replace(_settings(ctx), quiet=True))
-
-
-def _verbose(ctx: click.Context, param: click.Parameter, value: int) -> None:
-    settings = _settings(ctx)
-    _update(ctx, dataclasses.replace(settings, verbose=settings.verbose + value))
-
-
-def _no_color(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value:
-        _update(ctx, dataclasses.replace(_settings(ctx), color=False))
+def _set_globally(ctx: click.Context, param: click.Parameter, value: int) -> None:
+    """Set a global option, by its name; `-v` counts, also before and after the command together."""
+    root = ctx.find_root()
+    settings = root.obj if isinstance(root.obj, Settings) else Settings()
+    before = getattr(settings, str(param.name))
+    root.obj = dataclasses.replace(settings, **{str(param.name): type(before)(before + value)})
 
 
 # --- options that several commands have ---------------------------------------------------------------------
@@ -176,14 +160,11 @@ def _no_color(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 def global_params() -> list[click.Parameter]:
     """`-q`, `-v` and `--no-color`: before the command or after it."""
-    hidden: dict[str, Any] = {"expose_value": False}
-    quiet, verbose = "Errors and warnings only.", "More; -vv: tracebacks too."
+    given: dict[str, Any] = {"expose_value": False, "callback": _set_globally}
     return [
-        click.Option(["-q", "--quiet"], is_flag=True, callback=_quiet, help=quiet, **hidden),
-        click.Option(["-v", "--verbose"], count=True, callback=_verbose, help=verbose, **hidden),
-        click.Option(
-            ["--no-color"], is_flag=True, callback=_no_color, help="No colour (also NO_COLOR).", **hidden
-        ),
+        click.Option(["-q", "--quiet"], is_flag=True, help="Errors and warnings only.", **given),
+        click.Option(["-v", "--verbose"], count=True, help="More; -vv: tracebacks too.", **given),
+        click.Option(["--no-color"], is_flag=True, help="No colour (also NO_COLOR).", **given),
     ]
 
 

@@ -47,10 +47,10 @@ class Report:
         self._write(plan, **more)
         return self._code(plan)
 
-    def carried_out(self, run: Callable[..., "Result"]) -> int:
+    def carried_out(self, run: Callable[..., "Result | None"]) -> int | None:
         """Call `run` with `progress` and `on_plan`; print its plan, its progress and its result.
 
-        Returns the exit code.
+        Returns the exit code; None if there is no result, as everything was published before.
         """
         from ckpt_surgery.api.applying import interruptible
 
@@ -58,31 +58,11 @@ class Report:
         with interruptible():  # a signal during the summary, too, ends with a message of what is there
             with self.terminal.progress() as progress:
                 result = run(progress=progress, on_plan=self._start)
+                if result is None:
+                    return None
                 click.get_current_context().meta[PUBLISHED] = result.destination
             self._finish(result)
         return self._code(result.plan)
-
-    def committed(self, run: Callable[..., "Result | None"], dst: str) -> int:
-        """Call `run` with `progress` and `on_plan`; print what was published, or that it was before.
-
-        Returns the exit code.
-        """
-        from ckpt_surgery.api.applying import interruptible
-        from ckpt_surgery.report.shards import CommittedDocument
-
-        reuse_memory()
-        with interruptible():
-            with self.terminal.progress() as progress:
-                result = run(progress=progress, on_plan=self._start)
-            if result is not None:
-                click.get_current_context().meta[PUBLISHED] = result.destination
-                self._finish(result)
-                return 0
-        from rich.text import Text
-
-        self.terminal.show([Text(f"{shown(dst)} is committed already")])
-        self.terminal.write(CommittedDocument, destination=dst)
-        return 0
 
     def _start(self, plan: "Plan") -> None:
         enable_gc()

@@ -40,7 +40,7 @@ class Settings:
 
     quiet: bool = False
     verbose: int = 0
-    color: bool = True
+    no_color: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,13 @@ class Terminal:
         """Write the JSON document that `make` returns, if one is asked for."""
         if self.json_to is not None:
             write_document(make(*args, **kwargs), self.json_to)
+
+    def reading(self, wanted: bool = True) -> "AbstractContextManager[Report | Literal[False]]":
+        """Like `progress`, for a command without a plan that reads arrays, if that is wanted."""
+        if wanted:
+            reuse_memory()
+            enable_gc()
+        return self.progress(wanted)
 
     def progress(self, wanted: bool = True) -> "AbstractContextManager[Report | Literal[False]]":
         """A function to call with the progress so far; False with `--quiet`, or if not wanted."""
@@ -150,7 +157,7 @@ def _console(stream: TextIO, settings: Settings, quiet: bool) -> "Console":
     from rich.console import Console
 
     console = Console(file=stream, quiet=quiet, highlight=False, markup=False, emoji=False)
-    if settings.color and not console.no_color:
+    if not (settings.no_color or console.no_color):
         return console
     return Console(file=stream, quiet=quiet, highlight=False, markup=False, emoji=False, color_system=None)
 

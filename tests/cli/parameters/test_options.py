@@ -143,7 +143,7 @@ def test_an_option_with_a_value_is_given_once() -> None:
         ([], None),
         (["-q"], Settings(quiet=True)),
         (["-v"], Settings(verbose=1)),
-        (["-vv", "--no-color"], Settings(verbose=2, color=False)),
+        (["-vv", "--no-color"], Settings(verbose=2, no_color=True)),
     ],
 )
 def test_global_options_become_settings(arguments: list[str], settings: Settings | None) -> None:

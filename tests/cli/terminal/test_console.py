@@ -143,6 +143,6 @@ def test_warnings_are_wrapped_where_a_width_is_known(monkeypatch: pytest.MonkeyP
         out = io.StringIO()
         monkeypatch.setattr(sys, "stdout", out)
         monkeypatch.setenv("COLUMNS", columns) if columns else monkeypatch.delenv("COLUMNS")
-        open_terminal(Settings(color=False)).warn(warning_lines([f"seven words of {path} in all"]))
+        open_terminal(Settings(no_color=True)).warn(warning_lines([f"seven words of {path} in all"]))
         told = out.getvalue().replace(f"\n    {path}", f" {path}")
         assert told == wanted
