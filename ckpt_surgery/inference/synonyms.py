@@ -24,7 +24,6 @@ SPELLINGS = {
     "wq": "w q",
     "wk": "w k",
     "wv": "w v",
-    "lora_a": "lora a",
 }
 """Words that are written as one."""
 
