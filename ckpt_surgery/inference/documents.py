@@ -16,7 +16,7 @@ EvidenceName = Literal[
 ]
 
 
-How = Literal["same", "stack", "unstack", "split", "concat", ""]
+How = Literal["same", "stack", "unstack", ""]
 
 
 @frozen()
