@@ -19,18 +19,16 @@ from typing import Any
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.plan import Dropped, Plan, Step, lineage, printed_origin
+from ckpt_surgery.planner.plan import Plan, Step, lineage, printed_origin
 from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe
 from ckpt_surgery.report.plan import replacement_text, why_of
+from ckpt_surgery.report.plan_texts import WAYS
 from ckpt_surgery.report.results import CompanionFile, SharedFile
-from ckpt_surgery.report.subtrees import ALL_WAYS, WAYS, Subtree, shares_of, subtrees
 
 ASSETS = Path(__file__).parent / "assets"
 """The page's template, style and script."""
-WIDTH = 1000
-"""Units of an SVG picture from left to right."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,6 @@ def html_page(plan: Plan, recipe: RecipeText | None, **ran: Any) -> str:
         style=style,
         script=script,
         summary="".join(_summary(plan, ran)),
-        picture="".join(_picture(plan)),
         warnings="".join(_warnings(plan)),
         recipe="".join(_recipe(plan, recipe)),
         data=embedded(page_data(plan)),
@@ -101,64 +98,51 @@ class _Numbered:
 
 
 def page_data(plan: Plan) -> dict[str, Any]:
-    """What the page's script makes the tree from: every leaf, with numbers into lists of what is repeated.
+    """What the page's script draws: every leaf, with numbers into lists of what is repeated.
 
     A leaf is [key, fate, [rule, …], spec, transfer or null, bytes, [[source, spec], …], why].
     """
     fates, rules, specs, transfers = _Numbered(), _Numbered(), _Numbered(), _Numbered()
     several = len({i.name for i in plan.inputs} - {TARGET}) > 1
 
-    def numbers_of(refs: Iterable[RuleRef | None]) -> list[int]:
-        return [rules((ref.path, ref.line)) for ref in refs if ref is not None]
-
     def named(source: str, key: str) -> str:
         return shown(f"{source}:{key}" if several or source == TARGET else key)
 
+    def decided(fate: str, refs: Iterable[RuleRef | None], leaf: Leaf) -> list[Any]:
+        numbers = [rules((ref.path, ref.line)) for ref in refs if ref is not None]
+        return [fates(fate), numbers, specs(describe(leaf))]
+
     def read(step: Step) -> list[list[Any]]:
         found: Mapping[tuple[str, str], Leaf] = lineage(step)
-        return [
-            [
-                named(one[0], printed_origin(*one, found)),
-                specs(describe(found[one])) if one in found else None,
-            ]
-            for one in step.sources
-        ]
+        spec_of = {one: specs(describe(leaf)) for one, leaf in found.items()}
+        return [[named(one[0], printed_origin(*one, found)), spec_of.get(one)] for one in step.sources]
 
-    def kept(step: Step) -> list[Any]:
-        return [
+    leaves = [
+        [
             shown(step.leaf.key.printed),
-            fates(step.fate.value),
-            numbers_of(step.rules),
-            specs(describe(step.leaf)),
+            *decided(step.fate.value, step.rules, step.leaf),
             transfers(WAYS[step.transfer]),
             step.leaf.nbytes,
             read(step),
             why_of(step),
         ]
-
-    def dropped(gone: Dropped) -> list[Any]:
-        spec = specs(describe(gone.leaf))
-        key = named(gone.source, gone.leaf.key.printed)
-        return [
-            key,
-            fates(DROPPED),
-            numbers_of([gone.rule]),
-            spec,
-            None,
-            gone.leaf.nbytes,
-            [],
-            shown(gone.why),
+        for step in plan.steps
+    ]
+    dropped = [
+        [
+            named(gone.source, gone.leaf.key.printed),
+            *decided(DROPPED, [gone.rule], gone.leaf),
+            *(None, gone.leaf.nbytes, [], shown(gone.why)),
         ]
-
-    leaves = [kept(step) for step in plan.steps]
-    gone = [dropped(one) for one in plan.dropped]
+        for gone in plan.dropped
+    ]
     return {
         "fates": list(fates.values),
         "rules": [[shown(path), line] for path, line in rules.values],
         "specs": [shown(spec) for spec in specs.values],
         "transfers": list(transfers.values),
         "leaves": leaves,
-        "dropped": gone,
+        "dropped": dropped,
     }
 
 
@@ -242,61 +226,14 @@ def _files(title: str, relation: str, files: Sequence[SharedFile | CompanionFile
 def _warnings(plan: Plan) -> Iterator[str]:
     replacement = replacement_text(plan.replaces)
     items = [f"DROPPED item {gone.item}, {bytes_text(gone.bytes)}: {gone.why}" for gone in plan.dropped_items]
-    if replacement or items:
-        yield '<section id="items"><h2>Items and destination</h2><ul>'
-        yield "".join(f"<li>{_text(line)}</li>" for line in ([replacement] if replacement else []) + items)
-        yield "</ul></section>"
-    if plan.warnings:
-        yield '<section id="warnings"><h2>Warnings</h2><ul>'
-        yield "".join(f"<li>{_text(warning)}</li>" for warning in plan.warnings)
-        yield "</ul></section>"
-
-
-# --- the picture --------------------------------------------------------------------------------------------
-
-
-def _picture(plan: Plan) -> Iterator[str]:
-    """One bar for everything, and one for each subtree, all on the same scale but the first."""
-    shares = shares_of(plan)
-    whole = {way: sum(share.nbytes for share in shares if share.way == way) for way in ALL_WAYS}
-    total, found = sum(whole.values()), subtrees(shares)
-    yield '<ul class="legend">'
-    for way, nbytes in whole.items():
-        yield f'<li class="{way}"><i></i>{way} <b>{bytes_text(nbytes)}</b></li>'
-    yield "</ul>"
-    yield _bar("everything", whole, total)
-    yield '<table class="bars"><thead><tr><th>subtree</th><th></th><th>leaves</th><th>size</th></tr></thead>'
-    yield "<tbody>"
-    for subtree in found:
-        yield (
-            f"<tr><th>{_text(subtree.name)}</th><td>{_bar(subtree.name, subtree.ways, _scale(found))}</td>"
-            f"<td>{subtree.leaves:,}</td><td>{bytes_text(subtree.nbytes)}</td></tr>"
-        )
-    yield "</tbody></table>"
-
-
-def _scale(found: Sequence[Subtree]) -> int:
-    """Bytes of the longest bar."""
-    return max((subtree.nbytes for subtree in found), default=0)
-
-
-def _bar(name: str, ways: Mapping[str, int], scale: int) -> str:
-    """A bar of coloured parts; `scale` bytes fill its width."""
-    parts, start = [], 0.0
-    for way in ALL_WAYS:
-        width = WIDTH * ways.get(way, 0) / (scale or 1)
-        if width:
-            parts.append(
-                f'<rect class="{way}" x="{start:.2f}" y="0" width="{width:.2f}" height="10">'
-                f"<title>{way}: {bytes_text(ways[way])}</title></rect>"
-            )
-        start += width
-    told = ", ".join(f"{way} {bytes_text(nbytes)}" for way, nbytes in ways.items() if nbytes) or "no bytes"
-    label = _text(f"{name}: {told}")
-    return (
-        f'<svg class="bar" viewBox="0 0 {WIDTH} 10" preserveAspectRatio="none" role="img" '
-        f'aria-label="{label}">{"".join(parts)}</svg>'
-    )
+    items = [*([] if replacement is None else [replacement]), *items]
+    for name, title, lines in (
+        ("items", "Items and destination", items),
+        ("warnings", "Warnings", plan.warnings),
+    ):
+        if lines:
+            listed = "".join(f"<li>{_text(line)}</li>" for line in lines)
+            yield f'<section id="{name}"><h2>{title}</h2><ul>{listed}</ul></section>'
 
 
 # --- the recipe ---------------------------------------------------------------------------------------------

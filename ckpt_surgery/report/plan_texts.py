@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ckpt_surgery.core.summaries.summary import Summary, SummaryRow, warning_lines
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, shown
-from ckpt_surgery.planner.plan import Fate, Plan
+from ckpt_surgery.planner.plan import Fate, Plan, Transfer
 from ckpt_surgery.planner.plan_json import DROPPED
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.plan import Row, plan_rows, totals
@@ -14,6 +14,9 @@ ORDER = ("kept", "renamed", "transformed", "added", "defaulted", DROPPED)
 
 LOUD = frozenset({Fate.DEFAULTED.value, DROPPED})
 """Fates that are written in capitals, so that they stand out without colour too."""
+
+WAYS = {Transfer.LINK: "linked", Transfer.COPY: "copied", Transfer.COMPUTE: "computed"}
+"""What happens to the bytes of an output, by its transfer."""
 
 ARROW = " → "
 """Between what a leaf was and what it is."""

@@ -202,36 +202,6 @@ def test_only_the_script_of_the_page_may_run() -> None:
     assert policy == (f"default-src 'none'; style-src {allowed['style']}; script-src {allowed['script']}")
 
 
-def bars(page: str) -> list[tuple[str | None, list[tuple[str | None, float, float]]]]:
-    """The label of each bar, and class, start and width of its parts."""
-    pictures = [ElementTree.fromstring(text) for text in re.findall(r"<svg.*?</svg>", page)]
-    return [
-        (
-            one.get("aria-label"),
-            [(r.get("class"), float(r.get("x", "")), float(r.get("width", ""))) for r in one.iter("rect")],
-        )
-        for one in pictures
-    ]
-
-
-def test_the_picture_shows_the_bytes_of_the_subtrees() -> None:
-    page = html_page(small(), RECIPE)
-    assert bars(page) == [
-        (
-            "everything: linked 16 B, computed 1.56 KiB, dropped 3.12 KiB",
-            [("linked", 0, 3.32), ("computed", 3.32, 332.23), ("dropped", 335.55, 664.45)],
-        ),
-        ("opt/mu: dropped 3.12 KiB", [("dropped", 0, 1000)]),
-        ("a/b/w: computed 1.56 KiB", [("computed", 0, 500)]),
-        ("a/v: linked 16 B", [("linked", 0, 5)]),
-    ]
-
-
-def test_a_plan_without_bytes_has_a_picture_without_parts() -> None:
-    page = html_page(plan_of([step(array_leaf("w", (0,)), Fate.KEPT)]), None)
-    assert bars(page) == [("everything: no bytes", []), ("w: no bytes", [])]
-
-
 def lines_of(page: str) -> list[tuple[str, bool, str, str]]:
     """Number, whether it is muted, leaves, and text of each line of the recipe."""
     found = re.findall(
@@ -319,6 +289,18 @@ def test_a_page_of_many_leaves_is_small() -> None:
 # --- in a browser -----------------------------------------------------------------------------------------
 
 
+def bars(page: str) -> list[tuple[str | None, list[tuple[str | None, float, float]]]]:
+    """The label of each bar, and class, start and width of its parts."""
+    pictures = [ElementTree.fromstring(text) for text in re.findall(r"<svg.*?</svg>", page)]
+    return [
+        (
+            one.get("aria-label"),
+            [(r.get("class"), float(r.get("x", "")), float(r.get("width", ""))) for r in one.iter("rect")],
+        )
+        for one in pictures
+    ]
+
+
 def opened(tmp_path: Path, page: str, fragment: str = "") -> str:
     (tmp_path / "report.html").write_text(page, encoding="utf-8")
     return dom_of(tmp_path / "report.html", tmp_path / "profile", fragment=fragment)
@@ -337,6 +319,42 @@ def test_a_small_tree_is_open_and_has_a_row_for_each_leaf(tmp_path: Path) -> Non
         ("#L7", "rules[2], line 7"),
     ]
     assert "3 leaves</p>" in dom
+    assert bars(dom) == [
+        (
+            "everything: linked 16 B, computed 1.56 KiB, dropped 3.13 KiB",
+            [("linked", 0, 3.32), ("computed", 3.32, 332.23), ("dropped", 335.55, 664.45)],
+        ),
+        ("opt/mu: dropped 3.13 KiB", [("dropped", 0, 1000)]),
+        ("a/b/w: computed 1.56 KiB", [("computed", 0, 500)]),
+        ("a/v: linked 16 B", [("linked", 0, 5)]),
+    ]
+
+
+@needs_browser
+def test_the_picture_opens_the_largest_subtrees_as_long_as_there_is_room(tmp_path: Path) -> None:
+    """A key may be the beginning of others, and more subtrees than fit become one."""
+    sizes = {f"params/a/{i}": 100 for i in range(3)} | {"params": 50, "params/b": 40}
+    sizes |= {"opt.a": 20, "opt.b": 10} | {f"w{i}": 10 - i for i in range(11)}
+
+    def pictured(sizes: dict[str, int], name: str) -> list[tuple[str, str]]:
+        steps = [step(array_leaf(key, (size,)), Fate.KEPT) for key, size in sizes.items()]
+        (tmp_path / name).mkdir()
+        dom = opened(tmp_path / name, html_page(plan_of(steps), None))
+        return re.findall(r"<tr><th>([^<]*)</th><td>.*?</td><td>(\d+)</td>", dom)
+
+    alone = [(f"w{i}", "1") for i in range(8)]
+    assert pictured(sizes, "many") == [
+        *(("params/…", "4"), ("params", "1"), ("opt.…", "2"), *alone, ("(others)", "3")),
+    ]
+    few = {key: size for key, size in sizes.items() if "w" not in key}
+    opened_all = [*(f"params/a/{i}" for i in range(3)), "params", "params/b", "opt.a", "opt.b"]
+    assert pictured(few, "few") == [(key, "1") for key in opened_all]
+
+
+@needs_browser
+def test_a_plan_without_bytes_has_a_picture_without_parts(tmp_path: Path) -> None:
+    dom = opened(tmp_path, html_page(plan_of([step(array_leaf("w", (0,)), Fate.KEPT)]), None))
+    assert bars(dom) == [("everything: no bytes", []), ("w: no bytes", [])]
 
 
 @needs_browser

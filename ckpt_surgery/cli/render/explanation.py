@@ -13,8 +13,7 @@ from ckpt_surgery.core.text import bytes_text, number_of, shown
 from ckpt_surgery.report.explanation import UNMATCHED, Made, Used, described
 from ckpt_surgery.report.leaves import describe
 from ckpt_surgery.report.plan import plan_rows
-from ckpt_surgery.report.plan_texts import fate_word
-from ckpt_surgery.report.subtrees import WAYS
+from ckpt_surgery.report.plan_texts import WAYS, fate_word
 
 if TYPE_CHECKING:
     from ckpt_surgery import Explanation

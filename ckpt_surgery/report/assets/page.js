@@ -57,17 +57,22 @@
   };
 
   // A subtree: its subtrees by name, its leaves, and totals. Rows are made when it is opened.
-  const subtree = () => ({ inner: new Map(), leaves: [], count: 0, bytes: 0 });
+  const subtree = () => ({ inner: new Map(), leaves: [], count: 0, bytes: 0, ways: {} });
+  const added = (totals, leaf) => {
+    const way = leaf[TRANSFER] === null ? "dropped" : data.transfers[leaf[TRANSFER]];
+    totals.count += 1;
+    totals.bytes += leaf[BYTES];
+    totals.ways[way] = (totals.ways[way] || 0) + leaf[BYTES];
+    return totals;
+  };
   const grown = (leaves) => {
     const root = subtree();
     for (const leaf of leaves) {
       const names = parts(leaf[KEY]);
-      let at = root;
-      at.count += 1; at.bytes += leaf[BYTES];
+      let at = added(root, leaf);
       for (const name of names.slice(0, -1)) {
         if (!at.inner.has(name)) at.inner.set(name, subtree());
-        at = at.inner.get(name);
-        at.count += 1; at.bytes += leaf[BYTES];
+        at = added(at.inner.get(name), leaf);
       }
       at.leaves.push([names[names.length - 1], leaf]);
     }
@@ -113,6 +118,78 @@
     if (open) { made.open = true; once(); }
     return made;
   };
+
+  // --- where the bytes went: a bar for everything, and one for each of the largest subtrees ---
+  const WAYS = ["linked", "copied", "computed", "dropped"];
+  const SUBTREES = 12; // that are shown at most; the smallest ones of more become one
+  const WIDTH = 1000; // units of a bar from left to right
+
+  const whole = document.querySelector("#picture > .bar");
+  const bar = (name, ways, scale, made = whole.cloneNode()) => {
+    const there = WAYS.filter((way) => ways[way]);
+    const told = there.map((way) => `${way} ${size(ways[way])}`).join(", ") || "no bytes";
+    made.setAttribute("aria-label", `${name}: ${told}`);
+    let x = 0;
+    for (const way of there) {
+      const [part, title] = ["rect", "title"].map((kind) => document.createElementNS(whole.namespaceURI, kind));
+      const width = WIDTH * ways[way] / scale;
+      const place = { class: way, x: x.toFixed(2), y: 0, width: width.toFixed(2), height: 10 };
+      for (const [key, value] of Object.entries(place)) part.setAttribute(key, value);
+      title.textContent = `${way}: ${size(ways[way])}`;
+      part.append(title);
+      made.append(part);
+      x += width;
+    }
+    return made;
+  };
+  const opened = ({ name, inner, leaves }) => [
+    ...[...inner].map(([part, node]) => ({ ...node, name: name + part })),
+    ...leaves.map(([part, leaf]) => ({ ...added(subtree(), leaf), name: name + part })),
+  ];
+  const largestSubtrees = (all) => {
+    const settled = [];
+    let open = opened({ ...all, name: "" });
+    while (open.length) {
+      const largest = open.reduce((one, other) => (other.bytes > one.bytes ? other : one));
+      const inner = opened(largest);
+      open = open.filter((one) => one !== largest);
+      if (!inner.length) settled.push(largest);
+      else if (open.length + settled.length + inner.length <= SUBTREES) open.push(...inner);
+      else settled.push({ ...largest, name: `${largest.name}…` });
+    }
+    settled.sort((one, other) => other.bytes - one.bytes);
+    if (settled.length <= SUBTREES) return settled;
+    const others = { name: "(others)", count: 0, bytes: 0, ways: {} };
+    for (const one of settled.splice(SUBTREES - 1)) {
+      others.count += one.count;
+      others.bytes += one.bytes;
+      for (const way of WAYS) others.ways[way] = (others.ways[way] || 0) + (one.ways[way] || 0);
+    }
+    return [...settled, others];
+  };
+  const picture = () => {
+    const all = grown([...data.leaves, ...data.dropped]);
+    const legend = element("ul", "legend");
+    for (const way of WAYS) {
+      const item = element("li", way);
+      item.append(element("i"), `${way} `, element("b", "", size(all.ways[way] || 0)));
+      legend.append(item);
+    }
+    const table = element("table", "bars");
+    table.createTHead().insertRow().append(...["subtree", "", "leaves", "size"].map((text) => element("th", "", text)));
+    const [body, found] = [table.createTBody(), largestSubtrees(all)];
+    for (const one of found) {
+      const row = body.insertRow();
+      row.append(element("th", "", one.name));
+      row.insertCell().append(bar(one.name, one.ways, found[0].bytes));
+      row.insertCell().textContent = one.count.toLocaleString("en");
+      row.insertCell().textContent = size(one.bytes);
+    }
+    whole.before(legend);
+    whole.after(table);
+    bar("everything", all.ways, all.bytes, whole);
+  };
+  picture();
 
   // Every word has to be in a leaf's text; /…/ is a regular expression on it.
   const matcher = (wanted) => {
