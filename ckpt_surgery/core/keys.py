@@ -102,6 +102,12 @@ def container_flaws(keys: Sequence[Key]) -> Iterator[str]:
             yield from _gaps(names, members[names])
 
 
+def list_paths(keys: Iterable[Key]) -> frozenset[tuple[str, ...]]:
+    """The paths of all lists around these keys: the components before each list index."""
+    mixed = (key for key in keys if True in key.sequences)
+    return frozenset(key.names[:i] for key in mixed for i, is_index in enumerate(key.sequences) if is_index)
+
+
 Paths = dict[tuple[str, ...], None]
 """A set of paths that keeps its order."""
 

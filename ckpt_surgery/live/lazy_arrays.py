@@ -25,8 +25,6 @@ from ckpt_surgery.live.t5x_classes import introduce_to_t5x
 from ckpt_surgery.report.leaves import Statistics
 from ckpt_surgery.system.resources import default_memory
 
-T5X_IMPORTER = "t5x.checkpoint_importer"
-"""T5X's module with a LazyArray of its own."""
 MOST_THREADS = 32
 """Number of reads by `get_async` that run side by side."""
 

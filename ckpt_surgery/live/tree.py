@@ -172,7 +172,7 @@ def _with_lists(node: Any, lists: set[int]) -> Any:
     return [inner[name] for name in sorted(inner, key=int)] if id(node) in lists else inner
 
 
-_EMPTY: Mapping[str, Callable[[], Any]] = {"Dict": dict, "List": list, "Tuple": tuple}
+EMPTY_NODES: Mapping[str | None, Callable[[], Any]] = {"Dict": dict, "List": list, "Tuple": tuple}
 """Makes an empty node of each kind; one of any other kind is None."""
 
 
@@ -180,7 +180,7 @@ def plain_value(leaf: Leaf) -> Any:
     """Value of a leaf without elements: a text, or an empty node."""
     if leaf.kind is LeafKind.STRING:
         return leaf.string
-    return _EMPTY.get(leaf.empty or "", lambda: None)()
+    return EMPTY_NODES.get(leaf.empty, lambda: None)()
 
 
 # --- leaves -----------------------------------------------------------------------------------------------

@@ -64,6 +64,14 @@ def type_of(like: Any) -> type:
     return like.type or type(None) if isinstance(like, Wanted) else type(like)
 
 
+def narrowed(dtype: DType) -> DType:
+    """The dtype to which JAX narrows this one, if `jax_enable_x64` is off: that of 32 bits for 64."""
+    import jax
+
+    is_wide = dtype.name in ("int64", "uint64", "float64", "complex128")
+    return np.dtype(jax.dtypes.canonicalize_dtype(dtype)) if is_wide else dtype
+
+
 def _of_type(type_: type) -> Any:
     """Wanted for a type of values; any other type is returned as it is."""
     import jax
@@ -90,7 +98,7 @@ def _described_array(type_: type, shape: tuple[int, ...] | None, dtype: DType | 
     import jax
 
     spec = None if shape is None or dtype is None else ArraySpec(tuple(shape), dtype)
-    if type_ is np.ndarray or (spec is not None and jax.dtypes.canonicalize_dtype(dtype) != dtype):
+    if type_ is np.ndarray or (spec is not None and narrowed(spec.dtype) != spec.dtype):
         return Wanted(np.ndarray, LeafKind.ARRAY, spec, Asked(NUMBERS_TOO, dtype))
     kinds = (
         NUMBERS_TOO | KEYS_TOO if dtype in (None, np.uint32) else NUMBERS_TOO

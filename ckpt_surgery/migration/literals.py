@@ -27,9 +27,9 @@ def concrete_array(value: Any) -> np.ndarray | None:
     return np.asarray(value)
 
 
-def is_of_jax(value: Any) -> bool:
-    """True if a value is an array of JAX."""
-    return type(value).__module__.split(".")[0] in ("jax", "jaxlib")
+def is_of_jax(type_: type | None) -> bool:
+    """True for types of arrays of JAX."""
+    return type_ is not None and type_.__module__.split(".")[0] in ("jax", "jaxlib")
 
 
 def literal_node(array: np.ndarray) -> ast.expr:

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.live.tree import LiveTree, live_tree, nested
+from ckpt_surgery.live.tree import LiveTree, live_tree, nested, plain_value
+from ckpt_surgery.migration.literals import is_of_jax
 
 NUMERIC = (LeafKind.ARRAY, LeafKind.SCALAR)
 """Kinds of leaves that functions can compute with."""
-CONTAINERS: Mapping[str | None, Callable[[], Any]] = {"Dict": dict, "List": list, "Tuple": tuple}
-"""Values that empty nodes of these kinds are restored as; others become None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +39,7 @@ class Original:
 
     def on_devices(self, text: str) -> bool:
         """True if the tree holds an array of JAX there."""
-        known = self.types.get(text)
-        return known is not None and known.__module__.split(".")[0] in ("jax", "jaxlib")
+        return is_of_jax(self.types.get(text))
 
     def given(self, text: str, array: np.ndarray) -> Any:
         """Convert an array to the type that the tree holds at this key."""
@@ -63,11 +61,6 @@ def original_of_leaves(leaves: Mapping[str, Leaf]) -> Original:
     """Describe a checkpoint by its listing: it is restored as nested dicts and lists."""
 
     def rebuilt(values: Mapping[str, Any]) -> Any:
-        return nested((leaf.key, values.get(text, _held(leaf))) for text, leaf in leaves.items())
+        return nested((leaf.key, values.get(text, plain_value(leaf))) for text, leaf in leaves.items())
 
-    return Original(leaves, rebuilt, {}, lambda text: _held(leaves[text]))
-
-
-def _held(leaf: Leaf) -> Any:
-    """Value of a leaf without an array in a restored tree: a text, or an empty node."""
-    return leaf.string if leaf.empty not in CONTAINERS else CONTAINERS[leaf.empty]()
+    return Original(leaves, rebuilt, {}, lambda text: plain_value(leaves[text]))

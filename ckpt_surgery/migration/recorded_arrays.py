@@ -14,6 +14,7 @@ from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.language.expressions.parsing import MAX_TEXT, parse
 from ckpt_surgery.language.expressions.scope import Scope
+from ckpt_surgery.live.wanted import narrowed
 from ckpt_surgery.migration.literals import Extent, Operands, concrete_array, extent_of, filled_in
 from ckpt_surgery.migration.promotions import JAX, NUMPY, converted, of_ml_dtypes, outcome, promote
 from ckpt_surgery.migration.standins import Traced, operator_node
@@ -293,13 +294,6 @@ def as_jax(value: Any) -> Any:
         for key in value.leaves:
             value._recorder.narrowed.setdefault(key, (value.dtype.name, dtype.name))
     return value.converted(dtype)._in_library(JAX, value.weak)
-
-
-def narrowed(dtype: DType) -> DType:
-    """The dtype to which JAX narrows this one."""
-    import jax
-
-    return np.dtype(jax.dtypes.canonicalize_dtype(dtype))
 
 
 def leaves_of(arrays: Any) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ class ArrayRecorder(NumpyRecorder):
         if array is None:
             raise self.refused(f"it combines an array with {type(value).__name__}")
         return self.constant(
-            array, JAX if is_of_jax(value) else NUMPY, bool(getattr(value, "weak_type", False))
+            array, JAX if is_of_jax(type(value)) else NUMPY, bool(getattr(value, "weak_type", False))
         )
 
     def constant(self, array: np.ndarray, library: str = NUMPY, weak: bool = False) -> "StandIn":

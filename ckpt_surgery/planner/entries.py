@@ -10,7 +10,7 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.errors import FunctionError, Place, PlanError, SurgeryError
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.keys import Key, text_of
+from ckpt_surgery.core.keys import Key, list_paths, text_of
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.problem_codes import Code
@@ -263,14 +263,7 @@ def _inherited_sharding(model: Leaf | None, spec: ArraySpec) -> str | None:
 
 def container_paths(trees: Iterable[Tree]) -> frozenset[tuple[str, ...]]:
     """The paths of all lists in these trees: the components before each list index."""
-    return frozenset(
-        entry.key.names[:i]
-        for tree in trees
-        for entry in tree.values()
-        if True in entry.key.sequences
-        for i, sequence in enumerate(entry.key.sequences)
-        if sequence
-    )
+    return list_paths(entry.key for tree in trees for entry in tree.values())
 
 
 def key_of(components: Sequence[Component], origin: Key | None, lists: frozenset[tuple[str, ...]]) -> Key:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from ckpt_surgery.core.errors import Problem, UsageError
-from ckpt_surgery.core.keys import SEPARATOR, Key
+from ckpt_surgery.core.keys import SEPARATOR, Key, list_paths
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.live.tree import LiveTree, live_tree, nested
 
@@ -44,7 +44,7 @@ class OnFlatDicts:
         if all(map(_is_flat, listed)):
             by_tuples = all(() in tree.tuple_dicts for tree in listed)
             return {tuple(t.split(SEPARATOR)) if by_tuples else t: value for t, value in returned.items()}
-        lists = {names for tree in listed for names in _lists(tree)}
+        lists = list_paths(leaf.key for tree in listed for leaf in tree.leaves.values())
         members: dict[Names, set[str]] = {}
         split = {text: tuple(text.split(SEPARATOR)) for text in returned}
         for names in split.values():
@@ -59,12 +59,6 @@ def _is_flat(tree: LiveTree) -> bool:
     """True for a dict whose keys are whole paths."""
     keys = [leaf.key for leaf in tree.leaves.values()]
     return all(len(key.names) == 1 for key in keys) and any(SEPARATOR in key.text for key in keys)
-
-
-def _lists(tree: LiveTree) -> Set[Names]:
-    """Keys of the lists of a tree."""
-    keys = [leaf.key for leaf in tree.leaves.values()]
-    return {key.names[:i] for key in keys for i, is_index in enumerate(key.sequences) if is_index}
 
 
 def _key(names: Names, lists: Set[Names]) -> Key:

@@ -13,18 +13,18 @@ from types import CodeType, MappingProxyType
 from typing import Any
 
 from ckpt_surgery.core.errors import Problem, UsageError
-from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.keys import Key, list_paths
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys, sentences
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.expressions.naming import name_problem
 from ckpt_surgery.language.expressions.parsing import MAX_TEXT
 from ckpt_surgery.language.written import TracedFunction
-from ckpt_surgery.live.tree import LiveTree, live_tree
+from ckpt_surgery.live.tree import EMPTY_NODES, LiveTree, live_tree
 from ckpt_surgery.migration.functions.hooks import HookRecorder
 from ckpt_surgery.migration.functions.rules import Move, Rule, escaped, move_rules, template_of
 from ckpt_surgery.migration.literals import MOST_WRITTEN
-from ckpt_surgery.migration.originals import CONTAINERS, Original
+from ckpt_surgery.migration.originals import Original
 from ckpt_surgery.migration.promotions import JAX, NUMPY
 from ckpt_surgery.migration.recipes import MigratedRecipe, functions_in
 from ckpt_surgery.migration.stand_in_arrays import StandIn, source_stand_in
@@ -109,8 +109,7 @@ def recipe_of_function(
 
 def _dicts_for_lists(sources: Sequence[Original], returned: Iterable[Leaf]) -> Iterator[str]:
     """Yield the keys of leaves in dicts that have numbers as keys, where these sources have lists."""
-    keys = [leaf.key for source in sources for leaf in source.leaves.values()]
-    lists = {key.names[:i] for key in keys for i, is_index in enumerate(key.sequences) if is_index}
+    lists = list_paths(leaf.key for source in sources for leaf in source.leaves.values())
     for key in (leaf.key for leaf in returned) if lists else ():
         components = enumerate(zip(key.names, key.sequences, strict=True))
         if any(key.names[:i] in lists and name.isdecimal() and not index for i, (name, index) in components):
@@ -309,7 +308,7 @@ class _Assembly:
 
 def _form(leaf: Leaf) -> tuple[LeafKind, str | None, str | None]:
     """Properties that tell texts and empty nodes apart. Nodes that are restored as None count as None."""
-    empty = leaf.empty if leaf.empty in (None, *CONTAINERS) else "None"
+    empty = leaf.empty if leaf.empty in (None, *EMPTY_NODES) else "None"
     return leaf.kind, leaf.string, empty
 
 
