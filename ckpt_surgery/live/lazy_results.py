@@ -1,6 +1,6 @@
 """Lazy arrays of a plan's result: each is computed when its elements are asked for, region by region."""
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.live.carrying_out import BLOCK, Restoration, make_arrays
 from ckpt_surgery.live.filling import Filling
 from ckpt_surgery.live.lazy_arrays import LazyArray
+from ckpt_surgery.live.results import HostValue
 from ckpt_surgery.live.wanted import type_of
 from ckpt_surgery.planner.cutting import Cut, finer
 from ckpt_surgery.planner.plan import Step, at_step
@@ -43,7 +44,7 @@ class PlannedArray(LazyArray):
 
     def _read(self, region: Region) -> np.ndarray:
         """Compute a region block by block, as the plan cuts the array."""
-        step, result = self._step, _OneRegion(region, self._spec.dtype)
+        step, result = self._step, HostValue(region, self._spec.dtype)
         evaluator, count = Evaluator(self._read_source), 0
         with at_step(step), memory_errors("make it", self._memory):
             filling = Filling(step.value, result, result.regions)
@@ -51,32 +52,11 @@ class PlannedArray(LazyArray):
                 count += filling.fill(block, evaluator, self._cut.pieces).overflowed
         if count:
             self._overflowed(self.key, count)
-        return result.value()
+        array: np.ndarray = result.value()
+        return array
 
     def _read_source(self, source: str, leaf: Leaf, region: Region) -> np.ndarray:
         return self._sources[source].read(leaf, region)
-
-
-class _OneRegion:
-    """Result that is a region of an array, in memory of its own."""
-
-    on_host = True
-
-    def __init__(self, region: Region, dtype: np.dtype[Any]):
-        self.regions: Sequence[Region] = (region,)
-        self._array: np.ndarray = np.empty(region.shape, dtype)
-
-    def buffer(self, region: Region) -> np.ndarray:
-        """The array itself."""
-        return self._array
-
-    def put(self, blocks: MutableMapping[Region, np.ndarray]) -> None:
-        """Do nothing: the buffer is the array."""
-        blocks.clear()
-
-    def value(self) -> np.ndarray:
-        """The array."""
-        return self._array
 
 
 def lazy_values(restoration: Restoration, overflowed: Overflowed) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.live.moving import default_devices
 from ckpt_surgery.live.staging_memory import staging_array
-from ckpt_surgery.live.wanted import type_of
+from ckpt_surgery.live.wanted import narrowed, type_of
 
 _NO_MEMORY = "RESOURCE_EXHAUSTED"
 """Beginning of JAX's message for a device without free memory."""
@@ -51,25 +51,22 @@ def result_of(leaf: Leaf, like: Any | None, sharding: Any | None) -> Result:
     Without a target, arrays are JAX's, or NumPy's where JAX would narrow them, and scalars are Python's
     numbers, as Orbax restores them.
     """
-    type_ = type_of(like)
+    assert leaf.spec is not None
+    type_, whole, dtype = type_of(like), Region.whole(leaf.spec.shape), leaf.spec.dtype
     if issubclass(type_, np.ndarray) or (like is None and leaf.kind is LeafKind.ARRAY and is_narrowed(leaf)):
-        return HostValue(leaf, lambda array: array)
+        return HostValue(whole, dtype)
     if issubclass(type_, np.generic):
-        return HostValue(leaf, lambda array: array[()])
+        return HostValue(whole, dtype, lambda array: array[()])
     if issubclass(type_, bool | int | float):
-        return HostValue(leaf, lambda array: type_(array.item()))
+        return HostValue(whole, dtype, lambda array: type_(array.item()))
     if like is None and leaf.kind is LeafKind.SCALAR:
-        return HostValue(leaf, np.ndarray.item)
+        return HostValue(whole, dtype, np.ndarray.item)
     return DeviceArray(leaf, sharding)
 
 
 def is_narrowed(leaf: Leaf) -> bool:
     """True for an array of 64 bits that JAX would narrow, as `jax_enable_x64` is off."""
-    import jax
-
-    if leaf.spec is None or leaf.spec.dtype.name not in ("int64", "uint64", "float64", "complex128"):
-        return False
-    return bool(jax.dtypes.canonicalize_dtype(leaf.spec.dtype) != leaf.spec.dtype)
+    return leaf.spec is not None and narrowed(leaf.spec.dtype) != leaf.spec.dtype
 
 
 class HostValue:
@@ -77,15 +74,19 @@ class HostValue:
 
     on_host = True
 
-    def __init__(self, leaf: Leaf, convert: Callable[[np.ndarray], Any]):
-        """`convert`: function of the array that returns the value."""
-        assert leaf.spec is not None
-        self.regions: Sequence[Region] = (Region.whole(leaf.spec.shape),)
-        self._spec, self._convert = leaf.spec, convert
+    def __init__(
+        self,
+        region: Region,
+        dtype: DType,
+        convert: Callable[[np.ndarray], Any] = lambda array: array,
+    ):
+        """`region`: the part of a leaf that is made. `convert`: makes the value of the array."""
+        self.regions: Sequence[Region] = (region,)
+        self._dtype, self._convert = dtype, convert
 
     def buffer(self, region: Region) -> np.ndarray:
         """The array itself."""
-        self._array: np.ndarray = np.empty(self._spec.shape, self._spec.dtype)
+        self._array: np.ndarray = np.empty(region.shape, self._dtype)
         return self._array
 
     def put(self, blocks: MutableMapping[Region, np.ndarray]) -> None:

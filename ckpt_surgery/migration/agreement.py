@@ -2,8 +2,7 @@
 
 import ast
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,22 +23,6 @@ MOST_LEAVES = 32
 """Limit on the leaves of the original, of different shapes and dtypes, that a function is tried on."""
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One array as a `value_fn` gets it."""
-
-    array: np.ndarray
-    number: bool = False
-    on_devices: bool = False
-
-    @property
-    def given(self) -> Any:
-        """The argument for the function."""
-        if self.number:
-            return self.array.item()
-        return as_jax(self.array) if self.on_devices else self.array.copy()
-
-
 def holds_for(
     expression: str, function: Callable[[Any], Any], leaves: Sequence[str], original: Original | None
 ) -> bool:
@@ -49,11 +32,41 @@ def holds_for(
     """
     if not leaves or original is None:
         return _in_general(expression, lambda arrays: function(arrays[X]), [X], "")
-    verdicts = [
-        verdict(expression, functools.partial(function, sample.given), {X: sample.array})
-        for sample in _samples_like(leaves, original)
-    ]
-    return Verdict.SAME in verdicts and set(verdicts) <= {Verdict.SAME, Verdict.FAILS}
+    kinds: dict[Hashable, str] = {}
+    for text in leaves:
+        kind = _spec_of(original, text), original.number_at(text), original.on_devices(text)
+        kinds.setdefault(kind, text)
+    smallest = sorted(kinds.values(), key=lambda text: _spec_of(original, text).size)[:MOST_LEAVES]
+    verdicts: set[Verdict] = set()
+    for text in smallest:
+        spec = _spec_of(original, text)
+        call = functools.partial(_called_like, function, original, text)
+        verdicts.update(_verdicts(expression, call, {X: spec if spec.size <= SMALL else shrunk(spec)}))
+    return Verdict.SAME in verdicts and verdicts <= {Verdict.SAME, Verdict.FAILS}
+
+
+def _called_like(
+    function: Callable[[Any], Any], original: Original, text: str, arrays: Mapping[str, np.ndarray]
+) -> Any:
+    """Call a function of one array with what the original would have at this key."""
+    return function(_as_held(original, text, arrays[X]))
+
+
+def _as_held(original: Original, text: str, array: np.ndarray) -> Any:
+    """Convert an array to what the original holds at this key; the function may change it."""
+    return as_jax(array) if original.on_devices(text) else original.given(text, array.copy())
+
+
+def _verdicts(
+    expression: str,
+    call: Callable[[Mapping[str, np.ndarray]], Any],
+    specs: Mapping[str, ArraySpec],
+    key: str = "",
+) -> Iterator[Verdict]:
+    """Compare on two draws of the leaves that the expression reads."""
+    for seed in SEEDS:
+        arrays = {text: drawn(spec, seed + i) for i, (text, spec) in enumerate(specs.items())}
+        yield verdict(expression, functools.partial(call, arrays), arrays, key)
 
 
 def agrees_in_general(expression: str, function: Callable[[Any], Any], key: str) -> bool:
@@ -89,31 +102,32 @@ def _in_general(
     return True
 
 
-def _samples_like(leaves: Sequence[str], original: Original) -> Iterator[Sample]:
-    """Samples with the shapes and dtypes of these leaves, each once; smaller ones for large leaves."""
-    known: dict[tuple[ArraySpec, bool, bool], None] = {}
-    for text in leaves:
-        spec = original.leaves[text].spec
-        assert spec is not None
-        known[spec, original.number_at(text), original.on_devices(text)] = None
-    smallest = sorted(known, key=lambda kind: kind[0].size)[:MOST_LEAVES]
-    for spec, number, on_devices in smallest:
-        for seed in SEEDS:
-            yield Sample(drawn(spec if spec.size <= SMALL else shrunk(spec), seed), number, on_devices)
-
-
 def agrees_with(original: Original) -> Callable[[str, Callable[[Any], Any], str], bool]:
-    """Make a comparison on leaves with the specs of the original's and random values."""
+    """Make a comparison on leaves with the specs of the original's and random values.
+
+    Leaves that the expression does not read are zeros of NumPy.
+    """
 
     def agrees(expression: str, function: Callable[[Any], Any], key: str) -> bool:
         texts = [text for text in _looked_up(expression, key) if text in original.numeric]
         specs = {text: _spec_of(original, text) for text in texts}
         size = sum(spec.size for spec in specs.values())
+
+        def call(arrays: Mapping[str, np.ndarray]) -> Any:
+            others = original.numeric.keys() - arrays.keys()
+            values = {text: original.given(text, _zeros(_spec_of(original, text))) for text in others}
+            values |= {text: _as_held(original, text, array) for text, array in arrays.items()}
+            return function(original.rebuilt(values))
+
+        def compared(specs: Mapping[str, ArraySpec]) -> Verdict:
+            verdicts = _verdicts(expression, call, specs, key)
+            return next((one for one in verdicts if one is not Verdict.SAME), Verdict.SAME)
+
         result = Verdict.FAILS
         if size > SMALL:
-            result = _compared(expression, function, key, original, {t: shrunk(s) for t, s in specs.items()})
+            result = compared({text: shrunk(spec) for text, spec in specs.items()})
         if result in (Verdict.FAILS, Verdict.UNSAID) and size <= LARGE:
-            result = _compared(expression, function, key, original, specs)
+            result = compared(specs)
         return result is Verdict.SAME
 
     return agrees
@@ -123,32 +137,6 @@ def _spec_of(original: Original, text: str) -> ArraySpec:
     spec = original.leaves[text].spec
     assert spec is not None
     return spec
-
-
-def _compared(
-    expression: str,
-    function: Callable[[Any], Any],
-    key: str,
-    original: Original,
-    specs: Mapping[str, ArraySpec],
-) -> Verdict:
-    """Compare on two draws of the leaves that the expression reads. All others are zeros of NumPy."""
-    others = {
-        text: original.given(text, _zeros(_spec_of(original, text)))
-        for text in original.numeric.keys() - specs.keys()
-    }
-    result = Verdict.FAILS
-    for seed in SEEDS:
-        arrays = {text: drawn(spec, seed + i) for i, (text, spec) in enumerate(specs.items())}
-        values = {
-            text: as_jax(array) if original.on_devices(text) else original.given(text, array.copy())
-            for text, array in arrays.items()
-        }
-        tree = original.rebuilt({**others, **values})
-        result = verdict(expression, functools.partial(function, tree), arrays, key)
-        if result is not Verdict.SAME:
-            return result
-    return result
 
 
 def _zeros(spec: ArraySpec) -> np.ndarray:
