@@ -21,6 +21,7 @@ from ckpt_surgery.report.histograms import histogram
 from ckpt_surgery.report.inspection import Inspection
 from ckpt_surgery.report.leaves import Statistics
 from tests.support import checkpoints
+from tests.support.calls import noted
 from tests.support.checkpoints import quiet
 
 
@@ -51,14 +52,7 @@ def test_statistics_are_those_of_the_leaves(archive: Path) -> None:
 
 
 def test_a_checkpoint_is_opened_once(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[str] = []
-    real = opening.open_source
-
-    def counting(path: str, *more: Any) -> Any:
-        opened.append(path)
-        return real(path, *more)
-
-    monkeypatch.setattr(opening, "open_source", counting)
+    opened = noted(monkeypatch, opening, "open_source", lambda path, *more: path)
     inspect(archive, stats=True)
     assert opened == [str(archive)]
 

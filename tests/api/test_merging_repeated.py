@@ -10,7 +10,8 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.core.errors import Interrupted, PlanError
 from ckpt_surgery.engine import worker
-from ckpt_surgery.graph.checked import Computed, Evaluator
+from ckpt_surgery.graph.checked import Evaluator
+from tests.support.calls import noted
 from tests.support.merging import Arrays, arrays, loaded, save_config, save_model
 
 CONFIG: dict[str, Any] = {
@@ -72,13 +73,7 @@ def test_a_merge_that_was_interrupted_goes_on_with_the_rest(
     workers: int, config: Path, whole: Arrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = interrupted_merge(config, monkeypatch, workers)
-    real, computed = Evaluator.compute, []
-
-    def counted(evaluator: Evaluator, value: Any, *others: Any, **options: Any) -> Computed:
-        computed.append(value)
-        return real(evaluator, value, *others, **options)
-
-    monkeypatch.setattr(Evaluator, "compute", counted)
+    computed = noted(monkeypatch, Evaluator, "compute", lambda evaluator, value, *others: value)
     done = ckpt_surgery.merge(config, out, workers=workers, resume=True)
     assert len(computed) == len(done.plan.steps) - DONE
     assert_same(out, whole)

@@ -13,15 +13,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from safetensors.numpy import save_file
 
 import ckpt_surgery
-from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import DataError, PlanError, RecipeError, SourceError, UsageError
-from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.listed_source import ListedSource
 from ckpt_surgery.planner.plan import Plan
+from tests.support.calls import noted
 
 RNG = np.random.default_rng(0)
 KERNEL = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -251,15 +249,7 @@ def test_a_path_is_no_target(model: str) -> None:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    found: list[str] = []
-    read = ListedSource.read
-
-    def counted(self: ListedSource, leaf: Leaf, region: Region) -> np.ndarray:
-        found.append(leaf.key.text)
-        return read(self, leaf, region)
-
-    monkeypatch.setattr(ListedSource, "read", counted)
-    return found
+    return noted(monkeypatch, ListedSource, "read", lambda source, leaf, region: leaf.key.text)
 
 
 def test_a_recipe_with_a_mistake_reads_nothing(model: str, reads: list[str]) -> None:
@@ -293,14 +283,7 @@ def test_a_source_that_changes_meanwhile_gives_no_result(model: str) -> None:
 def test_sources_are_told_apart_by_the_one_place_that_opens_them(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Any] = []
-    opened = opening.open_source
-
-    def counted(*arguments: Any) -> Source:
-        asked.append(arguments[0])
-        return opened(*arguments)
-
-    monkeypatch.setattr(opening, "open_source", counted)
+    asked = noted(monkeypatch, opening, "open_source", lambda path, *more: path)
     ckpt_surgery.restore(None, model, target={"layer.w": abstract((4, 3)), "layer.b": jnp.zeros(3)})
     assert asked == [model]
 

@@ -22,6 +22,7 @@ from tests.migration.test_transforming import assert_identical
 from tests.oracle.test_guide import GUIDE, Example
 from tests.oracle.test_transform_utils import CASES, Case
 from tests.oracle.trees import Tree, save
+from tests.support.calls import noted
 
 ORIGINAL = {
     "a": np.array([1, 2, 3, 4]),
@@ -41,15 +42,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Keys of the arrays that are read, in order."""
-    keys: list[str] = []
-    get = LazyArray.get
-
-    def recorded(self: LazyArray) -> np.ndarray:
-        keys.append(self.key)
-        return get(self)
-
-    monkeypatch.setattr(LazyArray, "get", recorded)
-    return keys
+    return noted(monkeypatch, LazyArray, "get", lambda array: array.key)
 
 
 def restored(path: Path) -> Tree:

@@ -37,6 +37,7 @@ from ckpt_surgery.report.inspection import Inspection
 from ckpt_surgery.report.leaves import Statistics, Unread
 from ckpt_surgery.report.verification import VerifiedRun, Verify
 from ckpt_surgery.runs.run import Result
+from tests.support.calls import noted
 from tests.support.command_line import run
 from tests.support.documents import plan_json
 
@@ -258,14 +259,7 @@ def test_quiet_plans_print_warnings_only(library, recipe, tower):
 
 def test_a_recipe_is_read_once(recipe, monkeypatch):
     """The command needs its sources, and the library its rules: both have the same reading of it."""
-    reads: list[str] = []
-    real = recipes.read_text  # type: ignore[attr-defined]
-
-    def counted(path: str) -> str:
-        reads.append(path)
-        return real(path)
-
-    monkeypatch.setattr(recipes, "read_text", counted)
+    reads = noted(monkeypatch, recipes, "read_text", lambda path: path)
     monkeypatch.setattr(opening, "open_source", refused)
     for arguments in (
         ["plan", recipe, "a"],

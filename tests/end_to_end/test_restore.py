@@ -19,6 +19,7 @@ from flax.training.train_state import TrainState
 import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.formats.listed_source import ListedSource
+from tests.support.calls import noted
 from tests.support.checkpoints import quiet
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -73,15 +74,7 @@ def old(trained: TrainState, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys of the arrays that are read from checkpoints."""
-    found: list[str] = []
-    real = ListedSource.read
-
-    def counted(self: ListedSource, leaf: Any, region: Any) -> np.ndarray:
-        found.append(leaf.key.text)
-        return real(self, leaf, region)
-
-    monkeypatch.setattr(ListedSource, "read", counted)
-    return found
+    return noted(monkeypatch, ListedSource, "read", lambda source, leaf, region: leaf.key.text)
 
 
 def same(found: Any, wanted: Any) -> None:

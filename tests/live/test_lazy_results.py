@@ -17,9 +17,9 @@ import ckpt_surgery
 from ckpt_surgery import LazyArray
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import DataError, PlanError, SourceError, UsageError
-from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.formats.listed_source import ListedSource
 from tests.support import checkpoints
+from tests.support.calls import noted
 
 W = np.arange(24, dtype=np.float32).reshape(6, 4)
 RECIPE = {
@@ -41,15 +41,7 @@ def model(tmp_path: Path) -> Path:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Region]]:
     """Keys and regions that are read from safetensors."""
-    found: list[tuple[str, Region]] = []
-    read = ListedSource.read
-
-    def counted(source: ListedSource, leaf: Leaf, region: Region) -> np.ndarray:
-        found.append((leaf.key.text, region))
-        return read(source, leaf, region)
-
-    monkeypatch.setattr(ListedSource, "read", counted)
-    return found
+    return noted(monkeypatch, ListedSource, "read", lambda source, leaf, region: (leaf.key.text, region))
 
 
 def test_arrays_are_computed_when_they_are_read(model: Path, reads: list[tuple[str, Region]]) -> None:

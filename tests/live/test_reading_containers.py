@@ -12,20 +12,13 @@ from jax.sharding import PartitionSpec as P
 
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.reading_containers import reading, settled
+from tests.support.calls import noted
 
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Keys of the arrays that are read, in order."""
-    keys: list[str] = []
-    get = LazyArray.get
-
-    def recorded(self: LazyArray) -> np.ndarray:
-        keys.append(self.key)
-        return get(self)
-
-    monkeypatch.setattr(LazyArray, "get", recorded)
-    return keys
+    return noted(monkeypatch, LazyArray, "get", lambda array: array.key)
 
 
 def lazy(start: int, name: str = "") -> LazyArray:

@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from tests.oracle.states import train_state
 from tests.oracle.test_guide import GUIDE, Example
 from tests.oracle.test_transform_utils import CASES, INSERT, REFUSED, Case
 from tests.oracle.trees import Tree, assert_same, through_orbax
+from tests.support.trees import nested
 
 MATRIX = np.arange(24, dtype=np.float32).reshape(4, 6) / 4 - 1
 OFFSETS = np.arange(6, dtype=np.float32)
@@ -357,14 +358,6 @@ def test_original_keys(tmp_path: Path, pattern: str, original_key: str, old: str
     transforms = {pattern: Transform(original_key=original_key)}
     original = nested({old: 5, "other": 6})
     assert_as_orbax(tmp_path, original, transforms, {new: -1}, from_orbax_transforms(transforms))
-
-
-def nested(leaves: Mapping[str, Any]) -> Tree:
-    tree: Tree = {}
-    for text, value in leaves.items():
-        *branches, name = text.split("/")
-        functools.reduce(lambda node, branch: node.setdefault(branch, {}), branches, tree)[name] = value
-    return tree
 
 
 @pytest.mark.parametrize(
