@@ -4,7 +4,7 @@ It is recognized by names of types and attributes: Orbax is not imported. Record
 """
 
 import functools
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any, get_args, get_origin
 
 import numpy as np
@@ -17,7 +17,12 @@ from ckpt_surgery.core.notices import few_keys
 _ONE_ITEM = "Give the metadata of one item: `target=metadata.{}[NAME]`."
 _OF_ARRAYS = {"ArrayMetadata", "NumpyMetadata", "ScalarMetadata"}
 """Types of metadata with a shape and a dtype; in version 0 a ScalarMetadata is an ArrayMetadata, too."""
-_WRAPPERS = {"TreeMetadata", "Composite", "StepMetadata", "CheckpointMetadata"}
+_WRAPPERS = {
+    "StepMetadata": "item_metadata",
+    "CheckpointMetadata": "metadata",
+    "TreeMetadata": "tree",
+}
+"""Types of metadata that stand for a tree, and the attribute with what they hold."""
 _NUMBERS = {"b": bool, "i": int, "u": int, "f": float}
 """Types of numbers by the kind of their dtype."""
 
@@ -58,34 +63,18 @@ def unwrapped(tree: Any) -> Any:
     """
     import jax
 
-    if not any(map(_wraps, jax.tree.leaves(tree, is_leaf=_wraps))):
+    wraps: Callable[[Any], bool] = lambda value: _wrapper(value) is not None  # noqa: E731
+    if not any(map(wraps, jax.tree.leaves(tree, is_leaf=wraps))):
         return tree
-    return jax.tree.map(_inner, tree, is_leaf=_wraps)
+    return jax.tree.map(_inner, tree, is_leaf=wraps)
 
 
-def _wraps(value: Any) -> bool:
-    """True for metadata that stands for a tree."""
-    if not _type_names(value) & _WRAPPERS:
-        return False
-    return _is_tree(value) or _is_items(value) or _is_step(value) or _is_checkpoint(value)
-
-
-def _is_tree(value: Any) -> bool:
-    return "TreeMetadata" in _type_names(value) and hasattr(value, "tree")
-
-
-def _is_items(value: Any) -> bool:
-    """True for the metadata of items by name."""
-    return "Composite" in _type_names(value) and isinstance(value, Mapping)
-
-
-def _is_step(value: Any) -> bool:
-    return "StepMetadata" in _type_names(value) and hasattr(value, "item_metadata")
-
-
-def _is_checkpoint(value: Any) -> bool:
-    """True for metadata of a checkpoint in version 1."""
-    return "CheckpointMetadata" in _type_names(value) and hasattr(value, "metadata")
+def _wrapper(value: Any) -> str | None:
+    """Name of the type of metadata that stands for a tree; None for anything else."""
+    names = _type_names(value)
+    if "Composite" in names and isinstance(value, Mapping):  # the metadata of items by name
+        return "Composite"
+    return next((n for n, attribute in _WRAPPERS.items() if n in names and hasattr(value, attribute)), None)
 
 
 def _type_names(value: Any) -> Set[str]:
@@ -101,16 +90,18 @@ def _names_of(type_: Any) -> Set[str]:
 
 def _inner(value: Any) -> Any:
     """The tree that metadata describes; any other value as it is. Raises UsageError."""
-    if _is_step(value):
-        return _inner(_described(value.item_metadata, value))
-    if _is_items(value):
-        return _inner(_described(_only_item(value, "item_metadata"), value))
-    if _is_checkpoint(value):
-        inner = value.metadata
-        if _is_of_items(value):
-            inner = _only_item(inner, "metadata")
-        return _without_values(_described(inner, value))
-    return unwrapped(value.tree) if _is_tree(value) else value
+    match _wrapper(value):
+        case "StepMetadata":
+            return _inner(_described(value.item_metadata, value))
+        case "Composite":
+            return _inner(_described(_only_item(value, "item_metadata"), value))
+        case "CheckpointMetadata":
+            inner = value.metadata
+            inner = _only_item(inner, "metadata") if _is_of_items(value) else inner
+            return _without_values(_described(inner, value))
+        case "TreeMetadata":
+            return unwrapped(value.tree)
+    return value
 
 
 def _only_item(items: Mapping[str, Any], attribute: str) -> Any:
