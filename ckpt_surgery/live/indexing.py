@@ -92,6 +92,13 @@ def _parse_slice(entry: slice, axis: int, length: int) -> tuple[Picked, Any]:
 
 
 def _parse_array(entry: Any, axis: int, length: int) -> tuple[Picked, Any]:
+    wanted = indices_of(entry, axis, length)
+    unique, inverse = np.unique(wanted, return_inverse=True)
+    return unique, inverse.reshape(wanted.shape)
+
+
+def indices_of(entry: Any, axis: int, length: int) -> np.ndarray:
+    """Indices along an axis, none negative, from an array of integers or booleans. Raises IndexError."""
     array = np.asarray(entry)
     if array.size == 0 and not hasattr(entry, "dtype"):
         array = array.astype(np.intp)
@@ -104,9 +111,8 @@ def _parse_array(entry: Any, axis: int, length: int) -> tuple[Picked, Any]:
     outside = array[(array < -length) | (array >= length)]
     if outside.size:
         raise IndexError(f"index {outside[0]} is out of bounds for axis {axis} with size {length}")
-    wanted = array.astype(np.intp) % max(length, 1)
-    unique, inverse = np.unique(wanted, return_inverse=True)
-    return unique, inverse.reshape(array.shape)
+    wanted: np.ndarray = array.astype(np.intp) % max(length, 1)
+    return wanted
 
 
 # --- regions ----------------------------------------------------------------------------------------------

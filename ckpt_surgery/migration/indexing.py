@@ -1,6 +1,5 @@
 """Translate subscripts of NumPy, whose slices may exceed an array, to those of the recipe language."""
 
-import ast
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
-from ckpt_surgery.migration.standins import number_node
+from ckpt_surgery.live.indexing import indices_of
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,12 @@ class Subscript:
     """Axis along which elements are taken by index first, if any."""
     indices: np.ndarray | None = None
     """Those indices; none is negative."""
+
+    @property
+    def written(self) -> Any:
+        """The items as an index, without slices of whole axes at the end."""
+        last = max(i for i, item in enumerate(self.items) if item != slice(None))
+        return self.items[0] if last == 0 else self.items[: last + 1]
 
     @property
     def is_whole(self) -> bool:
@@ -41,7 +46,10 @@ def parse_subscript(index: Any, shape: Shape) -> Subscript:
         raise TypeError("more than one array, or an array together with integers, in a subscript")
     along = [item for item in items if item is not None]
     axis = next(i for i, item in enumerate(along) if isinstance(item, list | np.ndarray))
-    indices = _indices(np.asarray(along[axis]), shape[axis], axis)
+    array = np.asarray(along[axis])
+    if array.ndim != 1:
+        raise TypeError(f"an array of {array.ndim} axes in a subscript")
+    indices = indices_of(along[axis], axis, shape[axis])
     rest = tuple(slice(None) if isinstance(item, list | np.ndarray) else item for item in items)
     shape_after = (*shape[:axis], len(indices), *shape[axis + 1 :])
     return Subscript(_basic(rest, shape_after), axis, indices)
@@ -93,34 +101,3 @@ def _slice(item: slice, length: int) -> slice:
         stop = last + 1
         return slice(first or None, None if stop == length else stop, None if step == 1 else step)
     return slice(None if first == length - 1 else first, last - 1 if last else None, step)
-
-
-def _indices(item: np.ndarray, length: int, axis: int) -> np.ndarray:
-    if item.ndim != 1:
-        raise TypeError(f"an array of {item.ndim} axes in a subscript")
-    if item.dtype == np.bool_:
-        if len(item) != length:
-            raise IndexError(
-                f"boolean index did not match indexed array along axis {axis}; size of axis is {length} but "
-                f"size of corresponding boolean axis is {len(item)}"
-            )
-        return np.nonzero(item)[0]
-    if item.dtype.kind not in "iu" and item.size:
-        raise IndexError("arrays used as indices must be of integer (or boolean) type")
-    for place in item.tolist():
-        if not -length <= place < length:
-            raise IndexError(f"index {place} is out of bounds for axis {axis} with size {length}")
-    return np.where(item < 0, item + length, item).astype(np.int64)
-
-
-def subscript_node(items: Sequence[Any]) -> ast.expr:
-    """Write the items of a subscript, without slices of whole axes at the end."""
-    last = max(i for i, item in enumerate(items) if item != slice(None))
-    nodes = [_item_node(item) for item in items[: last + 1]]
-    return nodes[0] if len(nodes) == 1 else ast.Tuple(nodes)
-
-
-def _item_node(item: Any) -> ast.expr:
-    if isinstance(item, slice):
-        return ast.Slice(*(None if b is None else number_node(b) for b in (item.start, item.stop, item.step)))
-    return ast.Constant(None) if item is None else number_node(item)

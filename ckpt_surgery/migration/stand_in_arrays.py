@@ -14,13 +14,20 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.live.lazy_arrays import LazyArray
-from ckpt_surgery.migration.indexing import parse_subscript, subscript_node
+from ckpt_surgery.migration.indexing import parse_subscript
 from ckpt_surgery.migration.literals import Extent, can_be_written, concrete_array, is_of_jax, literal_node
 from ckpt_surgery.migration.numpy_calls import FUNCTIONS, METHODS, NumpyRecorder
 from ckpt_surgery.migration.promotions import JAX, NUMPY, whole_outcome
 from ckpt_surgery.migration.recorded_arrays import NO_NAMES, RecordedArray, as_jax, leaves_of, moved
 from ckpt_surgery.migration.replacing import asked_by_jax
-from ckpt_surgery.migration.standins import ARITHMETIC, OPERATORS, Traced, Untraceable, stand_ins_in
+from ckpt_surgery.migration.standins import (
+    ARITHMETIC,
+    OPERATORS,
+    Traced,
+    Untraceable,
+    index_node,
+    stand_ins_in,
+)
 from ckpt_surgery.migration.user_frames import Place, is_operator, user_place
 
 _REDUCED = {"add": "sum", "maximum": "max", "minimum": "min"}
@@ -170,7 +177,7 @@ class StandIn(RecordedArray, LazyArray):
             selected = self._call("take", [self, subscript.indices.tolist(), subscript.axis], NO_NAMES)
         if all(item == slice(None) for item in subscript.items):
             return selected._in_library(self.library)
-        items = subscript_node(subscript.items)
+        items = index_node(subscript.written, self._recorder)
         written = selected._written(lambda operands: ast.Subscript(operands.node(selected), items))
         return written._in_library(self.library)
 

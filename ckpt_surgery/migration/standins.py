@@ -126,7 +126,7 @@ class Traced:
         return self._called("reshape", self, shape)
 
     def __getitem__(self, index: Any) -> "Traced":
-        return self._with(ast.Subscript(self._node, _index(index, self._recorder)))
+        return self._with(ast.Subscript(self._node, index_node(index, self._recorder)))
 
     def __getattr__(self, name: str) -> Any:
         if name in _ATTRIBUTES:
@@ -243,9 +243,10 @@ def dtype_node(dtype: Any, recorder: Recorder) -> Any:
     return resolved.name
 
 
-def _index(index: Any, recorder: Recorder) -> ast.expr:
+def index_node(index: Any, recorder: Recorder) -> ast.expr:
+    """Build the syntax tree of an index, or of an item of one."""
     if isinstance(index, tuple):
-        return ast.Tuple([_index(item, recorder) for item in index])
+        return ast.Tuple([index_node(item, recorder) for item in index])
     if isinstance(index, slice):
         bounds = (index.start, index.stop, index.step)
         return ast.Slice(*(None if b is None else _whole(b, recorder) for b in bounds))
