@@ -22,6 +22,7 @@ from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.documents import check_document
 from tests.support.reading import read
+from tests.support.trees import nested
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -43,17 +44,6 @@ def saved(path: Path, arrays: Arrays) -> Path:
     """A safetensors file."""
     save_file({key: np.ascontiguousarray(array) for key, array in arrays.items()}, path)
     return path
-
-
-def nested(arrays: Arrays) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for key, array in arrays.items():
-        *parents, last = key.split("/")
-        place = tree
-        for name in parents:
-            place = place.setdefault(name, {})
-        place[last] = array
-    return tree
 
 
 @pytest.fixture

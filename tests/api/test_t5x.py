@@ -32,7 +32,7 @@ from tests.support.checkpoints import restored
 from tests.support.comparing import assert_same
 from tests.support.shardings import eight_devices
 from tests.support.t5x_files import save_state
-from tests.support.t5x_importer import add_rules, in_t5x, with_missing_slots, with_shared_biases
+from tests.support.t5x_importer import importer, in_t5x, with_missing_slots, with_shared_biases
 from tests.support.trees import nested
 
 HERE = Path(__file__).name
@@ -49,12 +49,6 @@ def variables() -> Arrays:
 @pytest.fixture
 def checkpoint(variables: Arrays, tmp_path: Path) -> Path:
     return Path(save_pieces(tmp_path / "model.ckpt-1000000", [Piece(*item) for item in variables.items()]))
-
-
-def importer(lazy: Any = LazyArray) -> CheckpointTranslator:
-    translator = CheckpointTranslator()
-    add_rules(translator.add, lazy)
-    return translator
 
 
 def in_numpy(translator: Any, arrays: Arrays, **options: Any) -> dict[str, Any]:

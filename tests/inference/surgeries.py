@@ -1,7 +1,7 @@
 """Random surgeries: a tree of arrays, and what a few changes make of it, with NumPy alone."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import einops
@@ -27,18 +27,6 @@ def surgery(seed: int) -> tuple[Tree, Tree]:
         change = CHANGES[int(random.integers(len(CHANGES)))]
         target = change(random, target)
     return source, {key: np.ascontiguousarray(array) for key, array in target.items()}
-
-
-def nested(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree as nested dicts."""
-    root: dict[str, Any] = {}
-    for key, array in tree.items():
-        *parents, last = key.split("/")
-        place = root
-        for name in parents:
-            place = place.setdefault(name, {})
-        place[last] = array
-    return root
 
 
 # --- sources ----------------------------------------------------------------------------------------------

@@ -12,9 +12,10 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.graph.evaluating import evaluate
 from tests.inference.going_back import described
-from tests.inference.surgeries import Tree, nested, surgery
+from tests.inference.surgeries import Tree, surgery
 from tests.support.comparing import assert_same
 from tests.support.plans import plan_of
+from tests.support.trees import nested
 
 QUICK = 150
 MANY = 2000

@@ -12,27 +12,16 @@ import pytest
 from tests.recipes import deepseek_model, llama4_model
 from tests.recipes.deepseek_layouts import DeepSeek
 from tests.recipes.peers.models_for_maxtext import CASES, CHUNK, SIZES, TOKENS, TOP, Case, layouts, weights
+from tests.support.trees import nested
 
 STORED = Path(__file__).parents[1] / "data" / "peers" / "maxtext-deepseek-llama4.npz"
-
-
-def tree_of(arrays: dict[str, np.ndarray]) -> dict[str, object]:
-    """A tree from keys with `/`."""
-    tree: dict[str, object] = {}
-    for key, array in arrays.items():
-        *parents, name = key.split("/")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})  # type: ignore[assignment]
-        node[name] = array
-    return tree
 
 
 def computed(case: Case) -> np.ndarray:
     """The logits of the small model in these tests, from weights in MaxText's layout."""
     d, names = SIZES[case.model], layouts(case.model)
     layout = names.Layout("maxtext", scan=case.scan)
-    tree = tree_of(names.jax_arrays(d, layout, weights(case.model)))["params"]
+    tree = nested(names.jax_arrays(d, layout, weights(case.model)))["params"]
     if isinstance(d, DeepSeek):
         v3 = d.family == "deepseek_v3"
         model = deepseek_model.Model(

@@ -18,6 +18,7 @@ from tests.recipes.test_t5 import Arrays, filled
 from tests.support.checkpoints import restored
 from tests.support.comparing import assert_same
 from tests.support.t5x_files import save_state
+from tests.support.trees import nested
 
 THERE, BACK = "@t5x-train-to-inference", "@t5x-inference-to-train"
 PARAMETERS = layouts.t5(Size(), "1.1", "shared")
@@ -82,10 +83,6 @@ def test_mutables_go_along_where_both_sides_have_them(wrapped: bool, tmp_path: P
     assert np.array_equal(found[theirs], np.ones(4))
     assert ours not in found
     assert [drop.leaf.key.text for drop in plan.dropped] == [ours]
-
-
-def nested(arrays: Mapping[str, Any]) -> Any:
-    return traverse_util.unflatten_dict(dict(arrays), sep="/")
 
 
 KERNEL = "target/decoder/layers_0/mlp/wo/kernel"

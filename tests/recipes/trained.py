@@ -15,6 +15,7 @@ import ckpt_surgery
 from tests.recipes import deepseek_layouts, gemma3_layout, gpt_oss_layout, llama4_layouts
 from tests.recipes.decoder_layouts import NARROW, Arrays, hf_arrays, hf_config
 from tests.support.checkpoints import quiet
+from tests.support.trees import nested
 
 F32 = np.dtype(np.float32)
 Tree = dict[str, Any]
@@ -50,17 +51,6 @@ def weights(hf: Path, to: str, **params: Any) -> Arrays:
 
 def _without_root(key: str) -> str:
     return key.removeprefix("params/params/").removeprefix("params/MoEBiasVar/")
-
-
-def nested(flat: Mapping[str, Any]) -> Tree:
-    tree: Tree = {}
-    for key, value in flat.items():
-        *above, last = key.split("/")
-        inner = tree
-        for name in above:
-            inner = inner.setdefault(name, {})
-        inner[last] = value
-    return tree
 
 
 def flattened(tree: Mapping[str, Any], prefix: str = "") -> Arrays:

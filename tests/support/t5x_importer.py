@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ckpt_surgery.live.lazy_arrays import LazyArray
+from ckpt_surgery.migration.t5x.translators import CheckpointTranslator
+
 SLOTS = {"": "", "_slot_v": "/v", "_slot_vr": "/v_row", "_slot_vc": "/v_col"}
 SUBLAYERS = {
     "encoder": ("attention", "mlp"),
@@ -37,6 +40,13 @@ def in_t5x(rules: Rules, flat: Mapping[str, Any], **options: Any) -> dict[str, A
 
 def placed(path: str, slot: str) -> str:
     return f"{'state/param_states' if slot else 'target'}/{path}{SLOTS[slot]}"
+
+
+def importer(lazy: Any = LazyArray) -> CheckpointTranslator:
+    """A translator with T5X's rules. `lazy`: class of its lazy arrays."""
+    translator = CheckpointTranslator()
+    add_rules(translator.add, lazy)
+    return translator
 
 
 def add_rules(add: Callable[[str], Callable[[Any], Any]], lazy: Any) -> None:

@@ -23,6 +23,7 @@ from tests.support.checkpoints import random, restored, save_standard
 from tests.support.comparing import assert_same
 from tests.support.libraries import save_t5x
 from tests.support.plans import plan_of
+from tests.support.trees import nested
 
 Map = Sequence[tuple[str | re.Pattern[str], str | None]]
 
@@ -108,10 +109,6 @@ def original(checkpoint: Mapping[str, Any], state: Mapping[str, Any], entries: M
 
 def values(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, np.ndarray]:
     return {key: np.asarray(random(shape, seed + i)) for i, (key, shape) in enumerate(shapes.items())}
-
-
-def nested(flat: Mapping[str, Any]) -> Any:
-    return traverse_util.unflatten_dict(dict(flat), sep="/")
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)

@@ -18,13 +18,7 @@ from tests.recipes import t5_layouts as layouts
 from tests.recipes.t5_layouts import Size
 from tests.recipes.test_t5 import Arrays, filled
 from tests.support.comparing import assert_same
-from tests.support.t5x_importer import add_rules, in_t5x, with_missing_slots, with_shared_biases
-
-
-def importer(lazy: Any = LazyArray) -> CheckpointTranslator:
-    translator = CheckpointTranslator()
-    add_rules(translator.add, lazy)
-    return translator
+from tests.support.t5x_importer import importer, in_t5x, with_missing_slots, with_shared_biases
 
 
 def variables(version: Any = "1.1", slots: Any = "factored", biases: Any = "shared") -> Arrays:
