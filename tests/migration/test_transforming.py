@@ -81,70 +81,7 @@ def own_transform(given: Any) -> Transform:
 # --- the programs of the guide --------------------------------------------------------------------------
 
 
-def renamed(lib: Library) -> Tree:
-    original = {"scale": 3, "shift": 4}
-    transforms = {"gamma": lib.Transform(original_key="scale"), "beta": lib.Transform(original_key="shift")}
-    return lib.apply_transformations(original, transforms, {"gamma": ..., "beta": ...})
-
-
-def renamed_by_regex(lib: Library) -> Tree:
-    original = {"w1": np.float32(0.5), "v7": np.arange(3)}
-    transforms = {r"([a-z])\.([0-9])": lib.Transform(original_key=r"\1\2")}
-    return lib.apply_transformations(original, transforms, {"w.1": ..., "v.7": ...})
-
-
 LAYERS = {"norm": 1.5, "mlp_1": {"kernel": np.eye(2), "bias": 3}, "mlp_2": {"kernel": 4, "bias": np.ones(1)}}
-
-
-def renamed_in_nested_trees(lib: Library) -> Tree:
-    transforms = {
-        r"([a-z]+)_v2": lib.Transform(original_key=r"\1"),
-        r"([a-z]+)_([0-9])_v2/([a-z]+)_0": lib.Transform(original_key=r"\1_\2/\3"),
-    }
-    layer = {"kernel_0": ..., "bias_0": ...}
-    new = {"norm_v2": ..., "mlp_1_v2": layer, "mlp_2_v2": layer}
-    flat = lib.apply_transformations(LAYERS, transforms, new)
-    transforms = {
-        r"([a-z]+)_v2": lib.Transform(original_key=r"\1"),
-        r"([a-z]+)_([0-9])_v2": {r"([a-z]+)_0": lib.Transform(original_key=r"\1_\2/\3")},
-    }
-    return flat, lib.apply_transformations(LAYERS, transforms, new)
-
-
-def with_values(lib: Library) -> Tree:
-    original = {"rate": 0.125, "steps": 40}
-    transforms = {
-        "rate": lib.Transform(value_fn=lambda v: v * 2),
-        "updates": lib.Transform(value_fn=lambda v: v // 3, original_key="steps"),
-    }
-    return lib.apply_transformations(original, transforms, {"rate": ..., "updates": ...})
-
-
-def with_values_by_regex(lib: Library) -> Tree:
-    original = {"a1": 1, "a2": np.arange(2), "b": jnp.ones(2, jnp.bfloat16) / 3}
-    transforms = {
-        r"a([0-9]?)\*2": lib.Transform(value_fn=lambda v: v * 2, original_key=r"a\1"),
-        r"b([0-9]?)\*3": lib.Transform(value_fn=lambda v: v * 3 + 1, original_key=r"b\1"),
-    }
-    return lib.apply_transformations(original, transforms, {"a1*2": ..., "a2*2": ..., "b*3": ...})
-
-
-def flattened(lib: Library) -> Tree:
-    transforms = {
-        r"([a-z]+)": lib.Transform(original_key=r"\1"),
-        r"([a-z]+)_([0-9])_([a-z]+)": lib.Transform(original_key=r"\1_\2/\3"),
-    }
-    new = {"norm": ..., **{f"mlp_{i}_{name}": ... for i in (1, 2) for name in ("kernel", "bias")}}
-    return lib.apply_transformations(LAYERS, transforms, new)
-
-
-def with_several_values(lib: Library) -> Tree:
-    original = {"a": np.array([1, 2, 3, 4]), "b": {"c": np.array([5, 6, 7, 8], np.int16)}}
-    transforms = {
-        "a": lib.Transform(multi_value_fn=lambda _, kv: kv["a"][-1]),
-        "b": {"c": lib.Transform(multi_value_fn=lambda _, kv: kv["a"] + kv["b"]["c"])},
-    }
-    return lib.apply_transformations(original, transforms, {"a": ..., "b": {"c": ...}})
 
 
 def averaged(lib: Library) -> Tree:
@@ -204,13 +141,6 @@ def with_the_new_tree_preferred(lib: Library) -> Tree:
 
 
 PROGRAMS = [
-    renamed,
-    renamed_by_regex,
-    renamed_in_nested_trees,
-    with_values,
-    with_values_by_regex,
-    flattened,
-    with_several_values,
     averaged,
     with_layers_inserted,
     as_in_the_docstring,
