@@ -14,21 +14,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import google_crc32c
-import numpy as np
+import zstandard
 
-from ckpt_surgery.core.arrays import Shape, grid_counts
 from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.formats.shared.zarr.shards import (
     ABSENT,
     CRC_BYTES,
-    ENTRY_BYTES,
     SHARDS,
     ShardLayout,
+    index_entries,
+    index_range,
     shard_layout,
 )
-from ckpt_surgery.formats.shared.zarr.zstd_frames import Read, frames_flaw
 from ckpt_surgery.storage.reading import OpenFile
+
+Read = Callable[[int, int], bytes]
+"""The bytes from an offset on, as many as are asked for; the caller asks for no byte after the end."""
 
 PIECE = 1 << 18
 """Bytes of a gzip stream that are decompressed at a time."""
@@ -79,9 +80,7 @@ def chunk_flaw(manifest: Manifest, chunk: Chunk, file: OpenFile | None) -> str |
         return _wrapped_flaw(read, chunk.length, how.wrappers, None)
     if how.layout is None:
         return None  # shards in shards: only reading them tells
-    counts = grid_counts(tuple(manifest.chunk_shape[a] for a in manifest.codec.permutation), how.layout.inner)
-    nbytes = math.prod(how.layout.inner) * manifest.spec.dtype.itemsize
-    return _shard_flaw(read, chunk.length, how.layout, counts, how.inner, nbytes)
+    return _shard_flaw(manifest, chunk, read, how.layout, how.inner.wrappers)
 
 
 def _reading(chunk: Chunk, file: OpenFile | None) -> Read:
@@ -122,7 +121,7 @@ def _wrapped_flaw(read: Read, length: int, wrappers: Sequence[str], nbytes: int 
 def _compressed_flaw(read: Read, length: int, codec: str, nbytes: int | None) -> str | None:
     match codec:
         case "zstd":
-            return frames_flaw(read, length, nbytes)
+            return zstd_flaw(read, length, nbytes)
         case "gzip":
             return _gzip_flaw(read, length, nbytes)
         case "blosc":
@@ -198,23 +197,20 @@ def _decoded_bytes(read: Read, length: int, decoder: Callable[[], Any], most: in
 
 
 def _shard_flaw(
-    read: Read, length: int, layout: ShardLayout, counts: Shape, inner: Encoding, nbytes: int
+    manifest: Manifest, chunk: Chunk, read: Read, layout: ShardLayout, wrappers: Sequence[str]
 ) -> str | None:
     """The index of a shard, and each chunk inside that it names."""
-    size = layout.index_bytes(math.prod(counts))
-    if size > length:
-        return f"it is cut short: its {length} bytes are fewer than the {size} of a shard's index"
-    index = read(length - size if layout.at_end else 0, size)
-    entries = index[: math.prod(counts) * ENTRY_BYTES]
-    if layout.checked and google_crc32c.value(entries) != int.from_bytes(index[len(entries) :], "little"):
-        return "it is cut short or damaged: its shard index does not have its checksum"
-    found = np.frombuffer(entries, "<u8" if layout.endian == "little" else ">u8").reshape(-1, 2)
-    for number, (offset, count) in enumerate(found.tolist()):
+    at = index_range(manifest, layout, chunk)
+    if at is None:
+        return f"it is cut short: its {chunk.length} bytes are fewer than those of a shard's index"
+    entries = index_entries(manifest, layout, chunk, read(at.offset - chunk.offset, at.length))
+    if entries is None:
+        return "it is cut short or damaged: its shard index has another checksum, or leads out of it"
+    nbytes = math.prod(layout.inner) * manifest.spec.dtype.itemsize
+    for number, (offset, count) in enumerate(zip(*(part.ravel().tolist() for part in entries), strict=True)):
         if offset == count == int(ABSENT):
             continue
-        if offset + count > length:
-            return f"the chunk {number} inside this shard ends after its {length} bytes"
-        flaw = _wrapped_flaw(functools.partial(_read_within, read, offset), count, inner.wrappers, nbytes)
+        flaw = _wrapped_flaw(functools.partial(_read_within, read, offset), count, wrappers, nbytes)
         if flaw is not None:
             return f"the chunk {number} inside this shard: {flaw}"
     return None
@@ -222,3 +218,86 @@ def _shard_flaw(
 
 def _read_within(read: Read, offset: int, at: int, count: int) -> bytes:
     return read(offset + at, count)
+
+
+# --- zstd -------------------------------------------------------------------------------------------------
+
+ZSTD_MAGIC, SKIPPABLE = 0xFD2FB528, 0x184D2A50
+"""Magic numbers of frames, and of those that decoders skip, whose last four bits can have any value."""
+MAGIC_BYTES, BLOCK_HEADER, CHECKSUM = 4, 3, 4
+MOST_HEADER = 18
+"""Bytes of the longest frame header, with its magic number."""
+MOST_BLOCK = 1 << 17
+"""Limit of the format on the decoded bytes of a block."""
+RAW, RUN, RESERVED = 0, 1, 3
+"""Types of blocks: stored as they are, one byte repeated, not defined. The other one is compressed."""
+Extent = tuple[int, int, int]
+"""Where a frame ends, and the least and the largest number of bytes that it can decode to."""
+
+
+def zstd_flaw(read: Read, length: int, nbytes: int | None) -> str | None:
+    """Why `length` bytes are not whole zstd frames that decode to `nbytes` bytes; None where they are.
+
+    Told from the headers of frames and blocks alone: RFC 8878, section 3.1. `nbytes` is None where that is
+    not known.
+    """
+    at = least = most = 0
+    if not length:
+        return "it is empty"
+    while at < length:
+        extent = _frame(read, at, length)
+        if isinstance(extent, str):
+            return extent
+        at, fewest, largest = extent
+        least, most = least + fewest, most + largest
+    if nbytes is not None and not least <= nbytes <= most:
+        size = str(least) if least == most else f"{least} to {most}"
+        return f"its zstd frames decode to {size} bytes, not to {nbytes}"
+    return None
+
+
+def _frame(read: Read, at: int, length: int) -> Extent | str:
+    """The extent of the frame at an offset, or what is wrong with it."""
+    cut = f"it is cut short: the zstd frame at byte {at} does not end within its {length} bytes"
+    if at + 2 * MAGIC_BYTES > length:
+        return cut
+    head = read(at, min(MOST_HEADER, length - at))
+    magic, size = (int.from_bytes(head[i : i + MAGIC_BYTES], "little") for i in (0, MAGIC_BYTES))
+    if magic & 0xFFFFFFF0 == SKIPPABLE:
+        stop = at + 2 * MAGIC_BYTES + size
+        return cut if stop > length else (stop, 0, 0)
+    if magic != ZSTD_MAGIC:
+        return f"no zstd frame begins at its byte {at}"
+    try:
+        frame, begin = zstandard.get_frame_parameters(head), at + zstandard.frame_header_size(head)
+    except zstandard.ZstdError:
+        return cut if len(head) < MOST_HEADER else f"the zstd frame at byte {at} has an invalid header"
+    blocks = _blocks(read, begin, length)
+    if blocks is None or isinstance(blocks, str):
+        return blocks or cut
+    stop, least, most = blocks
+    stop += CHECKSUM if frame.has_checksum else 0
+    if stop > length:
+        return cut
+    if frame.content_size == zstandard.CONTENTSIZE_UNKNOWN:
+        return stop, least, most
+    if not least <= frame.content_size <= most:
+        said = f"the {frame.content_size} bytes that its header says"
+        return f"the zstd frame at byte {at} cannot decode to {said}"
+    return stop, frame.content_size, frame.content_size
+
+
+def _blocks(read: Read, at: int, length: int) -> Extent | str | None:
+    """The extent of the blocks from an offset on, or what is wrong with one; None if they are cut short."""
+    least, most, last = 0, 0, False
+    while not last:
+        if at + BLOCK_HEADER > length:
+            return None
+        header = int.from_bytes(read(at, BLOCK_HEADER), "little")
+        last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+        if kind == RESERVED or size > MOST_BLOCK:
+            return f"it has no zstd block at byte {at}, where one belongs"
+        at += BLOCK_HEADER + (1 if kind == RUN else size)
+        least += size if kind in (RAW, RUN) else 0
+        most += size if kind in (RAW, RUN) else MOST_BLOCK
+    return at, least, most

@@ -24,6 +24,7 @@ BLOSC: dict[str, Any] = {
     "configuration": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 4, "blocksize": 0},
 }
 CRC: dict[str, Any] = {"name": "crc32c"}
+DAMAGED_INDEX = "it is cut short or damaged: its shard index has another checksum, or leads out of it"
 
 
 def sharded(inner: list[int], codecs: list[Any], location: str = "end", crc: bool = True) -> dict[str, Any]:
@@ -173,9 +174,7 @@ def test_a_damaged_shard_index(tmp_path: Path) -> None:
     chunk = manifest.chunks[0, 0]
     stored = bytearray(Path(chunk.file).read_bytes())
     stored[-10] ^= 1
-    assert chunk_flaw(manifest, inline(bytes(stored)), None) == (
-        "it is cut short or damaged: its shard index does not have its checksum"
-    )
+    assert chunk_flaw(manifest, inline(bytes(stored)), None) == DAMAGED_INDEX
 
 
 def test_a_shard_whose_index_names_what_is_not_there(tmp_path: Path) -> None:
@@ -185,9 +184,7 @@ def test_a_shard_whose_index_names_what_is_not_there(tmp_path: Path) -> None:
     index = len(stored) - 6 * 16
     assert chunk_flaw(manifest, inline(bytes(stored)), None) is None
     stored[index : index + 8] = (len(stored)).to_bytes(8, "little")
-    assert chunk_flaw(manifest, inline(bytes(stored)), None) == (
-        f"the chunk 0 inside this shard ends after its {len(stored)} bytes"
-    )
+    assert chunk_flaw(manifest, inline(bytes(stored)), None) == DAMAGED_INDEX
     stored[index : index + 8] = (3).to_bytes(8, "little")
     assert chunk_flaw(manifest, inline(bytes(stored)), None) == (
         "the chunk 0 inside this shard: no zstd frame begins at its byte 0"

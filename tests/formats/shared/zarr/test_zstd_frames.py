@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.formats.shared.zarr.zstd_frames import frames_flaw
+from ckpt_surgery.formats.shared.zarr.chunk_checks import zstd_flaw
 
 SKIPPABLE = b"\x5a\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"12345"
 
@@ -23,7 +23,7 @@ def flaw(stored: bytes, nbytes: int | None) -> str | None:
         assert at + count <= len(stored), "no byte after the end is asked for"
         return stored[at : at + count]
 
-    return frames_flaw(read, len(stored), nbytes)
+    return zstd_flaw(read, len(stored), nbytes)
 
 
 def noise(count: int) -> bytes:
@@ -88,7 +88,7 @@ def test_several_frames_and_those_that_are_skipped() -> None:
         (b"", "it is empty"),
         (b"not a frame at all", "no zstd frame begins at its byte 0"),
         (compressed(b"abc") + b"trailing", f"no zstd frame begins at its byte {len(compressed(b'abc'))}"),
-        (b"\x28\xb5\x2f\xfd\x08" + bytes(20), "the zstd frame at byte 0 has a reserved bit set"),
+        (b"\x28\xb5\x2f\xfd\x08" + bytes(20), "the zstd frame at byte 0 has an invalid header"),
         # A block of the type that is not defined, and one that is larger than blocks can be.
         (b"\x28\xb5\x2f\xfd\x20\x03\x07\x00\x00", "it has no zstd block at byte 6, where one belongs"),
         (b"\x28\xb5\x2f\xfd\x20\x03\x05\x00\xff", "it has no zstd block at byte 6, where one belongs"),
