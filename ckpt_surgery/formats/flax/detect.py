@@ -14,9 +14,8 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.registry import Names, Selection, claims
-from ckpt_surgery.formats.shared.msgpack.t5x_layout import FILE_NAME, has_root
 from ckpt_surgery.formats.shared.npy_layout import MAGIC
-from ckpt_surgery.formats.shared.orbax_layout import UNFINISHED, is_orbax
+from ckpt_surgery.formats.shared.orbax_layout import TREE_FILE, UNFINISHED, is_orbax
 from ckpt_surgery.formats.shared.steps import check_no_step, choose_step
 from ckpt_surgery.storage.listing import check_link, directory_names, is_directory, real_path
 from ckpt_surgery.storage.reading import OpenFile
@@ -79,9 +78,13 @@ def detect(path: str) -> bool:
 def _begins(file: OpenFile) -> bool | None:
     """Whether a file is Flax's: by its contents, or by the name of a step unless it begins as others do."""
     name, head = os.path.basename(file.path), file.read(0, min(16, file.stat.size))
-    if name == FILE_NAME:  # T5X's, or Orbax's from before `_METADATA`
+    if name == TREE_FILE:  # T5X's, or Orbax's from before `_METADATA`
         return False
-    if head.startswith(_FOREIGN) or _is_safetensors(head, file.stat.size) or has_root(file):
+    if head.startswith(_FOREIGN) or _is_safetensors(head, file.stat.size):
+        return False
+    from ckpt_surgery.formats.shared.msgpack.tree import has_t5x_root
+
+    if has_t5x_root(file):
         return False
     return _has_usual_prefix(name) or _begins_right(file) or None
 

@@ -19,6 +19,8 @@ UNFINISHED = ".orbax-checkpoint-tmp"
 PROCESS_PREFIX = "ocdbt.process_"
 MANIFEST = "manifest.ocdbt"
 """The file that every OCDBT database has at its root."""
+TREE_FILE = "checkpoint"
+"""The MessagePack file of T5X, and of Orbax from before `_METADATA`."""
 
 
 def is_orbax(path: str) -> bool:

@@ -13,8 +13,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import Choices
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.msgpack.t5x_layout import FILE_NAME, has_root
-from ckpt_surgery.formats.shared.orbax_layout import is_item
+from ckpt_surgery.formats.shared.orbax_layout import TREE_FILE, is_item
 from ckpt_surgery.formats.shared.steps import (
     STEP_NAME,
     check_no_item,
@@ -69,8 +68,11 @@ def detect(path: str) -> bool:
 def _is_tree_file(path: str) -> bool:
     """Whether a file holds a tree: by its root, or by its first byte where it has the usual name."""
     with opened(path) as file:
-        usual = os.path.basename(path) == FILE_NAME
-        return _begins_with_map(file) and (usual or has_root(file))
+        if not _begins_with_map(file) or os.path.basename(path) == TREE_FILE:
+            return _begins_with_map(file)
+        from ckpt_surgery.formats.shared.msgpack.tree import has_t5x_root
+
+        return has_t5x_root(file)
 
 
 def _begins_with_map(file: OpenFile) -> bool:
@@ -81,7 +83,7 @@ def _begins_with_map(file: OpenFile) -> bool:
 
 def _is_checkpoint(directory: str) -> bool:
     """Whether a directory has the file, without the `_METADATA` that Orbax wrote beside it for a while."""
-    path = os.path.join(directory, FILE_NAME)
+    path = os.path.join(directory, TREE_FILE)
     return is_file(path) and not is_item(directory) and _is_tree_file(path)
 
 
@@ -121,7 +123,7 @@ def choices(path: str, location: T5XFile) -> Choices:
 
 
 def _has_file(directory: str) -> bool:
-    return has_entry(os.path.join(directory, FILE_NAME))
+    return has_entry(os.path.join(directory, TREE_FILE))
 
 
 def _check_finished(path: str) -> None:
@@ -137,11 +139,11 @@ def _in_step(directory: str, root: str, step: int | None, item: str | None) -> T
         item = choose_item(directory, _items(directory), item, directory_names(directory).directories)
         if item is None:
             raise SourceError(
-                f"{shown(directory)} holds no T5X checkpoint: neither a file `{FILE_NAME}` "
+                f"{shown(directory)} holds no T5X checkpoint: neither a file `{TREE_FILE}` "
                 "nor steps with one",
                 hint="Name the directory of a step, or the file itself.",
             )
         directory = os.path.join(directory, item)
         check_link(directory, root)
-    check_link(os.path.join(directory, FILE_NAME), root)
-    return T5XFile(directory, FILE_NAME, step, item)
+    check_link(os.path.join(directory, TREE_FILE), root)
+    return T5XFile(directory, TREE_FILE, step, item)

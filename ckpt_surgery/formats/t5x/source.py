@@ -32,8 +32,7 @@ from ckpt_surgery.formats.shared.msgpack.source import (
     listing_of,
     zarr_leaf,
 )
-from ckpt_surgery.formats.shared.msgpack.t5x_layout import ROOT_NAMES
-from ckpt_surgery.formats.shared.msgpack.tree import read_tree
+from ckpt_surgery.formats.shared.msgpack.tree import T5X_ROOT, read_tree
 from ckpt_surgery.formats.t5x.detect import T5XFile, choices, locate_file
 from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.reading import opened
@@ -61,7 +60,7 @@ def _listed(location: T5XFile, found: FoundNode) -> ListedLeaf:
 
 def _below_root(root: Node) -> dict[str | int, Node]:
     """The tree of leaves: what is below `optimizer`, or all of it in version 0."""
-    if isinstance(root, dict) and set(root) == ROOT_NAMES:
+    if isinstance(root, dict) and set(root) == T5X_ROOT:
         version, tree = root["version"], root["optimizer"]
         if type(version) is not int or not 0 <= version <= NEWEST:
             raise SourceError(

@@ -1,7 +1,7 @@
 """Reading MessagePack documents as Flax writes them: the whole tree, with arrays by their places in the file.
 
 `read_tree(file)` reads a document that fills a file, `read_value(file, start, end)` one that others follow,
-`root_names(file)` only the names at its root, `first_path(file)` the path of its first leaf. Nodes are
+`first_path(file)` only the path of its first leaf. Nodes are
 
 - `dict[str | int, Node]` and `list[Node]`: maps and arrays of MessagePack. Flax turns lists and tuples into
   maps with the keys `'0'`, `'1'`, …; those stay maps here;
@@ -19,7 +19,7 @@ Source of the format: https://github.com/msgpack/msgpack/blob/master/spec.md, an
 `{'__msgpack_chunked_array__': True, 'shape': {'0': …}, 'chunks': {'0': array of one axis, …}}`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from reprlib import repr
 from typing import Any
 
@@ -40,6 +40,8 @@ MOST_VALUES = 2**19
 """Largest number of values in one document: far more than any checkpoint has, and read in about a second."""
 MOST_TEXT_BYTES = 2**24
 """Longest string that is read."""
+T5X_ROOT = {"version", "optimizer"}
+"""All names at the root of a T5X file; files of version 0 have others."""
 
 
 def read_tree(file: OpenFile) -> Node:
@@ -58,17 +60,20 @@ def read_value(file: OpenFile, start: int, end: int) -> tuple[Node, int]:
         return walk.value(0), walk.at
 
 
-def root_names(file: OpenFile) -> Iterator[str | int]:
-    """The keys of a document that is a map, one after another; none for any other document.
-
-    A value is read only when the key after it is asked for.
-    """
-    with with_path(file.path):
-        walk = _Walk(file, 0, file.stat.size)
+def has_t5x_root(file: OpenFile) -> bool:
+    """Whether a file has T5X's root: it is read until a name is another one. False for damage before that."""
+    walk = _Walk(file, 0, file.stat.size)
+    seen: set[str | int] = set()
+    try:
         kind, count = walk.head()
         for _ in range(count if kind is Kind.MAP else 0):
-            yield walk.key()
+            seen.add(walk.key())
+            if not seen <= T5X_ROOT:
+                return False
             walk.value(1)
+    except SourceError:
+        return False
+    return seen == T5X_ROOT
 
 
 def first_path(file: OpenFile) -> list[str] | None:

@@ -27,9 +27,9 @@ from ckpt_surgery.formats.shared.msgpack.nodes import (
 from ckpt_surgery.formats.shared.msgpack.tree import (
     MOST_DEPTH,
     first_path,
+    has_t5x_root,
     read_tree,
     read_value,
-    root_names,
     starts_stream,
 )
 from ckpt_surgery.storage.reading import opened
@@ -254,29 +254,26 @@ def array_ext() -> msgpack.ExtType:
 
 
 @pytest.mark.parametrize(
-    ("value", "names", "path", "stream"),
+    ("value", "path", "stream"),
     [
-        ({"version": 3, "optimizer": {"a": 1}}, ["version", "optimizer"], ["version"], False),
-        ({"b": {"c": {"d": array_ext()}}, "a": 1}, ["b", "a"], ["b", "c", "d"], False),
-        ({1: {2: {}}}, [1], ["1", "2"], False),
-        ({}, [], [], False),
-        ([1, 2], [], None, False),
-        (1, [], None, False),
-        ([["a", "b"], b"xy"], [], None, True),
-        ([["a", 1], b"xy"], [], None, True),
-        (["a/b", b"xy"], [], None, True),
-        ([["a"], "xy"], [], None, False),
-        ([[], b"xy"], [], None, False),
-        ([1, b"xy"], [], None, False),
-        ([["a"], b"xy", 1], [], None, False),
+        ({"version": 3, "optimizer": {"a": 1}}, ["version"], False),
+        ({"b": {"c": {"d": array_ext()}}, "a": 1}, ["b", "c", "d"], False),
+        ({1: {2: {}}}, ["1", "2"], False),
+        ({}, [], False),
+        ([1, 2], None, False),
+        (1, None, False),
+        ([["a", "b"], b"xy"], None, True),
+        ([["a", 1], b"xy"], None, True),
+        (["a/b", b"xy"], None, True),
+        ([["a"], "xy"], None, False),
+        ([[], b"xy"], None, False),
+        ([1, b"xy"], None, False),
+        ([["a"], b"xy", 1], None, False),
     ],
 )
-def test_how_a_document_begins(
-    value: Any, names: list[Any], path: list[str] | None, stream: bool, tmp_path: Path
-) -> None:
+def test_how_a_document_begins(value: Any, path: list[str] | None, stream: bool, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(msgpack.packb(value))
     with opened(str(tmp_path / "x")) as file:
-        assert list(root_names(file)) == names
         assert first_path(file) == path
         assert starts_stream(file) == stream
 
@@ -284,11 +281,42 @@ def test_how_a_document_begins(
 def test_how_damaged_documents_begin(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\x82\xa1a\x81\xa1b\xda\xff\xff")
     with opened(str(tmp_path / "x")) as file:
-        assert next(root_names(file)) == "a"
-        for walk in (lambda: list(root_names(file)), lambda: first_path(file)):
-            with pytest.raises(SourceError):
-                walk()
+        with pytest.raises(SourceError):
+            first_path(file)
         assert not starts_stream(file)
+
+
+@pytest.mark.parametrize(
+    ("document", "known"),
+    [
+        ({"version": 3, "optimizer": {"state": {}}}, True),
+        ({"optimizer": {}, "version": 3}, True),  # in any order
+        ({"version": 3}, False),
+        ({"version": 3, "optimizer": {}, "more": 1}, False),
+        ({"target": {}, "state": {}}, False),
+        ({}, False),
+        (["version", "optimizer"], False),
+    ],
+)
+def test_the_root_has_these_names_and_no_others(document: Any, known: bool, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(msgpack.packb(document))
+    with opened(str(tmp_path / "x")) as file:
+        assert has_t5x_root(file) == known
+
+
+def test_another_name_is_enough_to_tell(tmp_path: Path) -> None:
+    """What follows it is not read, so that damage there is nothing to this question."""
+    (tmp_path / "x").write_bytes(b"\x82\xa5other\xc1")
+    with opened(str(tmp_path / "x")) as file:
+        assert not has_t5x_root(file)
+
+
+def test_a_damaged_file_has_no_root(tmp_path: Path) -> None:
+    data = msgpack.packb({"version": 3, "optimizer": {"a": 1}})
+    for cut in range(len(data)):
+        (tmp_path / "x").write_bytes(data[:cut])
+        with opened(str(tmp_path / "x")) as file:
+            assert not has_t5x_root(file)
 
 
 def test_payloads_are_jumped_over(tmp_path: Path) -> None:
