@@ -1,14 +1,13 @@
 """Reading Flax checkpoints: documents of MessagePack, one or several, and streams of them."""
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.flax.detect import INDEX_SUFFIX, locate
 from ckpt_surgery.formats.registry import Listing, Selection
-from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
+from ckpt_surgery.formats.shared.hf_index import read_sharded
 from ckpt_surgery.formats.shared.msgpack.nodes import BytesAt, Node
 from ckpt_surgery.formats.shared.msgpack.source import (
     FoundNode,
@@ -22,8 +21,7 @@ from ckpt_surgery.formats.shared.msgpack.source import (
 )
 from ckpt_surgery.formats.shared.msgpack.tree import MOST_VALUES, read_tree, read_value, starts_stream
 from ckpt_surgery.storage.failures import damaged, with_path
-from ckpt_surgery.storage.listing import FileStat
-from ckpt_surgery.storage.reading import OpenFile, opened, stat_file
+from ckpt_surgery.storage.reading import OpenFile, opened
 
 MULTIHOST = "//GDAPlaceholder:"
 """Beginning of strings that stand for arrays of several hosts; the path of a zarr array follows."""
@@ -102,28 +100,17 @@ def _listed(directory: str, found: FoundNode) -> ListedLeaf:
 
 def read(path: str, selection: Selection) -> Listing:
     """Open a file, an index, or a directory that holds one of them, or several steps."""
-    location = locate(path, selection)
-    directory, file = location.directory, os.path.join(location.directory, location.name)
-    metadata: Mapping[str, Any] = {}
-    if location.name.endswith(INDEX_SUFFIX):
-        weights, metadata = read_index(file)
-        read = {name: _read(os.path.join(directory, name)) for name in shard_names(directory, weights)}
-        held = {name: [item.key.text for item in items] for name, (items, _) in read.items()}
-        check_shards(directory, weights, held)
-        stats = {os.path.join(directory, name): stat for name, (_, stat) in read.items()}
-        files = {file: stat_file(file), **stats}
-        found = [item for items, _ in read.values() for item in items]
-    else:
-        found, stat = _read(file)
-        files = {file: stat}
-    listed = list_leaves(found, lambda one: _listed(directory, one))
-    return listing_of(listed, files, metadata, location.step)
+    found = locate(path, selection)
+    if found.name.endswith(INDEX_SUFFIX):
+        return read_sharded(found.directory, found.name, _read_file)
+    return replace(_read_file(found.directory, found.name), step=found.step)
 
 
-def _read(path: str) -> tuple[list[FoundNode], FileStat]:
-    """The leaves of one file, and its size and time."""
-    with opened(path) as file:
+def _read_file(directory: str, name: str) -> Listing:
+    """The leaves of one file."""
+    with opened(os.path.join(directory, name)) as file:
         if not file.stat.size:
             raise damaged(f"{shown(file.path)} is empty")
-        read = read_stream if starts_stream(file) else read_document
-        return read(file), file.stat
+        nodes = read_stream(file) if starts_stream(file) else read_document(file)
+    listed = list_leaves(nodes, lambda node: _listed(directory, node))
+    return listing_of(listed, {file.path: file.stat}, {}, None)

@@ -6,20 +6,44 @@ bytes}, "weight_map": {tensor name: file name}}`, the same for all kinds of shar
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.formats.registry import Listing
 from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.json_files import parse_object
 from ckpt_surgery.storage.listing import check_link, names_in, real_path
-from ckpt_surgery.storage.reading import read_file
+from ckpt_surgery.storage.reading import read_file, stat_file
+from ckpt_surgery.storage.views import prefetch
 
 MOST_INDEX_BYTES = 100_000_000
 """Longest index: the limit of a safetensors header."""
 COUNTED = ("total_size", "total_parameters")
 """Metadata that describes the weights themselves; the rest is the user's."""
+
+
+def read_sharded(directory: str, name: str, read: Callable[[str, str], Listing]) -> Listing:
+    """All that an index and the files that it names hold, which must agree.
+
+    `read`: lists one file, given by its directory and name. Of metadata, the first file's wins over all.
+    """
+    index = os.path.join(directory, name)
+    files, metadata = read_index(index)
+    names = shard_names(directory, files)
+    prefetch(directory, names)
+    shards = {shard: read(directory, shard) for shard in names}
+    check_shards(directory, files, {shard: listing.leaves for shard, listing in shards.items()})
+    listings = list(shards.values())
+    return Listing(
+        leaves={text: leaf for listing in listings for text, leaf in listing.leaves.items()},
+        files={index: stat_file(index)}
+        | {path: stat for one in listings for path, stat in one.files.items()},
+        metadata={**metadata, **{k: v for one in reversed(listings) for k, v in one.metadata.items()}},
+        readers={text: reader for listing in listings for text, reader in listing.readers.items()},
+        decode=next((listing.decode for listing in listings), None),
+    )
 
 
 def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:

@@ -10,14 +10,14 @@ from dataclasses import replace
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Listing, Selection
-from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
+from ckpt_surgery.formats.shared.hf_index import read_sharded
 from ckpt_surgery.formats.shared.torch.archive import read_saved
 from ckpt_surgery.formats.shared.torch.tree import list_leaves
 from ckpt_surgery.formats.shared.zip.layout import LOCAL
 from ckpt_surgery.formats.shared.zip.members import read_archive
 from ckpt_surgery.formats.torch.detect import INDEX_SUFFIX, NAMES
 from ckpt_surgery.storage.failures import damaged, with_path
-from ckpt_surgery.storage.reading import opened, stat_file
+from ckpt_surgery.storage.reading import opened
 
 
 def read_file(directory: str, name: str) -> Listing:
@@ -47,13 +47,4 @@ def read(path: str, selection: Selection) -> Listing:
     directory, name = NAMES.file_of(path)
     if not name.endswith(INDEX_SUFFIX):
         return read_file(directory, name)
-    index = os.path.join(directory, name)
-    files, _ = read_index(index)
-    parts = {shard: read_file(directory, shard) for shard in shard_names(directory, files)}
-    check_shards(directory, files, {shard: part.leaves for shard, part in parts.items()})
-    stats = {path: stat for part in parts.values() for path, stat in part.files.items()}
-    return Listing(
-        leaves={text: leaf for part in parts.values() for text, leaf in part.leaves.items()},
-        files={index: stat_file(index), **stats},
-        readers={text: reader for part in parts.values() for text, reader in part.readers.items()},
-    )
+    return read_sharded(directory, name, read_file)
