@@ -11,7 +11,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.formats.chunk_reading import read_stored
 from ckpt_surgery.formats.registry import Listing
-from ckpt_surgery.storage.failures import with_key
+from ckpt_surgery.storage.failures import about_key
 from ckpt_surgery.storage.listing import digest, relative
 from ckpt_surgery.storage.reading import stat_file
 from ckpt_surgery.storage.record_files import RECORD_NAME
@@ -39,10 +39,8 @@ class ListedSource:
         return self._listing.leaves
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        try:
+        with about_key(leaf.key):
             return self._read(leaf, region)
-        except SourceError as error:
-            raise with_key(leaf.key, error) from error
 
     def _read(self, leaf: Leaf, region: Region) -> np.ndarray:
         listing = self._listing

@@ -58,6 +58,15 @@ def with_key(key: Key, error: SourceError) -> SourceError:
     return SourceError(*(replace(p, message=f"`{shown(key.printed)}`: {p.message}") for p in error.problems))
 
 
+@contextlib.contextmanager
+def about_key(key: Key) -> Iterator[None]:
+    """Put a leaf's key in front of the problems of every SourceError that is raised inside."""
+    try:
+        yield
+    except SourceError as error:
+        raise with_key(key, error) from error
+
+
 def one_line(error: SourceError) -> str:
     """The problems of an error in one line, without their hints."""
     return "; ".join(problem.message for problem in error.problems)

@@ -9,16 +9,7 @@ from ckpt_surgery.formats.flax.detect import INDEX_SUFFIX, locate
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.hf_index import read_sharded
 from ckpt_surgery.formats.shared.msgpack.nodes import BytesAt, Node
-from ckpt_surgery.formats.shared.msgpack.source import (
-    FoundNode,
-    ListedLeaf,
-    description_of,
-    flattened,
-    leaf_of,
-    list_leaves,
-    listing_of,
-    zarr_leaf,
-)
+from ckpt_surgery.formats.shared.msgpack.source import FoundNode, description_of, flattened, list_tree
 from ckpt_surgery.formats.shared.msgpack.tree import MOST_VALUES, read_tree, read_value, starts_stream
 from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.reading import OpenFile, opened
@@ -82,20 +73,17 @@ def _record(record: Node, start: int) -> tuple[tuple[str, ...], BytesAt]:
 # --- arrays of several hosts ------------------------------------------------------------------------------
 
 
-def _multihost_array(directory: str, found: FoundNode, path: str) -> ListedLeaf:
-    """The zarr array that a placeholder stands for."""
+def _multihost_directory(found: FoundNode) -> str | None:
+    """The directory beside the file of the zarr array that a placeholder stands for; None for other nodes."""
+    if not isinstance(found.node, str) or not found.node.startswith(MULTIHOST):
+        return None
+    path = found.node.removeprefix(MULTIHOST)
     if not set(path.split("/")).isdisjoint(("", ".", "..")) or "\0" in path:
         raise SourceError(
             f"its array should be in `{shown(path[:200])}`, which is not a path below the checkpoint",
             hint="Only arrays beside the checkpoint are read.",
         )
-    return zarr_leaf(found, directory, f"{os.path.basename(found.file)}{MULTIHOST_SUFFIX}/{path}")
-
-
-def _listed(directory: str, found: FoundNode) -> ListedLeaf:
-    if isinstance(found.node, str) and found.node.startswith(MULTIHOST):
-        return _multihost_array(directory, found, found.node.removeprefix(MULTIHOST))
-    return ListedLeaf(leaf_of(found), found)
+    return f"{os.path.basename(found.file)}{MULTIHOST_SUFFIX}/{path}"
 
 
 def read(path: str, selection: Selection) -> Listing:
@@ -112,5 +100,5 @@ def _read_file(directory: str, name: str) -> Listing:
         if not file.stat.size:
             raise damaged(f"{shown(file.path)} is empty")
         nodes = read_stream(file) if starts_stream(file) else read_document(file)
-    listed = list_leaves(nodes, lambda node: _listed(directory, node))
-    return listing_of(listed, {file.path: file.stat}, {}, None)
+    listing = list_tree(nodes, directory, _multihost_directory)
+    return replace(listing, files={file.path: file.stat, **listing.files})

@@ -39,7 +39,7 @@ from ckpt_surgery.formats.shared.orbax_layout import (
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.formats.shared.zarr.layout import zarr_names
 from ckpt_surgery.storage.companion_names import KEPT
-from ckpt_surgery.storage.failures import damaged, with_key
+from ckpt_surgery.storage.failures import about_key, damaged, with_key
 from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import exists
 from ckpt_surgery.storage.record_files import RECORD_NAME
@@ -86,10 +86,8 @@ def _plain_leaf(entry: TreeLeaf, strings: Mapping[str, str], structure: Structur
     if not entry.is_aggregated:
         return Leaf(entry.key, LeafKind.EMPTY, empty=entry.value_type)
     assert structure is not None
-    try:
+    with about_key(entry.key):
         return structure.leaf(entry.key)
-    except SourceError as error:
-        raise with_key(entry.key, error) from error
 
 
 def _random_key(entry: TreeLeaf, random_keys: Mapping[str, str | None]) -> str | None:

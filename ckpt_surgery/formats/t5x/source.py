@@ -11,7 +11,8 @@ uint16, and do not record that: `uint16="bfloat16"` reads it so.
 """
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
@@ -22,19 +23,10 @@ from ckpt_surgery.formats.chunk_reading import read_stored
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.limits import MOST_AXES
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, Node, manifest_of
-from ckpt_surgery.formats.shared.msgpack.source import (
-    PLACEHOLDER,
-    FoundNode,
-    ListedLeaf,
-    flattened,
-    leaf_of,
-    list_leaves,
-    listing_of,
-    zarr_leaf,
-)
+from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, flattened, list_tree
 from ckpt_surgery.formats.shared.msgpack.tree import T5X_ROOT, read_tree
 from ckpt_surgery.formats.t5x.detect import T5XFile, choices, locate_file
-from ckpt_surgery.storage.failures import damaged, with_path
+from ckpt_surgery.storage.failures import about_key, damaged, with_path
 from ckpt_surgery.storage.reading import opened
 
 NEWEST = 3
@@ -46,16 +38,6 @@ LOCAL = ("file", "gfile", "gcs")
 
 
 # --- the tree ---------------------------------------------------------------------------------------------
-
-
-def _listed(location: T5XFile, found: FoundNode) -> ListedLeaf:
-    directory = array_directory(found.node)
-    if directory is None:
-        return ListedLeaf(leaf_of(found), found)
-    listed = zarr_leaf(found, location.directory, directory)
-    assert listed.leaf.spec is not None
-    _check_agrees(location, found.node, listed.leaf.spec)
-    return listed
 
 
 def _below_root(root: Node) -> dict[str | int, Node]:
@@ -116,19 +98,20 @@ def _relative(path: str) -> str:
     return plain
 
 
-def _check_agrees(location: T5XFile, node: Node, spec: ArraySpec) -> None:
+def _check_agrees(location: T5XFile, found: FoundNode, spec: ArraySpec | None) -> None:
     """Raise SourceError where the array's own metadata differ from the spec in the tree.
 
-    The tree need not record shape and dtype; a placeholder records nothing.
+    The tree need not record shape and dtype.
     """
-    if not isinstance(node, dict):
-        return
-    about_array, dtype = node["metadata"], node.get("dtype")
-    shape = _sizes(location, about_array.get("shape") if isinstance(about_array, dict) else None)
-    if shape not in (None, spec.shape):
-        raise damaged(f"it is {spec}, but has the shape {shape} in the tree")
-    if isinstance(dtype, str) and dtype != spec.dtype.name:
-        raise damaged(f"it is {spec}, but {shown(dtype[:100])} in the tree")
+    assert isinstance(found.node, dict)
+    assert spec is not None
+    about_array, dtype = found.node["metadata"], found.node.get("dtype")
+    with about_key(found.key):
+        shape = _sizes(location, about_array.get("shape") if isinstance(about_array, dict) else None)
+        if shape not in (None, spec.shape):
+            raise damaged(f"it is {spec}, but has the shape {shape} in the tree")
+        if isinstance(dtype, str) and dtype != spec.dtype.name:
+            raise damaged(f"it is {spec}, but {shown(dtype[:100])} in the tree")
 
 
 def _sizes(location: T5XFile, node: Node) -> tuple[int, ...] | None:
@@ -156,19 +139,30 @@ def read(path: str, selection: Selection) -> Listing:
         root, stat = read_tree(file), file.stat
     with with_path(location.path):
         tree = _below_root(root)
-        nodes = flattened(tree, is_leaf=_is_spec) if tree else ()
-        found = [FoundNode(key, node, location.path) for key, node in nodes]
-    listed = list_leaves(found, lambda one: _listed(location, one))
-    details = SourceDetails(partial(choices, path, location), disguised_bfloat16=_disguised(listed))
-    return listing_of(listed, {location.path: stat}, {}, location.step, location.item, details)
+        flat = flattened(tree, is_leaf=_is_spec) if tree else ()
+        nodes = [FoundNode(key, node, location.path) for key, node in flat]
+    listing = list_tree(nodes, location.directory, lambda found: array_directory(found.node))
+    spelled = [node for node in nodes if _is_spec(node.node)]
+    for node in spelled:
+        _check_agrees(location, node, listing.leaves[node.key.text].spec)
+    return replace(
+        listing,
+        files={location.path: stat, **listing.files},
+        step=location.step,
+        item=location.item,
+        details=SourceDetails(
+            partial(choices, path, location), disguised_bfloat16=_disguised(listing, spelled)
+        ),
+    )
 
 
-def _disguised(listed: Mapping[str, ListedLeaf]) -> frozenset[str]:
+def _disguised(listing: Listing, spelled: Iterable[FoundNode]) -> frozenset[str]:
     """Texts of the keys of zarr arrays of uint16: T5X stored bfloat16 so, and reads them as bfloat16.
 
-    Those of Orbax, which stand in the tree as placeholders, are what they say.
+    `spelled`: those with a TensorStore spec. Orbax's, which stand in the tree as placeholders, are what they
+    say.
 
     Source: google-research/t5x, `LazyAwaitableArray.from_tensor_store_spec` of `checkpoint_importer.py`.
     """
-    specs = {text: one.leaf.spec for text, one in listed.items() if _is_spec(one.found.node)}
+    specs = {found.key.text: listing.leaves[found.key.text].spec for found in spelled}
     return frozenset(text for text, spec in specs.items() if spec is not None and spec.dtype.name == "uint16")

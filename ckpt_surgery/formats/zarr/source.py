@@ -28,7 +28,7 @@ from ckpt_surgery.formats.shared.zarr.layout import (
     RESERVED,
     zarr_names,
 )
-from ckpt_surgery.storage.failures import damaged, with_key
+from ckpt_surgery.storage.failures import about_key, damaged
 from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import is_directory, real_path
 from ckpt_surgery.storage.record_files import RECORD_NAME
@@ -63,12 +63,9 @@ def read(path: str, selection: Selection) -> Listing:
 
 def _leaf(files: Files, directory: str, key: Key) -> Leaf:
     """The leaf of an array. Errors have its key."""
-    try:
+    with about_key(key):
         array = file_array(files, directory)
-        manifest = file_manifest(files, directory, array, filled=True)
-    except SourceError as error:
-        raise with_key(key, error) from error
-    return Leaf(key, LeafKind.ARRAY, array.spec, manifest)
+        return Leaf(key, LeafKind.ARRAY, array.spec, file_manifest(files, directory, array, filled=True))
 
 
 def foreign_files(directory: str, names: Sequence[str]) -> list[str]:

@@ -3,7 +3,6 @@
 Arrays become manifests; those that no regular grid describes are read by their pieces.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd, prod
 from typing import TypeAlias
@@ -12,8 +11,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, grid_counts
 from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous, raw_codec
-from ckpt_surgery.formats.chunk_reading import read_stored
-from ckpt_surgery.storage.listing import FileStat
+from ckpt_surgery.formats.shared.boxes import Box, Boxes
 from ckpt_surgery.storage.regions import overlaps
 
 CHUNKED = "__msgpack_chunked_array__"
@@ -56,7 +54,7 @@ def manifest_of(array: ArrayAt, file: str) -> Manifest | None:
     """The manifest of an array; `file`: path of the document.
 
     Pieces are cut further where that gives a regular grid. None where only a very fine grid would fit: such
-    an array is read by `Pieces`.
+    an array is read by `boxes_of`.
     """
     if len(array.pieces) == 1 or not array.spec.size:
         return contiguous(array.spec, file, array.pieces[0].offset)
@@ -84,17 +82,14 @@ def _grid(array: ArrayAt) -> Shape | None:
     return None
 
 
-@dataclass(frozen=True)
-class Pieces:
-    """Reads an array in pieces that no regular grid of chunks describes; only the bytes that are needed."""
-
-    array: ArrayAt
-    file: str
-    """Path of the document."""
-
-    def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
-        block: np.ndarray = np.empty(region.shape, self.array.spec.dtype)
-        ranges = [(piece.offset, piece.length) for piece in self.array.pieces]
-        for part in overlaps(self.array.spec, ranges, region):
-            block[part.place] = read_stored(contiguous(part.box, self.file, part.offset), part.inner, files)
-        return block
+def boxes_of(array: ArrayAt, file: str) -> Boxes:
+    """What reads an array in pieces that no regular grid of chunks describes."""
+    ranges = [(piece.offset, piece.length) for piece in array.pieces]
+    shape = array.spec.shape
+    return Boxes(
+        array.spec,
+        [
+            Box(Region.of_slices(part.place, shape), contiguous(part.box, file, part.offset))
+            for part in overlaps(array.spec, ranges, Region.whole(shape))
+        ],
+    )

@@ -4,9 +4,8 @@ Flax, T5X, and Orbax's structure files share this. A leaf may instead stand for 
 which ones do, and where the array lies, is for each format to say.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,10 +14,9 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
-from ckpt_surgery.core.protocols import NO_DETAILS, SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Listing, Reader
-from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, BytesAt, Node, Pieces, Plain, manifest_of
+from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, BytesAt, Node, Plain, boxes_of, manifest_of
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.formats.shared.zarr.files import Files, file_array, file_manifest
 from ckpt_surgery.storage.failures import with_key
@@ -38,16 +36,6 @@ class FoundNode:
     node: Node
     file: str
     """Path of the tree's file."""
-
-
-@dataclass(frozen=True)
-class ListedLeaf:
-    """A leaf, the node that it was found as, and further files that hold it."""
-
-    leaf: Leaf
-    found: FoundNode
-    files: Mapping[str, FileStat] = field(default_factory=dict)
-    """Files of the zarr array that the node stands for, by path."""
 
 
 # --- trees ------------------------------------------------------------------------------------------------
@@ -98,37 +86,6 @@ def leaf_of(found: FoundNode) -> Leaf:
     return Leaf(key, LeafKind.STRING, string=node)
 
 
-def zarr_leaf(found: FoundNode, root: str, directory: str) -> ListedLeaf:
-    """The leaf of a node that stands for the zarr array in `directory`, a path below `root`."""
-    files = Files.of(root, directory)
-    array = file_array(files, directory)
-    manifest = file_manifest(files, directory, array)
-    return ListedLeaf(Leaf(found.key, LeafKind.ARRAY, array.spec, manifest), found, files.by_path)
-
-
-def list_leaves(
-    nodes: Iterable[FoundNode], listed_leaf: Callable[[FoundNode], ListedLeaf]
-) -> dict[str, ListedLeaf]:
-    """Leaves by the text of their keys. `listed_leaf`: what reading a node takes.
-
-    Raises SourceError where two keys are the same as text, and with the key what `listed_leaf` raises.
-    """
-    listed: dict[str, ListedLeaf] = {}
-    for found in nodes:
-        text = found.key.text
-        if text in listed:
-            raise SourceError(
-                f"two leaves have the key `{shown(text[:200])}`: "
-                f"{list(listed[text].leaf.key.names)[:20]} and {list(found.key.names)[:20]}",
-                hint="Rename one of them before it is saved.",
-            )
-        try:
-            listed[text] = listed_leaf(found)
-        except SourceError as error:
-            raise with_key(found.key, error) from error
-    return listed
-
-
 def _number(key: Key, value: Plain) -> Leaf:
     """A Python number: bool, int64 (uint64 where it must be), float64 or complex128."""
     array = np.asarray(value)
@@ -149,31 +106,41 @@ def description_of(node: Node) -> str:
 # --- listings ---------------------------------------------------------------------------------------------
 
 
-def listing_of(
-    listed: Mapping[str, ListedLeaf],
-    files: Mapping[str, FileStat],
-    metadata: Mapping[str, Any],
-    step: int | None,
-    item: str | None = None,
-    details: SourceDetails = NO_DETAILS,
-) -> Listing:
-    """What is listed of a MessagePack tree. `listed`: by the text of their keys; `files`: the tree's own."""
-    return Listing(
-        leaves={text: one.leaf for text, one in listed.items()},
-        files={**files, **{file: stat for one in listed.values() for file, stat in one.files.items()}},
-        metadata=metadata,
-        step=step,
-        item=item,
-        readers=readers_of(one.found for one in listed.values()),
-        decode=decode_region,
-        details=details,
-    )
+def list_tree(nodes: Collection[FoundNode], root: str, zarr_of: Callable[[FoundNode], str | None]) -> Listing:
+    """The leaves of a tree, and all but the tree's own file that reading them takes.
+
+    `zarr_of`: the directory below `root` of the zarr array that a node stands for; None for other nodes.
+    Raises SourceError where two keys are the same as text, and with the key for what cannot be a leaf.
+    """
+    leaves: dict[str, Leaf] = {}
+    files: dict[str, FileStat] = {}
+    for found in nodes:
+        text = found.key.text
+        if text in leaves:
+            raise SourceError(
+                f"two leaves have the key `{shown(text[:200])}`: "
+                f"{list(leaves[text].key.names)[:20]} and {list(found.key.names)[:20]}",
+                hint="Rename one of them before it is saved.",
+            )
+        try:
+            directory = zarr_of(found)
+            if directory is None:
+                leaves[text] = leaf_of(found)
+                continue
+            beside = Files.of(root, directory)
+            array = file_array(beside, directory)
+            manifest = file_manifest(beside, directory, array)
+        except SourceError as error:
+            raise with_key(found.key, error) from error
+        leaves[text] = Leaf(found.key, LeafKind.ARRAY, array.spec, manifest)
+        files |= beside.by_path
+    return Listing(leaves, files, readers=readers_of(nodes), decode=decode_region)
 
 
 def readers_of(found: Iterable[FoundNode]) -> dict[str, Reader]:
     """What reads arrays in pieces that no grid of chunks describes, by the text of their keys."""
     return {
-        one.key.text: Pieces(one.node, one.file)
+        one.key.text: boxes_of(one.node, one.file)
         for one in found
         if isinstance(one.node, ArrayAt) and manifest_of(one.node, one.file) is None
     }

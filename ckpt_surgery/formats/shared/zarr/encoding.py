@@ -13,14 +13,13 @@ import numpy as np
 import zstandard
 
 from ckpt_surgery.core.arrays import Region, Shape
-from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of, parts_of_chunks
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.shared.zarr.decoding import CRC32C, decode_region
 from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES, chunk_name
 from ckpt_surgery.formats.shared.zarr.shards import CRC_BYTES
-from ckpt_surgery.storage.failures import with_key
+from ckpt_surgery.storage.failures import about_key
 from ckpt_surgery.storage.reading import read_ranges
 
 ZSTD_LEVEL = 1
@@ -97,10 +96,8 @@ def decoded(output: Output, zarr: int, region: Region, chunks: Mapping[str, byte
     indices = (index for index, _ in parts_of_chunks(manifest, region))
     named = {index: chunks[name] for index in indices if (name := chunk_name(index, zarr)) in chunks}
     stored = {index: Chunk("", 0, len(data), data) for index, data in named.items()}
-    try:
+    with about_key(output.leaf.key):
         return decode_region(replace(manifest, chunks=stored), region, read_ranges)
-    except SourceError as error:
-        raise with_key(output.leaf.key, error) from error
 
 
 def _manifest(output: Output, zarr: int) -> Manifest:

@@ -1,5 +1,6 @@
 """Leaves of MessagePack trees as flax writes them, beside zarr arrays, and what cannot be a leaf."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,15 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.formats.chunk_reading import read_stored
 from ckpt_surgery.formats.listed_source import ListedSource
+from ckpt_surgery.formats.registry import Listing
 from ckpt_surgery.formats.shared.msgpack.nodes import BytesAt, Node
 from ckpt_surgery.formats.shared.msgpack.source import (
     FoundNode,
-    ListedLeaf,
     flattened,
     leaf_of,
-    list_leaves,
-    listing_of,
-    zarr_leaf,
+    list_tree,
 )
 from ckpt_surgery.formats.shared.msgpack.tree import read_tree
-from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened, stat_file
 from tests.support.arrays import array
 from tests.support.reading import values
@@ -42,13 +40,13 @@ def found(node: Node, name: str = "a") -> FoundNode:
     return FoundNode(Key.parse(name), node, "x")
 
 
-def plain(node: FoundNode) -> ListedLeaf:
-    return ListedLeaf(leaf_of(node), node)
+def listed(nodes: list[FoundNode], path: Path = Path(), zarr: str | None = None) -> Listing:
+    return list_tree(nodes, str(path), lambda found: zarr)
 
 
 def source_of(path: Path, nodes: list[FoundNode]) -> ListedSource:
-    files: dict[str, FileStat] = {str(path): stat_file(str(path))}
-    return ListedSource(str(path), "toy", listing_of(list_leaves(nodes, plain), files, {}, None))
+    files = {str(path): stat_file(str(path))}
+    return ListedSource(str(path), "toy", replace(listed(nodes), files=files))
 
 
 def test_empty_containers_are_leaves_and_list_indices_are_marked() -> None:
@@ -101,12 +99,12 @@ def test_a_placeholder_is_refused_with_the_way_out() -> None:
 def test_two_keys_that_are_the_same_as_text_are_refused() -> None:
     nodes = [found(1, "a/b"), FoundNode(Key.of(["a/b"]), 2, "x")]
     with pytest.raises(SourceError, match=r"two leaves have the key `a/b`: \['a', 'b'\] and \['a/b'\]"):
-        list_leaves(nodes, plain)
+        listed(nodes)
 
 
 def test_what_is_wrong_with_a_node_is_said_with_its_key() -> None:
     with pytest.raises(SourceError, match=r"^`b/c`: it stands for an array"):
-        list_leaves([found(1), found("PLACEHOLDER://", "b/c")], plain)
+        listed([found(1), found("PLACEHOLDER://", "b/c")])
 
 
 def test_everything_that_flax_writes_is_read_back(tmp_path: Path) -> None:
@@ -160,17 +158,14 @@ def zarr_at(path: Path) -> np.ndarray:
 def test_a_node_stands_for_a_zarr_array_beside_the_file(tmp_path: Path) -> None:
     value = zarr_at(tmp_path / "w")
     nodes = saved(tmp_path / "x", {"w": "somewhere"})
-    listed = list_leaves(nodes, lambda node: zarr_leaf(node, str(tmp_path), "w"))
-    files = {str(tmp_path / "x"): stat_file(str(tmp_path / "x"))}
-    source = ListedSource(str(tmp_path), "toy", listing_of(listed, files, {}, 3, "item"))
+    source = ListedSource(str(tmp_path), "toy", listed(nodes, tmp_path, "w"))
     np.testing.assert_array_equal(values(source)["w"], value)
     names = {Path(file).relative_to(tmp_path).as_posix() for file in source.files()}
-    assert names == {"x", "w/.zarray", "w/0.0", "w/1.0"}
-    assert (source.step, source.item) == (3, "item")
+    assert names == {"w/.zarray", "w/0.0", "w/1.0"}
 
 
 def test_a_zarr_array_that_lacks_a_chunk_is_refused(tmp_path: Path) -> None:
     zarr_at(tmp_path / "w")
     (tmp_path / "w/1.0").unlink()
     with pytest.raises(SourceError, match=r"its chunk 1\.0 is missing"):
-        zarr_leaf(found("somewhere"), str(tmp_path), "w")
+        listed([found("somewhere")], tmp_path, "w")

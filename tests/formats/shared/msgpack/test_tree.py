@@ -21,7 +21,7 @@ from ckpt_surgery.formats.shared.msgpack.nodes import (
     ArrayAt,
     BytesAt,
     Node,
-    Pieces,
+    boxes_of,
     manifest_of,
 )
 from ckpt_surgery.formats.shared.msgpack.tree import (
@@ -466,7 +466,7 @@ def test_manifests_of_arrays_in_pieces(
     for region in random_regions(shape, 30):
         wanted = value[region.slices]
         assert np.array_equal(read_stored(manifest, region), wanted)
-        assert np.array_equal(Pieces(found, str(tmp_path / "x")).read(region, {}), wanted)
+        assert np.array_equal(boxes_of(found, str(tmp_path / "x")).read(region, {}), wanted)
 
 
 def test_no_manifest_of_too_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -475,7 +475,7 @@ def test_no_manifest_of_too_many_chunks(tmp_path: Path, monkeypatch: pytest.Monk
         found = cut(tmp_path / "x", value, 15 if fine else 3 * 7, monkeypatch)
         assert (manifest_of(found, "x") is not None) == fine
         for region in random_regions(value.shape, 10):
-            assert np.array_equal(Pieces(found, str(tmp_path / "x")).read(region, {}), value[region.slices])
+            assert np.array_equal(boxes_of(found, str(tmp_path / "x")).read(region, {}), value[region.slices])
 
 
 def test_a_region_of_pieces_takes_its_own_memory_only(
@@ -483,4 +483,7 @@ def test_a_region_of_pieces_takes_its_own_memory_only(
 ) -> None:
     found = cut(tmp_path / "x", array((2048, 4096), "uint8"), 1_000_003, monkeypatch)
     with bounded(3 * 2**20):
-        assert Pieces(found, str(tmp_path / "x")).read(Region((100, 0), (600, 1000)), {}).shape == (500, 1000)
+        assert boxes_of(found, str(tmp_path / "x")).read(Region((100, 0), (600, 1000)), {}).shape == (
+            500,
+            1000,
+        )
