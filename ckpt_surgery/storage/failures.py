@@ -36,9 +36,9 @@ def unreadable(path: str, error: OSError, action: str = "read") -> SourceError |
     return SourceError(f"{shown(path)} cannot be {action}: {error.strerror or error}", hint=hint)
 
 
-def damaged(what: str) -> SourceError:
-    """The error to raise for a flaw that nothing but another copy of the checkpoint helps against."""
-    return SourceError(what, hint=DAMAGED)
+def damaged(what: str, hint: str = DAMAGED) -> SourceError:
+    """The error to raise for a flaw that only another copy of the checkpoint helps against, or the hint."""
+    return SourceError(what, hint=hint)
 
 
 def missing(path: str) -> SourceError:

@@ -16,7 +16,7 @@ from ckpt_surgery.formats.dcp.index import Stored, StoredObject, StoredTensor
 from ckpt_surgery.formats.registry import Listing
 from ckpt_surgery.formats.shared.boxes import Box
 from ckpt_surgery.formats.shared.torch.archive import Saved, read_saved
-from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is, wrong
+from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is
 from ckpt_surgery.formats.shared.torch.tree import (
     MOST_PROBLEMS,
     NODE_SLACK,
@@ -28,7 +28,7 @@ from ckpt_surgery.formats.shared.torch.tree import (
 from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.formats.shared.zip.layout import LOCAL
 from ckpt_surgery.formats.shared.zip.members import read_archive
-from ckpt_surgery.storage.failures import one_line, with_key, with_path
+from ckpt_surgery.storage.failures import damaged, one_line, with_key, with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.paged import PagedFile
 from ckpt_surgery.storage.reading import OpenFile, opened
@@ -105,7 +105,7 @@ def read_contents(
                 except SourceError as error:
                     problems += with_key(index[item.entry].key, error).problems
                 if contents.leaf_room < 0 or contents.text_room < 0:
-                    raise wrong(f"{shown(path)}: {TOO_MANY}", RESAVE)
+                    raise damaged(f"{shown(path)}: {TOO_MANY}", RESAVE)
                 if len(problems) >= MOST_PROBLEMS:
                     raise SourceError(*problems)
     if problems:
@@ -138,7 +138,7 @@ def _box(contents: Contents, entry: StoredTensor, item: Item, saved: Saved, path
     wanted = ArraySpec(region.shape, entry.spec.dtype)
     if not isinstance(value, Tensor) or (value.shape, value.dtype) != (wanted.shape, wanted.dtype):
         found = ArraySpec(value.shape, value.dtype) if isinstance(value, Tensor) else what_is(value)
-        raise wrong(
+        raise damaged(
             f"its chunk of {list(region.shape)} at {list(region.starts)} is {wanted}, "
             f"but {shown(path)} has {found} at byte {item.place.offset}"
         )
@@ -180,7 +180,7 @@ def _read_item(file: OpenFile, pages: PagedFile, place: Chunk) -> Saved:
     # Its path is in the context of the error already.
     item = OpenFile("its archive", FileStat(place.length, file.stat.modified, file.stat.version), fill)
     if item.read(0, min(len(LOCAL), place.length)) != LOCAL:
-        raise wrong("is not a zip archive, as `torch.save` writes it")
+        raise damaged("is not a zip archive, as `torch.save` writes it")
     saved = read_saved(item, read_archive(item, most_comment=0))
     return replace(saved, start=place.offset)
 

@@ -17,7 +17,7 @@ from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.dcp.vocabulary import CHUNK, INDEX, OBJECT, PLACE, PROPERTIES, ROOTS, TENSOR
 from ckpt_surgery.formats.shared.boxes import check_tiling
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
-from ckpt_surgery.formats.shared.torch.globals import Record, is_number, is_numbers, what_is, wrong
+from ckpt_surgery.formats.shared.torch.globals import Record, is_number, is_numbers, what_is
 from ckpt_surgery.formats.shared.torch.tree import (
     MOST_DEPTH,
     MOST_PROBLEMS,
@@ -25,7 +25,7 @@ from ckpt_surgery.formats.shared.torch.tree import (
     TEXT_SLACK,
     check_unicode,
 )
-from ckpt_surgery.storage.failures import with_key
+from ckpt_surgery.storage.failures import damaged, with_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def read_index(root: object, metadata_bytes: int) -> list[Stored]:
     fields = _fields(root, ROOTS, "the metadata")
     entries = fields.get("state_dict_metadata")
     if type(entries) is not dict or not all(type(name) is str for name in entries):
-        raise wrong("`state_dict_metadata` is not a dictionary by names")
+        raise damaged("`state_dict_metadata` is not a dictionary by names")
     places = _places(fields.get("storage_data"))
     paths = fields.get("planner_data")
     stored_entries: list[Stored] = []
@@ -93,7 +93,7 @@ def read_index(root: object, metadata_bytes: int) -> list[Stored]:
 def _fields(value: object, names: tuple[str, ...], what: str) -> Mapping[str | int, object]:
     """The fields of a record of one of these classes. `what` it should be is for the error."""
     if not isinstance(value, Record) or value.name not in names:
-        raise wrong(f"{what} is {what_is(value)}, not an instance of `{names[0]}`")
+        raise damaged(f"{what} is {what_is(value)}, not an instance of `{names[0]}`")
     return value.fields
 
 
@@ -106,11 +106,11 @@ def _key(name: str, paths: Mapping[object, object], room: int) -> Key:
     path = paths.get(name, tuple(name.split("/")))
     parts = path if type(path) is tuple else ()
     if not parts or not all(type(part) is str or is_number(part) for part in parts):
-        raise wrong("its path in `planner_data` does not consist of names and indices")
+        raise damaged("its path in `planner_data` does not consist of names and indices")
     if len(parts) > MOST_DEPTH and name in paths:
-        raise wrong(f"is nested more than {MOST_DEPTH} deep")
+        raise damaged(f"is nested more than {MOST_DEPTH} deep")
     if sum(len(part) + 1 for part in parts if type(part) is str) > room:
-        raise wrong("its keys are longer together than its size allows")
+        raise damaged("its keys are longer together than its size allows")
     key = Key(tuple(map(str, parts)), tuple(type(part) is int for part in parts))
     check_unicode(key.text)
     return key
@@ -122,13 +122,13 @@ def _key(name: str, paths: Mapping[object, object], room: int) -> Key:
 def _places(storage: object) -> Places:
     """The place of every chunk and object."""
     if type(storage) is not dict:
-        raise wrong("`storage_data` is not a dictionary")
+        raise damaged("`storage_data` is not a dictionary")
     by_name = {}
     for index, place in storage.items():
         fields = _fields(index, (INDEX,), "a key of `storage_data`")
         name, offset = fields.get("fqn"), fields.get("offset")
         if type(name) is not str or not (offset is None or is_numbers(offset)):
-            raise wrong("a key of `storage_data` does not have a name and offsets")
+            raise damaged("a key of `storage_data` does not have a name and offsets")
         try:
             by_name[name, offset] = _place(place)
         except SourceError as error:
@@ -140,9 +140,9 @@ def _place(value: object) -> Chunk:
     fields = _fields(value, (PLACE,), "its place")
     file, offset, length = (fields.get(name) for name in ("relative_path", "offset", "length"))
     if type(file) is not str or not is_number(offset) or not is_number(length):
-        raise wrong("its place is not a file, an offset and a length")
+        raise damaged("its place is not a file, an offset and a length")
     if file in ("", ".", "..") or set(file) & set("/\\\0") or len(file) > MOST_NAME:
-        raise wrong(f"should be in `{shown(file[:200])}`, which is not a plain file name")
+        raise damaged(f"should be in `{shown(file[:200])}`, which is not a plain file name")
     check_unicode(file)
     transforms = fields.get("transform_descriptors")
     if transforms:
@@ -161,7 +161,7 @@ def _stored(name: str, key: Key, entry: object, places: Places) -> Stored:
     """The tensor or object of an entry. Raises SourceError without the name."""
     if isinstance(entry, Record) and entry.name == OBJECT:
         if (name, None) not in places:
-            raise wrong("`storage_data` does not have its place")
+            raise damaged("`storage_data` does not have its place")
         return StoredObject(key, places[name, None])
     fields = _fields(entry, (TENSOR,), "its description")
     spec = _spec(fields)
@@ -175,33 +175,33 @@ def _spec(fields: Mapping[str | int, object]) -> ArraySpec:
     dtype = _fields(fields.get("properties"), PROPERTIES, "the record of its properties").get(0)
     shape = fields.get("size")
     if not isinstance(dtype, np.dtype):
-        raise wrong(f"its dtype is {what_is(dtype)}")
+        raise damaged(f"its dtype is {what_is(dtype)}")
     if not is_numbers(shape):
-        raise wrong("its size is not a shape")
+        raise damaged("its size is not a shape")
     if len(shape) > MOST_AXES:
-        raise wrong(f"has {len(shape)} axes; {MOST_AXES} is the limit")
+        raise damaged(f"has {len(shape)} axes; {MOST_AXES} is the limit")
     if beyond_memory(shape, dtype.itemsize):
-        raise wrong(f"has a shape beyond all memory: {list(shape)}")
+        raise damaged(f"has a shape beyond all memory: {list(shape)}")
     return ArraySpec(shape, dtype)
 
 
 def _chunks(name: str, spec: ArraySpec, entries: object, places: Places) -> Iterator[StoredChunk]:
     """The chunks that have elements: ranks that have none of a tensor's are listed with empty chunks."""
     if type(entries) is not list:
-        raise wrong("its chunks are not a list")
+        raise damaged("its chunks are not a list")
     for entry in entries:
         fields = _fields(entry, (CHUNK,), "a chunk")
         offsets, sizes = fields.get("offsets"), fields.get("sizes")
         if not is_numbers(offsets) or not is_numbers(sizes):
-            raise wrong("a chunk does not have offsets and sizes")
+            raise damaged("a chunk does not have offsets and sizes")
         stops = tuple(map(sum, zip(offsets, sizes, strict=False)))
         if not len(offsets) == len(sizes) == spec.ndim or any(map(int.__gt__, stops, spec.shape)):
-            raise wrong(
+            raise damaged(
                 f"its chunk of {list(sizes)[:MOST_AXES]} at {list(offsets)[:MOST_AXES]} "
                 f"is not within {list(spec.shape)}"
             )
         if 0 in sizes:
             continue
         if (name, offsets) not in places:
-            raise wrong(f"`storage_data` does not have the place of its chunk at {list(offsets)}")
+            raise damaged(f"`storage_data` does not have the place of its chunk at {list(offsets)}")
         yield StoredChunk(Region(offsets, stops), places[name, offsets])

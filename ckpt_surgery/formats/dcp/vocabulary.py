@@ -15,8 +15,8 @@ from ckpt_surgery.formats.shared.torch.globals import (
     ordered_dict,
     size,
     what_is,
-    wrong,
 )
+from ckpt_surgery.storage.failures import damaged
 
 _CHECKPOINT = "torch.distributed.checkpoint"
 _SHARDED = "torch.distributed._shard.sharded_tensor.metadata"
@@ -57,8 +57,8 @@ def _layout(arguments: tuple[Any, ...]) -> object:
         case ("torch.strided",):
             return Unsupported("a layout of tensors")
         case (str(name),):
-            raise wrong(f"a tensor has the layout `{shown(name[:200])}`; only `torch.strided` is read")
-    raise wrong("a layout is not made of its name")
+            raise damaged(f"a tensor has the layout `{shown(name[:200])}`; only `torch.strided` is read")
+    raise damaged("a layout is not made of its name")
 
 
 def _enum(arguments: tuple[Any, ...]) -> object:
@@ -66,18 +66,18 @@ def _enum(arguments: tuple[Any, ...]) -> object:
     match arguments:
         case (int(),):
             return Unsupported("a member of an enumeration")
-    raise wrong("a member of an enumeration is not made of its number")
+    raise damaged("a member of an enumeration is not made of its number")
 
 
 def _path(arguments: tuple[Any, ...]) -> object:
     """The directory that a checkpoint was written to, which it need not lie in any more."""
     if all(type(part) is str for part in arguments):
         return Unsupported("a path")
-    raise wrong("a path is not made of texts")
+    raise damaged("a path is not made of texts")
 
 
 def _persistent(identifier: object) -> object:
-    raise wrong(f"it asks for {what_is(identifier)} outside of it, which no metadata is")
+    raise damaged(f"it asks for {what_is(identifier)} outside of it, which no metadata is")
 
 
 _CALLS: Mapping[str, Any] = {

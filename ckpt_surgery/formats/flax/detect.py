@@ -16,7 +16,7 @@ from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.registry import Names, Selection, claims
 from ckpt_surgery.formats.shared.npy_layout import MAGIC
 from ckpt_surgery.formats.shared.orbax_layout import TREE_FILE, UNFINISHED, is_orbax
-from ckpt_surgery.formats.shared.steps import check_no_step, choose_step
+from ckpt_surgery.formats.shared.steps import ChosenFile, check_no_step, choose_step
 from ckpt_surgery.storage.listing import check_link, directory_names, is_directory, real_path
 from ckpt_surgery.storage.reading import OpenFile
 
@@ -39,16 +39,6 @@ _FOREIGN = (
 """First bytes of files of other kinds, whatever their names: zip, HDF5, gzip, npy, JSON, pickle."""
 MOST_PREFIXES = 10
 """Largest number of prefixes of steps in one directory that are examined."""
-
-
-@dataclass(frozen=True)
-class FlaxFile:
-    """The file that was chosen: a document, a stream, or an index."""
-
-    directory: str
-    name: str
-    """Name in the directory."""
-    step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -125,17 +115,17 @@ NAMES = Names("Flax checkpoints", _begins, (SUFFIX,), INDEX_SUFFIX, (SINGLE_NAME
 # --- choosing ---------------------------------------------------------------------------------------------
 
 
-def locate(path: str, selection: Selection) -> FlaxFile:
+def locate(path: str, selection: Selection) -> ChosenFile:
     """Find the file to read. Raises SourceError or UsageError with the names there are to choose from."""
     if not is_directory(path) or NAMES.whole(directory_names(path).files):
         check_no_step(path, selection.step)
-        return FlaxFile(*NAMES.file_of(path))
+        return ChosenFile(*NAMES.file_of(path))
     found = _step(path, selection)
     check_link(os.path.join(path, found.name), real_path(path))
     return found
 
 
-def _step(directory: str, selection: Selection) -> FlaxFile:
+def _step(directory: str, selection: Selection) -> ChosenFile:
     """The step that is asked for, or the latest one."""
     steps = {step.name: step for step in _all_steps(directory)}
     if not steps:
@@ -150,7 +140,7 @@ def _step(directory: str, selection: Selection) -> FlaxFile:
             f"{shown(os.path.join(directory, chosen.name))} is a directory that Orbax wrote",
             hint="Read it as format `orbax`, or choose another step: `step=N`.",
         )
-    return FlaxFile(directory, chosen.name, chosen.number if isinstance(chosen.number, int) else None)
+    return ChosenFile(directory, chosen.name, chosen.number if isinstance(chosen.number, int) else None)
 
 
 def _all_steps(directory: str) -> list[FlaxStep]:

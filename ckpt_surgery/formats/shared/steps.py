@@ -7,6 +7,8 @@ unclear choice.
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import natural_order
@@ -21,6 +23,23 @@ _NO_MODEL = re.compile(r"(?:.*_)?opt(?:im|imizer)?(?:_(?:states?|params))?|rngs?
 
 STEP_NAME = re.compile(r"(?:.*_)?([0-9]{1,18})")
 """Name of the directory of a step: `[PREFIX_]DIGITS`."""
+
+
+@dataclass(frozen=True)
+class ChosenFile:
+    """The file that was chosen."""
+
+    directory: str
+    """Directory that holds the file; the paths of its arrays are relative to it."""
+    name: str
+    """Name of the file in the directory."""
+    step: int | None = None
+    item: str | None = None
+
+    @cached_property
+    def path(self) -> str:
+        """Path of the file."""
+        return os.path.join(self.directory, self.name)
 
 
 def steps_of(directory: str, is_checkpoint: Callable[[str], bool]) -> dict[str, int]:

@@ -6,8 +6,6 @@ Source of the conventions: T5X writes `checkpoint_<step>/checkpoint`; Orbax befo
 
 import os
 import re
-from dataclasses import dataclass
-from functools import cached_property
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import Choices
@@ -16,6 +14,7 @@ from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.orbax_layout import TREE_FILE, is_item
 from ckpt_surgery.formats.shared.steps import (
     STEP_NAME,
+    ChosenFile,
     check_no_item,
     check_no_step,
     choose_item,
@@ -35,23 +34,6 @@ from ckpt_surgery.storage.listing import (
 from ckpt_surgery.storage.reading import OpenFile, opened
 
 _UNFINISHED = re.compile(r"\.(?:orbax-checkpoint-)?tmp(?:-|\Z)")
-
-
-@dataclass(frozen=True)
-class T5XFile:
-    """The file that was chosen."""
-
-    directory: str
-    """Directory that holds the file; the paths of its arrays are relative to it."""
-    name: str
-    """Name of the file in the directory."""
-    step: int | None = None
-    item: str | None = None
-
-    @cached_property
-    def path(self) -> str:
-        """Path of the file."""
-        return os.path.join(self.directory, self.name)
 
 
 # --- recognizing ------------------------------------------------------------------------------------------
@@ -104,19 +86,19 @@ def _is_unfinished(path: str) -> bool:
 # --- choosing ---------------------------------------------------------------------------------------------
 
 
-def locate_file(path: str, selection: Selection) -> T5XFile:
+def locate_file(path: str, selection: Selection) -> ChosenFile:
     """Find the file to read. Raises SourceError or UsageError with the names there are to choose from."""
     _check_finished(path)
     if not is_directory(path):
         check_no_step(path, selection.step)
         check_no_item(path, selection.item)
         directory, name = os.path.split(path)
-        return T5XFile(directory, name)
+        return ChosenFile(directory, name)
     directory, step = locate(path, selection.step, {} if _has_file(path) else _steps(path))
     return _in_step(directory, real_path(path), step, selection.item)
 
 
-def choices(path: str, location: T5XFile) -> Choices:
+def choices(path: str, location: ChosenFile) -> Choices:
     """The steps and items that the file at a path was chosen from."""
     steps = () if location.step is None else tuple(sorted(_steps(path).values()))
     return Choices(steps, items=() if location.item is None else items_beside(location.directory))
@@ -131,7 +113,7 @@ def _check_finished(path: str) -> None:
         raise SourceError(f"{shown(path)} is a save that was never finished", hint="Use another step.")
 
 
-def _in_step(directory: str, root: str, step: int | None, item: str | None) -> T5XFile:
+def _in_step(directory: str, root: str, step: int | None, item: str | None) -> ChosenFile:
     """The file of a step's directory: its own, or that of an item."""
     if _has_file(directory):
         check_no_item(directory, item)
@@ -146,4 +128,4 @@ def _in_step(directory: str, root: str, step: int | None, item: str | None) -> T
         directory = os.path.join(directory, item)
         check_link(directory, root)
     check_link(os.path.join(directory, TREE_FILE), root)
-    return T5XFile(directory, TREE_FILE, step, item)
+    return ChosenFile(directory, TREE_FILE, step, item)

@@ -25,7 +25,8 @@ from ckpt_surgery.formats.shared.limits import MOST_AXES
 from ckpt_surgery.formats.shared.msgpack.nodes import ArrayAt, Node, manifest_of
 from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, flattened, list_tree
 from ckpt_surgery.formats.shared.msgpack.tree import T5X_ROOT, read_tree
-from ckpt_surgery.formats.t5x.detect import T5XFile, choices, locate_file
+from ckpt_surgery.formats.shared.steps import ChosenFile
+from ckpt_surgery.formats.t5x.detect import choices, locate_file
 from ckpt_surgery.storage.failures import about_key, damaged, with_path
 from ckpt_surgery.storage.reading import opened
 
@@ -98,7 +99,7 @@ def _relative(path: str) -> str:
     return plain
 
 
-def _check_agrees(location: T5XFile, found: FoundNode, spec: ArraySpec | None) -> None:
+def _check_agrees(location: ChosenFile, found: FoundNode, spec: ArraySpec | None) -> None:
     """Raise SourceError where the array's own metadata differ from the spec in the tree.
 
     The tree need not record shape and dtype.
@@ -114,7 +115,7 @@ def _check_agrees(location: T5XFile, found: FoundNode, spec: ArraySpec | None) -
             raise damaged(f"it is {spec}, but {shown(dtype[:100])} in the tree")
 
 
-def _sizes(location: T5XFile, node: Node) -> tuple[int, ...] | None:
+def _sizes(location: ChosenFile, node: Node) -> tuple[int, ...] | None:
     """A shape, as a list, as the map that Flax makes of a tuple, or as an array."""
     if isinstance(node, ArrayAt):
         manifest = manifest_of(node, location.path)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.torch.globals import Storage, wrong
+from ckpt_surgery.formats.shared.torch.globals import Storage
 from ckpt_surgery.formats.shared.zip.inflating import read_member
 from ckpt_surgery.formats.shared.zip.members import Archive, Member
+from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.reading import OpenFile
 
 PICKLE = "data.pkl"
@@ -32,11 +33,11 @@ class Saved:
         """The offset of a storage in the file. Raises SourceError unless its size is that in the pickle."""
         name = f"{self.prefix}data/{storage.key}"
         if name not in self.archive:
-            raise wrong(f"is in `{shown(name[:200])}`, which is missing")
+            raise damaged(f"is in `{shown(name[:200])}`, which is missing")
         member = self.archive[name]
         _check_stored(member)
         if member.size != storage.nbytes:
-            raise wrong(
+            raise damaged(
                 f"is in `{shown(name[:200])}`, which has {member.size} bytes in place of {storage.nbytes}"
             )
         return self.start + member.offset

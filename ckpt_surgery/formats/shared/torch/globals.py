@@ -13,9 +13,8 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from ckpt_surgery.core import dtypes
-from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import damaged
 
 MOST_NUMBER = 2**63 - 1
 """Largest size, stride or offset."""
@@ -121,11 +120,6 @@ TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter", "torch.nn.parameter.Buf
 """Classes that `_rebuild_from_type_v2` accepts."""
 
 
-def wrong(what: str, hint: str = DAMAGED) -> SourceError:
-    """The error to raise for a flaw of a pickle, or of what it is stored in."""
-    return SourceError(what, hint=hint)
-
-
 def what_is(value: object) -> str:
     """The kind of a value, for messages."""
     match value:
@@ -171,7 +165,7 @@ class Vocabulary:
         if name in self.calls or name in self.classes or name in self.records:
             return Global(name)
         hints = (hint for start, hint in EXPLAINED.items() if name.startswith(start))
-        raise wrong(f"it asks for `{shown(name[:200])}`, which {self.of} do not need", next(hints, RESAVE))
+        raise damaged(f"it asks for `{shown(name[:200])}`, which {self.of} do not need", next(hints, RESAVE))
 
 
 def is_number(value: object) -> TypeGuard[int]:
@@ -191,7 +185,7 @@ def find_storage(persistent: object) -> Storage:
             length
         ):
             return Storage(key, STORAGES[name], length)
-    raise wrong("a storage is not described by its type, key, location and length")
+    raise damaged("a storage is not described by its type, key, location and length")
 
 
 def _tensor_v1(arguments: tuple[Any, ...]) -> Tensor:
@@ -199,7 +193,7 @@ def _tensor_v1(arguments: tuple[Any, ...]) -> Tensor:
     match arguments:
         case (Storage(dtype=np.dtype() as dtype) as storage, offset, shape, strides):
             return _view(storage, dtype, offset, shape, strides, None)
-    raise wrong("the arguments of _rebuild_tensor do not make a tensor")
+    raise damaged("the arguments of _rebuild_tensor do not make a tensor")
 
 
 def _tensor_v2(arguments: tuple[Any, ...]) -> Tensor:
@@ -209,7 +203,7 @@ def _tensor_v2(arguments: tuple[Any, ...]) -> Tensor:
             len(rest) < 2
         ):
             return _view(storage, dtype, offset, shape, strides, *rest or [None])
-    raise wrong("the arguments of _rebuild_tensor_v2 do not make a tensor")
+    raise damaged("the arguments of _rebuild_tensor_v2 do not make a tensor")
 
 
 def _tensor_v3(arguments: tuple[Any, ...]) -> Tensor:
@@ -219,7 +213,7 @@ def _tensor_v3(arguments: tuple[Any, ...]) -> Tensor:
             len(rest) < 2
         ):
             return _view(storage, dtype, offset, shape, strides, *rest or [None])
-    raise wrong("the arguments of _rebuild_tensor_v3 do not make a tensor")
+    raise damaged("the arguments of _rebuild_tensor_v3 do not make a tensor")
 
 
 def _view(
@@ -227,7 +221,7 @@ def _view(
 ) -> Tensor:
     numbers = is_number(offset) and is_numbers(shape) and is_numbers(strides)
     if not numbers or len(shape) != len(strides) or not isinstance(pending, dict | None):
-        raise wrong("the offset, shape and strides of a tensor do not go together")
+        raise damaged("the offset, shape and strides of a tensor do not go together")
     return Tensor(
         storage, dtype, offset, shape, strides, tuple(str(k)[:20] for k, v in (pending or {}).items() if v)
     )
@@ -238,7 +232,7 @@ def _parameter(arguments: tuple[Any, ...]) -> Tensor:
     match arguments:
         case (Tensor() as data, _, _) | (Tensor() as data, _, _, _):
             return data
-    raise wrong("the arguments of _rebuild_parameter do not make one")
+    raise damaged("the arguments of _rebuild_parameter do not make one")
 
 
 def _from_type(arguments: tuple[Any, ...]) -> object:
@@ -246,20 +240,20 @@ def _from_type(arguments: tuple[Any, ...]) -> object:
     match arguments:
         case (Global(function), Global(kind), tuple(inner), _) if function in _TENSORS and kind in TYPES:
             return _TENSORS[function](inner)
-    raise wrong("the arguments of _rebuild_from_type_v2 do not make a tensor")
+    raise damaged("the arguments of _rebuild_from_type_v2 do not make a tensor")
 
 
 def size(arguments: tuple[Any, ...]) -> tuple[int, ...]:
     """The shape of a `torch.Size`."""
     if len(arguments) != 1 or not is_numbers(arguments[0]):
-        raise wrong("a torch.Size is not made of sizes")
+        raise damaged("a torch.Size is not made of sizes")
     return tuple(arguments[0])
 
 
 def ordered_dict(arguments: tuple[Any, ...]) -> dict[str | int, Any]:
     """An empty dictionary."""
     if arguments:
-        raise wrong("an OrderedDict is made with arguments")
+        raise damaged("an OrderedDict is made with arguments")
     return {}
 
 

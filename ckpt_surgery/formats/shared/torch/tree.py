@@ -19,9 +19,9 @@ from ckpt_surgery.formats.chunk_reading import checked, stored_dtype
 from ckpt_surgery.formats.registry import Listing
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.formats.shared.torch.archive import Saved
-from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is, wrong
+from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is
 from ckpt_surgery.formats.shared.torch.unpickler import load
-from ckpt_surgery.storage.failures import with_key
+from ckpt_surgery.storage.failures import damaged, with_key
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import SPAN_BYTES, Readable, opened
 
@@ -125,7 +125,7 @@ def list_leaves(saved: Saved, file: str, name: str, at: Key = ROOT) -> Listing:
         key = Key(names, sequences)
         room -= len(key.text)
         if room < 0:
-            raise wrong("its keys are longer together than its size allows")
+            raise damaged("its keys are longer together than its size allows")
         try:
             leaf, view = _leaf(key, value, saved, file)
             if key.text in leaves:
@@ -160,10 +160,10 @@ def _walk(root: WalkedValue, name: str, most: int) -> Iterator[WalkedValue]:
             yield names or (name,), sequences or (False,), value
             continue
         if len(names) == MOST_DEPTH:
-            raise wrong(f"its containers are nested more than {MOST_DEPTH} deep", RESAVE)
+            raise damaged(f"its containers are nested more than {MOST_DEPTH} deep", RESAVE)
         count += len(value)
         if count > most:
-            raise wrong(f"it has more than {most} leaves and containers", RESAVE)
+            raise damaged(f"it has more than {most} leaves and containers", RESAVE)
         indexed = not isinstance(value, dict)
         inner = value.items() if isinstance(value, dict) else enumerate(value)
         children = [((*names, str(part)), (*sequences, indexed), child) for part, child in inner]
@@ -186,7 +186,7 @@ def _leaf(key: Key, value: object, saved: Saved, file: str) -> tuple[Leaf, View 
             return Leaf(key, LeafKind.STRING, string=value), None
         case None | dict() | list() | tuple():
             return Leaf(key, LeafKind.EMPTY, empty=_EMPTY[type(value)]), None
-    raise wrong(f"is {what_is(value)}, which cannot be a leaf of a checkpoint", RESAVE)
+    raise damaged(f"is {what_is(value)}, which cannot be a leaf of a checkpoint", RESAVE)
 
 
 _EMPTY: Mapping[type, str] = {type(None): "None", dict: "Dict", list: "List", tuple: "Tuple"}
@@ -197,7 +197,7 @@ def check_unicode(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise wrong("has half of a surrogate pair, which is not a character") from error
+        raise damaged("has half of a surrogate pair, which is not a character") from error
 
 
 def _scalar(value: float) -> tuple[ArraySpec, Manifest]:
@@ -207,7 +207,7 @@ def _scalar(value: float) -> tuple[ArraySpec, Manifest]:
     elif -(2**63) <= value < 2**64:
         dtype = np.dtype(np.int64 if value < 2**63 else np.uint64)
     else:
-        raise wrong(f"is an integer of {value.bit_length()} bits; 64 is the limit", RESAVE)
+        raise damaged(f"is an integer of {value.bit_length()} bits; 64 is the limit", RESAVE)
     spec, stored = ArraySpec((), dtype), np.array(value, dtype).tobytes()
     return spec, Manifest(spec, (), raw_codec(0), {(): Chunk("", 0, len(stored), stored)})
 
@@ -226,12 +226,12 @@ def stored_tensor(tensor: Tensor, saved: Saved, file: str) -> Manifest | View:
             hint=f"Save `tensor{shown(resolved)}` instead.",
         )
     if spec.ndim > MOST_AXES:
-        raise wrong(f"has {spec.ndim} axes; {MOST_AXES} is the limit", RESAVE)
+        raise damaged(f"has {spec.ndim} axes; {MOST_AXES} is the limit", RESAVE)
     if beyond_memory(spec.shape, size):
-        raise wrong(f"has a shape beyond all memory: {list(spec.shape)}")
+        raise damaged(f"has a shape beyond all memory: {list(spec.shape)}")
     reach = sum((n - 1) * stride for n, stride in zip(spec.shape, tensor.strides, strict=True)) + 1
     if spec.size and (tensor.offset + reach) * size > tensor.storage.nbytes:
-        raise wrong(
+        raise damaged(
             f"is {spec} from element {tensor.offset} on, {reach} elements from its first to its last, "
             f"in a storage of {tensor.storage.nbytes} bytes"
         )

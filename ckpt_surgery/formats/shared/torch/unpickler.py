@@ -24,9 +24,8 @@ from ckpt_surgery.formats.shared.torch.globals import (
     Unsupported,
     Vocabulary,
     what_is,
-    wrong,
 )
-from ckpt_surgery.storage.failures import with_path
+from ckpt_surgery.storage.failures import damaged, with_path
 
 T = TypeVar("T")
 
@@ -42,7 +41,7 @@ def load(data: bytes, vocabulary: Vocabulary = TENSORS, name: str = "data.pkl") 
         machine = _Machine(vocabulary)
         for count, (opcode, argument) in enumerate(_decoded(data, vocabulary.of)):
             if count >= vocabulary.most_instructions:
-                raise wrong(f"it has more than {vocabulary.most_instructions} instructions", RESAVE)
+                raise damaged(f"it has more than {vocabulary.most_instructions} instructions", RESAVE)
             opcode.apply(machine, argument)
         return machine.pop()
 
@@ -54,19 +53,19 @@ def _decoded(data: bytes, of: str) -> Iterator[tuple["Opcode", Any]]:
         position = file.tell()
         opcode = _OPCODES.get(file.read(1))
         if opcode is None:
-            raise wrong(f"it is not a valid pickle: byte {position} is not an instruction")
+            raise damaged(f"it is not a valid pickle: byte {position} is not an instruction")
         if opcode.name == "STOP":
             break
         if opcode.name not in _INSTRUCTIONS:
-            raise wrong(f"the instruction {opcode.name} at byte {position} is not for {of}", RESAVE)
+            raise damaged(f"the instruction {opcode.name} at byte {position} is not for {of}", RESAVE)
         try:
             argument = None if opcode.read is None else opcode.read(file)
         except ValueError as error:
             detail = shown(str(error)[:200])
-            raise wrong(f"it is not a valid pickle: {opcode.name} at byte {position}: {detail}") from error
+            raise damaged(f"it is not a valid pickle: {opcode.name} at byte {position}: {detail}") from error
         yield opcode, argument
     if position != len(data) - 1:
-        raise wrong(f"{len(data) - 1 - position} bytes follow its end")
+        raise damaged(f"{len(data) - 1 - position} bytes follow its end")
 
 
 # --- the machine ------------------------------------------------------------------------------------------
@@ -89,20 +88,20 @@ class _Machine:
     def pop(self) -> Any:
         """Remove the last value and return it."""
         if not self.stack:
-            raise wrong(_TOO_FEW)
+            raise damaged(_TOO_FEW)
         return self.stack.pop()
 
     def last(self) -> Any:
         """The last value, which stays on the stack."""
         if not self.stack:
-            raise wrong(_TOO_FEW)
+            raise damaged(_TOO_FEW)
         return self.stack[-1]
 
     def top(self, kind: type[T]) -> T:
         """The last value, which stays on the stack and must be of exactly this type."""
         value = self.last()
         if type(value) is not kind:
-            raise wrong(f"an instruction wants a {kind.__name__} and finds {what_is(value)}")
+            raise damaged(f"an instruction wants a {kind.__name__} and finds {what_is(value)}")
         return value
 
     def popped(self, kind: type[T]) -> T:
@@ -114,7 +113,7 @@ class _Machine:
     def since_mark(self) -> list[Any]:
         """Remove everything since the last mark, and the mark, and return the values."""
         if not self.below:
-            raise wrong("an instruction wants a mark, and there is none")
+            raise damaged("an instruction wants a mark, and there is none")
         items, self.stack = self.stack, self.below.pop()
         return items
 
@@ -122,10 +121,10 @@ class _Machine:
         """Put alternating keys and values into the dictionary on the stack."""
         target = self.top(dict)
         if len(items) % 2:
-            raise wrong("a dictionary is given a key without a value")
+            raise damaged("a dictionary is given a key without a value")
         for key, value in zip(items[::2], items[1::2], strict=True):
             if type(key) not in (str, Record) and not (type(key) is int and abs(key) <= MOST_NUMBER):
-                raise wrong(
+                raise damaged(
                     f"a dictionary has {what_is(key)} for a key; texts and integers can be one", RESAVE
                 )
             target[key] = value
@@ -237,7 +236,7 @@ def _memoize(machine: _Machine, argument: Any) -> None:
 
 def _get(machine: _Machine, argument: Any) -> None:
     if argument not in machine.memo:
-        raise wrong(f"nothing was remembered as number {argument}")
+        raise damaged(f"nothing was remembered as number {argument}")
     machine.stack.append(machine.memo[argument])
 
 
@@ -254,13 +253,13 @@ def _stack_global(machine: _Machine, argument: Any) -> None:
 def _instance(machine: _Machine, argument: Any) -> None:
     """INST: calls a global, which no pickle does that torch writes."""
     value = machine.vocabulary.find(".".join(argument))
-    raise wrong(f"it makes an instance of {what_is(value)}", RESAVE)
+    raise damaged(f"it makes an instance of {what_is(value)}", RESAVE)
 
 
 def _object(machine: _Machine, argument: Any) -> None:
     """OBJ: calls the global that is the first value after the mark."""
     first = next(iter(machine.since_mark()), None)
-    raise wrong(f"it makes an instance of {what_is(first)}", RESAVE)
+    raise damaged(f"it makes an instance of {what_is(first)}", RESAVE)
 
 
 def _new(machine: _Machine, argument: Any) -> None:
@@ -268,7 +267,7 @@ def _new(machine: _Machine, argument: Any) -> None:
     arguments = machine.pop()
     factory = machine.pop()
     if not isinstance(factory, Global) or factory.name not in machine.vocabulary.records or arguments != ():
-        raise wrong(f"it makes an instance of {what_is(factory)}", RESAVE)
+        raise damaged(f"it makes an instance of {what_is(factory)}", RESAVE)
     machine.stack.append(Record(factory.name, {}))
 
 
@@ -276,7 +275,7 @@ def _new_with_names(machine: _Machine, argument: Any) -> None:
     """NEWOBJ_EX: makes an instance of a class, with named arguments too."""
     machine.pop()
     machine.pop()
-    raise wrong(f"it makes an instance of {what_is(machine.pop())}", RESAVE)
+    raise damaged(f"it makes an instance of {what_is(machine.pop())}", RESAVE)
 
 
 def _reduce(machine: _Machine, argument: Any) -> None:
@@ -284,7 +283,7 @@ def _reduce(machine: _Machine, argument: Any) -> None:
     called = machine.pop()
     calls = machine.vocabulary.calls
     if not isinstance(called, Global) or called.name not in calls:
-        raise wrong(f"it calls {what_is(called)}", RESAVE)
+        raise damaged(f"it calls {what_is(called)}", RESAVE)
     machine.stack.append(calls[called.name](arguments))
 
 
@@ -295,12 +294,12 @@ def _build(machine: _Machine, argument: Any) -> None:
     if type(target) is Record and type(state) in (dict, tuple):
         target.fields.update(state if type(state) is dict else enumerate(state))
     elif type(target) is not dict or type(state) is not dict:
-        raise wrong(f"it sets attributes of {what_is(target)} by {what_is(state)}", RESAVE)
+        raise damaged(f"it sets attributes of {what_is(target)} by {what_is(state)}", RESAVE)
     machine.stack.append(target)
 
 
 def _extension(machine: _Machine, argument: Any) -> None:
-    raise wrong(f"it asks for number {argument} of the registry of extensions", RESAVE)
+    raise damaged(f"it asks for number {argument} of the registry of extensions", RESAVE)
 
 
 def _persistent(machine: _Machine, argument: Any) -> None:
