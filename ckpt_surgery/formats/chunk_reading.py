@@ -62,9 +62,7 @@ def read_stored(
     spec = ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
 
     def read(index: Shape, inner: Region) -> np.ndarray:
-        chunk = manifest.chunks.get(index)
-        if chunk is None:
-            return filled(manifest, index, inner.shape)
+        chunk = manifest.chunks[index]
         if chunk.inline is not None:
             return elements_in(chunk.inline[chunk.offset :], spec, manifest.codec, inner)
         check = partial(checks[chunk], chunk) if chunk in checks else None
@@ -87,10 +85,7 @@ def by_chunk(decoded: Callable[[Manifest, bytes], bytes | memoryview]) -> Decode
         spec = ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
 
         def read(index: Shape, inner: Region) -> np.ndarray:
-            chunk = manifest.chunks.get(index)
-            if chunk is None:
-                return filled(manifest, index, inner.shape)
-            data = decoded(manifest, next(fetch([chunk])))
+            data = decoded(manifest, next(fetch([manifest.chunks[index]])))
             return elements_in(data, spec, manifest.codec, inner).copy()  # lets go of the chunk
 
         return assembled(manifest, region, read)
@@ -101,7 +96,7 @@ def by_chunk(decoded: Callable[[Manifest, bytes], bytes | memoryview]) -> Decode
 def assembled(manifest: Manifest, region: Region, read: Callable[[Shape, Region], np.ndarray]) -> np.ndarray:
     """A region, which is not empty, put together from its parts in the chunks that it touches, in C order.
 
-    `read`: (index of a chunk, region counted from the chunk's beginning) → elements.
+    `read`: (index of a chunk that is there, region counted from the chunk's beginning) → elements.
     """
     return together(manifest, region, lambda index, inner: partial(read, index, inner), at_a_time=1)
 
@@ -114,12 +109,19 @@ def together(
 ) -> np.ndarray:
     """A region, which is not empty, put together from parts, decoded at the same time if it is large.
 
-    `part_of`: (index of a chunk, region counted from the chunk's beginning) → what decodes the part; called
-    in C order.
+    `part_of`: (index of a chunk that is there, region counted from the chunk's beginning) → what decodes the
+    part; called in C order. Elements of missing chunks have the fill value.
     """
+
+    def decoder(index: Shape, part: Region) -> Callable[[], np.ndarray]:
+        if index not in manifest.chunks:
+            return partial(filled, manifest, index, part.shape)
+        origin = tuple(i * length for i, length in zip(index, manifest.chunk_shape, strict=True))
+        return part_of(index, part.relative_to(origin))
+
     parts = list(parts_of_chunks(manifest, region))
     if len(parts) == 1:
-        return np.ascontiguousarray(part_of(*_inside(manifest, *parts[0]))()).reshape(region.shape)
+        return np.ascontiguousarray(decoder(*parts[0])()).reshape(region.shape)
     block = np.empty(region.shape, manifest.spec.dtype)
 
     def place(part: Region, decode: Callable[[], np.ndarray]) -> None:
@@ -127,19 +129,13 @@ def together(
 
     if at_a_time == 1 or block.nbytes < PARALLEL_BYTES:
         for index, part in parts:
-            place(part, part_of(*_inside(manifest, index, part)))
+            place(part, decoder(index, part))
         return block
     with ThreadPoolExecutor(at_a_time, thread_name_prefix="decode") as pool:
-        begun = [pool.submit(place, part, part_of(*_inside(manifest, index, part))) for index, part in parts]
+        begun = [pool.submit(place, part, decoder(index, part)) for index, part in parts]
         for placed in begun:
             placed.result()
     return block
-
-
-def _inside(manifest: Manifest, index: Shape, part: Region) -> tuple[Shape, Region]:
-    """A chunk's index, and the part of a region in it, counted from the chunk's beginning."""
-    origin = tuple(i * length for i, length in zip(index, manifest.chunk_shape, strict=True))
-    return index, part.relative_to(origin)
 
 
 def filled(manifest: Manifest, index: Shape, shape: Shape) -> np.ndarray:

@@ -187,7 +187,8 @@ def test_whole_chunks_are_checked_as_they_are_stored(tmp_path: Path) -> None:
 def test_parts_are_decoded_in_order_or_together(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_reading, "PARALLEL_BYTES", least)
     value = np.arange(35, dtype=np.float32).reshape(7, 5)
-    manifest = Manifest(ArraySpec((7, 5), value.dtype), (3, 2), raw_codec(2), {})
+    chunks = dict.fromkeys(np.ndindex(3, 3), Chunk("x", 0, 24))
+    manifest = Manifest(ArraySpec((7, 5), value.dtype), (3, 2), raw_codec(2), chunks)
     asked: list[tuple[int, ...]] = []
 
     def part_of(index: tuple[int, ...], inner: Region) -> Callable[[], np.ndarray]:

@@ -5,10 +5,10 @@ are those that flax 0.12.8's `flax.serialization.to_bytes` writes, except that P
 64 bits, so that their values need not be known.
 """
 
+import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import Any, TypeAlias
 
 import msgpack
@@ -53,18 +53,8 @@ class FileLayout:
 
 # --- Python's numbers -------------------------------------------------------------------------------------
 
-_INTEGER, _FLOAT, _COMPLEX = Struct(">Bq"), Struct(">Bd"), Struct(">BBBBBdBd")
-_NATIVE: Mapping[np.dtype[Any], tuple[int, Callable[[Any], bytes]]] = {
-    np.dtype(np.bool_): (1, lambda value: bytes((0xC2 + bool(value),))),
-    np.dtype(np.int64): (_INTEGER.size, lambda value: _INTEGER.pack(0xD3, value)),
-    np.dtype(np.float64): (_FLOAT.size, lambda value: _FLOAT.pack(0xCB, value)),
-    np.dtype(np.complex128): (
-        _COMPLEX.size,
-        # An extension of 19 bytes: a list of two floats.
-        lambda value: _COMPLEX.pack(0xC7, 19, COMPLEX, 0x92, 0xCB, value.real, 0xCB, value.imag),
-    ),
-}
-"""The length in the file of each dtype of Python's numbers, and how to encode them."""
+_NATIVE = {np.dtype(bool): 1, np.dtype(np.int64): 9, np.dtype(np.float64): 9, np.dtype(np.complex128): 22}
+"""The length in the file of each dtype of Python's numbers."""
 
 
 def is_native(leaf: Leaf) -> bool:
@@ -79,8 +69,12 @@ def is_native(leaf: Leaf) -> bool:
 
 def native_bytes(value: np.ndarray) -> bytes:
     """The bytes of a 0-d array's element as MessagePack writes the Python number."""
-    _, encode = _NATIVE[value.dtype]
-    return encode(value.item())
+    number: Any = value.item()
+    if type(number) is int:
+        return struct.pack(">Bq", 0xD3, number)
+    if isinstance(number, complex):
+        number = msgpack.ExtType(COMPLEX, msgpack.packb((number.real, number.imag)))
+    return bytes(msgpack.packb(number))
 
 
 def native_value(data: bytes, dtype: np.dtype[Any]) -> np.ndarray:
@@ -140,7 +134,7 @@ def _put_leaf(file: FileLayout, leaf: Leaf) -> None:
         file.put(msgpack.packb(None if leaf.empty == "None" else {}))
     elif is_native(leaf):
         assert leaf.spec is not None
-        file.gap(leaf.key.text, _NATIVE[leaf.spec.dtype][0])
+        file.gap(leaf.key.text, _NATIVE[leaf.spec.dtype])
     else:
         assert leaf.spec is not None
         scalar = leaf.kind is LeafKind.SCALAR and leaf.spec.shape == ()

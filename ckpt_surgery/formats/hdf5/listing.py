@@ -12,7 +12,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.hdf5.datasets import MERGE, FileSpan, describe_dataset
 from ckpt_surgery.formats.hdf5.library import LIBRARY_ERRORS, library_text
 from ckpt_surgery.formats.hdf5.texts import Texts
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.failures import DAMAGED, damaged, with_path
 
 MOST_LEVELS = 256
 """Groups nested deeper than this are refused."""
@@ -78,13 +78,11 @@ def _walk(
 @contextmanager
 def _about(names: Names) -> Iterator[None]:
     """Put the key in front of what is wrong with a dataset, also where the library says it."""
-    try:
-        yield
-    except SourceError as error:
-        (problem,) = error.problems
-        raise _odd(names, problem.message, problem.hint, ": ") from error
-    except LIBRARY_ERRORS as error:
-        raise _odd(names, library_text(error), between=": ") from error
+    with with_path(_quoted(names)):
+        try:
+            yield
+        except LIBRARY_ERRORS as error:
+            raise damaged(library_text(error)) from error
 
 
 def _check_group(group: Any, names: Names, found: _Found) -> None:
@@ -113,7 +111,10 @@ def _name(raw: bytes, names: Names) -> str:
         ) from error
 
 
-def _odd(names: Names, what: str, hint: str | None = DAMAGED, between: str = " ") -> SourceError:
+def _quoted(names: Names) -> str:
     text = SEPARATOR.join(names)
-    short = text if len(text) <= 200 else f"{text[:200]}…"
-    return SourceError(f"`{shown(short)}`{between}{what}", hint=hint)
+    return f"`{text if len(text) <= 200 else f'{text[:200]}…'}`"
+
+
+def _odd(names: Names, what: str, hint: str = DAMAGED) -> SourceError:
+    return damaged(f"{shown(_quoted(names))} {what}", hint)

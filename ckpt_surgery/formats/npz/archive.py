@@ -35,7 +35,7 @@ from ckpt_surgery.formats.shared.npy import (
     read_npy,
 )
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
-from ckpt_surgery.formats.shared.zip.inflating import Inflated, InflatedFile, check_crc
+from ckpt_surgery.formats.shared.zip.inflating import Inflated, check_crc
 from ckpt_surgery.formats.shared.zip.layout import MOST_COMMENT_BYTES, MOST_NAME_BYTES
 from ckpt_surgery.formats.shared.zip.members import Member, read_archive
 from ckpt_surgery.formats.shared.zip.writing import archived
@@ -75,16 +75,9 @@ def _parts(file: OpenFile, members: Iterable[Member]) -> dict[str, MemberArray]:
 
 
 def _array_in(file: OpenFile, member: Member) -> NpyArray:
-    stream = Inflated(member) if member.deflated else None
-
-    def read(offset: int, length: int) -> bytes:
-        if stream is None:
-            return file.read(member.offset + offset, length)
-        buffer = bytearray(length)
-        stream.read_into(file, offset, memoryview(buffer))
-        return bytes(buffer)
-
-    return read_npy(read, member.size)
+    if member.deflated:
+        return read_npy(Inflated(member).within(file).read, member.size)
+    return read_npy(lambda offset, length: file.read(member.offset + offset, length), member.size)
 
 
 # --- what is not read as plain bytes ----------------------------------------------------------------------
@@ -135,7 +128,7 @@ class Deflated:
             return np.empty(region.shape, array.spec.dtype)
         with opened(self.file, files[self.file]) as file:
             stream = self.streams.take(member, _first_byte(array, region))
-            block = read_elements(InflatedFile(file, stream), array.data, array.spec, array.codec, region)
+            block = read_elements(stream.within(file), array.data, array.spec, array.codec, region)
             if stream.position == member.size:
                 stream.finish(file)
             else:

@@ -122,9 +122,6 @@ class OrbaxWriter:
         return stored_crc(self._places, value) == crc
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
-        spec = output.leaf.spec
-        assert spec is not None
-        assert (block.dtype, block.shape) == (spec.dtype, region.shape)
         prefix = array_prefix(array_name(output.leaf.key))
         with self._in_flight.holding(block.nbytes):
             for name, value in encoded(output, self._zarr, region, block):

@@ -22,6 +22,8 @@ MOST_INDEX_BYTES = 100_000_000
 """Longest index: the limit of a safetensors header."""
 COUNTED = ("total_size", "total_parameters")
 """Metadata that describes the weights themselves; the rest is the user's."""
+_SHARD = re.compile(r"(.*)-\d+-of-(\d+)(\.\w+)")
+"""Start, number of files and suffix, which all shards of one checkpoint share."""
 
 
 def read_sharded(directory: str, name: str, read: Callable[[str, str], Listing]) -> Listing:
@@ -73,15 +75,6 @@ def shard_names(directory: str, files: Mapping[str, str]) -> list[str]:
     return names
 
 
-def shard_set(name: str) -> tuple[str, int, str] | None:
-    """Start, number of files and suffix that all shards of one checkpoint share; None for other files."""
-    match = _SHARD.fullmatch(name)
-    return None if match is None else (match["start"], int(match["count"]), match["suffix"])
-
-
-_SHARD = re.compile(r"(?P<start>.*)-(?P<number>\d+)-of-(?P<count>\d+)(?P<suffix>\.\w+)")
-
-
 def check_shards(directory: str, files: Mapping[str, str], held: Mapping[str, Iterable[str]]) -> None:
     """Raise SourceError where an index and the contents of its files differ. `held`: file → tensor names.
 
@@ -103,8 +96,9 @@ def check_shards(directory: str, files: Mapping[str, str], held: Mapping[str, It
                 f"`{shown(name[:200])}` is not in {shown(os.path.join(directory, target))}, "
                 "where the index places it"
             )
-    sets = {shard_set(name) for name in held} - {None}
-    unlisted = [name for name in names_in(directory) if shard_set(name) in sets and name not in held]
+    sets = {match.groups() for match in map(_SHARD.fullmatch, held) if match}
+    beside = ((name, _SHARD.fullmatch(name)) for name in names_in(directory) if name not in held)
+    unlisted = [name for name, match in beside if match and match.groups() in sets]
     if unlisted:
         raise SourceError(
             f"the index in {shown(directory)} does not list {few(unlisted)}, which belong to the same shards",

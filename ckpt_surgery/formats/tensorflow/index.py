@@ -23,7 +23,7 @@ from ckpt_surgery.formats.tensorflow.proto import (
     optional_integer,
     signed,
 )
-from ckpt_surgery.storage.failures import damaged
+from ckpt_surgery.storage.failures import damaged, with_path
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """Key of the graph of TensorFlow's objects, which is not a variable."""
@@ -147,7 +147,7 @@ def v1_checkpoint(what: str) -> SourceError:
 
 def _entry(name: str, value: bytes, header: BundleIndex) -> _IndexEntry:
     """One entry, valid in itself. Raises SourceError with its name."""
-    try:
+    with with_path(f"`{name[:200]}`"):
         message_fields = fields(value)
         shape = _shape(message(message_fields, 2))
         stored = VariablePart(
@@ -162,14 +162,7 @@ def _entry(name: str, value: bytes, header: BundleIndex) -> _IndexEntry:
         _check_place(stored, header.shards)
         if entry.type in NUMBERS:
             _check_numbers(entry)
-    except SourceError as error:
-        raise _with_name(name, error) from error
-    return entry
-
-
-def _with_name(name: str, error: SourceError) -> SourceError:
-    (problem,) = error.problems
-    return SourceError(f"`{shown(name[:200])}`: {problem.message}", hint=problem.hint)
+        return entry
 
 
 def _shape(shape: list[Field]) -> Shape:
@@ -220,7 +213,7 @@ def _check_numbers(entry: _IndexEntry) -> None:
 
 def _variable(name: str, entry: _IndexEntry, parts: dict[bytes, _IndexEntry]) -> Variable:
     """One variable. Removes the parts that belong to it from `parts`."""
-    try:
+    with with_path(f"`{name[:200]}`"):
         if entry.type not in NUMBERS and entry.type not in OTHERS:
             raise SourceError(
                 f"it has the unknown DataType {entry.type}", hint="It is damaged, or newer than this program."
@@ -230,8 +223,6 @@ def _variable(name: str, entry: _IndexEntry, parts: dict[bytes, _IndexEntry]) ->
         )
         if pieces:
             check_tiling(entry.shape, [part.region for part in pieces])
-    except SourceError as error:
-        raise _with_name(name, error) from error
     return Variable(name, entry.type, entry.shape, tuple(pieces) or (entry.stored,))
 
 

@@ -20,7 +20,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, covering_chunks, 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, encoding_of, parts_of_chunks
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.chunk_reading import Fetch, assembled, elements_in, filled, together
+from ckpt_surgery.formats.chunk_reading import Fetch, elements_in, filled, together
 from ckpt_surgery.formats.shared.ocdbt.reader import STORE_ERRORS, store_message
 from ckpt_surgery.formats.shared.zarr.described import described_in_v2, described_in_v3
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, chunk_name
@@ -63,10 +63,8 @@ def decode_region(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarra
         raise damaged(f"its chunk {chunk_name(absent, 3)} is missing")
     data = fetch([manifest.chunks[index] for index in stored])
     wrappers = [codec.get("name") for codec in json.loads(manifest.codec.encoding)[1:]]
-    if manifest.codec.bytewise and all(name in _UNWRAP for name in wrappers):
+    if not stored or (manifest.codec.bytewise and all(name in _UNWRAP for name in wrappers)):
         return _unwrapped_region(manifest, region, data, wrappers[::-1])
-    if not stored:
-        return assembled(manifest, region, lambda index, part: filled(manifest, index, part.shape))
     block = _decoded(manifest, region, stored, data)
     if len(stored) < len(touched):
         for index, part in parts_of_chunks(manifest, region):
@@ -150,8 +148,6 @@ def _unwrapped_region(
     spec = ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
 
     def elements(index: Shape, inner: Region) -> Callable[[], np.ndarray]:
-        if index not in manifest.chunks:
-            return partial(filled, manifest, index, inner.shape)
         return partial(decoded, index, inner, next(chunks))
 
     def decoded(index: Shape, inner: Region, data: bytes) -> np.ndarray:

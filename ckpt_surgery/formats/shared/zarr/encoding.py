@@ -76,7 +76,9 @@ def encoded(output: Output, zarr: int, region: Region, block: np.ndarray) -> Ite
 
     `zarr`: the specification's version. What chunks at the edges have beyond the array is zero.
     """
-    for index, part in parts_of_chunks(_manifest(output, zarr), region):
+    manifest = _manifest(output, zarr)
+    assert (block.dtype, block.shape) == (manifest.spec.dtype, region.shape)
+    for index, part in parts_of_chunks(manifest, region):
         chunk = block[part.within(region)]
         if chunk.shape != output.chunks:
             padded = np.zeros(output.chunks, block.dtype)

@@ -1,7 +1,8 @@
 """Members of zip archives that are deflated, read forwards, and members read whole; CRC-32s are checked."""
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
@@ -18,10 +19,10 @@ def read_member(file: OpenFile, member: Member, most: int) -> bytes:
     if member.size > most:
         raise wrong(file, f"`{shown(member.name[:200])}` has {member.size} bytes; {most} is the limit")
     if member.deflated:
-        stream, buffer = Inflated(member), bytearray(member.size)
-        stream.read_into(file, 0, memoryview(buffer))
+        stream = Inflated(member)
+        data = stream.within(file).read(0, member.size)
         stream.finish(file)
-        return bytes(buffer)
+        return data
     data = file.read(member.offset, member.size)
     check_crc(file.path, member, zlib.crc32(data))
     return data
@@ -60,6 +61,10 @@ class Inflated:
             buffer[done : done + len(piece)] = piece
             done += len(piece)
 
+    def within(self, file: OpenFile) -> OpenFile:
+        """The member as a file that is read forwards. `file`: the archive."""
+        return OpenFile(file.path, replace(file.stat, size=self.member.size), partial(self.read_into, file))
+
     def finish(self, file: OpenFile) -> None:
         """Inflate to the end. Raises SourceError unless the number of bytes and the CRC-32 are right."""
         while self.position < self.member.size:
@@ -97,15 +102,3 @@ class Inflated:
     def _wrong(self, file: OpenFile, what: str) -> SourceError:
         flaw = f"`{shown(self.member.name[:200])}` should have {self.member.size} bytes, but {what}"
         return wrong(file, flaw)
-
-
-@dataclass(frozen=True, slots=True)
-class InflatedFile:
-    """A deflated member as a file that is read forwards, for `read_region`."""
-
-    file: OpenFile
-    """The archive."""
-    stream: Inflated
-
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        self.stream.read_into(self.file, offset, buffer)

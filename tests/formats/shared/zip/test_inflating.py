@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.shared.zip.inflating import PIECE, Inflated, InflatedFile, check_crc, read_member
+from ckpt_surgery.formats.shared.zip.inflating import PIECE, Inflated, check_crc, read_member
 from ckpt_surgery.formats.shared.zip.members import Member
 from ckpt_surgery.storage.reading import OpenFile, opened
 from tests.formats.bounds import bounded
@@ -104,7 +104,7 @@ def test_reads_go_forwards_over_gaps_and_the_checksum_covers_the_gaps(tmp_path: 
         stream = Inflated(member)
         for start, length in ((5, 10), (15, 1), (PIECE - 3, 6), (2 * PIECE, PIECE - 7)):
             buffer = bytearray(length)
-            InflatedFile(file, stream).read_into(start, memoryview(buffer))
+            stream.within(file).read_into(start, memoryview(buffer))
             assert buffer == data[start : start + length]
             assert stream.position == start + length
         stream.finish(file)

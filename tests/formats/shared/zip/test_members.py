@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.shared.zip.inflating import Inflated, InflatedFile, read_member
+from ckpt_surgery.formats.shared.zip.inflating import Inflated, read_member
 from ckpt_surgery.formats.shared.zip.members import read_archive
 from ckpt_surgery.storage.reading import opened
 from tests.formats.bounds import bounded
@@ -201,7 +201,7 @@ def test_a_deflated_member_is_read_forwards(tmp_path: Path) -> None:
     with opened(os.fspath(path)) as file:
         for name in ("é λ 🙂", "../../x"):
             stream = Inflated(read_archive(file)[name])
-            reader, whole = InflatedFile(file, stream), FILES[name]
+            reader, whole = stream.within(file), FILES[name]
             while stream.position < len(whole):
                 offset = min(stream.position + rng.randrange(20_000), len(whole))
                 buffer = bytearray(rng.randrange(min(90_000, len(whole) - offset) + 1))
