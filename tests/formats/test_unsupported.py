@@ -78,3 +78,7 @@ def test_metadata_is_json() -> None:
     for wrong in ({"a": object()}, {(1, 2): 3}):
         with pytest.raises(UsageError, match="metadata cannot be stored as JSON"):
             metadata_json(wrong)  # type: ignore[arg-type]
+    for name in WRITABLE:
+        if formats()[name].holds_metadata:
+            with pytest.raises(UsageError, match="metadata cannot be stored"):
+                encoder(name, SinkOptions({"a": object()}))

@@ -358,6 +358,10 @@ class Writing(Workers, Reading):
         assert detect_format(os.fspath(path)).name == self.format
         assert_same(values(self.open(path)), self.sample())
 
+    def test_a_checkpoint_without_leaves(self, tmp_path: Path) -> None:
+        path = self.write({}, tmp_path / "written")
+        assert self.load(path) == self.open(path).leaves() == {}
+
     def test_every_dtype_is_written(self, dtype: str, tmp_path: Path) -> None:
         arrays = {
             "odd": array((3, 4), dtype),

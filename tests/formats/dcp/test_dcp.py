@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
+from ckpt_surgery.core.errors import PlanError, SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import Source
@@ -233,12 +233,6 @@ def test_keys_without_paths_are_names(tmp_path: Path) -> None:
         Key(("model.w",), (False,)),
         Key(("optimizer", "0", "a/b"), (False, True, False)),
     ]
-
-
-def test_a_step_is_refused(tmp_path: Path) -> None:
-    path = usual().write(tmp_path / "saved")
-    with pytest.raises(UsageError, match="is a dcp checkpoint, which has no steps or items"):
-        open_source(os.fspath(path), step=3)
 
 
 def test_a_file_is_not_a_checkpoint(tmp_path: Path) -> None:

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.gguf import FORMAT
 from ckpt_surgery.formats.gguf.header import read_header
 from ckpt_surgery.formats.gguf.metadata import MOST_HEADER_BYTES, PAGE
-from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.storage.reading import opened as opened_file
 from tests.formats.bounds import bounded
 from tests.formats.gguf.files import PLAIN, entry, made, numbers_of, save, tensor, text
@@ -113,13 +112,6 @@ def test_a_directory_of_several_models_is_not_one(tmp_path: Path) -> None:
     assert list(opened(tmp_path / "q4.gguf").leaves()) == ["a"]
 
 
-def test_there_are_no_steps(tmp_path: Path) -> None:
-    path = os.fspath(save({"a": np.ones(4, np.float32)}, tmp_path / "x.gguf"))
-    for option in ({"step": 3}, {"item": "params"}):
-        with pytest.raises(UsageError, match="is a gguf checkpoint, which has no"):
-            open_source(path, **option)  # type: ignore[arg-type]
-
-
 # --- the header -------------------------------------------------------------------------------------------
 
 
@@ -146,12 +138,6 @@ def test_gaps_and_bytes_after_the_tensors_are_nobodys(tmp_path: Path) -> None:
     data = bytes(64) + np.arange(4, dtype=np.float32).tobytes() + bytes(1000)
     path = made(tmp_path / "x", [tensor("a", (4,), 0, 64), tensor("none", (0,), 0, 2**40)], data=data)
     assert_same(values(opened(path)), {"a": np.arange(4, dtype=np.float32), "none": np.zeros(0, np.float32)})
-
-
-def test_a_file_without_tensors(tmp_path: Path) -> None:
-    """A vocabulary, as the converter writes one with `--vocab-only`."""
-    source = opened(save({}, tmp_path / "x.gguf", lambda writer: writer.add_vocab_size(3)))
-    assert (dict(source.leaves()), source.metadata["llama.vocab_size"]) == ({}, 3)
 
 
 def test_metadata(tmp_path: Path) -> None:

@@ -116,8 +116,6 @@ def moved(data: bytes) -> bytes:
 
 
 NOISE = np.random.default_rng(0).integers(0, 256, 1000, np.uint8).tobytes()
-LENGTH = 0x1234567
-"""A length that is nowhere else in a file."""
 
 LIES = (
     lie("a link to another file", "`x` is a link to another file", lambda f: f.update(

@@ -3,13 +3,10 @@
 import itertools
 import os
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.formats.hdf5.layout import SparseFile, image_of
-from tests.support.arrays import array
-from tests.support.writing import leaf_of
+from ckpt_surgery.formats.hdf5.layout import SparseFile
 
 
 @given(
@@ -35,17 +32,3 @@ def test_it_is_a_file(writes: list[tuple[int, bytes]], size: int) -> None:
     covered = [at + i for at, data in pieces for i in range(len(data))]
     assert covered == sorted(n for n in touched if n < size)
     assert all(a + len(data) < b for (a, data), (b, _) in itertools.pairwise(pieces))
-
-
-def test_arrays_lie_apart_from_each_other_and_from_the_rest() -> None:
-    arrays = {f"g{i % 5}/x{i}": array((i % 4, 7), "float32") for i in range(100)}
-    arrays["large"], arrays["one"] = array((500, 600), "uint8"), np.array(3.0)
-    image = image_of("x", [leaf_of(name, value) for name, value in arrays.items()], {"about": "x" * 500})
-    ranges = [(at, at + len(data)) for at, data in image.pieces]
-    of_arrays = {name: place.ranges for name, place in image.arrays.items()}
-    ranges += [(at, at + length) for places in of_arrays.values() for at, length in places]
-    ranges.sort()
-    assert all(stop <= start for (_, stop), (start, _) in itertools.pairwise(ranges))
-    assert ranges[-1][1] <= image.size
-    lengths = {name: sum(length for _, length in places) for name, places in of_arrays.items()}
-    assert lengths == {name: value.nbytes for name, value in arrays.items()}

@@ -1,13 +1,12 @@
 """The file object through which libhdf5 reads."""
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.hdf5.library import FILE_PAGE, LEAST_READS, FileView
+from ckpt_surgery.formats.hdf5.library import LEAST_READS, FileView
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.storage.reading import stat_file
 from tests.support.hdf5_files import save_hdf5
@@ -23,26 +22,6 @@ def view(tmp_path: Path) -> FileView:
     path = tmp_path / "x"
     path.write_bytes(DATA)
     return FileView(str(path), stat_file(str(path)), 100, 40_000)
-
-
-def test_reading_at_any_place(view: FileView) -> None:
-    inside = DATA[100:40_100]
-    for start, count in ((0, 8), (FILE_PAGE - 3, 10), (1, 3 * FILE_PAGE), (39_990, 10), (40_000, 0), (5, 5)):
-        view.seek(start)
-        assert view.read(count) == inside[start : start + count]
-        assert view.tell() == start + count
-    assert view.seek(-10, os.SEEK_END) == 39_990
-    assert view.read() == inside[-10:]
-    assert view.failure is None
-
-
-def test_nothing_is_read_beyond_the_range(view: FileView) -> None:
-    view.seek(39_999)
-    with pytest.raises(SourceError, match="refers to bytes 39999 to 40001, of 40000") as caught:
-        view.readinto(bytearray(2))
-    assert view.failure is caught.value
-    with pytest.raises(OSError, match="write"):
-        view.write(b"x")
 
 
 def test_a_file_is_not_read_forever(view: FileView) -> None:

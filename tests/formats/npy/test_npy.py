@@ -5,20 +5,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.errors import SourceError, UsageError
-from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.npy import FORMAT
 from ckpt_surgery.formats.opening import open_source
 from tests.formats.npz.test_npz import DTYPES, npy
 from tests.support import conformance
 from tests.support.arrays import array
-from tests.support.comparing import assert_same, same
+from tests.support.comparing import assert_same
 from tests.support.conformance import NAMES, Arrays, Lie
 from tests.support.directories import copy_of, files_of
 from tests.support.reading import values
@@ -85,20 +82,6 @@ class TestDirectory(conformance.Reading):
             self.open(path)
 
 
-def test_orders_of_axes_and_bytes(tmp_path: Path) -> None:
-    value = array((4, 5, 6), "float32")
-    path = saved(tmp_path / "d", {"f": np.asfortranarray(value), "b": value.astype(">f4")})
-    source = opened(path)
-    region = Region((1, 0, 2), (3, 5, 5))
-    for name in ("f", "b"):
-        leaf = source.leaves()[name]
-        assert same(source.read(leaf, Region.whole(value.shape)), value)
-        assert same(source.read(leaf, region), value[region.slices])
-    manifest = source.leaves()["f"].manifest
-    assert manifest is not None
-    assert (manifest.codec.raw, manifest.codec.order) == (True, "F")
-
-
 def test_directories_are_the_path_of_the_key(tmp_path: Path) -> None:
     arrays = {f"params/layer_{i}/kernel.v2": array((2, i), "float32") for i in (10, 9, 1)}
     source = opened(saved(tmp_path / "d", arrays))
@@ -129,16 +112,6 @@ def test_a_single_file_in_the_working_directory(tmp_path: Path, monkeypatch: pyt
     manifest = source.leaves()["x"].manifest
     assert manifest is not None
     assert [chunk.file for chunk in manifest.chunks.values()] == ["x.npy"]
-
-
-def test_strings_and_what_cannot_be_read(tmp_path: Path) -> None:
-    arrays = {"s": "text", "narrow": np.ones(2, ml_dtypes.int4), "x": array((2,), "float32")}
-    source = opened(saved(tmp_path / "d", arrays))
-    leaves = source.leaves()
-    assert (leaves["s"].kind, leaves["s"].string) == (LeafKind.STRING, "text")
-    assert same(source.read(leaves["x"], Region((0,), (2,))), arrays["x"])
-    with pytest.raises(SourceError, match="`narrow`: it is stored as single bytes without a type"):
-        source.read(leaves["narrow"], Region((0,), (2,)))
 
 
 def files(path: Path, *names: str) -> Path:
@@ -204,9 +177,3 @@ def test_a_name_that_is_not_text(tmp_path: Path) -> None:
     os.link(saved(tmp_path, {"x": np.ones(3)}) / "x.npy", os.fsencode(tmp_path) + b"/\xff.npy")
     with pytest.raises(SourceError, match="not valid UTF-8"):
         opened(tmp_path)
-
-
-@pytest.mark.parametrize("options", [{"step": 3}, {"item": "default"}])
-def test_there_are_no_steps_or_items(options: Mapping[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no steps or items"):
-        open_source(os.fspath(saved(tmp_path, {"x": np.ones(3)})), **options)

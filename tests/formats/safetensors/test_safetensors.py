@@ -13,15 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError, TensorSpec, deserialize, safe_open, serialize
 
-from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open_source
+from ckpt_surgery.formats.opening import detect_format, encoder, open_sink
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.storage.adopting import FileLinks
-from ckpt_surgery.storage.listing import data_file
 from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same
@@ -342,12 +339,6 @@ def test_no_metadata_is_none(tmp_path: Path) -> None:
     assert deserialize(path.read_bytes()) == []
 
 
-@pytest.mark.parametrize("metadata", [{"a": object()}, {"a": "\ud800"}, {1: "a"}])
-def test_metadata_that_is_no_json_is_refused(metadata: Any) -> None:
-    with pytest.raises(UsageError, match="metadata cannot be stored"):
-        encoder("safetensors", SinkOptions(metadata=metadata))
-
-
 def test_leaves_come_in_the_order_of_their_bytes(tmp_path: Path) -> None:
     shards = [{f"layer_{i}.{name}": array((3,), "float32") for name in "ba"} for i in (1, 0)]
     leaves = opened(sharded(tmp_path / "x", shards)).leaves()
@@ -395,12 +386,6 @@ def test_tensors_begin_at_multiples_of_their_elements(tmp_path: Path) -> None:
         assert leaf.manifest.chunks[(0,) * leaf.spec.ndim].offset % arrays[name].dtype.itemsize == 0, name
 
 
-def test_a_checkpoint_without_tensors(tmp_path: Path) -> None:
-    path = write(tmp_path / "x", {}, SinkOptions())
-    assert decoded((path / "model.safetensors").read_bytes()) == {}
-    assert opened(path).leaves() == {}
-
-
 def test_names_of_metadata_and_names_twice_are_refused() -> None:
     spec = ArraySpec((2,), np.dtype(np.float32))
     leaves = [
@@ -427,12 +412,6 @@ def test_a_header_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert encoder("safetensors", SinkOptions(shard_size=8)).unsupported(leaves) == []
 
 
-@pytest.mark.parametrize("options", [SinkOptions(step=3), SinkOptions(item="x"), SinkOptions(shard_size=0)])
-def test_options_that_make_no_sense(options: SinkOptions) -> None:
-    with pytest.raises(UsageError):
-        encoder("safetensors", options)
-
-
 # --- which file is meant ----------------------------------------------------------------------------------
 
 
@@ -456,19 +435,6 @@ def test_the_single_file_of_a_directory(names: list[str], meant: str, tmp_path: 
     directory = layout(tmp_path / "x", *names)
     assert detect_format(os.fspath(directory)).name == "safetensors"
     assert list(opened(directory).leaves()) == [meant]
-
-
-@pytest.mark.parametrize(
-    ("names", "says"),
-    [
-        (["a.safetensors", "b.safetensors"], "holds 2 safetensors checkpoints: a.safetensors, b.safetensors"),
-        (["model-00001-of-00002.safetensors"], "without their index"),
-        (["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"], "without their index"),
-    ],
-)
-def test_directories_that_leave_it_open(names: list[str], says: str, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=says):
-        opened(layout(tmp_path / "x", *names))
 
 
 def test_an_index_of_another_name(tmp_path: Path) -> None:
@@ -507,13 +473,6 @@ def test_a_pointer_of_git_lfs(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
-@pytest.mark.parametrize("options", [{"step": 3}, {"item": "default"}])
-def test_there_are_no_steps_or_items(options: Mapping[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "x.safetensors").write_bytes(encoded(A))
-    with pytest.raises(UsageError, match="no steps or items"):
-        open_source(os.fspath(tmp_path / "x.safetensors"), **options)
-
-
 def cache(tmp_path: Path) -> tuple[Path, Callable[[str, str], None]]:
     """A Hugging Face cache of a sharded model, and what makes a link in its snapshot."""
     repository = tmp_path / "models--someone--model"
@@ -528,42 +487,6 @@ def cache(tmp_path: Path) -> tuple[Path, Callable[[str, str], None]]:
     for file in (repository / "blobs").iterdir():
         link(file.name, f"../../blobs/{file.name}")
     return snapshot, link
-
-
-def test_a_hugging_face_cache(tmp_path: Path) -> None:
-    snapshot, _ = cache(tmp_path)
-    (tmp_path / "alias").symlink_to(snapshot)
-    for path in (snapshot, snapshot / INDEX, tmp_path / "alias"):
-        source = opened(path)
-        assert_same(values(source), A | B)
-        manifest = source.leaves()["a"].manifest
-        assert manifest is not None
-        (chunk,) = manifest.chunks.values()
-        blob = snapshot.parent.parent / "blobs" / FIRST
-        assert data_file(chunk.file).path == os.fspath(blob)
-        directory = tmp_path / f"linked from {path.name}"
-        name, _ = FileLinks(directory, LinkMode.HARDLINK).link(chunk.file)
-        assert not (directory / name).is_symlink()  # its target would be relative to the cache
-        assert os.path.samefile(directory / name, blob)
-    assert list(opened(snapshot / "model-00001-of-00002.safetensors").leaves()) == ["a"]
-
-
-@pytest.mark.parametrize("name", [INDEX, "model-00001-of-00002.safetensors"])
-def test_links_out_of_a_cache_are_refused(name: str, tmp_path: Path) -> None:
-    snapshot, link = cache(tmp_path)
-    (tmp_path / "elsewhere").write_bytes((snapshot / name).read_bytes())
-    link(name, "../../../elsewhere")
-    with pytest.raises(SourceError, match="symbolic link"):
-        opened(snapshot)
-
-
-def test_a_file_that_changes_between_listing_and_reading(tmp_path: Path) -> None:
-    path = tmp_path / "x.safetensors"
-    path.write_bytes(encoded({"a": array((4,), "float32")}))
-    source = opened(path)
-    path.write_bytes(encoded({"a": array((2, 4), "float32")}))
-    with pytest.raises(SourceError, match="has changed since it was listed"):
-        values(source)
 
 
 # --- at random --------------------------------------------------------------------------------------------

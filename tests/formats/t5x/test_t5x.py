@@ -651,14 +651,6 @@ def test_a_step_can_be_chosen(tmp_path: Path) -> None:
         opened(tmp_path, item="default")
 
 
-def test_a_step_that_is_there_twice(tmp_path: Path) -> None:
-    steps(tmp_path)
-    written(tmp_path / "model_200", {})
-    with pytest.raises(SourceError, match="step 200 more than once: `checkpoint_200`, `model_200`"):
-        opened(tmp_path)
-    assert opened(tmp_path, step=10).step == 10
-
-
 def test_a_step_that_is_a_link_elsewhere(tmp_path: Path) -> None:
     steps(tmp_path / "run")
     (tmp_path / "run" / "checkpoint_200").rename(tmp_path / "elsewhere")
@@ -715,13 +707,6 @@ def test_what_is_taken_for_t5x(tmp_path: Path) -> None:
     os.truncate(tmp_path / "cut" / "checkpoint", 30)
     for name in ("run", "run/checkpoint_7", "run/checkpoint_7/checkpoint", "old", "renamed.msgpack", "cut"):
         assert detect_format(os.fspath(tmp_path / name)).name == "t5x", name
-
-
-def test_the_order_of_version_and_optimizer_does_not_matter(tmp_path: Path) -> None:
-    tree = {"optimizer": {"target": {"x": SCALE}}, "version": 3}
-    (tmp_path / "x.bin").write_bytes(serialization.msgpack_serialize(tree))
-    assert formats()["t5x"].recognizes(tmp_path / "x.bin")
-    assert_same(values(opened(tmp_path / "x.bin", format="t5x")), {"target/x": SCALE})
 
 
 def test_what_is_not_taken_for_t5x(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.formats.tensorflow.dtypes import NUMBERS, OTHERS, type_name
 from ckpt_surgery.formats.tensorflow.index import part_key
-from ckpt_surgery.formats.tensorflow.proto import fields, signed, varint
+from ckpt_surgery.formats.tensorflow.proto import fields
 from ckpt_surgery.formats.tensorflow.table import decompress, table_entries
 from ckpt_surgery.storage.reading import opened
 from tests.formats.bounds import bounded
@@ -64,11 +64,6 @@ def test_every_kind_of_tag(stream: bytes, data: bytes) -> None:
     assert decompress(stream) == data
 
 
-def test_an_offset_beyond_eight_bits() -> None:
-    head = os.urandom(300)
-    assert decompress(b"\xb0\x02\xf4\x2b\x01" + head + b"\x21\x2c") == head + head[:4]
-
-
 @pytest.mark.parametrize(
     ("stream", "says"),
     [
@@ -99,21 +94,6 @@ def test_any_stream_is_bounded(stream: bytes) -> None:
 
 
 # --- numbers and messages ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 2**32, 2**63, 2**64 - 1])
-def test_varints(value: int) -> None:
-    data = bundles.varint(value)
-    assert varint(b"?" + data + b"\xff", 1) == (value, 1 + len(data))
-
-
-def test_a_varint_of_more_than_64_bits() -> None:
-    with pytest.raises(SourceError, match="no end"):
-        varint(b"\xff" * 9 + b"\x02", 0)
-
-
-def test_numbers_with_signs() -> None:
-    assert [signed(n) for n in (0, 2**63 - 1, 2**63, 2**64 - 1)] == [0, 2**63 - 1, -(2**63), -1]
 
 
 @settings(deadline=None, max_examples=120)

@@ -11,16 +11,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 import torch
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.formats.torch import FORMAT
 from tests.formats.bounds import bounded
 from tests.formats.torch.lies import FILE_LIES, PICKLE_LIES, TENSOR_LIES
@@ -45,13 +43,6 @@ def tensor(value: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(value.copy())
     bits = torch.from_numpy(value.view(f"u{value.dtype.itemsize}").copy())
     return bits.view(getattr(torch, value.dtype.name))
-
-
-def numpy_of(value: torch.Tensor) -> np.ndarray:
-    """The elements as torch sees them."""
-    dtype = np.dtype(getattr(ml_dtypes, str(value.dtype).removeprefix("torch."), None) or value.numpy().dtype)
-    whole = value.contiguous()
-    return whole.view(torch.uint8).numpy().view(dtype) if dtype.kind == "V" else whole.numpy()
 
 
 def nested(arrays: Arrays) -> dict[str, Any]:
@@ -301,11 +292,6 @@ VIEWS: Mapping[str, tuple[torch.Tensor, tuple[int, ...] | None]] = {
 }
 
 
-def torch_view(path: Path, name: str) -> np.ndarray:
-    found: np.ndarray = torch.load(path, weights_only=True)[name].numpy()
-    return found
-
-
 def test_views_share_one_storage(tmp_path: Path) -> None:
     path = saved({name: value for name, (value, _) in VIEWS.items()}, tmp_path / "saved.pt")
     with zipfile.ZipFile(path) as file:
@@ -446,21 +432,6 @@ def test_shards_without_their_index(tmp_path: Path) -> None:
         opened(path)
 
 
-def test_two_models_in_a_directory(tmp_path: Path) -> None:
-    path = sharded(tmp_path / "model")
-    saved(nested(A), path / "pytorch_model.bin")
-    with pytest.raises(SourceError, match=r"2 PyTorch checkpoints: pytorch_model.bin, .*\n.*Name the file"):
-        opened(path)
-    assert_same(values(opened(path / "pytorch_model.bin")), A)
-
-
-def test_a_directory_without_a_model(tmp_path: Path) -> None:
-    saved(nested(A), tmp_path / "rng_state.pth")
-    assert not FORMAT.recognizes(tmp_path)
-    with pytest.raises(SourceError, match="holds 0 PyTorch checkpoints with a name such as"):
-        opened(tmp_path)
-
-
 @pytest.mark.parametrize("name", [FIRST, INDEX])
 def test_links_stay_within_the_directory(name: str, tmp_path: Path) -> None:
     path = sharded(tmp_path / "model")
@@ -468,14 +439,6 @@ def test_links_stay_within_the_directory(name: str, tmp_path: Path) -> None:
     (path / name).symlink_to(tmp_path / "aside")
     with pytest.raises(SourceError, match="symbolic link"):
         opened(path)
-
-
-def test_there_are_no_steps_and_items(tmp_path: Path) -> None:
-    path = os.fspath(saved(nested(A), tmp_path / "saved.pt"))
-    with pytest.raises(UsageError, match="no steps or items"):
-        open_source(path, "torch", step=1)
-    with pytest.raises(UsageError, match="no steps or items"):
-        open_source(path, "torch", item="default")
 
 
 # --- recognizing ------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from tests.support.key_value import KeyValueStore, key_value, uploaded
 from tests.support.libraries import save_zarr
 from tests.support.reading import values
 from tests.support.store_conformance import forget
-from tests.support.writing import output_of, write_all, write_chunks
+from tests.support.writing import output_of, write_all
 
 SHAPE, CHUNKS = (7, 5), (3, 2)
 
@@ -40,23 +40,6 @@ def stored(url: str) -> dict[str, Output]:
         assert leaf.manifest is not None
         found[key] = replace(output_of(key, np.zeros(leaf.spec.shape)), leaf=leaf, stored=leaf.manifest)
     return found
-
-
-@pytest.mark.parametrize("zarr", [2, 3])
-@pytest.mark.parametrize("shape", [SHAPE, (), (0, 3)])
-def test_chunks_are_objects(zarr: int, shape: tuple[int, ...], bucket: str) -> None:
-    arrays = {"a/b": array(shape, "float32"), "c": array((2,), "int32")}
-    outputs = [output_of(name, value) for name, value in arrays.items()]
-    sink = open_sink("zarr", f"{bucket}/out", SinkOptions(zarr=zarr, metadata={"by": "me"}), outputs)
-    write_chunks(sink, arrays)
-    source = open_source(f"{bucket}/out")
-    assert_same(values(source), arrays)
-    assert source.metadata == {"by": "me"}
-    assert sink.record('{"version": 1}')
-    writer = sink.attach("1")
-    for output in outputs:
-        region = Region.whole(arrays[output.leaf.key.text].shape)
-        assert same(writer.read(output, region), arrays[output.leaf.key.text])
 
 
 def test_a_part_is_read_from_its_chunks(bucket: str) -> None:

@@ -13,10 +13,8 @@ import pytest
 import tensorstore as ts
 import zarr
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError, UsageError
-from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Encoder, Output, Source
 from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open_source
 from ckpt_surgery.formats.registry import SinkOptions
@@ -568,12 +566,6 @@ def test_flipped_bits_are_found(tmp_path: Path) -> None:
             values(opened(path))
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_a_group_without_arrays(version: int, tmp_path: Path) -> None:
-    path = written(tmp_path / "g", {}, version, ())
-    assert loaded(path, version) == opened(path).leaves() == {}
-
-
 @pytest.mark.parametrize(
     ("name", "zarr", "says"),
     [
@@ -606,20 +598,6 @@ def test_names_that_only_look_like_chunks(name: str, zarr: int, tmp_path: Path) 
     path = written(tmp_path / "g", arrays, zarr, (2, 3))
     assert_same(loaded(path, zarr), arrays)
     assert_same(values(opened(path)), arrays)
-
-
-def test_leaves_that_would_share_a_directory_are_refused() -> None:
-    spec = ArraySpec((2,), np.dtype(np.float32))
-    keys = (Key.of(["a", "b"]), Key.of(["a/b"]), Key.parse("a/b/c/d"))
-    assert encoder_of().unsupported([Leaf(key, LeafKind.ARRAY, spec) for key in keys]) == [
-        "2 leaves would have the name `a/b`; rename all but one.",
-    ]
-
-
-@pytest.mark.parametrize("metadata", [{"a": object()}, {"a": {1, 2}}, {(1, 2): 3}])
-def test_metadata_that_is_no_json_is_refused(metadata: Any) -> None:
-    with pytest.raises(UsageError, match="metadata cannot be stored as JSON"):
-        encoder("zarr", SinkOptions(metadata=metadata))
 
 
 def test_options_that_make_no_group_are_refused() -> None:

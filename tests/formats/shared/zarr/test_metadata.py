@@ -382,6 +382,19 @@ def test_what_metadata_cannot_describe() -> None:
         assert described(wrong) == {}
 
 
+@pytest.mark.parametrize(
+    ("name", "codecs"),
+    [
+        ("float32", [BYTES, ZSTD, ZSTD]),  # version 2 has one compressor
+        ("bfloat16", [{"name": "bytes", "configuration": {"endian": "big"}}]),  # and no name for this
+    ],
+)
+def test_what_version_2_cannot_describe(name: str, codecs: list[dict[str, Any]]) -> None:
+    spec = ArraySpec((4,), dtype(name))
+    manifest = Manifest(spec, (4,), Codec("x", (0,), encoding_of(codecs)), {(0,): Chunk("", 0, 1, b"x")})
+    assert set(described(manifest)) == {3}
+
+
 def test_the_fill_value_is_no_part_of_how_shards_are_encoded() -> None:
     """Where a shard lacks a chunk, that is for `wholly_stored` to find out."""
     values = np.arange(8, dtype=np.float32).reshape(4, 2)
