@@ -48,16 +48,6 @@ def test_a_file_that_changed_after_it_was_listed_is_refused_with_the_key(tmp_pat
         source.fingerprint()
 
 
-def test_a_fingerprint_does_not_depend_on_the_place(tmp_path: Path) -> None:
-    found = []
-    for name in ("one", "other"):
-        (tmp_path / name).mkdir()
-        source = source_of(tmp_path / name / "x")
-        os.utime(tmp_path / name / "x", ns=(1, 1))
-        found.append(source.fingerprint())
-    assert found[0] == found[1]
-
-
 def test_files_of_a_directory_are_those_that_are_there_now(tmp_path: Path) -> None:
     source = source_of(tmp_path / "x", directory=Directory(str(tmp_path), str(tmp_path)))
     before = source.fingerprint()

@@ -3,10 +3,8 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.formats.planned_sink import PlannedSink
 from ckpt_surgery.formats.registry import FilePlan
 from ckpt_surgery.storage.reading import OpenFile
@@ -56,14 +54,3 @@ def test_the_record_of_several_files_is_beside_them(tmp_path: Path) -> None:
     assert sink.record("r")
     assert (tmp_path / "ckpt_surgery.json").read_text() == "r"
     assert (tmp_path / "one").read_bytes()[7:] == b"\0"
-
-
-def test_files_of_arrays(tmp_path: Path) -> None:
-    output = output_of("x", VALUE)
-    writer = PlannedSink(tmp_path, [TWO, ONE], [output]).attach("0")
-    assert list(writer.files(output, Region((0,), (4,)))) == [str(tmp_path / "one")]
-
-
-def test_a_directory_that_is_gone(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="gone/one: No such file"):
-        PlannedSink(tmp_path / "gone", [ONE], []).create()

@@ -222,11 +222,6 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     assert "(\\x1b_1)" in steps.what
 
 
-def test_a_save_of_orbax_that_is_not_finished(tmp_path: Path) -> None:
-    (tmp_path / "10.orbax-checkpoint-tmp-3").mkdir()
-    assert "is a save that was never finished" in refusal(tmp_path / "10.orbax-checkpoint-tmp-3")
-
-
 @pytest.mark.parametrize(
     ("name", "first"), [("model.eqx", b""), ("model.bin", b""), ("model.eqx", b'{"width": 2}\n')]
 )

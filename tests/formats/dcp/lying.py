@@ -9,15 +9,7 @@ from typing import Any
 
 import torch
 
-from tests.formats.dcp.parts import (
-    DATA,
-    OBJECT,
-    VALUE,
-    Parts,
-    archive,
-    described,
-    usual,
-)
+from tests.formats.dcp.parts import DATA, OBJECT, VALUE, Parts, archive, described, usual
 from tests.formats.torch.pickles import Name, Raw, code
 from tests.support.conformance import Lie
 

@@ -18,26 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.experimental.array_serialization.serialization import GlobalAsyncCheckpointManager
 
-from ckpt_surgery.core.arrays import (
-    ArraySpec,
-    Region,
-    chunk_regions,
-)
+from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import (
-    Leaf,
-    LeafKind,
-)
-from ckpt_surgery.core.manifests import (
-    Chunk,
-    Manifest,
-    raw_codec,
-)
-from ckpt_surgery.core.protocols import (
-    Output,
-    Sink,
-)
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
+from ckpt_surgery.core.protocols import Output, Sink
 from ckpt_surgery.formats.flax import FORMAT
 from ckpt_surgery.formats.listed_source import ListedSource
 from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open_source

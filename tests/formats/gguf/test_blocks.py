@@ -13,7 +13,7 @@ from gguf import GGMLQuantizationType as Type
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Manifest, quantized_codec
 from ckpt_surgery.formats.gguf.blocks import CHUNK, PIECE, BlockChunks, grid_of, read_blocks
@@ -23,7 +23,6 @@ from tests.formats.bounds import bounded
 from tests.formats.gguf.files import dequantized, made, save_blocks, stored_blocks, tensor
 from tests.support.arrays import array
 from tests.support.comparing import same
-from tests.support.conformance import random_regions
 from tests.support.key_value import key_value, uploaded
 from tests.support.reading import opened, values
 from tests.support.strategies import regions
@@ -64,32 +63,6 @@ def test_random_blocks(type: Type, tmp_path: Path) -> None:
     assert same_bits(found, dequantized(type, blocks))
 
 
-def test_values_by_hand(tmp_path: Path) -> None:
-    """A scale of 0.5, then int8; a scale of 2, then low halves before high ones, of which 8 stands for 0."""
-    half, two = (np.array([scale], "<f2").view(np.uint8) for scale in (0.5, 2))
-    stored = {
-        "q8": (Type.Q8_0, np.concatenate([half, np.arange(-16, 16, dtype=np.int8).view(np.uint8)])),
-        "q4": (Type.Q4_0, np.concatenate([two, np.arange(16, dtype=np.uint8) * 17])),
-    }
-    found = values(opened(save_blocks(stored, tmp_path / "x.gguf")))
-    assert found["q8"].tolist() == [n / 2 for n in range(-16, 16)]
-    assert found["q4"].tolist() == [2 * (n - 8) for n in range(16)] * 2
-
-
-QUANTIZED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4")
-"""Types that the library can write."""
-
-
-@pytest.mark.parametrize("name", QUANTIZED)
-def test_what_the_library_quantizes(name: str, tmp_path: Path) -> None:
-    """Close to the weights that it was made from: as the ternary types have them, -1, 0 and 1."""
-    weights = np.random.default_rng(0).integers(-1, 2, (6, 512)).astype(np.float32)
-    stored = gguf.quants.quantize(weights, Type[name])
-    found = values(opened(save_blocks({"w": (Type[name], stored)}, tmp_path / "x.gguf")))["w"]
-    assert same_bits(found, dequantized(Type[name], stored))
-    assert np.abs(found - weights).max() < 0.15
-
-
 @pytest.mark.parametrize("shape", [(256,), (3, 512), (2, 3, 256), (2, 1, 3, 256), (0, 256), (3, 0)])
 @pytest.mark.parametrize("type", [Type.Q4_0, Type.IQ2_XS], ids=lambda type: type.name)
 def test_shapes(type: Type, shape: Shape, tmp_path: Path) -> None:
@@ -114,17 +87,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, 
     stored = {type.name: (type, stored_blocks((3, 5, 768), type, int(type))) for type in READ}
     path = save_blocks(stored, tmp_path_factory.mktemp("blocks") / "x.gguf")
     return path, {name: dequantized(*one) for name, one in stored.items()}
-
-
-@pytest.mark.parametrize("name", [type.name for type in READ])
-def test_a_region_is_that_region_of_the_whole(
-    name: str, model: tuple[Path, Mapping[str, np.ndarray]]
-) -> None:
-    path, wanted = model
-    source = opened(path)
-    leaf = source.leaves()[name]
-    for region in random_regions((3, 5, 768), 60):
-        assert same_bits(source.read(leaf, region), wanted[name][region.slices]), region
 
 
 @settings(deadline=None, max_examples=60)
@@ -184,16 +146,6 @@ def test_a_bucket_is_read_as_a_disk_is(tmp_path: Path) -> None:
             assert same_bits(source.read(leaf, region), wanted[region.slices]), region
 
 
-def test_one_long_row_is_decoded_in_pieces(tmp_path: Path) -> None:
-    """As long as several chunks, with ends within blocks."""
-    shape = (5 * 2**20,)
-    blocks = stored_blocks(shape, Type.Q8_0)
-    source = opened(save_blocks({"w": (Type.Q8_0, blocks)}, tmp_path / "x.gguf"))
-    region = Region((5,), (5 * 2**20 - 7,))
-    found = source.read(source.leaves()["w"], region)
-    assert same_bits(found, dequantized(Type.Q8_0, blocks)[region.slices])
-
-
 # --- chunks -------------------------------------------------------------------------------------------------
 
 
@@ -215,33 +167,6 @@ def test_chunks_are_whole_blocks_and_not_large(shape: Shape, length: int, grid: 
     assert grid_of(shape, length) == grid
     assert np.prod(grid) <= CHUNK
     assert grid[-1] % length == 0 or grid[-1] == max(1, shape[-1])
-
-
-@pytest.mark.parametrize("shape", [(700, 4096), (3, 2**21 + 256), (2, 700, 4096)])
-def test_chunks_follow_each_other_in_the_file(shape: Shape, tmp_path: Path) -> None:
-    """The bytes of each are those of the region that it stands for."""
-    size = int(np.prod(shape)) // 256 * 144
-    path = made(tmp_path / "x.gguf", [tensor("w", shape[::-1], int(Type.Q4_K))], data=b"")
-    begin = path.stat().st_size
-    os.truncate(path, begin + size)
-    manifest = opened(path).leaves()["w"].manifest
-    assert manifest is not None
-    assert (manifest.complete, manifest.codec.name, manifest.codec.raw) == (True, "Q4_K", False)
-    chunks = list(manifest.chunks.values())
-    assert [chunk.offset for chunk in chunks] == list(
-        begin + np.cumsum([0, *(c.length for c in chunks[:-1])])
-    )
-    assert sum(chunk.length for chunk in chunks) == size
-    sizes = [region.size for region in chunk_regions(shape, manifest.chunk_shape)]
-    assert [chunk.length for chunk in chunks] == [n // 256 * 144 for n in sizes]
-
-
-def test_a_chunk_that_there_is_not() -> None:
-    chunks = BlockChunks("f", 0, (700, 4096), (512, 4096), 256, 144)
-    assert list(chunks) == [(0, 0), (1, 0)]
-    for index in ((2, 0), (0, 1), (-1, 0), (0,), (0, 0, 0)):
-        assert index not in chunks
-    assert chunks == dict(chunks)
 
 
 def test_any_number_of_chunks_takes_no_memory(tmp_path: Path) -> None:

@@ -1,14 +1,18 @@
 """What is refused of chunks, whatever index of them libhdf5 reads."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.formats.hdf5.datasets import FileSpan, _Chunks
+from ckpt_surgery.formats.hdf5.filters import decoded
 
 SPEC = ArraySpec((10, 6), np.dtype(np.float32))
 
@@ -46,3 +50,19 @@ def test_chunks_that_cannot_be(one: SimpleNamespace, says: str) -> None:
     found.add(told((0, 3), 0))
     with pytest.raises(SourceError, match=says):
         found.add(one)
+
+
+GZIP = {"hdf5": "gzip"}
+
+
+def shuffle(size: int) -> dict[str, Any]:
+    return {"hdf5": "shuffle", "size": size}
+
+
+@given(st.binary(max_size=30))
+def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
+    for step in (GZIP, shuffle(4)):
+        try:
+            assert len(decoded(data, [step], 20)) == 20
+        except SourceError as error:
+            assert str(error).startswith("a chunk")

@@ -307,16 +307,6 @@ def test_filters_that_are_not_decoded_are_listed_with_what_removes_them(tmp_path
         assert hint in str(refused.value.problems[0].hint)
 
 
-def test_names_are_in_natural_order(tmp_path: Path) -> None:
-    arrays = {f"vars/{i}": np.ones(i) for i in range(12)}
-    assert list(opened(save_hdf5(arrays, tmp_path / "x.h5")).leaves()) == list(arrays)
-
-
-def test_two_dots_are_a_name(tmp_path: Path) -> None:
-    path = save_hdf5({"a/../x": np.ones(3)}, tmp_path / "x.h5")
-    assert list(opened(path).leaves()) == ["a/../x"]
-
-
 def test_a_file_after_a_block_of_other_bytes(tmp_path: Path) -> None:
     arrays = TestContiguous().sample()
     path = tmp_path / "x"

@@ -277,19 +277,6 @@ def test_threads_write_small_and_large_blocks(tmp_path: Path) -> None:
     assert len(list(tmp_path.rglob("d/*"))) < len(small) / 5  # not one file per leaf
 
 
-def test_flush_leaves_nothing_gathered(tmp_path: Path) -> None:
-    array = checkpoints.random((40, 40))
-    output = Output(leaf_of("x", array), array.shape)
-    sink = open_sink("orbax", tmp_path, SinkOptions(), [output])
-    sink.create()
-    writer = sink.attach("0")
-    before = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
-    writer.write(output, Region.whole(array.shape), array)
-    writer.flush()
-    after = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
-    assert after - before > array.nbytes * 0.9
-
-
 def test_nothing_is_valid_before_finish(tmp_path: Path) -> None:
     array = np.arange(4.0)
     output = Output(leaf_of("x", array), (4,))
@@ -302,14 +289,6 @@ def test_nothing_is_valid_before_finish(tmp_path: Path) -> None:
         open_source(str(tmp_path))
     sink.finish(["0"])
     assert open_source(str(tmp_path)).leaves()
-
-
-def test_a_failing_disk_is_a_storage_error(tmp_path: Path) -> None:
-    (tmp_path / "d").write_bytes(b"")  # where the data files' directory belongs
-    array = checkpoints.random((2048, 1100))
-    sink = open_sink("orbax", tmp_path, SinkOptions(), [Output(leaf_of("x", array), array.shape)])
-    with pytest.raises(StorageError, match=f"{tmp_path}/d: File exists"):
-        write_all(sink, {"x": array})
 
 
 def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:

@@ -332,23 +332,10 @@ def test_metadata_of_shards_and_index(tmp_path: Path) -> None:
     assert opened(path).metadata == {"mergekit_version": "0.1", "format": "pt"}
 
 
-def test_no_metadata_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "x.safetensors"
-    path.write_bytes(raw_file({"__metadata__": None}))
-    assert opened(path).metadata == {}
-    assert deserialize(path.read_bytes()) == []
-
-
 def test_leaves_come_in_the_order_of_their_bytes(tmp_path: Path) -> None:
     shards = [{f"layer_{i}.{name}": array((3,), "float32") for name in "ba"} for i in (1, 0)]
     leaves = opened(sharded(tmp_path / "x", shards)).leaves()
     assert list(leaves) == ["layer_1.a", "layer_1.b", "layer_0.a", "layer_0.b"]
-
-
-def test_dots_are_plain_characters(tmp_path: Path) -> None:
-    (tmp_path / "x.safetensors").write_bytes(encoded({"model.layers.0/w": A["a"]}))
-    (leaf,) = opened(tmp_path / "x.safetensors").leaves().values()
-    assert leaf.key == Key(("model.layers.0", "w"), (False, False))
 
 
 @pytest.mark.parametrize(

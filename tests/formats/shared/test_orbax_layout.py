@@ -4,13 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.formats.shared.orbax_layout import (
-    has_any,
-    is_checkpoint,
-    is_item,
-    is_orbax,
-    steps_in,
-)
+from ckpt_surgery.formats.shared.orbax_layout import has_any, is_checkpoint, is_item, is_orbax, steps_in
 from ckpt_surgery.formats.shared.steps import STEP_NAME
 
 

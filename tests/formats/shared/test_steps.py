@@ -5,13 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from ckpt_surgery.core.errors import SourceError, UsageError
-from ckpt_surgery.formats.shared.steps import (
-    check_no_item,
-    check_no_step,
-    choose_item,
-    choose_step,
-    quoted,
-)
+from ckpt_surgery.formats.shared.steps import check_no_item, check_no_step, choose_item, choose_step, quoted
 
 STEPS: Mapping[str, int | float] = {"ckpt_2": 2, "ckpt_10": 10, "ckpt_9": 9}
 

@@ -19,6 +19,7 @@ from ckpt_surgery.core.protocols import Encoder, Output, Source
 from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open_source
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
+from ckpt_surgery.formats.zarr.source import foreign_files
 from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
@@ -422,18 +423,6 @@ def test_a_missing_chunk_is_the_fill_value(
         assert same(source.read(leaf, region), wanted[region.slices])
 
 
-@pytest.mark.parametrize("nbytes", [2**12, 2**21])
-def test_large_raw_chunks_beside_missing_ones(nbytes: int, tmp_path: Path) -> None:
-    x = group_of(tmp_path / "g", 3).create_array(
-        "x", shape=(3 * nbytes,), chunks=(nbytes,), dtype="uint8", fill_value=9, compressors=None
-    )
-    wanted = np.full(3 * nbytes, 9, np.uint8)
-    x[nbytes : 2 * nbytes] = wanted[nbytes : 2 * nbytes] = array((nbytes,), "uint8")
-    source = opened(tmp_path / "g")
-    for start, stop in ((0, 5), (nbytes, nbytes + 5), (nbytes - 5, nbytes + 5), (0, 3 * nbytes)):
-        assert same(source.read(source.leaves()["x"], Region((start,), (stop,))), wanted[start:stop])
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_chunk_that_vanishes_is_no_fill_value(sparse: bool, tmp_path: Path) -> None:
     x = group_of(tmp_path / "g", 3).create_array("x", shape=(4,), chunks=(2,), dtype="int32")
@@ -445,14 +434,6 @@ def test_a_chunk_that_vanishes_is_no_fill_value(sparse: bool, tmp_path: Path) ->
     (tmp_path / "g/x/c/0").unlink()
     with pytest.raises(SourceError):
         source.read(leaf, Region((0,), (2,)))
-
-
-def test_a_chunk_that_comes_into_being_changes_the_fingerprint(tmp_path: Path) -> None:
-    x = group_of(tmp_path / "g", 3).create_array("x", shape=(4,), chunks=(2,), dtype="int32")
-    source = opened(tmp_path / "g")
-    before = source.fingerprint()
-    x[:2] = [1, 2]
-    assert source.fingerprint() != before
 
 
 def test_a_huge_array_without_chunks_costs_nothing(tmp_path: Path) -> None:
@@ -488,11 +469,6 @@ def test_groups_without_metadata_and_files_of_others(tmp_path: Path) -> None:
     for name in ("README.md", "deep/.DS_Store", "deep/down/x/c/notes", "deep/down/x/c/00", "deep/down/x/c/5"):
         (tmp_path / "g" / name).write_text("3")
     assert_same(values(opened(tmp_path / "g")), {"deep/down/x": value})
-
-
-def test_leaves_come_in_natural_order(tmp_path: Path) -> None:
-    path = saved({f"layer_{i}/{n}": np.ones(1) for i in (10, 9, 1) for n in "ba"}, tmp_path / "g", 3)
-    assert list(opened(path).leaves()) == [f"layer_{i}/{n}" for i in (1, 9, 10) for n in "ab"]
 
 
 def test_steps_items_and_files_are_refused(tmp_path: Path) -> None:
@@ -653,19 +629,6 @@ def test_chunks_of_one_version_in_the_other(tmp_path: Path) -> None:
     assert_same(loaded(adopted(opened(tmp_path / "from"), tmp_path / "to", 3), 3), {"f": value, "c": value})
 
 
-def test_inline_bytes_and_parts_of_files(tmp_path: Path) -> None:
-    """As Orbax stores small arrays, and safetensors all of them."""
-    import orbax.checkpoint as ocp
-
-    arrays = {"small": array((3,), "float32"), "large": array((300, 40), "float32")}
-    ocp.PyTreeCheckpointer().save(tmp_path / "orbax", arrays)
-    source = opened(tmp_path / "orbax")
-    assert any(
-        c.inline is not None for leaf in source.leaves().values() for c in leaf.manifest.chunks.values()
-    )
-    assert_same(loaded(adopted(source, tmp_path / "to", 2), 2), arrays)
-
-
 def test_what_is_not_all_there_is_not_adopted(tmp_path: Path) -> None:
     x = group_of(tmp_path / "g", 3).create_array("x", shape=(4,), chunks=(2,), dtype="int32")
     x[:2] = [1, 2]
@@ -698,3 +661,13 @@ def test_stored_bytes_that_cannot_be_copied(tmp_path: Path) -> None:
         writer.adopt(output(0, tmp_path / "gone"))
     with pytest.raises(SourceError, match="is not a regular file"):
         writer.adopt(output(1, tmp_path))
+
+
+def test_metadata_and_chunks_are_the_groups() -> None:
+    own = [
+        *("zarr.json", ".zattrs", "a/zarr.json", "a/c/0/1", "a/0.1", "a/c", "a/c.0.1"),
+        *("layers/0/.zarray", "layers/0/0.0", "layers/0/1/2", "layers/.zgroup"),
+    ]
+    others = ["notes", "a/notes", "a/c/x", "a/c/0/x/1", "b/0.1", "b/c/0", "layers/notes", "a/0.1.part"]
+    assert foreign_files("", own + others) == others
+    assert foreign_files("", ["0/1", "c/0"]) == ["0/1", "c/0"]

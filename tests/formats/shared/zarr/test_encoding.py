@@ -9,12 +9,7 @@ import tensorstore as ts
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.shared.zarr.encoding import (
-    BytesInFlight,
-    array_definition,
-    decoded,
-    encoded,
-)
+from ckpt_surgery.formats.shared.zarr.encoding import BytesInFlight, array_definition, decoded, encoded
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS
 from ckpt_surgery.formats.shared.zarr.metadata import HELD
 from tests.support.arrays import array

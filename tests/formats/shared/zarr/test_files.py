@@ -8,12 +8,7 @@ import pytest
 import tensorstore as ts
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.shared.zarr.files import (
-    Files,
-    check_codecs,
-    chunk_index,
-    file_array,
-)
+from ckpt_surgery.formats.shared.zarr.files import Files, check_codecs, chunk_index, file_array
 from ckpt_surgery.formats.shared.zarr.metadata import ZarrArray, parse_array
 
 

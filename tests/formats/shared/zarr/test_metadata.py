@@ -13,20 +13,9 @@ import pytest
 import tensorstore as ts
 import zarr
 
-from ckpt_surgery.core.arrays import (
-    ArraySpec,
-    Shape,
-    grid_counts,
-)
+from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.manifests import (
-    RAW,
-    Chunk,
-    Codec,
-    Manifest,
-    encoding_of,
-    raw_codec,
-)
+from ckpt_surgery.core.manifests import RAW, Chunk, Codec, Manifest, encoding_of, raw_codec
 from ckpt_surgery.core.rewrites.axes import transposed
 from ckpt_surgery.core.rewrites.joining import stacked
 from ckpt_surgery.core.rewrites.reshaping import reinterpreted, reshaped
@@ -291,34 +280,6 @@ def test_axes_of_chunk_length_1_are_in_order_anyway() -> None:
     )
     forms = described(manifest)
     assert (forms[2]["order"], forms[3]["codecs"]) == ("C", [{"name": "bytes"}])
-
-
-def test_any_order_of_axes_takes_zarr3() -> None:
-    values = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
-    stored = Manifest(
-        ArraySpec((2, 3, 4), values.dtype),
-        (2, 3, 4),
-        raw_codec(3),
-        {(0, 0, 0): Chunk("", 0, 48, values.tobytes())},
-    )
-    found = transposed(stored, (1, 2, 0))
-    assert adopted_metadata(found, 2) is None
-    metadata = adopted_metadata(found, 3)
-    assert metadata is not None
-    assert metadata["codecs"][0] == {"name": "transpose", "configuration": {"order": [2, 0, 1]}}
-    np.testing.assert_array_equal(read_back(3, metadata, found), values.transpose(1, 2, 0))
-
-
-@pytest.mark.parametrize(("keys", "names"), [("default", {b"c/0/0", b"c/0/1"}), ("v2", {b"0.0", b"0.1"})])
-def test_names_of_chunks_in_zarr3(keys: Literal["default", "v2"], names: set[bytes]) -> None:
-    chunks: dict[Shape, Chunk] = {(0, i): Chunk("", 0, 2, b"ab") for i in range(2)}
-    manifest = Manifest(ArraySpec((1, 4), dtype("int8")), (1, 2), raw_codec(2), chunks)
-    metadata = adopted_metadata(manifest, 3)
-    assert metadata is not None
-    metadata = metadata | {"chunk_key_encoding": {"name": keys}}
-    array = parse_array(json.dumps(metadata).encode(), 3)
-    assert {array.chunk_name(index).encode() for index in chunks} == names
-    np.testing.assert_array_equal(read_back(3, metadata, manifest), [[97, 98, 97, 98]])
 
 
 def test_encodings_are_the_same_in_both_versions() -> None:
