@@ -16,7 +16,7 @@ from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.registry import Names, Selection, claims
 from ckpt_surgery.formats.shared.npy_layout import MAGIC
 from ckpt_surgery.formats.shared.orbax_layout import TREE_FILE, UNFINISHED, is_orbax
-from ckpt_surgery.formats.shared.steps import ChosenFile, check_no_step, choose_step
+from ckpt_surgery.formats.shared.steps import ChosenFile, check_no_choice, choose_step
 from ckpt_surgery.storage.listing import check_link, directory_names, is_directory, real_path
 from ckpt_surgery.storage.reading import OpenFile
 
@@ -118,7 +118,7 @@ NAMES = Names("Flax checkpoints", _begins, (SUFFIX,), INDEX_SUFFIX, (SINGLE_NAME
 def locate(path: str, selection: Selection) -> ChosenFile:
     """Find the file to read. Raises SourceError or UsageError with the names there are to choose from."""
     if not is_directory(path) or NAMES.whole(directory_names(path).files):
-        check_no_step(path, selection.step)
+        check_no_choice(path, selection.step)
         return ChosenFile(*NAMES.file_of(path))
     found = _step(path, selection)
     check_link(os.path.join(path, found.name), real_path(path))

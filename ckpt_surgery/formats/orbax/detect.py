@@ -26,7 +26,7 @@ from ckpt_surgery.formats.shared.orbax_layout import (
 )
 from ckpt_surgery.formats.shared.steps import (
     STEP_NAME,
-    check_no_item,
+    check_no_choice,
     choose_item,
     items_beside,
     locate,
@@ -123,7 +123,7 @@ def _in_checkpoint(directory: str, root: str, step: int | None, item: str | None
     if is_item(directory) or isinstance(handlers, str):
         if not is_item(directory) and not _is_tree_handler(handlers):
             _refuse_item_without_arrays(directory)
-        check_no_item(directory, item)
+        check_no_choice(directory, item=item)
         return OrbaxItem(directory, root, step, None, metadata)
     name = _chosen_item(directory, handlers if isinstance(handlers, dict) else {}, item)
     check_link(os.path.join(directory, name), root)

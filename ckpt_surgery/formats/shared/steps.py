@@ -68,7 +68,7 @@ def locate(
     """
     root = real_path(path)
     if not steps:
-        check_no_step(path, step)
+        check_no_choice(path, step)
         return root, None
     finished = steps if is_finished is None else (n for n in steps if is_finished(os.path.join(root, n)))
     name = choose_step(root, steps, step, finished)
@@ -160,17 +160,11 @@ def quoted(names: Sequence[str], last: bool = False) -> str:
 # --- nothing to choose ------------------------------------------------------------------------------------
 
 
-def check_no_step(path: str, step: int | None) -> None:
-    """Raise UsageError if a step is given for a path that is not a directory of steps."""
-    if step is not None:
-        raise UsageError(
-            f"{shown(path)} has no steps to choose from", hint=f"Leave out `step={step}`, or name its parent."
-        )
-
-
-def check_no_item(path: str, item: str | None) -> None:
-    """Raise UsageError if an item is given for a path that does not hold several."""
-    if item is not None:
-        raise UsageError(
-            f"{shown(path)} has no items to choose from", hint=f"Leave out `item={shown(item)}`."
-        )
+def check_no_choice(path: str, step: int | None = None, item: str | None = None) -> None:
+    """Raise UsageError if a step or an item is given for a path that does not hold several."""
+    for name, value, other in (("step", step, ", or name its parent"), ("item", item, "")):
+        if value is not None:
+            raise UsageError(
+                f"{shown(path)} has no {name}s to choose from",
+                hint=f"Leave out `{name}={shown(str(value))}`{other}.",
+            )

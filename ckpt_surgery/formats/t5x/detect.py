@@ -15,8 +15,7 @@ from ckpt_surgery.formats.shared.orbax_layout import TREE_FILE, is_item
 from ckpt_surgery.formats.shared.steps import (
     STEP_NAME,
     ChosenFile,
-    check_no_item,
-    check_no_step,
+    check_no_choice,
     choose_item,
     items_beside,
     items_of,
@@ -90,8 +89,7 @@ def locate_file(path: str, selection: Selection) -> ChosenFile:
     """Find the file to read. Raises SourceError or UsageError with the names there are to choose from."""
     _check_finished(path)
     if not is_directory(path):
-        check_no_step(path, selection.step)
-        check_no_item(path, selection.item)
+        check_no_choice(path, selection.step, selection.item)
         directory, name = os.path.split(path)
         return ChosenFile(directory, name)
     directory, step = locate(path, selection.step, {} if _has_file(path) else _steps(path))
@@ -116,7 +114,7 @@ def _check_finished(path: str) -> None:
 def _in_step(directory: str, root: str, step: int | None, item: str | None) -> ChosenFile:
     """The file of a step's directory: its own, or that of an item."""
     if _has_file(directory):
-        check_no_item(directory, item)
+        check_no_choice(directory, item=item)
     else:
         item = choose_item(directory, _items(directory), item, directory_names(directory).directories)
         if item is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.registry import Selection, claims
-from ckpt_surgery.formats.shared.steps import check_no_step, choose_step
+from ckpt_surgery.formats.shared.steps import check_no_choice, choose_step
 from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.listing import (
     check_link,
@@ -124,7 +124,7 @@ def locate(path: str, selection: Selection) -> Bundle:
     """The bundle that `path` and a step choose; only directories have steps."""
     if is_directory(path):
         return _in_directory(path, selection.step)
-    check_no_step(path, selection.step)
+    check_no_choice(path, selection.step)
     directory, name = os.path.split(path)
     return Bundle(directory, os.path.join(directory, _DATA.sub("", name).removesuffix(SUFFIX)))
 

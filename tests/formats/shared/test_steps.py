@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from ckpt_surgery.core.errors import SourceError, UsageError
-from ckpt_surgery.formats.shared.steps import check_no_item, check_no_step, choose_item, choose_step, quoted
+from ckpt_surgery.formats.shared.steps import check_no_choice, choose_item, choose_step, quoted
 
 STEPS: Mapping[str, int | float] = {"ckpt_2": 2, "ckpt_10": 10, "ckpt_9": 9}
 
@@ -98,9 +98,8 @@ def test_names_are_safe_to_print_and_few() -> None:
 
 
 def test_nothing_to_choose() -> None:
-    check_no_step("x", None)
-    check_no_item("x", None)
+    check_no_choice("x")
     with pytest.raises(UsageError, match=r"x has no steps to choose from\s+Leave out `step=0`"):
-        check_no_step("x", 0)
+        check_no_choice("x", 0)
     with pytest.raises(UsageError, match=r"x has no items to choose from\s+Leave out `item=`"):
-        check_no_item("x", "")
+        check_no_choice("x", item="")
