@@ -11,7 +11,7 @@ from ckpt_surgery.formats.safetensors.header import DTYPES as OF_SAFETENSORS
 from ckpt_surgery.formats.shared.npy import DESCRIPTIONS
 from ckpt_surgery.formats.shared.torch.globals import DTYPES as OF_TORCH
 from ckpt_surgery.formats.shared.zarr.metadata import HELD
-from ckpt_surgery.formats.tensorflow.dtypes import NUMBERS
+from ckpt_surgery.formats.tensorflow.index import NUMBERS
 
 
 @pytest.mark.parametrize("name", ELEMENT_TYPES)

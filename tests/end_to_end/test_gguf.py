@@ -16,7 +16,7 @@ from ckpt_surgery import restore
 from ckpt_surgery.api import applying
 from ckpt_surgery.cli.render.inspection import inspection_lines
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.gguf.types import UNDECODED
+from ckpt_surgery.formats.gguf.blocks import UNDECODED
 from tests.formats.gguf.files import dequantized, save, save_blocks, stored_blocks
 from tests.support.arrays import array
 from tests.support.command_line import run

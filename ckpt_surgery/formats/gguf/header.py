@@ -12,9 +12,9 @@ from typing import Any
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.gguf.blocks import TYPES, TensorType
 from ckpt_surgery.formats.gguf.detect import MAGIC
 from ckpt_surgery.formats.gguf.metadata import UINT32, Cursor, name_text, number, value
-from ckpt_surgery.formats.gguf.types import TYPES, TensorType
 from ckpt_surgery.formats.shared.limits import beyond_memory
 from ckpt_surgery.storage.failures import DAMAGED, damaged
 from ckpt_surgery.storage.listing import FileStat

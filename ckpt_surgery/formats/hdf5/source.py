@@ -15,8 +15,7 @@ from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.formats.chunk_reading import by_chunk
 from ckpt_surgery.formats.hdf5 import NAMES, WEIGHTS, is_archive
 from ckpt_surgery.formats.hdf5.attributes import root_attributes
-from ckpt_surgery.formats.hdf5.datasets import FileSpan
-from ckpt_surgery.formats.hdf5.filters import decode_chunk
+from ckpt_surgery.formats.hdf5.datasets import FileSpan, decode_chunk
 from ckpt_surgery.formats.hdf5.library import FileView, import_h5py, opened_hdf5
 from ckpt_surgery.formats.hdf5.listing import listed
 from ckpt_surgery.formats.hdf5.superblock import base_of

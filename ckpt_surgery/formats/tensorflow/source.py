@@ -17,17 +17,19 @@ from ckpt_surgery.formats.chunk_reading import Check
 from ckpt_surgery.formats.registry import Listing, Reader, Selection
 from ckpt_surgery.formats.shared.boxes import Box, Boxes, on_grid
 from ckpt_surgery.formats.tensorflow.detect import GRAPH_SUFFIX, SUFFIX, Bundle, is_table, locate
-from ckpt_surgery.formats.tensorflow.dtypes import NUMBERS, STRING, type_name
 from ckpt_surgery.formats.tensorflow.index import (
+    NUMBERS,
+    STRING,
     BundleIndex,
     Variable,
     VariablePart,
     read_index,
+    type_name,
     v1_checkpoint,
 )
 from ckpt_surgery.formats.tensorflow.proto import varint
 from ckpt_surgery.formats.tensorflow.table import mask, table_entries
-from ckpt_surgery.storage.failures import damaged, with_key, with_path
+from ckpt_surgery.storage.failures import about_key, damaged, with_path
 from ckpt_surgery.storage.listing import FileStat, check_link, has_entry, is_file, real_path
 from ckpt_surgery.storage.reading import opened, stat_file
 
@@ -134,12 +136,10 @@ def _text(key: Key, variable: Variable, path: str, big: bool, files: Mapping[str
     with opened(path, files[path]) as file:
         stored = file.read(part.offset, part.size)
     try:
-        with with_path(path):
+        with about_key(key), with_path(path):
             return decoded_text(stored, part, big).decode()
     except UnicodeDecodeError:
         return None
-    except SourceError as error:
-        raise with_key(key, error) from error
 
 
 def decoded_text(stored: bytes, part: VariablePart, big: bool) -> bytes:

@@ -16,8 +16,16 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Manifest, quantized_codec
-from ckpt_surgery.formats.gguf.blocks import CHUNK, PIECE, BlockChunks, grid_of, read_blocks
-from ckpt_surgery.formats.gguf.types import BLOCKS, TYPES, UNDECODED
+from ckpt_surgery.formats.gguf.blocks import (
+    BLOCKS,
+    CHUNK,
+    PIECE,
+    TYPES,
+    UNDECODED,
+    BlockChunks,
+    grid_of,
+    read_blocks,
+)
 from ckpt_surgery.formats.opening import open_source
 from tests.formats.bounds import bounded
 from tests.formats.gguf.files import dequantized, made, save_blocks, stored_blocks, tensor

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.formats.hdf5.datasets import FileSpan, _Chunks
-from ckpt_surgery.formats.hdf5.filters import decoded
+from ckpt_surgery.formats.hdf5.datasets import FileSpan, _Chunks, decoded
 
 SPEC = ArraySpec((10, 6), np.dtype(np.float32))
 
