@@ -80,7 +80,7 @@ class Match(RuleRun):
         for template, expression in self._outcomes:
             members = self._contributions(template, expression, loops)
             field = ("to", template.text) if self._several and template else ("value",)
-            if expression is not None and "xs" in expression.names:
+            if expression is not None and "xs" in rule.names_in(expression):
                 yield from self._gathered(field, members)
             else:
                 yield from self._single(field, members)

@@ -12,11 +12,12 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Apply
+from ckpt_surgery.language.expressions.let_names import LetNames
 from ckpt_surgery.language.expressions.naming import TARGET
 from ckpt_surgery.language.expressions.operators import truth
 from ckpt_surgery.language.expressions.parsing import Expression
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
-from ckpt_surgery.language.expressions.scope import Groups, Scope, Unavailable
+from ckpt_surgery.language.expressions.scope import Groups, LetError, Scope, Unavailable
 from ckpt_surgery.language.patterns.templates import Template
 from ckpt_surgery.language.schema.field_types import Unmatched
 from ckpt_surgery.language.schema.fields import Pass
@@ -212,6 +213,8 @@ class RuleRun:
         self.ref = pass_run.problems.ref(index)
         self.sources = self._sources()
         """The sources whose leaves the rule reads, in the order in which it names them."""
+        self._let = self.rule.let or {}
+        self._let_sees_target = any(TARGET in entry.names for entry in self._let.values())
         self.claims: list[Claim] = []
         """The leaves that a `match` rule has claimed, in the order of the sources' leaves."""
 
@@ -222,7 +225,12 @@ class RuleRun:
         return [name for name in ([wanted] if isinstance(wanted, str) else wanted) if name in trees]
 
     def wrong(self, field: Field, error: SurgeryError, key: str | None = None, at_key: bool = False) -> None:
-        """Note a problem in a field, found at one key; `at_key`: point at the field's name."""
+        """Note a problem in a field, found at one key; `at_key`: point at the field's name.
+
+        One of an entry of `let` is noted there, whatever field uses it.
+        """
+        if isinstance(error, LetError):
+            field, at_key = ("let", error.entry), False
         self.pass_run.problems.at(self.index, field, error, key, at_key)
 
     def noted(
@@ -270,7 +278,8 @@ class RuleRun:
         """`leaf_key`: the key of the output that the value is for."""
         value = expression.evaluate(Scope(names, leaf_key, self.pass_run.count))
         target = self.pass_run.names[TARGET]
-        if TARGET in expression.names and isinstance(target, SourceLeaves):
+        sees_target = TARGET in expression.names or self._let_sees_target
+        if sees_target and isinstance(target, SourceLeaves):
             target.require_values(value)
         return value
 
@@ -326,8 +335,12 @@ class RuleRun:
         model = claimed[0].leaf if claimed else None
         assert expression is not None
 
+        names = output.names
+        if self._let:
+            names = LetNames(names, self._let, key.text, run.count)
+
         def compute() -> Entry:
-            return computed(self._evaluated(expression, output.names, key.text), model, key, replaced)
+            return computed(self._evaluated(expression, names, key.text), model, key, replaced)
 
         made = self.noted(field, text, compute)
         if isinstance(made, Failed):

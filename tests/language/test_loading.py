@@ -532,7 +532,20 @@ FIELDS = [
     "params",
     "tables",
 ]
-FIELDS += ["mirror", "when", "by", "drop", "fill", "add", "from", "unmatched", "target", "output", "zap"]
+FIELDS += [
+    "let",
+    "mirror",
+    "when",
+    "by",
+    "drop",
+    "fill",
+    "add",
+    "from",
+    "unmatched",
+    "target",
+    "output",
+    "zap",
+]
 DATA = documents(
     st.sampled_from([1, 0, True, None, 0.5, "a", "x", "(?P<n>.)", "${n}", "a//b", "xs", "range(2)", "*", ""]),
     st.sampled_from(FIELDS) | st.just(3),
@@ -641,7 +654,7 @@ def test_schema() -> None:
         *("hooks", "unmatched", "mirror", "rules", "passes"),
     }
     rule = described["$defs"]["Rule"]
-    assert {"match", "for", "from", "to", "value", "mirror_value"} <= set(rule["properties"])
+    assert {"match", "for", "from", "to", "let", "value", "mirror_value"} <= set(rule["properties"])
     assert not {"for_", "from_"} & set(rule["properties"])
     assert rule["properties"]["match"]["format"] == "regex"
     assert rule["properties"]["value"]["type"] == "string"

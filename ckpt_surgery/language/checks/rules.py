@@ -17,8 +17,10 @@ from ckpt_surgery.language.schema.fields import Pass, Rule
 from ckpt_surgery.language.yaml.document import DocumentPath
 
 ALL_SOURCES = "*"
+MAX_LET_DEPTH = 96
+"""Limit on the nesting of an entry of `let`, with the entries that it uses written out."""
 CLAIMS = ("match", "fill", "add")
-ALWAYS = frozenset({"value", "when", "optional"})
+ALWAYS = frozenset({"let", "value", "when", "optional"})
 FIELDS: Mapping[str, frozenset[str]] = {
     "match": ALWAYS | {"match", "source", "to", "drop", "by", "for", "mirror_value"},
     "fill": ALWAYS | {"fill", "source", "from", "fallback"},
@@ -28,10 +30,10 @@ FIELDS: Mapping[str, frozenset[str]] = {
 EXCLUDED: Sequence[tuple[str, frozenset[str], str]] = (
     (
         "drop",
-        frozenset({"to", "by", "for", "value", "mirror_value"}),
+        frozenset({"to", "by", "for", "let", "value", "mirror_value"}),
         "a dropped leaf has neither name nor value",
     ),
-    ("fallback", frozenset({"from", "value"}), "the target's own value is used unchanged"),
+    ("fallback", frozenset({"from", "let", "value"}), "the target's own value is used unchanged"),
 )
 """Fields that exclude others, the others, and the reason."""
 
@@ -110,7 +112,7 @@ class RuleCheck:
         if isinstance(self.written.get("to"), Mapping) and "mirror_value" in given:
             message = "`mirror_value` does not go with a mapping in `to`: it is one value for all outputs"
             yield Finding(self._field("mirror_value"), message, at_key=True)
-        for name in ("to", "for"):
+        for name in ("to", "for", "let"):
             if self.written.get(name) == {}:
                 message = f"`{name}` is an empty mapping"
                 yield Finding(self._field(name), message, at_key=True, code=Code.MISSING_FIELD)
@@ -119,7 +121,7 @@ class RuleCheck:
                 self._field("mirror_value"), "`mirror_value` needs a `mirror` on the pass", at_key=True
             )
         if self.rule.mirror_value is not None and self.rule.value is not None:
-            kinds = {"xs" in value.names for value in (self.rule.value, self.rule.mirror_value)}
+            kinds = {"xs" in self.rule.names_in(value) for value in (self.rule.value, self.rule.mirror_value)}
             if len(kinds) > 1:
                 message = "`value` and `mirror_value` must both use `x`, or both use `xs`"
                 yield Finding(self._field("mirror_value"), message)
@@ -132,7 +134,7 @@ class RuleCheck:
                 self._field("by"), "`by` orders leaves that share one `to`; there is no `to`", at_key=True
             )
         elif not self.subject.is_broken(self.path) and not any(
-            "xs" in value.names for value in self.rule.values
+            "xs" in self.rule.names_in(value) for value in self.rule.values
         ):
             yield Finding(self._field("by"), "`by` orders `xs`, which no value of the rule uses", at_key=True)
 
@@ -159,13 +161,17 @@ class RuleCheck:
     def _pattern(self) -> regex.Pattern[str] | None:
         return self.rule.match or self.rule.fill
 
+    def _names_of(self, field: str) -> Sequence[str]:
+        """The names that `for` or `let` gives, also those whose expressions do not parse."""
+        written = self.written.get(field)
+        return [*map(str, written)] if isinstance(written, Mapping) else []
+
     @property
     def _variables(self) -> frozenset[str]:
-        written = self.written.get("for")
-        return frozenset(map(str, written)) if isinstance(written, Mapping) else frozenset()
+        return frozenset(self._names_of("for"))
 
     def _own_names(self) -> Iterator[Finding]:
-        """Named groups and `for` variables whose names are not allowed, or taken."""
+        """Named groups, `for` variables and names of `let` that are not allowed, or taken."""
         recipe = self.subject.recipe
         owners = dict.fromkeys(recipe.named_sources, "a source")
         owners |= dict.fromkeys(recipe.params, "a param") | dict.fromkeys(recipe.tables, "a table")
@@ -179,18 +185,23 @@ class RuleCheck:
                     end, message = start + len(name), f"the group {problem}"
                     yield Finding(self._field(field), message, start, end, code=Code.NAME)
             owners |= dict.fromkeys(pattern.groupindex, "a named group")
-        for name in self._variables:
-            problem = name_problem(name, owners)
-            if problem is not None:
-                yield Finding(self._field("for", name), problem, at_key=True, code=Code.NAME)
+        for field in ("for", "let"):
+            for name in self._names_of(field):
+                problem = name_problem(name, owners)
+                if problem is not None:
+                    yield Finding(self._field(field, name), problem, at_key=True, code=Code.NAME)
+            owners |= dict.fromkeys(self._names_of(field), "a variable of `for`")
 
     def _texts(self, claim: str) -> Iterator[Finding]:
         """Errors of every expression and template of the rule, with the names that it can use."""
         names = {"match": self._match_names, "fill": self._fill_names, "add": self._add_names}[claim]
         rule = self.rule
-        for field, expression in (("when", rule.when), ("by", rule.by), ("value", rule.value)):
+        for field, expression in (("when", rule.when), ("by", rule.by)):
             yield from self._expression(self._field(field), expression, names(field))
-        yield from self._expression(self._field("mirror_value"), rule.mirror_value, names("value"))
+        yield from self._let(names("value"))
+        seen = names("value") | frozenset(self._names_of("let"))
+        for field, expression in (("value", rule.value), ("mirror_value", rule.mirror_value)):
+            yield from self._expression(self._field(field), expression, seen)
         for variable, expression in (rule.for_ or {}).items():
             yield from self._expression(self._field("for", variable), expression, names("for"))
         templates = (("from", rule.from_), ("add", rule.add), ("to", rule.to))
@@ -201,7 +212,26 @@ class RuleCheck:
             for template, expression in rule.to.items():
                 path = self._field("to", template.text)
                 yield from self._template(path, template, names("to"), at_key=True)
-                yield from self._expression(path, expression, names("value"))
+                yield from self._expression(path, expression, seen)
+
+    def _let(self, seen: frozenset[str]) -> Iterator[Finding]:
+        """Errors of the entries of `let`. `seen`: the names that they can use, but for each other's."""
+        entries = self.rule.let or {}
+        levels: dict[str, int] = {}
+        for number, name in enumerate(written := self._names_of("let")):
+            entry, path = entries.get(name), self._field("let", name)
+            if entry is None:
+                continue
+            yield from self._expression(path, entry, seen | {*written})
+            for use in entry.name_uses:
+                if use.name in written[number:]:
+                    message = f"`{use.name}` is not known yet: an entry of `let` sees those before it"
+                    yield Finding(path, message, use.start, use.end, code=Code.UNKNOWN_NAME)
+            levels[name] = entry.depth + max([levels.get(used, 0) for used in entry.names], default=0)
+            if levels[name] > MAX_LET_DEPTH:
+                message = f"nested deeper than {MAX_LET_DEPTH} levels, with the entries that it uses"
+                yield Finding(path, message, code=Code.EXPRESSION)
+                return
 
     def _match_names(self, field: str) -> frozenset[str]:
         names = self._group_names | {"x", "key"}

@@ -106,6 +106,8 @@ class Compiler:
         self.name_uses: list[NameUse] = []
         self.wrong_calls: list[ExpressionError] = []
         self.groups: list[GroupUse] = []
+        self.depth = 0
+        """Levels of nesting of the expression."""
         self._spans = Spans(text, lead)
         self._depth = 0
 
@@ -117,6 +119,7 @@ class Compiler:
             instead = f"; {LOOK_UP}" if isinstance(node, ast.Dict) else ""
             self._spans.refuse(f"{what} is not part of the expression language{instead}", node)
         self._depth += 1
+        self.depth = max(self.depth, self._depth)
         if self._depth > MAX_DEPTH:
             self._spans.refuse(f"nested deeper than {MAX_DEPTH} levels", node)
         evaluator = handler(self, node)

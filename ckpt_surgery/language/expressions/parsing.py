@@ -43,6 +43,8 @@ class Expression:
     """Each use of `g[…]` whose group is written out."""
     evaluator: Evaluator = field(compare=False, repr=False)
     """Computes the value."""
+    depth: int = field(compare=False, repr=False)
+    """Levels of nesting."""
 
     @property
     def single_name(self) -> str | None:
@@ -76,6 +78,7 @@ def parse(text: str) -> Expression:
         tuple(compiler.wrong_calls),
         tuple(compiler.groups),
         evaluator,
+        compiler.depth,
     )
 
 

@@ -60,6 +60,15 @@ class ExpressionError(SurgeryError):
         return ExpressionError(self.message, start, end, self.hint, self.problems[0].code)
 
 
+class LetError(ExpressionError):
+    """An entry of `let` fails. Points at characters of the entry, not of the expression that uses it."""
+
+    def __init__(self, entry: str, error: ExpressionError):
+        super().__init__(error.message, error.start, error.end, error.hint, error.problems[0].code)
+        self.entry = entry
+        """Name of the entry."""
+
+
 class PatternError(ExpressionError):
     """A regular expression is refused."""
 

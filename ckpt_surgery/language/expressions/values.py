@@ -67,6 +67,22 @@ def listed(values: Iterable[Any]) -> list[Any]:
     return held
 
 
+def bounded_together(value: Any) -> Any:
+    """The value itself, which has a name. Raises FunctionError if it has too many values, nested ones too.
+
+    Without the limit, names that each list the one before twice would make lists that double.
+    """
+    pending, size = [value], 0
+    while pending:
+        part = pending.pop()
+        if isinstance(part, list | tuple):
+            size += len(part)
+            if size > MAX_LIST:
+                raise FunctionError(f"the lists are too long together; the limit is {MAX_LIST} values")
+            pending.extend(item for item in part if isinstance(item, list | tuple))
+    return value
+
+
 def is_list(value: object) -> bool:
     return isinstance(value, list | tuple | range)
 

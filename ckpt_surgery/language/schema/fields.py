@@ -124,6 +124,11 @@ class Rule(_Model):
     add: TemplateField | None = Field(
         default=None, description="Key template of a leaf that comes from no single source leaf."
     )
+    let: Mapping[str, ExpressionField] | None = Field(
+        default=None,
+        description="Names for parts of the value. Each sees what `value` sees, and the names before it; "
+        "`value`, the expressions of a mapping in `to` and `mirror_value` use them.",
+    )
     value: ExpressionField | None = Field(
         default=None, description="The new value of the leaf. Default: `x`."
     )
@@ -144,6 +149,14 @@ class Rule(_Model):
         """The expressions that give the values of the outputs."""
         several = tuple(self.to.values()) if isinstance(self.to, Mapping) else ()
         return several if self.value is None else (self.value, *several)
+
+    def names_in(self, expression: Expression) -> frozenset[str]:
+        """The names that a value uses, itself and through `let`."""
+        names = set(expression.names)
+        for name, entry in reversed([*(self.let or {}).items()]):
+            if name in names:
+                names |= entry.names
+        return frozenset(names)
 
     @property
     def templates(self) -> tuple[Template, ...]:

@@ -27,6 +27,10 @@ def found(rule: dict[str, Any], mirror: dict[str, list[str]] | None = None) -> l
         {"match": "a/(.)", "to": "b", "by": "int(g[1])", "value": "stack(xs)"},
         {"match": "a", "for": {"i": "range(x.ndim)"}, "to": {"b/${i}": "x[i]"}},
         {"match": "a", "source": "*", "value": "mean(xs)"},
+        {"match": "a", "to": "b", "let": {"s": "stack(xs)", "t": "s.T"}, "by": "key", "value": "t"},
+        {"match": "(?P<n>.*)", "for": {"i": "range(p)"}, "to": {"${n}${i}": "t"}, "let": {"t": "x[i]"}},
+        {"fill": "a", "fallback": "missing", "let": {"t": "x.T"}, "value": "t"},
+        {"add": "a", "let": {"n": "len(key)"}, "value": "n"},
         {"match": "a", "drop": True, "when": "key != 'b'", "optional": True},
         {"fill": "(?P<n>.*)", "from": "${n}", "source": "b"},
         {"fill": "a", "fallback": True},
@@ -60,6 +64,27 @@ def test_rules_without_problems(rule: dict[str, Any]) -> None:
             "`value` does not go with `fallback: true`: the target's own value is used unchanged",
             True,
         ),
+        (
+            {"match": "a", "drop": True, "let": {"t": "x"}},
+            ("let",),
+            "`let` does not go with `drop: true`: a dropped leaf has neither name nor value",
+            True,
+        ),
+        (
+            {"fill": "a", "fallback": True, "let": {"t": "x"}},
+            ("let",),
+            "`let` does not go with `fallback: true`: the target's own value is used unchanged",
+            True,
+        ),
+        ({"match": "a", "let": {}}, ("let",), "`let` is an empty mapping", True),
+        ({"match": "a", "let": {"t": "x + no"}, "value": "t"}, ("let", "t"), "unknown name `no`", False),
+        (
+            {"match": "a", "let": {"t": "u", "u": "x"}, "value": "t"},
+            ("let", "t"),
+            "`u` is not known yet: an entry of `let` sees those before it",
+            False,
+        ),
+        ({"match": "a", "let": {"t": "xs"}, "value": "t"}, ("let", "t"), MEANINGS["xs"], False),
         ({"add": "a"}, (), "an `add` rule needs a `value`, because it claims no leaf that has one", False),
         (
             {"match": "a", "to": {"b": "x"}, "value": "x"},
@@ -123,6 +148,51 @@ def test_names_are_used_where_they_have_a_value(rule: dict[str, Any], field: str
     ((path, message, _),) = found(rule)
     assert path == (field,)
     assert message.startswith(f"`{name}` ")
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("p", "`p` is already a param"),
+        ("a", "`a` is already a source"),
+        ("n", "`n` is already a named group"),
+        ("i", "`i` is already a variable of `for`"),
+        ("mean", "`mean` is a function"),
+        ("key", "`key` has a meaning of its own in recipes"),
+        ("not", "`not` is not a valid name; use letters, digits and `_`, and no Python keyword"),
+    ],
+)
+def test_names_of_let_are_new(name: str, problem: str) -> None:
+    rule = {"match": "(?P<n>.)", "for": {"i": "range(2)"}, "to": "${i}", "let": {name: "x"}}
+    ((path, message, at_key),) = found(rule)
+    assert (path, message.removesuffix("; choose another name"), at_key) == (("let", name), problem, True)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"match": "a", "when": "t"},
+        {"match": "a", "to": "${t}"},
+        {"match": "a", "to": {"${t}": "x"}},
+        {"match": "a", "to": "b", "by": "t", "value": "xs"},
+        {"match": "a", "to": "b", "for": {"i": "t"}},
+        {"fill": "a", "from": "${t}"},
+        {"add": "${t}", "value": "1"},
+    ],
+)
+def test_only_values_see_names_of_let(rule: dict[str, Any]) -> None:
+    ((_, message, _),) = found({**rule, "let": {"t": "1"}})
+    assert message.startswith("unknown name `t`")
+
+
+def test_entries_of_let_are_no_deeper_than_the_stack() -> None:
+    def rule(levels: int) -> dict[str, Any]:
+        deep = {f"t{i}": "-" * 31 + (f"t{i - 1}" if i else "x") for i in range(levels)}
+        return {"match": "a", "let": deep, "value": f"t{levels - 1}"}
+
+    assert found(rule(3)) == []
+    message = "nested deeper than 96 levels, with the entries that it uses"
+    assert found(rule(5)) == [(("let", "t3"), message, False)]
 
 
 def test_value_and_mirror_value_are_of_one_kind() -> None:
