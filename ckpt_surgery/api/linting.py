@@ -9,6 +9,7 @@ from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
 from ckpt_surgery.core.text import brief
 from ckpt_surgery.inputs.request import read_recipe
 from ckpt_surgery.language.checks.forgotten_mirrors import forgotten_mirrors
+from ckpt_surgery.language.checks.unused_lets import unused_lets
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class CheckedRecipe:
     problems: tuple[Problem, ...] = ()
     """Reasons why it cannot be used."""
     warnings: tuple[Problem, ...] = ()
-    """Rules that may be missing from a recipe without problems."""
+    """What may be a mistake in a recipe without problems."""
 
     __repr__ = brief
 
@@ -41,4 +42,5 @@ def check_recipe(path: PathLike) -> CheckedRecipe:
         loaded = read_recipe(path)
     except (RecipeError, UsageError) as error:
         return CheckedRecipe(path, problems=error.problems)
-    return CheckedRecipe(path, warnings=tuple(map(loaded.problem, forgotten_mirrors(loaded.recipe))))
+    findings = (*forgotten_mirrors(loaded.recipe), *unused_lets(loaded.recipe))
+    return CheckedRecipe(path, warnings=tuple(map(loaded.problem, findings)))

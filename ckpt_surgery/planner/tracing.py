@@ -56,6 +56,8 @@ class Stage:
     """The expressions that gave the values; none where values stay as they are."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """The values of the `for` variables of an `add` rule."""
+    let: Mapping[str, str] = field(default_factory=dict)
+    """The entries of `let` that the values depend on."""
 
     __repr__ = brief
 
@@ -137,10 +139,13 @@ def _stage(
         for keys in _read_keys(entry.value, known)
         if not taken.intersection(keys)
     }
-    values = dict.fromkeys(output.value.text for output in members or outputs if output.value is not None)
+    values = dict.fromkeys(output.value for output in members or outputs if output.value is not None)
+    used = frozenset().union(*map(rule.rule.names_in, values))
+    let = {name: entry.text for name, entry in (rule.rule.let or {}).items() if name in used}
     variables = _variables(rule, outputs[0].names) if rule.rule.add and len(outputs) == 1 else {}
     keys = tuple([entry.key.text for entry in entries])
-    return Stage(None, ref, keys, tuple(claims), tuple(looked_up), tuple(values), variables)
+    texts = tuple([value.text for value in values])
+    return Stage(None, ref, keys, tuple(claims), tuple(looked_up), texts, variables, let)
 
 
 def _claimed(member: Contribution, rule: RuleRun) -> Claimed:

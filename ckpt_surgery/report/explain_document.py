@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from ckpt_surgery.core.documents import NAMED, Document, Versioned, shape_and_dtype
+from ckpt_surgery.core.documents import NAMED, UNSET, Document, Versioned, shape_and_dtype
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.planner.plan_json import DroppedLeaf, PlannedLeaf, dropped_leaf, planned_leaf
@@ -58,6 +58,8 @@ class ExplainedStage(Document):
     """Expressions of the values; none where values stay as they are."""
     variables: Mapping[str, str]
     """Values of the `for` variables of an `add` rule."""
+    let: Mapping[str, str] = UNSET
+    """Names in `values`, and the expressions that they stand for; missing where there are none."""
 
 
 @frozen()
@@ -165,6 +167,7 @@ def _stage(stage: Stage) -> ExplainedStage:
         pass_=stage.pass_name,
         rule=stage.rule.path,
         line=stage.rule.line,
+        let=stage.let or UNSET,
         claims=tuple([ExplainedClaim(source=f"{c.source}:{c.key}", bound=c.bound) for c in stage.claims]),
         looked_up=tuple([f"{source}:{key}" for source, key in stage.looked_up]),
     )

@@ -550,6 +550,18 @@ def test_lint_tells_a_file_that_cannot_be_read_beside_the_problems_of_others(tmp
     assert done.stderr == f"Error: recipe not found: {missing}\n"
 
 
+def test_lint_warns_of_names_that_nothing_uses(tmp_path):
+    path = tmp_path / "r.yaml"
+    path.write_text("version: 1\nrules:\n- match: a\n  let: {b: x, c: x}\n  value: c * 2\n")
+    done = run("lint", path, "--format", "json")
+    document = json.loads(done.stdout)
+    assert (done.exit_code, "error" in document) == (0, False)
+    assert [(one["line"], one["column"]) for one in document["warnings"]] == [(4, 9)]
+    assert run("lint", path, "--format", "github").stdout.startswith(f"::warning file={path},line=4,col=9")
+    (result,) = json.loads(run("lint", path, "--format", "sarif").stdout)["runs"][0]["results"]
+    assert result["level"] == "warning"
+
+
 def test_lint_without_problems(library):
     library("check_recipe", CheckedRecipe)
     done = run("lint", "r.yaml")

@@ -215,6 +215,7 @@ def test_json_is_all_that_is_on_stdout(here: Path) -> None:
     done = run("explain", "r.yaml", "a.safetensors", "w", "--json")
     assert done.stderr.startswith("w\n\nresult")
     document = json.loads(done.stdout)
+    assert "let" not in document["made"]["stages"][0]
     assert document["made"]["stages"][0]["claims"][2] == {"source": "source:l_2/w", "bound": {"n": "2"}}
     assert document["made"]["operations"] == [{"name": "stack", "count": 1, "spec": "f32[9,2,3]"}]
     assert document["made"]["sources"][0] == {
@@ -231,6 +232,17 @@ def test_json_is_all_that_is_on_stdout(here: Path) -> None:
     failed = run("explain", "r.yaml", "a.safetensors", "ww", "--json")
     assert (failed.exit_code, json.loads(failed.stdout)["error"]["exit_code"]) == (2, 2)
     assert run("explain", "r.yaml", "a.safetensors", "w", "--json", "r.yaml").exit_code == 2
+
+
+def test_names_of_let_are_told_before_the_values(here: Path) -> None:
+    rule = "{match: l_(.)/w, to: w, let: {s: stack(xs), t: s.T, u: x}, value: t}"
+    (here / "let.yaml").write_text(f"version: 1\nrules: [{rule}]\nunmatched: drop\n")
+    done = run("explain", "let.yaml", "a.safetensors", "w", "--json")
+    (stage,) = json.loads(done.stdout)["made"]["stages"]
+    assert (stage["let"], stage["values"]) == ({"s": "stack(xs)", "t": "s.T"}, ["t"])
+    lines = [line.split() for line in done.stderr.splitlines()]
+    at = lines.index(["let", "s", "stack(xs)"])
+    assert lines[at + 1 : at + 3] == [["let", "t", "s.T"], ["value", "t"]]
 
 
 def test_names_of_a_checkpoint_move_no_cursor(here: Path) -> None:

@@ -63,6 +63,12 @@ def test_a_rename_has_no_expression_and_a_group_without_part_is_empty() -> None:
     assert (stage.values, stage.claims[0].bound) == ((), {"1": "", "r": ""})
 
 
+def test_values_have_the_names_that_they_use() -> None:
+    recipe = "rules: [{match: '.', let: {a: x.T, b: a + 1, c: x}, to: {'${key}1': b, '${key}2': x}}]"
+    assert stage_of(recipe, "k1", ["k"]).let == {"a": "x.T", "b": "a + 1"}
+    assert stage_of(recipe, "k2", ["k"]).let == {}
+
+
 def test_a_leaf_that_no_rule_made_has_no_stage() -> None:
     assert stages(runs_of("rules: [{match: a, to: b}]", ["a", "c"]), "c") == []
 

@@ -50,8 +50,8 @@ def lint(
 ) -> int:
     """List all problems of each RECIPE, each with its line and its code. Exits with 2 if there are any.
 
-    Warnings are about what a recipe seems to forget, such as `mirror` for an optimizer's slots. They leave
-    the exit code as it is.
+    Warnings are about what a recipe seems to forget, such as `mirror` for an optimizer's slots, and about
+    names of `let` that nothing uses. They leave the exit code as it is.
 
     With --fix, misspelt fields and functions, texts that need quotes, and signs of templates in expressions
     are mended where there is one remedy only; comments stay, and the changes are printed as a diff. Then the

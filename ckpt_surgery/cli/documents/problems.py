@@ -47,7 +47,7 @@ class ErrorDocument(Versioned):
 
 @dataclass(frozen=True)
 class WarningEntry(Document):
-    """What a recipe seems to forget."""
+    """What may be a mistake in a recipe."""
 
     message: str
     """What may go wrong."""
@@ -70,7 +70,7 @@ class LintDocument(Versioned):
     error: Error | None = UNSET
     """Their problems, if there are any."""
     warnings: tuple[WarningEntry, ...] = UNSET
-    """What they seem to forget; leaves the exit code as it is."""
+    """What may be a mistake in them; leaves the exit code as it is."""
 
 
 def error_of(problems: Iterable[ReportedProblem], exit_code: int) -> Error:

@@ -109,8 +109,9 @@ def _stage_lines(
     bound = _bound([*(one.bound for one in stage.claims), stage.variables], full)
     if bound:
         yield from _flowing("  groups", bound, "; ", width)
-    for value in stage.values:
-        yield labelled("  value", shown(" ".join(value.split())))
+    lets = [(f"  let {name}", text) for name, text in stage.let.items()]
+    for label, value in [*lets, *(("  value", text) for text in stage.values)]:
+        yield labelled(label, shown(" ".join(value.split())))
     if not alone:
         yield from _listed("  makes", [(key, "") for key in stage.keys], full)
 
