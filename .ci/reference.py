@@ -49,7 +49,7 @@ NAMES: Mapping[str, str] = {
 
 OTHER_NAMES = (
     "Further names are those that the recipe gives: named groups of the match (text), variables of `for`, "
-    "params, tables (`table[key]`) and sources (`source['a/b']`)."
+    "entries of `let`, params, tables (`table[key]`) and sources (`source['a/b']`)."
 )
 
 ATTRIBUTES: Mapping[str, str] = {

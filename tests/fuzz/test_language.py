@@ -22,7 +22,7 @@ RECIPE = """version: 1
 params: {n: 3, some: [1, 2]}
 rules:
 - {match: 'layers/(?P<i>\\d+)/(.*)', to: 'blocks/${int(i) + 1}/\\2', value: 'concat([x, x * 2], 0)[:, ::-1]'}
-- {match: w, value: 'cast(where(x > 0, x, -x).T, "bfloat16")'}
+- {match: w, let: {a: x > 0, b: 'where(a, x, -x)'}, value: 'cast(b.T, "bfloat16")'}
 - {add: 'table/${j}', for: {j: 'range(n)'}, value: 'full([2, 3], 0.5, "float32")'}
 - {match: '.*', drop: true, optional: true}
 """

@@ -83,9 +83,21 @@ class Hostile:
                 pick(["\\g<n>\\2", "z/\\2", "${key}/q", f"z/${{{self.expression(2)}}}", "[0]/\\2"]) + ends
             )
             fields["value"] = self.expression()
+            if self.random.random() < 0.3:
+                fields |= self.named()
         if self.random.random() < 0.2:
             fields["when"] = self.expression(2)
         return fields
+
+    def named(self) -> dict[str, Any]:
+        """A value, and names that it may use."""
+        arrays, let = self.arrays, {}
+        for name in ("u", "v"):
+            let[name] = self.expression(2)
+            self.arrays += (name, name)
+        value = self.expression()
+        self.arrays = arrays
+        return {"let": let, "value": value}
 
     def add(self) -> dict[str, Any]:
         self.arrays = ("source['a']", "source['b/0']", "source['d']", "zeros((2, 3), 'float32')")

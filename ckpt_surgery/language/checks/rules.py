@@ -10,7 +10,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.checks.findings import Finding, Subject, empty_fields
 from ckpt_surgery.language.expressions.naming import name_problem
-from ckpt_surgery.language.expressions.parsing import Expression, check
+from ckpt_surgery.language.expressions.parsing import MAX_TEXT, Expression, check
 from ckpt_surgery.language.patterns.template_parsing import check_groups, check_template
 from ckpt_surgery.language.patterns.templates import Template
 from ckpt_surgery.language.schema.fields import Pass, Rule
@@ -217,6 +217,10 @@ class RuleCheck:
     def _let(self, seen: frozenset[str]) -> Iterator[Finding]:
         """Errors of the entries of `let`. `seen`: the names that they can use, but for each other's."""
         entries = self.rule.let or {}
+        length = sum(len(entry.text) for entry in entries.values())
+        if length > MAX_TEXT:
+            message = f"entries of {length:,} characters together; the limit is {MAX_TEXT:,}"
+            yield Finding(self._field("let"), message, at_key=True, code=Code.EXPRESSION)
         levels: dict[str, int] = {}
         for number, name in enumerate(written := self._names_of("let")):
             entry, path = entries.get(name), self._field("let", name)

@@ -185,6 +185,14 @@ def test_only_values_see_names_of_let(rule: dict[str, Any]) -> None:
     assert message.startswith("unknown name `t`")
 
 
+def test_entries_of_let_are_no_longer_than_a_value() -> None:
+    rule = {"match": "a", "let": {"t": "'" + "y" * 20_000 + "'", "u": "'" + "y" * 12_764 + "'"}}
+    assert found(rule) == []
+    rule["let"] |= {"v": "1"}
+    message = "entries of 32,769 characters together; the limit is 32,768"
+    assert found(rule) == [(("let",), message, True)]
+
+
 def test_entries_of_let_are_no_deeper_than_the_stack() -> None:
     def rule(levels: int) -> dict[str, Any]:
         deep = {f"t{i}": "-" * 31 + (f"t{i - 1}" if i else "x") for i in range(levels)}
