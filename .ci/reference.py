@@ -69,7 +69,7 @@ the attributes below, and calls of the functions below. A `FunctionError` is fou
 OPERATORS: Sequence[tuple[str, type[Function]]] = (
     ("Subscripts", indexing.Index),
     ("Two operands", operators.Binary),
-    ("Matrix product", contractions.Matmul),
+    ("Matrix product", contractions.matmul),
     ("One operand", operators.Unary),
 )
 

@@ -271,9 +271,9 @@ def binary(symbol: str, left: Array | Number, right: Array | Number) -> Array:
     if symbol == "@":
         if len(inputs) < 2:
             raise FunctionError("`@` takes two arrays, not a number")
-        from ckpt_surgery.functions.contractions import Matmul
+        from ckpt_surgery.functions.contractions import matmul
 
-        return apply(Matmul(), *inputs)
+        return matmul(*inputs)
     from ckpt_surgery.functions.operators import Binary
 
     numbers = [None if isinstance(side, Array) else side for side in (left, right)]

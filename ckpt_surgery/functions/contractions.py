@@ -7,10 +7,11 @@ shape of a block.
 
 import functools
 import math
+import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,71 +24,6 @@ from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 from ckpt_surgery.functions.integers import bound, can_overflow, check_exact, summation
 from ckpt_surgery.functions.operators import broadcast_shapes
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Matmul(Function):
-    """`a @ b`: the matrix product, like `numpy.matmul`: leading axes broadcast, and vectors are allowed.
-
-    Integers are multiplied and added in 64 bits. Raises DataError if a sum is out of range of the result's
-    dtype.
-    """
-
-    name: ClassVar[str] = "matmul"
-    widens: ClassVar[bool] = True
-    multilinear: ClassVar[bool] = True
-
-    def infer(self, ins: Specs) -> ArraySpec:
-        a, b = ins
-        if 0 in (a.ndim, b.ndim):
-            raise FunctionError("`@` needs arrays with axes; multiply by a number with `*`")
-        if a.shape[-1] != b.shape[max(0, b.ndim - 2)]:
-            raise FunctionError(f"`@`: the last axis of {a} does not fit {b}")
-        left, right = self._matrices(a.shape, b.shape)
-        batch = broadcast_shapes([left[:-2], right[:-2]], "@")
-        shape = batch + left[-2:-1] * (a.ndim > 1) + right[-1:] * (b.ndim > 1)
-        return ArraySpec(shape, contraction([a.dtype, b.dtype], "@"))
-
-    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        a, b = ins
-        *batch, rows, columns = self._full(selection, ins, range(1))
-        summed = range(a.shape[-1])
-        left = broadcast(tuple(batch), a.shape[:-2]) + (rows,) * (a.ndim > 1) + (summed,)
-        right = broadcast(tuple(batch), b.shape[:-2]) + (summed,) + (columns,) * (b.ndim > 1)
-        return [(0, left), (1, right)]
-
-    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        dtype = contraction([spec.dtype for spec in ins], "@")
-        a, b = (converted(block, dtype) for block in blocks)
-        left, right = self._matrices(a.shape, b.shape)
-        shape = tuple(
-            stop - start
-            for start, stop in zip(
-                self._full(region.starts, ins, 0), self._full(region.stops, ins, 1), strict=True
-            )
-        )
-        axes = len(shape)
-        # Both get the axes (batch…, rows, columns, summed): in `a` the columns have length 1, in `b` the
-        # rows.
-        a = a.reshape((1,) * (axes - len(left)) + left)[..., :, None, :]
-        b = b.reshape((1,) * (axes - len(right)) + right).swapaxes(-1, -2)[..., None, :, :]
-        with np.errstate(all="ignore"):
-            return summed_products("@", [a, b], shape, region).reshape(region.shape)
-
-    @staticmethod
-    def _matrices(a: Shape, b: Shape) -> tuple[Shape, Shape]:
-        """Both shapes, where a vector becomes a matrix of one row or one column."""
-        return (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
-
-    @staticmethod
-    def _full(bounds: tuple[T, ...], ins: Specs, missing: T) -> tuple[T, ...]:
-        """Values for the axes of the result, with `missing` for the rows or columns that vectors do not
-        have."""
-        if ins[1].ndim == 1:
-            bounds = (*bounds, missing)
-        return (*bounds[:-1], missing, bounds[-1]) if ins[0].ndim == 1 else bounds
-
 
 @dataclass(frozen=True)
 class Einsum(Function):
@@ -97,12 +33,17 @@ class Einsum(Function):
     widens: ClassVar[bool] = True
     multilinear: ClassVar[bool] = True
     subscripts: str
+    symbol: str = "einsum"
+    """What messages call it: `@` for the matrix product."""
+
+    def called(self) -> str:
+        return self.symbol
 
     def infer(self, ins: Specs) -> ArraySpec:
         _, result = self._letters(len(ins))
         lengths = self._lengths(ins)
         shape = tuple(lengths[letter] for letter in result)
-        return ArraySpec(shape, contraction([spec.dtype for spec in ins], self.name))
+        return ArraySpec(shape, contraction([spec.dtype for spec in ins], self.symbol))
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         terms, result = self._letters(len(ins))
@@ -114,14 +55,14 @@ class Einsum(Function):
         ]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        dtype = contraction([spec.dtype for spec in ins], self.name)
+        dtype = contraction([spec.dtype for spec in ins], self.symbol)
         terms, result = self._letters(len(ins))
         order = result + "".join(sorted(set("".join(terms)) - set(result)))
         laid = [
             _laid_out(converted(block, dtype), term, order) for block, term in zip(blocks, terms, strict=True)
         ]
         with np.errstate(all="ignore"):
-            return summed_products(self.name, laid, region.shape, region)
+            return summed_products(self.symbol, laid, region.shape, region)
 
     def _letters(self, inputs: int) -> tuple[list[str], str]:
         """The letters of each input, and those of the result."""
@@ -163,6 +104,28 @@ def einsum(subscripts: str, *operands: Array) -> Array:
     subscripts and shapes do not fit together, and DataError if a sum is out of range of the result's dtype.
     """
     return apply(Einsum(subscripts), *operands)
+
+
+def matmul(a: Array, b: Array) -> Array:
+    """`a @ b`: the matrix product, like `numpy.matmul`: leading axes broadcast, and vectors are allowed.
+
+    Integers are multiplied and added in 64 bits. Raises DataError if a sum is out of range of the result's
+    dtype.
+    """
+    if 0 in (a.ndim, b.ndim):
+        raise FunctionError("`@` needs arrays with axes; multiply by a number with `*`")
+    if a.shape[-1] != b.shape[max(0, b.ndim - 2)]:
+        raise FunctionError(f"`@`: the last axis of {a.spec} does not fit {b.spec}")
+    broadcast_shapes([a.shape[:-2], b.shape[:-2]], "@")
+    return apply(product(a.ndim, b.ndim), a, b)
+
+
+def product(left: int, right: int) -> Einsum:
+    """The matrix product of arrays with so many axes; a vector has neither rows nor columns."""
+    batch = string.ascii_letters[3 : max(left, right, 2) + 1]
+    rows, columns = "a" * (left > 1), "b" * (right > 1)
+    first, second = (batch[len(batch) - max(0, ndim - 2) :] for ndim in (left, right))
+    return Einsum(f"{first}{rows}c,{second}c{columns}->{batch}{rows}{columns}", "@")
 
 
 @functools.lru_cache(maxsize=256)

@@ -8,11 +8,11 @@ from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions import contractions
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.contractions import Einsum, Matmul, contraction, summed_products
+from ckpt_surgery.functions.contractions import Einsum, contraction, matmul, product, summed_products
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
-from tests.support.lazy_arrays import declared_by
+from tests.support.lazy_arrays import declared_by, lazy
 
 F32, BF16, INT8, INT64, F64 = map(dtype_named, ("float32", "bfloat16", "int8", "int64", "float64"))
 
@@ -33,31 +33,31 @@ MATRICES = [
 @pytest.mark.parametrize("texts", MATRICES, ids=str)
 def test_matrix_products_are_numpys(texts: tuple[str, str]) -> None:
     a, b = (numbers(text, seed) for seed, text in enumerate(texts))
-    found, expected = evaluate(Matmul(), [a, b]), np.asarray(a @ b)
+    found, expected = evaluate(product(a.ndim, b.ndim), [a, b]), np.asarray(a @ b)
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
     np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-14)
 
 
 def test_a_product_too_large_for_one_block() -> None:
     a, b = numbers("float64[300,5]", 1), numbers("float64[5,400]", 2)
-    np.testing.assert_allclose(evaluate(Matmul(), [a, b]), a @ b, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(evaluate(product(2, 2), [a, b]), a @ b, rtol=1e-12, atol=1e-14)
     batch = numbers("float64[50,40,3]", 1), numbers("float64[50,3,41]", 2)
-    np.testing.assert_allclose(evaluate(Matmul(), batch), batch[0] @ batch[1], rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(evaluate(product(3, 3), batch), batch[0] @ batch[1], rtol=1e-12, atol=1e-14)
 
 
 def test_a_product_reads_the_rows_and_columns_of_its_region() -> None:
     ins = [ArraySpec((100, 8), F32), ArraySpec((8, 200), F32)]
-    needed = Matmul().needs(Region((10, 20), (11, 40)), ins)
+    needed = product(2, 2).needs(Region((10, 20), (11, 40)), ins)
     assert needed == [(0, Region((10, 0), (11, 8))), (1, Region((0, 20), (8, 40)))]
 
 
 def test_products_of_narrow_types() -> None:
     ones = np.full((1, 200), 1, INT8)
-    assert evaluate(Matmul(), [ones, ones.T]).tolist() == [[200]]  # beyond int8, so summed wider
-    assert declared_by(Matmul(), INT8, INT8) == INT8
+    assert evaluate(product(2, 2), [ones, ones.T]).tolist() == [[200]]  # beyond int8, so summed wider
+    assert declared_by(product(2, 2), INT8, INT8) == INT8
     spec = ArraySpec((2, 2), BF16)
-    assert Matmul().infer([spec, spec]).dtype == F32
-    assert declared_by(Matmul(), BF16, F32) == BF16
+    assert product(2, 2).infer([spec, spec]).dtype == F32
+    assert declared_by(product(2, 2), BF16, F32) == BF16
 
 
 SUBSCRIPTS = [
@@ -88,14 +88,7 @@ def test_einsum_is_numpys(case: tuple[str, ...]) -> None:
 
 
 REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
-    (
-        Matmul(),
-        ("float32[3,4]", "float32[3,4]"),
-        "`@`: the last axis of float32[3,4] does not fit float32[3,4]",
-    ),
-    (Matmul(), ("float32[]", "float32[3]"), "`@` needs arrays with axes"),
-    (Matmul(), ("float32[2,3,4]", "float32[5,4,3]"), "`@`: shapes [2] and [5] do not broadcast"),
-    (Matmul(), ("int8[3,4]", "float32[4]"), "`@` of int8 and float32 would give int8 again"),
+    (product(2, 1), ("int8[3,4]", "float32[4]"), "`@` of int8 and float32 would give int8 again"),
     (Einsum("ij,jk"), ("float32[3,4]",), "`einsum`: 'ij,jk' is for 2 arrays, 1 given"),
     (Einsum("ij->i"), ("float32[3]",), "`einsum`: `ij` is for 2 axes, the array is float32[3]"),
     (Einsum("ij,jk"), ("float32[3,4]", "float32[3,4]"), "`j` of 'ij,jk' has the lengths 4 and 3"),
@@ -119,6 +112,21 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
 def test_what_is_refused_before_any_data(function: Function, texts: tuple[str, ...], message: str) -> None:
     with pytest.raises(FunctionError) as caught:
         function.infer([spec_of(numbers(text)) for text in texts])
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((3, 4), (3, 4)), "`@`: the last axis of float32[3,4] does not fit float32[3,4]"),
+        (((3, 1), (4, 3)), "`@`: the last axis of float32[3,1] does not fit float32[4,3]"),
+        (((), (3,)), "`@` needs arrays with axes"),
+        (((2, 3, 4), (5, 4, 3)), "`@`: shapes [2] and [5] do not broadcast"),
+    ],
+)
+def test_matrices_that_do_not_fit(shapes: tuple[tuple[int, ...], ...], message: str) -> None:
+    with pytest.raises(FunctionError) as caught:
+        matmul(*map(lazy, shapes))
     assert message in str(caught.value)
 
 

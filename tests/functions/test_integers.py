@@ -15,7 +15,7 @@ from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions import contractions
 from ckpt_surgery.functions.arithmetic import abs_
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.contractions import Einsum, Matmul
+from ckpt_surgery.functions.contractions import Einsum, product
 from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.functions.list_reductions import ListReduction
 from ckpt_surgery.functions.operators import Binary, Unary
@@ -126,7 +126,7 @@ def test_products_of_matrices_are_exact_or_refuse(name: str, data: st.DataObject
     rows, columns = data.draw(vectors, label="rows"), data.draw(vectors, label="columns")
     exact = [sum(map(operator.mul, row, column)) for row in rows for column in columns]
     arrays = [of(rows, name), of(columns, name).T]
-    for function in (Matmul(), Einsum("ij,jk->ik")):
+    for function in (product(2, 2), Einsum("ij,jk->ik")):
         if fits(exact, name):
             assert settled(function, arrays, name) == exact
         else:
@@ -176,8 +176,12 @@ SAID: list[tuple[Function, list[tuple[Any, str]], str]] = [
         [([0, MAX64], "int64"), ([0, 1], "int64")],
         "`sum` at [1] is 9223372036854775808, out of",
     ),
-    (Matmul(), [([[1, 0], [0, 2**62]], "int64"), ([3, 3], "int64")], "`@` at [1] is 13835058055282163712, o"),
-    (Matmul(), [([2**40], "int64"), ([2**40], "int64")], f"`@` is {2**80}, out of range of int64"),
+    (
+        product(2, 1),
+        [([[1, 0], [0, 2**62]], "int64"), ([3, 3], "int64")],
+        "`@` at [1] is 13835058055282163712, o",
+    ),
+    (product(1, 1), [([2**40], "int64"), ([2**40], "int64")], f"`@` is {2**80}, out of range of int64"),
     (
         Einsum("i,j->ij"),
         [([1, 2**32], "uint64"), ([1, 2**32], "uint64")],
@@ -199,7 +203,7 @@ CANCELLING: list[tuple[Function, list[tuple[Any, str]], list[int]]] = [
     (Sum(), [([MAX64, MAX64, MIN64, MIN64], "int64")], [-2]),
     (Sum(0), [([[MAX64, 1]] * 3 + [[MIN64, 1]] * 3, "int64")], [-3, 6]),
     (ListReduction("sum"), [(MAX64, "int64"), (5, "int64"), (MIN64, "int64")], [4]),
-    (Matmul(), [([2**62, 2**62, -(2**62)], "int64"), ([3, 1, 4], "int64")], [0]),
+    (product(1, 1), [([2**62, 2**62, -(2**62)], "int64"), ([3, 1, 4], "int64")], [0]),
     (Einsum("i,i,i->"), [([2**40, -(2**40)], "int64")] * 2 + [([2**20, 2**20], "int64")], [2**101]),
     (Einsum("i,i,i->"), [([2**40, -(2**40)], "int64"), ([2**40] * 2, "int64"), ([7, 7], "int64")], [0]),
 ]
@@ -273,13 +277,14 @@ def test_products_that_cannot_add_up_to_too_much_are_not_computed_in_pythons_int
     monkeypatch.setattr(contractions, "check_exact", lambda *arguments: pytest.fail("computed"))
     large = np.arange(-8, 8).reshape(4, 4) * 2**58 + 1
     unit = np.eye(4, dtype=np.int64)
-    assert np.array_equal(evaluate(Matmul(), [large, unit]), large)
+    assert np.array_equal(evaluate(product(2, 2), [large, unit]), large)
 
 
 def test_narrow_types_that_are_summed_in_64_bits_keep_all_of_it() -> None:
     assert evaluate(Sum(), [of([2**32 - 1] * 3, "uint32")]).item() == 3 * (2**32 - 1)
     assert (
-        evaluate(Matmul(), [of([-(2**31)] * 2, "int32"), of([1, -(2**31)], "int32")]).item() == 2**62 - 2**31
+        evaluate(product(1, 1), [of([-(2**31)] * 2, "int32"), of([1, -(2**31)], "int32")]).item()
+        == 2**62 - 2**31
     )
 
 

@@ -17,7 +17,7 @@ from ckpt_surgery.core.selections import Selection, bounding_box
 from ckpt_surgery.functions.arithmetic import Where
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.comparing import RequireEqual
-from ckpt_surgery.functions.contractions import Einsum, Matmul
+from ckpt_surgery.functions.contractions import Einsum, product
 from ckpt_surgery.functions.create import Absent, Arange, Full, Init, InPlaceOf
 from ckpt_surgery.functions.directions import KarcherWeights
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded
@@ -132,11 +132,11 @@ SUMS: list[Case] = [
     (Sum(0), ("int8[5,0]",)),
     (Norm(-1, ord=1), ("complex64[3,5]",)),
     (Norm(-1, ord="inf"), ("float16[3,5]",)),
-    (Matmul(), ("float32[6,40]", "float32[40,7]")),
-    (Matmul(), ("bfloat16[2,1,3,4]", "bfloat16[5,4,2]")),
-    (Matmul(), ("float64[4]", "float64[3,4,2]")),
-    (Matmul(), ("float32[3,4]", "float32[4]")),
-    (Matmul(), ("int8[4]", "int8[4]")),
+    (product(2, 2), ("float32[6,40]", "float32[40,7]")),
+    (product(4, 3), ("bfloat16[2,1,3,4]", "bfloat16[5,4,2]")),
+    (product(1, 3), ("float64[4]", "float64[3,4,2]")),
+    (product(2, 1), ("float32[3,4]", "float32[4]")),
+    (product(1, 1), ("int8[4]", "int8[4]")),
     (Resize((5, 3, 2), "cubic"), ("float32[3,4,2]",)),
     (Resize((2, 9), "linear"), ("bfloat16[7,4]",)),
     (Resize((2, 9), "linear", antialias=False), ("float64[7,4]",)),
