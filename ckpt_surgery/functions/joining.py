@@ -188,19 +188,6 @@ class Concat(Function):
     def declared_dtype(self, result: DType, dtypes: Sequence[DType]) -> DType:
         return one_dtype(dtypes, self.name)
 
-    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        axis = axis_of(self.axis, ins[0].ndim, self.name)
-        needed: list[tuple[int, Region]] = []
-        begin = 0
-        for i, spec in enumerate(ins):
-            start = max(region.starts[axis] - begin, 0)
-            stop = min(region.stops[axis] - begin, spec.shape[axis])
-            if start < stop:
-                part = Region(replaced(region.starts, axis, start), replaced(region.stops, axis, stop))
-                needed.append((i, part))
-            begin += spec.shape[axis]
-        return needed
-
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         axis = axis_of(self.axis, ins[0].ndim, self.name)
         stops = itertools.accumulate(spec.shape[axis] for spec in ins)

@@ -227,17 +227,10 @@ class Pad(Function):
         number_as(self.value, ins[0].dtype)
         return ArraySpec(replaced(ins[0].shape, axis, self.to), ins[0].dtype)
 
-    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        axis = axis_of(self.axis, ins[0].ndim, self.name)
-        stop = min(region.stops[axis], ins[0].shape[axis])
-        if stop <= region.starts[axis]:
-            return []
-        return [(0, Region(region.starts, replaced(region.stops, axis, stop)))]
-
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         axis = axis_of(self.axis, ins[0].ndim, self.name)
         inside = within(selection[axis], 0, ins[0].shape[axis])
-        return [(0, (*selection[:axis], inside, *selection[axis + 1 :]))]
+        return [(0, (*selection[:axis], inside, *selection[axis + 1 :]))] if len(inside) else []
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         if blocks and blocks[0].shape == region.shape:

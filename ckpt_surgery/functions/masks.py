@@ -24,6 +24,7 @@ from ckpt_surgery.functions.ordering import (
     flat_indices,
     magnitudes,
 )
+from ckpt_surgery.functions.sizes import broadcasts_to
 from ckpt_surgery.functions.streams import Pass, streamed
 
 WORDS = 4
@@ -209,11 +210,7 @@ class RandomMask(Function):
 
     def infer(self, ins: Specs) -> ArraySpec:
         for spec in ins[1:]:
-            tail = ins[0].shape[ins[0].ndim - spec.ndim :]
-            fits = spec.ndim <= ins[0].ndim and all(
-                n in (1, m) for n, m in zip(spec.shape, tail, strict=True)
-            )
-            if kind(spec.dtype) != "f" or not fits:
+            if kind(spec.dtype) != "f" or not broadcasts_to(spec.shape, ins[0].shape):
                 raise FunctionError(f"`random_mask`: the probabilities of {ins[0]} cannot be {spec}")
         return ArraySpec(ins[0].shape, BOOL)
 

@@ -12,7 +12,7 @@ from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.selections import Selection, blocks_of, broadcast
 from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
-from ckpt_surgery.functions.sizes import axes_of
+from ckpt_surgery.functions.sizes import axes_of, broadcasts_to
 
 QUANTIZED = (
     *("int8", "int4", "int2"),
@@ -111,7 +111,7 @@ class Dequantize(Function):
                 f"`dequantize` needs integers or floats with a float scale, not {x} and {scale}"
             )
         expected = self._scale_shape(x.shape)
-        fits = scale.shape == expected if self.block else _broadcasts(scale.shape, x.shape)
+        fits = scale.shape == expected if self.block else broadcasts_to(scale.shape, x.shape)
         if not fits:
             told = (
                 f"of shape {list(expected)} for blocks of {self.block}" if self.block else "that broadcasts"
@@ -177,9 +177,3 @@ def dequantize(
     Raises FunctionError if the shapes do not fit together, or if the scale does not have a float dtype.
     """
     return apply(Dequantize(block, dtype), x, scale)
-
-
-def _broadcasts(scale: Shape, shape: Shape) -> bool:
-    """Whether a scale of this shape broadcasts to the shape of the array."""
-    tail = shape[len(shape) - len(scale) :]
-    return len(scale) <= len(shape) and all(s in (1, n) for s, n in zip(scale, tail, strict=True))

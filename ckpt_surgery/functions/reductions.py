@@ -105,7 +105,7 @@ class Reduction(Function):
         """Raises DataError if the value of a row is out of range; `rows` holds the elements of `block`."""
 
     def _axes(self, ndim: int) -> tuple[int, ...]:
-        return tuple(sorted(axes_of(self.axis, ndim, self.name)))
+        return tuple(sorted(axes_of(self.axis, ndim, self.called())))
 
     def _shape(self, shape: Shape) -> Shape:
         axes = self._axes(len(shape))
@@ -218,29 +218,28 @@ def mean(
 
 
 @dataclass(frozen=True)
-class _Extreme(Reduction):
-    """Base class of `max` and `min`, which have no value for no elements."""
+class Extreme(Reduction):
+    """The largest or the smallest value over axes, which there is none of for no elements."""
+
+    name: ClassVar[str] = "extreme"
+    op: str = "max"
+
+    def called(self) -> str:
+        return self.op
 
     def infer(self, ins: Specs) -> ArraySpec:
         if any(ins[0].shape[axis] == 0 for axis in self._axes(ins[0].ndim)):
-            raise FunctionError(f"`{self.name}` has no value for {ins[0]}: it is over no elements")
+            raise FunctionError(f"`{self.op}` has no value for {ins[0]}: it is over no elements")
         return super().infer(ins)
+
+    def reduced(self, rows: np.ndarray) -> np.ndarray:
+        return np.asarray((np.maximum if self.op == "max" else np.minimum).reduce(rows, axis=1))
 
     def folded(self, piece: np.ndarray) -> Any:
         return self.reduced(piece[None])[0]
 
     def joined(self, first: Any, second: Any) -> Any:
         return self.folded(np.array([first, second]))
-
-
-@dataclass(frozen=True)
-class Max(_Extreme):
-    """Largest value over axes."""
-
-    name: ClassVar[str] = "max"
-
-    def reduced(self, rows: np.ndarray) -> np.ndarray:
-        return np.asarray(np.maximum.reduce(rows, axis=1))
 
 
 @in_expressions
@@ -254,18 +253,8 @@ def max_(
     Of a list, `max(xs)`: the largest of the arrays' values for each element; NaN where any array has NaN.
     """
     if isinstance(x, Array):
-        return apply(Max(axis, keepdims), x)
+        return apply(Extreme(axis, keepdims, "max"), x)
     return _of_list(ListReduction("max"), x, axis, keepdims)
-
-
-@dataclass(frozen=True)
-class Min(_Extreme):
-    """Smallest value over axes."""
-
-    name: ClassVar[str] = "min"
-
-    def reduced(self, rows: np.ndarray) -> np.ndarray:
-        return np.asarray(np.minimum.reduce(rows, axis=1))
 
 
 @in_expressions
@@ -279,7 +268,7 @@ def min_(
     Of a list, `min(xs)`: the smallest of the arrays' values for each element; NaN where any array has NaN.
     """
     if isinstance(x, Array):
-        return apply(Min(axis, keepdims), x)
+        return apply(Extreme(axis, keepdims, "min"), x)
     return _of_list(ListReduction("min"), x, axis, keepdims)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.arrays import ArraySpec, Shape
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.text import bytes_text
 
@@ -42,6 +42,12 @@ def axes_of(axes: int | tuple[int, ...] | None, ndim: int, name: str) -> tuple[i
     if len(set(found)) < len(found):
         raise FunctionError(f"`{name}`: an axis is given twice in {given}")
     return found
+
+
+def broadcasts_to(shape: Shape, wanted: Shape) -> bool:
+    """Whether an array of a shape broadcasts to the wanted one."""
+    tail = wanted[len(wanted) - len(shape) :]
+    return len(shape) <= len(wanted) and all(n in (1, m) for n, m in zip(shape, tail, strict=True))
 
 
 def check_size(name: str, spec: ArraySpec, bytes_read: Callable[[], int]) -> None:

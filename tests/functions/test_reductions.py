@@ -7,7 +7,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.reductions import Max, Mean, Min, Norm, Sum
+from ckpt_surgery.functions.reductions import Extreme, Mean, Norm, Sum
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
@@ -21,9 +21,10 @@ F32, BF16, INT8, INT64, F64 = map(dtype_named, ("float32", "bfloat16", "int8", "
 @pytest.mark.parametrize("dtype", ["float64", "int64"])
 def test_reductions_are_numpys(axis: int | tuple[int, ...] | None, keepdims: bool, dtype: str) -> None:
     array = numbers(f"{dtype}[3,4,5]")
-    for cls in (Sum, Mean, Max, Min):
-        found = evaluate(cls(axis, keepdims), [array])
-        expected = np.asarray(getattr(np, cls.name)(array, axis=axis, keepdims=keepdims))
+    extremes = Extreme(axis, keepdims, "max"), Extreme(axis, keepdims, "min")
+    for function in (Sum(axis, keepdims), Mean(axis, keepdims), *extremes):
+        found = evaluate(function, [array])
+        expected = np.asarray(getattr(np, function.called())(array, axis=axis, keepdims=keepdims))
         assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
         np.testing.assert_allclose(found, expected, rtol=1e-14)
 
@@ -49,8 +50,8 @@ def test_norms_are_numpys_vector_norms(order: int | str, numpys: float) -> None:
         (Sum(), "bool", "int64", "int64"),
         (Mean(), "int8", "float64", "float64"),
         (Mean(), "float16", "float32", "float16"),
-        (Max(), "bfloat16", "float32", "bfloat16"),
-        (Min(), "int4", "int8", "int4"),
+        (Extreme(), "bfloat16", "float32", "bfloat16"),
+        (Extreme(op="min"), "int4", "int8", "int4"),
         (Norm(), "complex64", "float32", "float32"),
         (Norm(), "int32", "float64", "float64"),
     ],
@@ -67,13 +68,13 @@ def test_sums_of_nothing() -> None:
     assert np.isnan(evaluate(Mean(0), [empty])).all()
     assert evaluate(Norm(0, ord="inf"), [empty]).tolist() == [0, 0]
     with pytest.raises(FunctionError, match=r"`max` has no value for float32\[0,2\]"):
-        evaluate(Max(0), [empty])
+        evaluate(Extreme(0), [empty])
 
 
 def test_nan_is_the_largest_and_the_smallest() -> None:
     array = np.array([[1.0, np.nan], [2.0, 3.0]], np.float32)
-    assert np.isnan(evaluate(Max(1), [array])).tolist() == [True, False]
-    assert np.isnan(evaluate(Min(1), [array])).tolist() == [True, False]
+    assert np.isnan(evaluate(Extreme(1), [array])).tolist() == [True, False]
+    assert np.isnan(evaluate(Extreme(1, op="min"), [array])).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("shape", [(1000, 1), (1000, 3), (1000, 64)])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.functions import streams
-from ckpt_surgery.functions.reductions import Max, Mean, Min, Norm, Sum
+from ckpt_surgery.functions.reductions import Extreme, Mean, Norm, Sum
 from ckpt_surgery.functions.streams import block_shape, blocks_of
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
@@ -80,11 +80,11 @@ def test_norms_over_many_blocks_are_numpys(order: int | str, name: str) -> None:
 
 def test_extremes_over_many_blocks_and_nan() -> None:
     array = np.random.default_rng(6).normal(size=(1037, 2111)).astype(np.float32)
-    assert evaluate(Max(), [array]) == array.max()
-    assert evaluate(Min(keepdims=True), [array]).tolist() == [[array.min()]]
+    assert evaluate(Extreme(), [array]) == array.max()
+    assert evaluate(Extreme(None, True, "min"), [array]).tolist() == [[array.min()]]
     array[1030, 7] = np.nan
-    assert np.isnan(evaluate(Max(), [array]))
-    assert np.isnan(evaluate(Min(), [array]))
+    assert np.isnan(evaluate(Extreme(), [array]))
+    assert np.isnan(evaluate(Extreme(op="min"), [array]))
 
 
 def test_integers_are_added_exactly_and_refused_where_their_sum_is_out_of_range() -> None:
