@@ -415,6 +415,11 @@ def test_every_function_is_a_name_of_the_language() -> None:
         ("m < None", 0, 8, "cannot compare"),
         ("x @ 2", 0, 5, "`@` takes two arrays"),
         ("i @ i", 0, 5, "`@` does not take"),
+        ("2 ** 300", 0, 8, "2 ** 300 is too large: the limit is 128 bits"),
+        ("rate ** -9999", 0, 13, "0.5 ** -9999 is beyond what a float holds"),
+        ("(-1) ** 0.5", 0, 11, "-1 ** 0.5 is not a real number"),
+        ("f'{None}'", 0, 9, "None cannot be part of a text"),
+        ("f'{1e200 * 1e200}'", 0, 18, "inf cannot be part of a text"),
         ("rate & 1", 0, 8, "`&` does not take"),
         ("-m", 0, 2, "`-` does not take the text 'q'"),
         ("~i", 0, 2, "`~` does not take"),
@@ -435,6 +440,7 @@ def test_every_function_is_a_name_of_the_language() -> None:
         ("x[0, 0, 0]", 0, 10, "a subscript with 3 items"),
         ("shape[2]", 0, 8, "index 2 is out of bounds for a list of 2 values"),
         ("shape['a']", 0, 10, "is indexed with an integer"),
+        ("shape[True]", 0, 11, "a list of 2 values is indexed with an integer, not True"),
         ("i[0]", 0, 4, "the number 3 has no elements"),
         ("matrix['z']", 0, 11, "table `matrix` has no entry 'z'"),
         ("matrix[True]", 0, 12, "table `matrix` has no entry True"),
@@ -482,6 +488,20 @@ def test_errors_point_at_what_they_mean(text: str, start: int, end: int, message
     assert message in error.message
     assert (error.start, error.end) == (start, end)
     assert error.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("n + 1", "A group of the regular expression is text; int(…) makes a number of text"),
+        ("xs + 1", "stack(xs), concat(xs), mean(xs) and sum(xs) make one array of it."),
+        ("1 if x > 0 else 2", "For conditions on elements, use where(…), `&` and `|`."),
+        ("x[[0, 1]]", "take(x, [0, 2], axis) takes several elements."),
+        ("xs.T", "xs[0] is the first of them."),
+    ],
+)
+def test_hints_say_what_to_write(text: str, hint: str) -> None:
+    assert (refusal(text).hint or "").startswith(hint)
 
 
 def test_count_needs_keys() -> None:
