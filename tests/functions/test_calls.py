@@ -23,7 +23,6 @@ from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.quantization import Dequantize, Quantize
 from ckpt_surgery.functions.reductions import Mean
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.language.expressions.vocabulary import call_problem
 
 
 def array(name: str, dtype: Any = np.float32) -> Array:
@@ -87,10 +86,6 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("reshape", (A,), {}, "`reshape` needs `shape`: reshape(x, shape)"),
     ("pad", (A, 0), {"value": 1}, "`pad` needs `to`: pad(x, axis, to, [value])"),
     ("transpose", (), {}, "`transpose` needs `x`: transpose(x, [axes])"),
-    ("transpose", (A, [0], 3), {}, "`transpose` takes at most 2 arguments, 3 given"),
-    ("abs", (A, 2), {}, "`abs` takes at most one argument, 2 given"),
-    ("transpose", (A,), {"axis": [0]}, "`transpose` has no argument `axis`; did you mean `axes`?"),
-    ("transpose", (A, [0]), {"axes": [0]}, "`transpose`: `axes` is given twice"),
     ("transpose", (3,), {}, "`x` of `transpose` has to be an array, not 3"),
     ("transpose", (A, "a"), {}, "`axes` of `transpose` has to be a list of integers or None, not 'a'"),
     ("transpose", (A, [0.5]), {}, "`axes` of `transpose` has to be a list of integers or None, not [0.5]"),
@@ -100,36 +95,18 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("pad", (A, 0, 3, "x"), {}, "`value` of `pad` has to be a number, not 'x'"),
     ("mean", (A,), {"keepdims": 1}, "`keepdims` of `mean` has to be True or False, not 1"),
     ("cast", (A, 16), {}, "`dtype` of `cast` has to be the name of a dtype, not 16"),
-    ("cast", (A, "bf16"), {}, "unknown dtype `bf16`"),
     ("rearrange", (A, 3), {}, "`pattern` of `rearrange` has to be a text, not 3"),
     ("rearrange", (A, "a -> a"), {"a": 1.5}, "`a` of `rearrange` has to be an integer, not 1.5"),
-    (
-        "rearrange",
-        (),
-        {"x": A, "pattern": "a -> a"},
-        "`rearrange`: `x` has to be given by position: rearrange(x, pattern)",
-    ),
-    ("rearrange", (A, "a -> a"), {"pattern": 3}, "`rearrange`: `pattern` is given twice"),
     ("rearrange", (A, "x -> x"), {"x": B}, "`x` of `rearrange` has to be an integer, not an array"),
-    (
-        "rearrange",
-        ([A, B], "n a -> a n"),
-        {},
-        "`x` of `rearrange` has to be an array, not a list of 2 arrays\n  stack(…) makes one array of them.",
-    ),
     ("where", (A, [A, B], 0), {}, "to be an array or a number, not a list of 2 arrays\n  stack(…) makes"),
     ("transpose", ([A, 3],), {}, "has to be an array, not a list of 2 values"),
     ("reshape", (A, [A, B]), {}, "an integer or a list of integers, not a list of 2 arrays"),
     ("stack", ([[A, B]],), {}, "has to be a list of arrays; a list of 2 arrays is in it"),
     ("stack", ([[[A]]],), {}, "has to be a list of arrays; a list of 1 values is in it"),
-    ("stack", (A,), {}, "`xs` of `stack` has to be a list of arrays, not an array"),
-    ("stack", ([],), {}, "`xs` of `stack` is an empty list"),
-    ("stack", ([A, 3],), {}, "`xs` of `stack` has to be a list of arrays; 3 is in it"),
     ("stack", ([A],), {"places": (0,)}, "`stack` has no argument `places`"),
     ("mean", ([A], 0), {}, "`mean` takes at most one argument, 2 given: mean(xs)"),
     ("mean", ([A],), {"axis": 0}, "`mean` takes at most one argument, 2 given: mean(xs)"),
     ("mean", (3,), {}, "`x` of `mean` has to be an array, not 3"),
-    ("where", (3, A, B), {}, "`condition` of `where` has to be an array, not 3"),
     ("where", (A, "0", B), {}, "`a` of `where` has to be an array or a number, not '0'"),
     ("quantize", (A, "int8"), {"part": "scale"}, "`quantize` has no argument `part`"),
     ("zeros", ("x" * 99, "int8"), {}, "not '" + "x" * 56 + "..."),
@@ -142,30 +119,6 @@ def test_refusals(name: str, arguments: tuple[Any, ...], keywords: dict[str, Any
     with pytest.raises(FunctionError) as caught:
         called(name, *arguments, **keywords)
     assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "positional", "keywords", "problem"),
-    [
-        ("transpose", 1, ["axes"], None),
-        ("transpose", 1, ["axis"], "`transpose` has no argument `axis`; did you mean `axes`?"),
-        ("mean", 1, [], None),
-        ("einsum", 5, [], None),
-        ("einsum", 1, [], "`einsum` needs `operands`: einsum(subscripts, operands)"),
-        ("rearrange", 2, ["h", "w"], None),
-        ("rearrange", 2, ["x"], None),
-        ("rearrange", 0, ["pattern"], "`rearrange` needs `x`: rearrange(x, pattern)"),
-        ("replace", 3, [], None),
-        ("replace", 2, [], "`replace` needs `new`: replace(text, old, new)"),
-        ("range", 1, ["step"], None),
-        ("len", 1, ["y"], "`len` has no argument `y`"),
-        ("len", 2, [], "`len` takes at most one argument, 2 given: len(x)"),
-    ],
-)
-def test_calls_are_checked_without_values(
-    name: str, positional: int, keywords: list[str], problem: str | None
-) -> None:
-    assert call_problem(name, positional, keywords) == problem
 
 
 def test_sqrt_of_an_array_is_not_a_constant() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
 from ckpt_surgery.language.files import load_document, read_text
-from ckpt_surgery.language.yaml.document import Document, path_text
+from ckpt_surgery.language.yaml.document import Document, Mark, path_text
 from ckpt_surgery.language.yaml.parsing import MAX_BYTES, MAX_PROBLEMS, parse_document
 from tests.support.strategies import documents, unicode
 
@@ -222,6 +222,16 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_text("a\0b")
 
 
+def test_a_directory_in_the_place_of_a_recipe_may_be_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_text(tmp_path)
+    assert "`convert`" in (caught.value.problems[0].hint or "")
+    (tmp_path / "r.yaml").touch()
+    with pytest.raises(UsageError) as caught:
+        read_text(tmp_path)
+    assert f"{tmp_path}/*.yaml" in (caught.value.problems[0].hint or "")
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -315,6 +325,14 @@ def test_places_inside_scalars(
     path: tuple[str | int, ...], part: str, expected: tuple[int, int, str]
 ) -> None:
     assert column_of(parse_document(TEXT, "r.yaml"), path, part) == expected
+
+
+def test_values_and_their_marks() -> None:
+    text = "a: [1, 'b']\n3: {c: null}\n"
+    document = parse_document(text, "r.yaml")
+    assert document.value == {"a": [1, "b"], 3: {"c": None}}
+    assert document.marks["a", 1] == Mark(7, 10, "'", "b")
+    assert text[slice(document.key_marks[3, "c"].start, document.key_marks[3, "c"].stop)] == "c"
 
 
 STYLES = st.sampled_from([None, "'", '"', "|", ">"])
