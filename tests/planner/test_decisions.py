@@ -388,21 +388,6 @@ def test_a_cast_to_the_target_s_dtype_is_not_suggested_where_it_loses_values(
     assert warning.endswith(f"; a cast of `b` would lose {lost}")
 
 
-def test_a_shape_that_disagrees() -> None:
-    source, target = {"a": "float32[2,3]"}, {"a": "float32[3,2]"}
-    with pytest.raises(PlanError, match=r"`a` has shape \[2, 3\], the target has \[3, 2\]"):
-        plan_of("version: 1\n", source, target=target)
-    plan = plan_of("version: 1\ntarget: {on_shape_mismatch: fallback}\n", source, target=target)
-    assert fates(plan) == {"a": "defaulted"}
-    assert len(plan.warnings) == 1
-
-
-def test_a_target_that_is_only_a_listing() -> None:
-    assert fates(plan_of("version: 1\n", ["a"], target=["a"], readable=False)) == {"a": "kept"}
-    with pytest.raises(PlanError, match="no source: `b`"):
-        plan_of("version: 1\n", ["a"], target=["a", "b"], readable=False)
-
-
 def test_the_targets_container_kinds_hold() -> None:
     plan = plan_of("version: 1\n", ["o/0/w"], target=["o/[0]/w"])
     assert kinds(plan) == {"o/0/w": (False, True, False)}

@@ -133,6 +133,10 @@ def test_origins_point_at_their_own_text(key: str, pattern: str) -> None:
         ("/a", 0, 1, "empty component"),
         ("a//b", 2, 3, "empty component"),
         ("a/", 1, 2, "empty component"),
+        ("a/$12", 2, 5, "`$12` is not a group; write `\\12`"),
+        (r"a\g<1x>", 1, 7, r"`\g<1x>` does not name a group"),
+        ("a/${(x}/${y}", 4, 5, "not an expression: '(' was never closed"),
+        ("a/${1 + '}' +}/${x}", 12, 13, "not an expression: invalid syntax"),
         ("a/$b", 2, 3, "a dollar sign is written `$$`"),
         ("a$", 1, 2, "a dollar sign is written `$$`"),
         (r"a\d", 1, 3, r"`\d` means nothing in a template"),
@@ -205,6 +209,7 @@ def test_a_key_has_a_longest_length() -> None:
                 ("the regular expression has no group 9", 10, 14),
             ],
         ),
+        (r"\1\g<n>${g[2]}", []),
         ("${uper(n)}", [("unknown function `uper`; did you mean `upper`?", 2, 6)]),
     ],
 )
