@@ -11,6 +11,7 @@ from typing import Any
 from ckpt_surgery.functions import contractions, indexing, operators, text
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.registry import registry
+from ckpt_surgery.language.checks import rules
 from ckpt_surgery.language.expressions import compiler, regexes, values, vocabulary
 from ckpt_surgery.language.expressions import parsing as expressions
 from ckpt_surgery.language.schema.fields import schema
@@ -99,6 +100,11 @@ LIMITS: Sequence[tuple[str, str]] = (
     ("size of a recipe", f"{documents.MAX_BYTES >> 20} MiB"),
     ("nesting of a recipe", f"{documents.MAX_DEPTH} levels"),
     ("an expression", f"{expressions.MAX_TEXT} characters, nested {compiler.MAX_DEPTH} levels deep"),
+    (
+        "the entries of a `let`",
+        f"{expressions.MAX_TEXT} characters together, nested {rules.MAX_LET_DEPTH} levels deep, "
+        "with the entries that they use written out",
+    ),
     ("an integer that is computed", f"{values.MAX_BITS} bits"),
     ("a text that is computed", f"{values.MAX_STRING} characters"),
     ("a list", f"{values.MAX_LIST} values"),
