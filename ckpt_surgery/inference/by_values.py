@@ -20,15 +20,21 @@ from ckpt_surgery.inference.members import array_of, member
 from ckpt_surgery.inference.pieces import MOST_SLICES, Parts, sliced_pieces, whole_pieces
 from ckpt_surgery.inference.sides import Side
 from ckpt_surgery.inference.stacks import Stack, gathered, siblings, single, singles
-from ckpt_surgery.inference.values import cast
+from ckpt_surgery.inference.values import around, cast
 from ckpt_surgery.inference.windows import Window, windows
 
-Resembles = Callable[[str, str], float]
-"""How much a key of the source resembles one of the target, from 0 to 1."""
 MOST_OF_EQUAL_SUM = 256
 """How many leaves with equal values are looked at for a leaf: any of them gives the same."""
 MOST_SOURCES = 8
 """How many sources with equal values are tried for a leaf."""
+
+
+def resemblance(one: str, other: str) -> float:
+    """The share of components that two keys have in common: it only tells leaves with equal values apart."""
+    if one == other:
+        return 1.0
+    a, b = (set(key.replace(".", "/").split("/")) for key in (one, other))
+    return 0.99 * len(a & b) / len(a | b)
 
 
 @dataclass(frozen=True)
@@ -41,17 +47,19 @@ class ByValues:
 
 
 def found_by_values(
-    source: Side, target: Side, resembles: Resembles, decided: Collection[str] = ()
+    source: Side, target: Side, decided: Collection[str] = (), operation: str = ""
 ) -> ByValues:
     """Find the leaves of the source whose elements the leaves of the target hold.
 
     Arrays of one repeated value are left to names. `decided`: leaves of the target that are left out.
+    `operation`: what is done to every element, such as ` + 1.0`; the fingerprints of the source are
+    those after it.
     """
     dtypes = {leaf.spec.dtype for leaf in target.leaves.values() if leaf.spec is not None}
     formations: list[Formation] = []
     reordered: dict[str, tuple[str, ...]] = {}
     for dtype in sorted(dtypes, key=lambda one: one.name):
-        search = _Search(source, target, dtype, resembles, decided)
+        search = _Search(source, target, dtype, decided, operation)
         formations += search.all()
         reordered |= search.reordered()
     return ByValues(tuple(formations), reordered)
@@ -64,8 +72,8 @@ class _Search:
     source: Side
     target: Side
     dtype: np.dtype[Any]
-    resembles: Resembles
     decided: Collection[str]
+    operation: str
     found: dict[str, Formation] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -82,7 +90,7 @@ class _Search:
         for group in (*singles(given), *gathered(self.source.families, given)):
             self._add(group)
         self.families = {key: family.template for family in self.source.families for key in family.keys}
-        self.parts = Parts(self.source, self.target, self.dtype)
+        self.parts = Parts(self.source, self.target, self.dtype, self.operation)
 
     def _add(self, group: Stack) -> None:
         if not group.constant:
@@ -130,7 +138,7 @@ class _Search:
     def _nearest(self, groups: Sequence[Stack], key: str) -> list[Stack]:
         """Groups in the order in which they are tried: leaves by themselves, then those whose names fit."""
         near = groups[:MOST_OF_EQUAL_SUM]
-        return sorted(near, key=lambda g: (len(g.keys), -self.resembles(g.keys[0], key)))[:MOST_SOURCES]
+        return sorted(near, key=lambda g: (len(g.keys), -resemblance(g.keys[0], key)))[:MOST_SOURCES]
 
     def _of_whole(self, wanted: Stack) -> bool:
         """One or several leaves that hold together what one or several leaves of the source hold."""
@@ -163,7 +171,7 @@ class _Search:
             candidates = [one for one in alike if one not in keys]
             if not candidates:
                 break
-            keys.append(max(candidates, key=lambda one: self.resembles(one, key)))
+            keys.append(max(candidates, key=lambda one: resemblance(one, key)))
         telling = {self.families[one] for one in keys if not self.given[one].constant}
         return tuple(keys) if telling >= {self.families[one] for one in keys} else ()
 
@@ -240,7 +248,11 @@ class _Search:
         if found is None:
             found = self.parts.put_together(wanted, sliced_pieces(singles(self.given)))
         if found is not None:
-            self.found[key] = Formation(key, found.keys, found.value, Evidence.VALUES, found.why)
+            self.found[key] = Formation(key, found.keys, found.value, self._evidence, found.why)
+
+    @property
+    def _evidence(self) -> Evidence:
+        return Evidence.ARITHMETIC if self.operation else Evidence.VALUES
 
     def _one_of(
         self,
@@ -269,6 +281,7 @@ class _Search:
         return False
 
     def _formation(self, key: str, keys: tuple[str, ...], value: Value, why: str) -> Formation:
+        value = around(value, "", self.operation)
         if {self.source.dtype_of(k) for k in keys} != {self.dtype}:
             value = cast(value, self.dtype)
-        return Formation(key, keys, value, Evidence.VALUES, why)
+        return Formation(key, keys, value, self._evidence, why)

@@ -9,6 +9,8 @@ from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.formations import Formation, Value
 from ckpt_surgery.inference.sides import Side
 
+ANY_ORDER = "all elements are equal, so any order gives the same"
+
 
 def of_families(source: Side, target: Side, decided: Mapping[str, Formation]) -> Iterator[Formation]:
     """The formations of leaves that are decided by those of other members of their family.

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.inference.arithmetic import found_after
 from ckpt_surgery.inference.by_names import found_by_names
 from ckpt_surgery.inference.by_values import found_by_values
-from ckpt_surgery.inference.constants import of_families, same_constant
+from ckpt_surgery.inference.constants import ANY_ORDER, of_families, same_constant
 from ckpt_surgery.inference.families import layer_kinds
 from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.formations import (
@@ -29,7 +30,6 @@ from ckpt_surgery.inference.formations import (
     Undecided,
 )
 from ckpt_surgery.inference.layouts import expression
-from ckpt_surgery.inference.learned import found_by_operations
 from ckpt_surgery.inference.leftovers import MAYBE, leftovers
 from ckpt_surgery.inference.name_checks import checked
 from ckpt_surgery.inference.possible_layouts import layouts
@@ -41,6 +41,8 @@ REORDERED = "the values are those of SRC in another order, which no expression t
 _ALONE = "nothing in SRC has its size and kind; a listing has no value for it"
 _MOST_ROUNDS = 4
 """How often names are asked about what is left."""
+_MOST_OPERATIONS = 4
+"""How many different sums and products are tried on what is left: each reads it once more."""
 
 
 class Shared(StrEnum):
@@ -100,7 +102,7 @@ class _Search:
 
     def by_values(self) -> None:
         """What sums say."""
-        said = found_by_values(self.source, self.target, resemblance, self.formations)
+        said = found_by_values(self.source, self.target, self.formations)
         copies = resolved(self.source, self.target, said.formations)
         self.formations.update((one.target, one) for one in (*said.formations, *copies.formations))
         self._withdraw(copies.undecided)
@@ -161,12 +163,12 @@ class _Search:
         """A leaf of one repeated value that changes its shape or dtype under its own key."""
         if there.spec is None or here.spec is None or there.spec.size != here.spec.size:
             return
-        key, why = here.key.text, "all elements are equal, so any order gives the same"
+        key = here.key.text
         for layout in layouts(there.spec.shape, here.spec.shape)[:1]:
             value = expression(layout)
             if there.spec.dtype != here.spec.dtype:
                 value = cast(value, here.spec.dtype)
-            self.formations[key] = Formation(key, (key,), value, Evidence.VALUES, why)
+            self.formations[key] = Formation(key, (key,), value, Evidence.VALUES, ANY_ORDER)
 
     def _equal(self, one: Leaf, other: Leaf) -> bool:
         """Whether two leaves are known to be the same."""
@@ -221,14 +223,16 @@ class _Search:
         return decided.open
 
     def _after_operations(self) -> None:
-        """What values say after arithmetic that was found elsewhere."""
-        used = self._used()
-        unused = [key for key in self.source.leaves if key not in used]
-        left = self._missing()
-        found = found_by_operations(
-            tuple(self.operations), self.source, self.target, unused, left, resemblance
-        )
-        self.formations.update((one.target, one) for one in found)
+        """Try arithmetic of some leaves on all that is left: `1 + w` of one norm is that of all norms.
+
+        Names pair a whole family with its stack. Where leaves are stacked otherwise, every second layer for
+        instance, only values can tell.
+        """
+        for operation in list(self.operations)[:_MOST_OPERATIONS]:
+            used = self._used()
+            unused = [key for key in self.source.leaves if key not in used]
+            said = found_after(operation, self.source, self.target, unused, self._missing())
+            self.formations.update((one.target, one) for one in said.formations)
 
     def _leave_open(self, one: Undecided) -> None:
         """Leave something undecided, unless the target's own value is the only thing that it can be."""
@@ -325,11 +329,3 @@ def _is_weight(dtype: np.dtype[Any]) -> bool:
 def _possible(one: Undecided) -> bool:
     """Whether sizes allow any of the candidates."""
     return any(candidate.how for candidate in one.candidates)
-
-
-def resemblance(one: str, other: str) -> float:
-    """The share of components that two keys have in common: it only tells leaves with equal values apart."""
-    if one == other:
-        return 1.0
-    a, b = (set(key.replace(".", "/").split("/")) for key in (one, other))
-    return 0.99 * len(a & b) / len(a | b)

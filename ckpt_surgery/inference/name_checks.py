@@ -1,23 +1,19 @@
 """What names say, where there are values: whether these allow it, perhaps after a sum or a product."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ckpt_surgery.inference.arithmetic import operations
+from ckpt_surgery.inference.arithmetic import found_after, operations
 from ckpt_surgery.inference.by_names import ByNames
 from ckpt_surgery.inference.comparing import equal_elements
-from ckpt_surgery.inference.constants import same_constant
-from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
+from ckpt_surgery.inference.constants import ANY_ORDER, same_constant
+from ckpt_surgery.inference.fingerprints import Fingerprint
 from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Undecided, Value
-from ckpt_surgery.inference.marginals import Marginals, layouts_between
-from ckpt_surgery.inference.members import member
-from ckpt_surgery.inference.reading import fingerprint_of
 from ckpt_surgery.inference.sides import Side, equal_values
 from ckpt_surgery.inference.stacks import Stack
-from ckpt_surgery.inference.values import XS, X, around, cast
+from ckpt_surgery.inference.values import X
 
 DIFFERENT = "names fit, but the values are not SRC's: take TARGET's or SRC's?"
 
@@ -121,70 +117,44 @@ class _Check:
         """What values decide of what names leave open; constants only where it is the order alone."""
         only = len({candidate.sources for candidate in one.candidates}) == 1
         for candidate in one.candidates:
-            if candidate.how == "same" and len(candidate.sources) == len(one.targets):
-                pairs = list(zip(candidate.sources, one.targets, strict=True))
-                found = [self._single(key, name, candidate, only) for name, key in pairs]
-                if all(found):
-                    return [formation for formations in found if formations for formation in formations]
-            elif candidate.how == "stack" and len(one.targets) == 1:
-                made = self._single(one.targets[0], candidate.sources, candidate, only)
-                if made:
-                    return made
-            elif candidate.how == "unstack" and len(candidate.sources) == 1:
-                made = self._after_arithmetic(candidate.sources, one.targets)
-                if made:
-                    return made
+            rows = [
+                self._of_candidate(sources, targets, candidate.value if only else "")
+                for sources, targets in _pairs(candidate, one.targets)
+            ]
+            if rows and all(rows):
+                return [formation for row in rows for formation in row or ()]
         return []
 
-    def _single(
-        self, key: str, sources: str | tuple[str, ...], candidate: Candidate, only: bool
+    def _of_candidate(
+        self, sources: tuple[str, ...], targets: Sequence[str], value: str
     ) -> list[Formation] | None:
-        names = (sources,) if isinstance(sources, str) else sources
-        if only and candidate.value and same_constant(self.source, names, self.target, key):
-            why = "all elements are equal, so any order gives the same"
-            return [Formation(key, names, Value(candidate.value), Evidence.VALUES, why)]
-        return self._after_arithmetic(names, [key])
+        """The formations of leaves with the same sources. `value`: what makes them if they are constant."""
+        if value and len(targets) == 1 and same_constant(self.source, sources, self.target, targets[0]):
+            return [Formation(targets[0], sources, Value(value), Evidence.VALUES, ANY_ORDER)]
+        return self._after_arithmetic(sources, targets)
 
     def _after_arithmetic(self, keys: tuple[str, ...], wanted: Sequence[str]) -> list[Formation] | None:
         """The formations with a sum or a product of one number; None if there are none."""
         given, asked = _stack_of(self.source, keys), _stack_of(self.target, wanted)
         if given is None or asked is None or given.size != asked.size or asked.constant:
             return None
-        dtype = self.target.leaves[wanted[0]].spec
-        assert dtype is not None, "only arrays have fingerprints"
-        if kind_of(dtype.dtype) != "f":
-            return None
-        leaves = [self.source.leaves[key] for key in keys]
-        inner = around(XS, "stack(", ")") if given.lengths else X
         for operation in operations(given.fingerprint, asked.fingerprint):
-            value = around(inner, "(", f"{operation})")
-            fingerprint = fingerprint_of(value, leaves, self.source, dtype.dtype)
-            if fingerprint.total != asked.total:
-                continue
-            for layout in layouts_between(Marginals(fingerprint), asked.fingerprint):
-                stacked = len(given.lengths)
-                places = zip(np.ndindex(*asked.lengths), wanted, strict=True)
-                values = [(key, member(layout, value, stacked, place, array=True)) for place, key in places]
+            found = found_after(operation, self.source, self.target, keys, wanted)
+            if len(found.formations) == len(wanted):
                 self.operations[operation] = None
-                return [self._formation(key, keys, one, dtype.dtype) for key, one in values]
-            self.reordered.update(wanted)
+                return list(found.formations)
+            self.reordered.update(found.reordered)
         return None
 
-    def _formation(
-        self, key: str, keys: tuple[str, ...], value: Value, dtype: "np.dtype[np.generic]"
-    ) -> Formation:
-        value = Value(_bare(value.text), value.numbers)
-        specs = [self.source.leaves[name].spec for name in keys]
-        if any(spec is None or spec.dtype != dtype for spec in specs):
-            value = cast(value, dtype)
-        return Formation(key, keys, value, Evidence.ARITHMETIC)
 
-
-def _bare(text: str) -> str:
-    """An expression without parentheses around all of it."""
-    depths = itertools.accumulate({"(": 1, ")": -1}.get(letter, 0) for letter in text)
-    around_all = text.startswith("(") and list(depths).index(0) == len(text) - 1
-    return text[1:-1] if around_all else text
+def _pairs(candidate: Candidate, targets: Sequence[str]) -> Iterator[tuple[tuple[str, ...], Sequence[str]]]:
+    """The sources and the targets of a candidate that belong together."""
+    if candidate.how == "same" and len(candidate.sources) == len(targets):
+        yield from (((source,), (key,)) for source, key in zip(candidate.sources, targets, strict=True))
+    elif (candidate.how == "stack" and len(targets) == 1) or (
+        candidate.how == "unstack" and len(candidate.sources) == 1
+    ):
+        yield candidate.sources, targets
 
 
 def _repeats(side: Side, keys: Sequence[str]) -> bool:

@@ -91,6 +91,8 @@ class Parts:
     source: Side
     target: Side
     dtype: np.dtype[Any]
+    operation: str = ""
+    """What is done to every element of the source, such as ` + 1.0`."""
     known: dict[tuple[object, ...], Part] = field(default_factory=dict)
 
     def of_source(self, group: Stack, window: Window) -> Part:
@@ -107,7 +109,8 @@ class Parts:
                 shape = (len(group.keys), *group.shape[stacked:])
             value = replace(window, axis=axis).value(inner, shape)
             leaves = [side.leaves[key] for key in group.keys]
-            found = fingerprint_of(value, leaves, side, self.dtype)
+            changed = around(value, "", self.operation) if side is self.source else value
+            found = fingerprint_of(changed, leaves, side, self.dtype)
             self.known[name] = Part(value, _unmerged(found, group.lengths))
         return self.known[name]
 
@@ -150,7 +153,8 @@ class Parts:
             inner = _listed(first, len(group.keys), bool(group.lengths), alone)
             if own is not None:
                 inner = own.value(inner, group.shape)
-            pieces.append(expression(layouts[0], inner, len(group.lengths)))
+            piece = expression(layouts[0], inner, len(group.lengths))
+            pieces.append(around(piece, "", self.operation))
         dtypes = {self.source.dtype_of(key) for key in keys}
         if len(dtypes) > 1:  # arrays of several dtypes cannot be joined before they are cast
             pieces = [cast(piece, self.dtype) for piece in pieces]

@@ -137,7 +137,6 @@ def _made(source: Side, target: Side, one: Formation, sources: Sources) -> Forma
     found = found_by_values(
         replace(source, leaves=given, fingerprints=known),
         replace(target, leaves=wanted, fingerprints={one.target: target.fingerprints[one.target]}),
-        lambda a, b: 0.0,
     )
     return found.formations[0] if found.formations and found.formations[0].sources == sources else None
 

@@ -1,4 +1,4 @@
-"""Sums and products of one number, guessed from limits."""
+"""Sums and products of one number, guessed from limits, and what is found after them."""
 
 import ml_dtypes
 import numpy as np
@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.inference.arithmetic import operations
-from ckpt_surgery.inference.formations import Value
-from tests.inference.two_sides import computed, fingerprint, normal
+from ckpt_surgery.inference.arithmetic import found_after, operations
+from ckpt_surgery.inference.formations import Evidence, Value
+from tests.inference.two_sides import Arrays, computed, fingerprint, normal, sides
 
 GUESSES = [
     (" + 1.0", "norms that are kept less one"),
@@ -75,3 +75,36 @@ def test_every_product_in_float64_is_among_the_guesses(factor: float, sign: int)
     wanted = array * (sign * factor)
     guesses = list(operations(fingerprint(array), fingerprint(wanted)))
     assert any(np.allclose(computed(Value(f"x{one}"), {"x": array}), wanted, rtol=1e-12) for one in guesses)
+
+
+LAYERS: Arrays = {f"l_{i}/s": normal(6, seed=i) for i in range(4)}
+
+
+def values(source: Arrays, target: Arrays, operation: str) -> dict[str, tuple[str, Evidence]]:
+    found = found_after(operation, *sides(source, target), list(source), list(target)).formations
+    return {formation.target: (str(formation.value), formation.evidence) for formation in found}
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ({"s": LAYERS["l_2/s"] + np.float32(1)}, "x + 1.0"),
+        ({"s": np.stack([LAYERS["l_1/s"], LAYERS["l_3/s"]]) + np.float32(1)}, "stack(xs) + 1.0"),
+        ({"s": np.stack(list(LAYERS.values()), 1) + np.float32(1)}, "stack(xs, axis=1) + 1.0"),
+    ],
+)
+def test_formations(target: Arrays, said: str) -> None:
+    assert values(LAYERS, target, " + 1.0") == {"s": (said, Evidence.ARITHMETIC)}
+
+
+def test_parts_are_those_of_the_changed_leaf() -> None:
+    whole = {"s": normal(6, 4)}
+    target = {f"l/{i}": whole["s"][:, i] * np.float32(2) for i in range(4)}
+    made = values(whole, target, " * 2.0")
+    assert {text for text, _ in made.values()} == {f"x[:, {i}] * 2.0" for i in range(4)}
+
+
+def test_nothing_is_found_where_nothing_fits() -> None:
+    assert values(LAYERS, {"s": normal(6, seed=9)}, " + 1.0") == {}
+    assert values({"n": np.arange(4)}, {"m": np.arange(4) + 1}, " + 1") == {}
+    assert values(LAYERS, {"s": LAYERS["l_0/s"] + np.float32(1)}, " * sqrt(7)") == {}
