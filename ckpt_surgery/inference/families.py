@@ -2,8 +2,9 @@
 
 Not every number in a key is an index. A number counts as one where it is a component of its own and takes
 several values behind the same prefix (`layers/3/…`, `model.layers.3.…`), or where it is attached to a word
-and takes the values 0 to N-1 with N of at least 3 (`layers_3`, `block_007`). A number that never varies
-behind its prefix is part of a name (`opt_state/0`), and so are those of `conv1` and `wi_0`.
+and takes the values 0 to N-1 with N of at least 3 (`layers_3`, `block_007`), or of 2 where the word counts
+layers or experts (`layers_0`, `layers_1`). A number that never varies behind its prefix is part of a name
+(`opt_state/0`), and so are those of `conv1` and `wi_0`.
 """
 
 import re
@@ -12,12 +13,15 @@ from dataclasses import dataclass
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import natural_order
+from ckpt_surgery.inference.concepts import counted
 
 Numbers = tuple[str, ...]
 """The indices of a key in their order, as they are written: leading zeros are kept."""
 
 _FEWEST = 3
 """How many values an index that is attached to a word takes at least."""
+_COUNTED = frozenset({"layer", "expert"})
+"""What is counted where there are two."""
 _LONGEST = 18
 """Digits of the longest index: longer numbers are hashes or dates."""
 _NUMBER = re.compile(rf"(?<![0-9])[0-9]{{1,{_LONGEST}}}(?![0-9])")
@@ -70,8 +74,7 @@ def families(keys: Iterable[str]) -> tuple[Family, ...]:
             groups.setdefault(one.prefix(), []).append(one)
         for group in groups.values():
             own, attached = _told_apart(group)
-            for part, fewest in ((own, 2), (attached, _FEWEST)):
-                counts = _counts(part, fewest)
+            for part, counts in ((own, _varies(own)), (attached, _counts(attached))):
                 for one in part:
                     one.decide(counts)
         waiting = [one for one in waiting if one.pending()]
@@ -132,12 +135,17 @@ def _told_apart(group: Sequence[_Split]) -> tuple[list[_Split], list[_Split]]:
     return own, [one for one in group if not one.own]
 
 
-def _counts(group: Sequence[_Split], fewest: int) -> bool:
-    """Whether the next numbers of keys with one prefix are indices."""
+def _varies(group: Iterable[_Split]) -> bool:
+    """Whether the next numbers of keys with one prefix, components of their own, are indices."""
+    return len({int(one.number) for one in group}) > 1
+
+
+def _counts(group: Sequence[_Split]) -> bool:
+    """Whether the next numbers of keys with one prefix, which are attached to a word, are indices."""
     values = {int(one.number) for one in group}
-    if len(values) < fewest:
+    if values != set(range(len(values))):
         return False
-    return fewest == 2 or values == set(range(len(values)))
+    return len(values) >= _FEWEST or (len(values) == 2 and counted(group[0].texts[-1]) in _COUNTED)
 
 
 def _ordered(members: Mapping[Numbers, str]) -> dict[Numbers, str]:

@@ -1,21 +1,16 @@
 """Families whose members are all alike: of one kind, one shape and one dtype."""
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.dtypes import ELEMENT_TYPES, DType
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.inference.concepts import counted
 from ckpt_surgery.inference.families import Family, Numbers, Template
 
 _FEW = 8
 """How many values an index takes at most that may be a name after all: the sublayers of a block, 0 to 2."""
-_COUNTED = frozenset({"layer", "expert"})
-"""What is counted where there are two."""
-_ATTACHED = re.compile(r"(?<=[^\W\d])[0-9]{1,18}(?=[/.]|$)")
 _NUMBERS = {"b": "bool", "i": "integer", "u": "integer", "f": "float", "c": "complex"}
 
 
@@ -60,12 +55,11 @@ def subfamilies(leaves: Iterable[Leaf], found: Iterable[Family]) -> tuple[Subfam
     """These leaves as subfamilies, ordered by their first members.
 
     `found`: the families of the whole checkpoint; they may have members that are not among the leaves.
-    The numbers of `layers_0` and `layers_1` are indices too where there are no others.
     An index behind another one that takes few values and divides different families (`layer.0.SelfAttention`,
     `layer.1.DenseReluDense`) tells what its subtree is, and counts nothing: it becomes a part of the names.
     """
     known = {leaf.key.text: leaf for leaf in leaves}
-    all_families = _with_two_layers(found)
+    all_families = list(found)
     named = _named(all_families)
     parted: dict[_Part, dict[Numbers, str]] = {}
     for family in all_families:
@@ -143,55 +137,3 @@ def _named(found: Sequence[Family]) -> set[tuple[str, ...]]:
         for texts, sets in values.items()
         if len(set(sets)) > 1 and len(frozenset().union(*sets)) <= _FEW
     }
-
-
-def _with_two_layers(found: Iterable[Family]) -> list[Family]:
-    """Families with an index more for the numbers of two layers or experts, `layers_0` and `layers_1`.
-
-    Two numbers behind a word do not tell an index from a name (`wi_0` and `wi_1`): the word has to.
-    """
-    current = list(found)
-    while True:
-        places = [_first_counted(family.template) for family in current]
-        values: dict[Template, set[int]] = {}
-        for place in places:
-            if place is not None:
-                values.setdefault(place.before, set()).add(int(place.number))
-        chosen = [place if place and values[place.before] == {0, 1} else None for place in places]
-        if not any(chosen):
-            return current
-        merged: dict[Template, dict[Numbers, str]] = {}
-        for family, place in zip(current, chosen, strict=True):
-            template = family.template if place is None else place.split
-            members = merged.setdefault(template, {})
-            for numbers, key in family.members.items():
-                members[numbers if place is None else place.numbers(numbers)] = key
-        current = [Family(template, members) for template, members in merged.items()]
-
-
-@dataclass(frozen=True)
-class _Counted:
-    """A number in the texts of a template that may count layers."""
-
-    before: Template
-    """What stands before it."""
-    number: str
-    split: Template
-    """The template with a place for it."""
-
-    def numbers(self, numbers: Numbers) -> Numbers:
-        """The indices of a member, with this one among them."""
-        place = self.before.slots
-        return (*numbers[:place], self.number, *numbers[place:])
-
-
-def _first_counted(template: Template) -> _Counted | None:
-    """The first number of a template that is attached to a word for layers or experts; None without one."""
-    for slot, text in enumerate(template.texts):
-        for match in _ATTACHED.finditer(text):
-            head = text[: match.start()]
-            before = Template((*template.texts[:slot], head))
-            if counted(head) in _COUNTED:
-                rest = (text[match.end() :], *template.texts[slot + 1 :])
-                return _Counted(before, match.group(), Template((*before.texts, *rest)))
-    return None
