@@ -9,17 +9,16 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.analogies import Analogies, Choice
 from ckpt_surgery.inference.concepts import Meaning, counted
-from ckpt_surgery.inference.families import families
 from ckpt_surgery.inference.fits import Fit, fits
 from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Undecided, Value
 from ckpt_surgery.inference.fused import fusions, part_of
+from ckpt_surgery.inference.grids import Grid, Member, alike, grids, members
 from ckpt_surgery.inference.layouts import Layout, expression
 from ckpt_surgery.inference.leftovers import MOST_CANDIDATES
 from ckpt_surgery.inference.members import member
 from ckpt_surgery.inference.names import Names
 from ckpt_surgery.inference.pairing import MOST_NAMES, Open, Pair, Pairing, paired
 from ckpt_surgery.inference.possible_layouts import MOST, layouts, plausible
-from ckpt_surgery.inference.subfamilies import Member, Subfamily, members, subfamilies
 from ckpt_surgery.inference.values import XS, X, around, cast
 
 RESEMBLES = 0.6
@@ -48,8 +47,8 @@ def found_by_names(
     of them. They tell which numbers of keys are indices, and which words are rare. Each source leaf is used
     at most once. `known`: what is decided of other leaves, which teaches words.
     """
-    left, all_left = _subfamilies(sources, all_sources)
-    right, all_right = _subfamilies(targets, all_targets)
+    left, all_left = _alike(sources, all_sources)
+    right, all_right = _alike(targets, all_targets)
     names = Names.of(left, right, all_left, all_right, [(one.sources[0], one.target) for one in known])
     pairing = paired(left, right, _fits, names)
     pairs = [*pairing.decided, *_split(left, right, names, pairing)]
@@ -78,14 +77,14 @@ def found_by_names(
     return ByNames(tuple(formations), tuple(undecided))
 
 
-def _fits(source: Subfamily, target: Subfamily) -> tuple[Fit, ...]:
+def _fits(source: Grid, target: Grid) -> tuple[Fit, ...]:
     return fits(source, target, counted)
 
 
-def _alone(some: Iterable[Subfamily], pairs: Iterable[Pair], side: str) -> list[Member]:
+def _alone(some: Iterable[Grid], pairs: Iterable[Pair], side: str) -> list[Member]:
     """The leaves that are in no pair, each by itself."""
     done = {key for pair in pairs for key in getattr(pair, side).keys}
-    return [one for one in members(some) if not done.intersection(one.alone.keys)]
+    return [one for one in members(some) if one.key not in done]
 
 
 def _without(some: Iterable[Open], pairs: Iterable[Pair]) -> list[Open]:
@@ -108,7 +107,7 @@ def _new(some: Iterable[Open], known: Iterable[Open]) -> list[Open]:
 
 
 def _said(
-    pairs: Iterable[Pair], left: Sequence[Subfamily], right: Sequence[Subfamily], names: Names
+    pairs: Iterable[Pair], left: Sequence[Grid], right: Sequence[Grid], names: Names
 ) -> Iterator[tuple[Meaning, Meaning]]:
     """What the names of pairs say."""
     sources = {one.text: said for one, said in zip(left, names.sources, strict=True)}
@@ -116,19 +115,15 @@ def _said(
     return ((sources[pair.source.text], targets[pair.target.text]) for pair in pairs)
 
 
-def _subfamilies(
-    leaves: Iterable[Leaf], every: Iterable[Leaf]
-) -> tuple[tuple[Subfamily, ...], tuple[Subfamily, ...]]:
-    """The subfamilies of some leaves, and those of all of the checkpoint."""
+def _alike(leaves: Iterable[Leaf], every: Iterable[Leaf]) -> tuple[tuple[Grid, ...], tuple[Grid, ...]]:
+    """The grids of some leaves, and those of all of the checkpoint."""
     some = list(leaves)
     known = {leaf.key.text: leaf for leaf in [*every, *some]}
-    found = families(known)
-    return subfamilies(some, found), subfamilies(known.values(), found)
+    found = grids(known)
+    return alike(some, found), alike(known.values(), found)
 
 
-def _split(
-    left: Sequence[Subfamily], right: Sequence[Subfamily], names: Names, pairing: Pairing
-) -> Iterator[Pair]:
+def _split(left: Sequence[Grid], right: Sequence[Grid], names: Names, pairing: Pairing) -> Iterator[Pair]:
     """Parts of fused leaves of the source that are leaves of the target."""
     ids = {id(one) for pair in pairing.decided for one in (pair.source, pair.target)}
     done = [{at for at, one in enumerate(side) if id(one) in ids} for side in (left, right)]
@@ -231,7 +226,7 @@ def _layouts_open(pair: Pair) -> Undecided:
 
 
 def _names_open(one: Open) -> Undecided:
-    """A subfamily with candidates, none of which stands out."""
+    """A grid with candidates, none of which stands out."""
     candidates = [_candidate(pair) for pair in one.candidates]
     why = "several source leaves fit, and neither names nor values tell them apart"
     if len(candidates) == 1:
@@ -248,9 +243,9 @@ def _candidate(pair: Pair) -> Candidate:
 
 
 def _resembling(
-    left: Sequence[Subfamily], right: Sequence[Subfamily], names: Names, done: set[str]
+    left: Sequence[Grid], right: Sequence[Grid], names: Names, done: set[str]
 ) -> Iterator[Undecided]:
-    """Subfamilies of the target whose names resemble others that do not fit; without those that are done."""
+    """Grids of the target whose names resemble others that do not fit; without those that are done."""
     some = [at for at, one in enumerate(left) if not done.intersection(one.keys)]
     others = [at for at, one in enumerate(right) if not done.intersection(one.keys)]
     if not some or not others or max(len(some), len(others)) > MOST_NAMES:
@@ -266,5 +261,5 @@ def _resembling(
             yield Undecided(right[b].keys, why, candidates)
 
 
-def _shape(subfamily: Subfamily) -> str:
-    return f"[{', '.join(map(str, subfamily.shape))}]"
+def _shape(grid: Grid) -> str:
+    return f"[{', '.join(map(str, grid.shape))}]"

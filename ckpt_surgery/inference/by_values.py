@@ -87,9 +87,9 @@ class _Search:
         """The leaves by size and total, those of one repeated value, too."""
         for key, one in given.items():
             self.every.setdefault((one.size, one.total), []).append(key)
-        for group in (*singles(given), *gathered(self.source.families, given)):
+        for group in (*singles(given), *gathered(self.source.grids, given)):
             self._add(group)
-        self.families = {key: family.template for family in self.source.families for key in family.keys}
+        self.templates = {key: grid.template for grid in self.source.grids for key in grid.keys}
         self.parts = Parts(self.source, self.target, self.dtype, self.operation)
 
     def _add(self, group: Stack) -> None:
@@ -131,7 +131,7 @@ class _Search:
     def _missing_groups(self, make: Callable[..., Iterator[Stack]]) -> Iterator[Stack]:
         """The target's groups without a member that is decided."""
         left = {key: one for key, one in self.targets.items() if key not in self.found}
-        for group in make(self.target.families, left):
+        for group in make(self.target.grids, left):
             if not group.constant and not any(key in self.found for key in group.keys):
                 yield group
 
@@ -172,8 +172,8 @@ class _Search:
             if not candidates:
                 break
             keys.append(max(candidates, key=lambda one: resemblance(one, key)))
-        telling = {self.families[one] for one in keys if not self.given[one].constant}
-        return tuple(keys) if telling >= {self.families[one] for one in keys} else ()
+        telling = {self.templates[one] for one in keys if not self.given[one].constant}
+        return tuple(keys) if telling >= {self.templates[one] for one in keys} else ()
 
     def _only(self, wanted: Stack, group: Stack, why: str = "") -> bool:
         """Take the leaves of a group, in an order that gives all of what is wanted."""
@@ -182,7 +182,7 @@ class _Search:
 
     def _of_siblings(self) -> None:
         """Families that were fused, or taken apart, evenly."""
-        for group in siblings(self.source.families, self.given):
+        for group in siblings(self.source.grids, self.given):
             self._add(group)
         for key in self._missing():
             self._of_whole(single(key, self.wanted[key]))
@@ -193,7 +193,7 @@ class _Search:
 
     def _of_parts(self) -> None:
         """Leaves that hold a part of an axis of what the source holds."""
-        for group in (*singles(self.given), *gathered(self.source.families, self.given)):
+        for group in (*singles(self.given), *gathered(self.source.grids, self.given)):
             sums: dict[int, dict[int, Stack]] = {}
             for wanted in (*self._missing_singles(), *self._missing_groups(gathered)):
                 sums.setdefault(wanted.size, {}).setdefault(wanted.total, wanted)

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ckpt_surgery.inference.comparing import equal_elements
-from ckpt_surgery.inference.families import Family, Numbers, Template, family_of
 from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.formations import Formation, Value
+from ckpt_surgery.inference.grids import Places, Template, places_of
 from ckpt_surgery.inference.sides import Side
 
 ANY_ORDER = "all elements are equal, so any order gives the same"
@@ -18,8 +18,8 @@ def of_families(source: Side, target: Side, decided: Mapping[str, Formation]) ->
     A member is decided by the others, where these agree: its sources are the leaves with its own indices in
     the families of the others' sources. All of them have to hold the same repeated value as the leaf itself.
     """
-    of_sources, of_targets = family_of(source.families), family_of(target.families)
-    for family in target.families:
+    of_sources, of_targets = places_of(source.grids), places_of(target.grids)
+    for family in target.grids:
         members = [decided[key] for key in family.keys if key in decided]
         known = members[0] if members else None
         if known is None or len({_origin(one, of_sources, of_targets) for one in members} | {None}) != 2:
@@ -37,8 +37,8 @@ def of_families(source: Side, target: Side, decided: Mapping[str, Formation]) ->
 
 def _origin(
     one: Formation,
-    of_sources: Mapping[str, tuple[Family, Numbers]],
-    of_targets: Mapping[str, tuple[Family, Numbers]],
+    of_sources: Places,
+    of_targets: Places,
 ) -> tuple[Value, tuple[Template, ...]] | None:
     """What a member is made of, where it has the indices of its sources; None where they differ."""
     numbers = of_targets[one.target][1]

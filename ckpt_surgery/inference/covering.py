@@ -3,9 +3,9 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
-from ckpt_surgery.inference.families import families, family_of
 from ckpt_surgery.inference.formations import Evidence, Findings, Formation
-from ckpt_surgery.inference.parts import MOVED, Families, Kind, Part, place_of, prefix_of
+from ckpt_surgery.inference.grids import Places, grids, places_of
+from ckpt_surgery.inference.parts import MOVED, Kind, Part, place_of, prefix_of
 from ckpt_surgery.inference.words import SEPARATORS, tokens
 
 Mark = Callable[[str, int], Hashable]
@@ -44,8 +44,8 @@ def _step_end(parts: Sequence[str], start: int) -> int:
 
 def made_parts(findings: Findings) -> list[Part]:
     """What rules make, in the order of the target: formations, and subtrees that move as they are."""
-    sources = family_of(families(findings.source_keys))
-    targets = family_of(families(findings.target_keys))
+    sources = places_of(grids(findings.source_keys))
+    targets = places_of(grids(findings.target_keys))
     moved = _moved(findings.formations)
     subtree: dict[str, Part] = {}
     for length, keys in subtrees(findings.source_keys, lambda key, length: _around(moved, key, length)):
@@ -92,8 +92,8 @@ def _subtree_moved(
     length: int,
     around: tuple[str, str],
     formations: Sequence[Formation],
-    sources: Families,
-    targets: Families,
+    sources: Places,
+    targets: Places,
 ) -> Part:
     first = formations[0]
     source, target = first.sources[0], first.target
@@ -115,7 +115,7 @@ def _together(formations: Sequence[Formation]) -> tuple[Evidence, str]:
     return weakest, "; ".join(whys if len(whys) == 1 and not told else told)
 
 
-def _part(formation: Formation, alone: bool, sources: Families, targets: Families) -> Part:
+def _part(formation: Formation, alone: bool, sources: Places, targets: Places) -> Part:
     """`alone`: whether the leaf is moved as it is, and feeds nothing else."""
     kept = alone and formation.sources == (formation.target,)
     return Part(
@@ -133,7 +133,7 @@ def plain_parts(kind: Kind, keys: Iterable[str], among: Sequence[str]) -> list[P
     meant = dict.fromkeys(keys)
     if not meant:
         return []
-    known = family_of(families(among))
+    known = places_of(grids(among))
     found: list[Part] = []
     for length, below in subtrees(among, lambda key, length: True if key in meant else None):
         found.append(Part(kind, (prefix_of(below[0], length, known),), None))

@@ -18,7 +18,6 @@ from ckpt_surgery.inference.arithmetic import found_after
 from ckpt_surgery.inference.by_names import found_by_names
 from ckpt_surgery.inference.by_values import found_by_values
 from ckpt_surgery.inference.constants import ANY_ORDER, of_families, same_constant
-from ckpt_surgery.inference.families import layer_kinds
 from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.formations import (
     COMPARED,
@@ -29,6 +28,7 @@ from ckpt_surgery.inference.formations import (
     Formation,
     Undecided,
 )
+from ckpt_surgery.inference.grids import layer_kinds
 from ckpt_surgery.inference.layouts import expression
 from ckpt_surgery.inference.leftovers import MAYBE, leftovers
 from ckpt_surgery.inference.name_checks import checked
@@ -190,9 +190,9 @@ class _Search:
             unclear = self._said_by_names(set(self.source.leaves), set(self.target.leaves))
             if not unclear or len(self.formations) == known:
                 break
-        for kind in layer_kinds(self.source.families):
+        for kind in layer_kinds(self.source.grids):
             self._said_by_names(kind, self._free(unclear))
-        for kind in layer_kinds(self.target.families):
+        for kind in layer_kinds(self.target.grids):
             self._said_by_names(set(self.source.leaves), kind & self._free(unclear))
         if self.operations:
             self._after_operations()

@@ -1,4 +1,4 @@
-"""Which subfamilies can follow from each other by sizes and indices: as they are, stacked, or unstacked."""
+"""Which grids can follow from each other by sizes and indices: as they are, stacked, or unstacked."""
 
 import itertools
 import math
@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.families import Numbers
-from ckpt_surgery.inference.subfamilies import Subfamily
+from ckpt_surgery.inference.grids import Grid, Numbers
 
 _MOST_INDICES = 5
 """Indices of a key at most for their order to be tried; keys with more pair only index by index."""
@@ -33,7 +32,7 @@ Label = Callable[[str], str]
 """What an index counts, from the text before it: the word for layers, experts and so on."""
 
 
-def fits(source: Subfamily, target: Subfamily, label: Label | None = None) -> tuple[Fit, ...]:
+def fits(source: Grid, target: Grid, label: Label | None = None) -> tuple[Fit, ...]:
     """The ways in which the target can follow from the source, as far as kinds, sizes and indices tell.
 
     None where the numbers of elements or the kinds of values differ. Several where it is open which index of
@@ -71,7 +70,7 @@ def _fit(nested: _Nested, how: str) -> Fit:
     return Fit(how if nested.lengths else "same", tuple(pairs), nested.lengths, nested.exact)
 
 
-def _alignments(many: Subfamily, few: Subfamily, label: Label) -> list[tuple[int, ...]]:
+def _alignments(many: Grid, few: Grid, label: Label) -> list[tuple[int, ...]]:
     """For each index of `few`, the index of `many` that it is: the best by what they count, ties included."""
     n, k = many.template.slots, few.template.slots
     if k > n:
@@ -91,7 +90,7 @@ def _alignments(many: Subfamily, few: Subfamily, label: Label) -> list[tuple[int
     return [plain] if n == k and plain in best else best
 
 
-def _nested(many: Subfamily, few: Subfamily, slots: Sequence[int]) -> _Nested | None:
+def _nested(many: Grid, few: Grid, slots: Sequence[int]) -> _Nested | None:
     """The members of `many` below those of `few`, with these indices in common; None if they do not fit."""
     rest = [slot for slot in range(many.template.slots) if slot not in slots]
     below: dict[Numbers, dict[Numbers, str]] = {}

@@ -7,9 +7,9 @@ from dataclasses import replace
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.alignment import concepts_contradict
 from ckpt_surgery.inference.concepts import Meaning
+from ckpt_surgery.inference.grids import Grid
 from ckpt_surgery.inference.names import Names
 from ckpt_surgery.inference.pairing import MARGIN
-from ckpt_surgery.inference.subfamilies import Subfamily
 from ckpt_surgery.inference.windows import Window
 
 FUSED, PARTS = "qkv", ("query", "key", "value")
@@ -23,7 +23,7 @@ Others, such as `qkv` and `query_key_value`, lie head by head in some models, wh
 
 @frozen()
 class Fusion:
-    """A fused subfamily, and those that it consists of."""
+    """A fused grid, and those that it consists of."""
 
     whole: int
     parts: tuple[int, ...]
@@ -32,12 +32,12 @@ class Fusion:
 
 
 def fusions(
-    wholes: Sequence[Subfamily],
-    parts: Sequence[Subfamily],
+    wholes: Sequence[Grid],
+    parts: Sequence[Grid],
     names: Names,
     done: tuple[Collection[int], Collection[int]],
 ) -> list[Fusion]:
-    """The fused subfamilies of the source whose parts are subfamilies of the target.
+    """The fused grids of the source whose parts are grids of the target.
 
     `names`: of both. `done`: numbers of those that are something else.
     """
@@ -72,7 +72,7 @@ def _best(found: Sequence[tuple[float, Fusion]]) -> list[Fusion]:
 
 
 def _groups(
-    parts: Sequence[Subfamily], names: Sequence[Meaning], done: Collection[int]
+    parts: Sequence[Grid], names: Sequence[Meaning], done: Collection[int]
 ) -> Iterator[tuple[int, ...]]:
     """The parts of one place: those whose names differ in what they are a part of."""
     groups: dict[object, dict[str, int]] = {}
@@ -85,7 +85,7 @@ def _groups(
     return (tuple(group[part] for part in PARTS) for group in groups.values() if len(group) == len(PARTS))
 
 
-def _windows(whole: Subfamily, parts: Sequence[Subfamily]) -> tuple[Window, ...] | None:
+def _windows(whole: Grid, parts: Sequence[Grid]) -> tuple[Window, ...] | None:
     """The rows of the parts along the longest axis of what they make; None where they do not fit."""
     sizes = [one.elements for one in parts]
     if sum(sizes) != whole.elements or not whole.shape or not all(sizes) or whole.kind != parts[0].kind:
@@ -102,6 +102,6 @@ def _windows(whole: Subfamily, parts: Sequence[Subfamily]) -> tuple[Window, ...]
     return tuple(found)
 
 
-def part_of(whole: Subfamily, window: Window) -> Subfamily:
-    """The subfamily of the rows of a window of each member."""
+def part_of(whole: Grid, window: Window) -> Grid:
+    """The grid of the rows of a window of each member."""
     return replace(whole, shape=window.shape(whole.shape))

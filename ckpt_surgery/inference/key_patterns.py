@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.families import Numbers, Template
+from ckpt_surgery.inference.grids import Numbers, Template
 
 LONGEST = 1500
 """Characters up to which a regular expression is written: more is unreadable, and 2,000 are refused."""

@@ -8,20 +8,20 @@ from functools import cached_property
 
 from ckpt_surgery.inference.alignment import Alignment
 from ckpt_surgery.inference.concepts import SUBLAYERS, Meaning, Rank, as_norm, counted, meaning, with_sublayer
-from ckpt_surgery.inference.subfamilies import Member, Subfamily
+from ckpt_surgery.inference.grids import Grid, Member
 
 _NUMBERED = re.compile(r"\d+(?=[/.])")
 
 
 @dataclass(frozen=True)
 class Names:
-    """What the names of two checkpoints' subfamilies say, and how they are aligned."""
+    """What the names of two checkpoints' grids say, and how they are aligned."""
 
     sources: Sequence[Meaning]
     targets: Sequence[Meaning]
     alignment: Alignment
     others: tuple[Sequence[Meaning], Sequence[Meaning]]
-    """Of all other subfamilies of both checkpoints."""
+    """Of all other grids of both checkpoints."""
     ranks: tuple[Rank, Rank]
     taught: Sequence[tuple[Meaning, Meaning]] = ()
     """The names of leaves that are decided already."""
@@ -35,13 +35,13 @@ class Names:
 
     @staticmethod
     def of(
-        sources: Sequence[Subfamily],
-        targets: Sequence[Subfamily],
-        all_sources: Sequence[Subfamily] = (),
-        all_targets: Sequence[Subfamily] = (),
+        sources: Sequence[Grid],
+        targets: Sequence[Grid],
+        all_sources: Sequence[Grid] = (),
+        all_targets: Sequence[Grid] = (),
         decided: Iterable[tuple[str, str]] = (),
     ) -> "Names":
-        """Of these subfamilies, in their order; seen among all of their checkpoints.
+        """Of these grids, in their order; seen among all of their checkpoints.
 
         `decided`: keys of leaves of the source and of the target that are the same, which teach words.
         """
@@ -68,7 +68,7 @@ class Names:
         return names
 
 
-def _seen(some: Sequence[Subfamily], every: Sequence[Subfamily]) -> list[tuple[Subfamily, Meaning]]:
+def _seen(some: Sequence[Grid], every: Sequence[Grid]) -> list[tuple[Grid, Meaning]]:
     """Some, and behind them all others whose names are not among theirs, with what each says."""
     known = {one.text for one in some}
     ordered = [*some, *(one for one in every if one.text not in known)]
@@ -76,9 +76,9 @@ def _seen(some: Sequence[Subfamily], every: Sequence[Subfamily]) -> list[tuple[S
 
 
 def _with_indices(said: Meaning, member: Member, rank: Rank) -> Meaning:
-    """The meaning of a member of a subfamily: with its indices, as ranks."""
+    """The meaning of a member of a grid: with its indices, as ranks."""
     concepts, ranks = list(said.concepts), list(said.ranks)
-    texts = member.family.template.texts
+    texts = member.grid.template.texts
     for slot, number in enumerate(member.numbers):
         place, among = rank("{}".join(texts[: slot + 1]), int(number))
         concepts.append(f"{counted(texts[slot])}#{place}")
@@ -86,34 +86,34 @@ def _with_indices(said: Meaning, member: Member, rank: Rank) -> Meaning:
     return replace(said, concepts=tuple(concepts), ranks=tuple(ranks))
 
 
-def meanings(subfamilies: Sequence[Subfamily]) -> list[Meaning]:
-    """What the names of all subfamilies of one checkpoint say, each seen among the others.
+def meanings(grids: Sequence[Grid]) -> list[Meaning]:
+    """What the names of all grids of one checkpoint say, each seen among the others.
 
     Where everything that names a sublayer below a number says the same one (`layer.0.SelfAttention`), the
     others below this number (`layer.0.layer_norm`) belong to it as well.
     """
-    rank = _ranks(subfamilies)
-    prefixes = [list(_numbered(subfamily.text)) for subfamily in subfamilies]
+    rank = _ranks(grids)
+    prefixes = [list(_numbered(grid.text)) for grid in grids]
     of_subtrees: dict[str, set[str]] = {}
-    for subfamily, own in zip(subfamilies, prefixes, strict=True):
+    for grid, own in zip(grids, prefixes, strict=True):
         for prefix in own:
-            first = re.split("[/.]", subfamily.text[len(prefix) + 1 :])[0]
+            first = re.split("[/.]", grid.text[len(prefix) + 1 :])[0]
             of_subtrees.setdefault(prefix, set()).update(SUBLAYERS.intersection(meaning(first).concepts))
     made = []
-    norms = _norms(subfamilies)
-    for subfamily, own in zip(subfamilies, prefixes, strict=True):
-        said = meaning(subfamily.text, rank)
-        if _parent(subfamily.text) in norms:
+    norms = _norms(grids)
+    for grid, own in zip(grids, prefixes, strict=True):
+        said = meaning(grid.text, rank)
+        if _parent(grid.text) in norms:
             said = as_norm(said)
         told = [of_subtrees[prefix] for prefix in own if len(of_subtrees[prefix]) == 1]
         made.append(with_sublayer(said, next(iter(told[-1]))) if told else said)
     return made
 
 
-def _norms(subfamilies: Iterable[Subfamily]) -> set[str]:
+def _norms(grids: Iterable[Grid]) -> set[str]:
     """The parents of leaves that are a running mean and variance: batch norms, whatever they are called."""
     below: dict[str, set[str]] = {}
-    for one in subfamilies:
+    for one in grids:
         below.setdefault(_parent(one.text), set()).update(meaning(one.text).concepts)
     return {parent for parent, concepts in below.items() if {"mean", "var"} <= concepts}
 
@@ -128,18 +128,16 @@ def _numbered(text: str) -> Iterator[str]:
         yield text[: match.end()]
 
 
-def _ranks(subfamilies: Iterable[Subfamily]) -> Rank:
+def _ranks(grids: Iterable[Grid]) -> Rank:
     """The rank of a number among all that stand behind the same text in a checkpoint, other numbers aside."""
     values: dict[str, set[int]] = {}
-    for subfamily in subfamilies:
-        text = subfamily.text
+    for grid in grids:
+        text = grid.text
         for match in re.finditer(r"\d+", text):
             values.setdefault(_outline(text[: match.start()]), set()).add(int(match.group()))
-        for slot in range(subfamily.template.slots):
-            before = "{}".join(subfamily.template.texts[: slot + 1])
-            values.setdefault(_outline(before), set()).update(
-                int(numbers[slot]) for numbers in subfamily.members
-            )
+        for slot in range(grid.template.slots):
+            before = "{}".join(grid.template.texts[: slot + 1])
+            values.setdefault(_outline(before), set()).update(int(numbers[slot]) for numbers in grid.members)
     ordered = {before: sorted(found) for before, found in values.items()}
 
     def rank(before: str, number: int) -> tuple[int, int]:

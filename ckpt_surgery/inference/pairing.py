@@ -1,6 +1,6 @@
-"""Which subfamilies of a source and a target are the same by their names, where sizes and indices allow it.
+"""Which grids of a source and a target are the same by their names, where sizes and indices allow it.
 
-Nothing is assigned for the sake of an answer: two subfamilies are a pair where each is the best for the
+Nothing is assigned for the sake of an answer: two grids are a pair where each is the best for the
 other, by a margin, and the names resemble each other enough. The others stay open, with their candidates.
 """
 
@@ -14,8 +14,8 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.alignment import Comparison
 from ckpt_surgery.inference.concepts import Meaning, same_words
 from ckpt_surgery.inference.fits import Fit
+from ckpt_surgery.inference.grids import Grid
 from ckpt_surgery.inference.names import Names
-from ckpt_surgery.inference.subfamilies import Subfamily
 from ckpt_surgery.inference.windows import Window
 
 LEAST = -1.0
@@ -41,16 +41,16 @@ MOST_NAMES = 2000
 """Names of one size and kind on a side at most: more are left open."""
 
 
-Fits = Callable[[Subfamily, Subfamily], tuple[Fit, ...]]
-"""The ways in which a subfamily of the source makes one of the target; none where it cannot."""
+Fits = Callable[[Grid, Grid], tuple[Fit, ...]]
+"""The ways in which a grid of the source makes one of the target; none where it cannot."""
 
 
 @frozen()
 class Pair:
-    """Two subfamilies that fit each other."""
+    """Two grids that fit each other."""
 
-    source: Subfamily
-    target: Subfamily
+    source: Grid
+    target: Grid
     score: float
     """How much their names resemble each other, from 0 to 1."""
     fits: tuple[Fit, ...]
@@ -61,9 +61,9 @@ class Pair:
 
 @frozen()
 class Open:
-    """A subfamily of the target for which no pair is decided."""
+    """A grid of the target for which no pair is decided."""
 
-    target: Subfamily
+    target: Grid
     candidates: tuple[Pair, ...]
     """Pairs whose names resemble each other, the best first; at least one."""
 
@@ -73,14 +73,14 @@ class Pairing:
     """What names decide, and what they do not."""
 
     decided: tuple[Pair, ...]
-    """Each subfamily of the source and of the target at most once; in the order of the target."""
+    """Each grid of the source and of the target at most once; in the order of the target."""
     undecided: tuple[Open, ...]
-    """Subfamilies of the target that have candidates, among subfamilies that are not in a decided pair."""
+    """Grids of the target that have candidates, among grids that are not in a decided pair."""
 
 
 def paired(
-    sources: Sequence[Subfamily],
-    targets: Sequence[Subfamily],
+    sources: Sequence[Grid],
+    targets: Sequence[Grid],
     fits: Fits,
     names: Names | None = None,
 ) -> Pairing:
@@ -116,8 +116,8 @@ class _Table:
 class _Rounds:
     """What is decided so far, and what it teaches about the rest."""
 
-    sources: Sequence[Subfamily]
-    targets: Sequence[Subfamily]
+    sources: Sequence[Grid]
+    targets: Sequence[Grid]
     fits: Fits
     names: Names
     decided: dict[tuple[int, int], Pair] = field(default_factory=dict)
@@ -176,7 +176,7 @@ class _Rounds:
         return alignment.contradict(a, b, guesses=False) or bool(alignment.compare([a], [b]).lacking.any())
 
     def open(self) -> list[Open]:
-        """Subfamilies of the target that have candidates, in their order."""
+        """Grids of the target that have candidates, in their order."""
         found = {}
         for table in self._tables():
             for j, b in enumerate(table.right):
@@ -238,7 +238,7 @@ def _longer(*shapes: Shape) -> list[int]:
 
 
 def _namesakes(
-    sources: Sequence[Subfamily], targets: Sequence[Subfamily], names: Names, fits: Fits
+    sources: Sequence[Grid], targets: Sequence[Grid], names: Names, fits: Fits
 ) -> Iterator[Numbered]:
     """Pairs with the same words, which no others have. All other names resemble them less, by the margin."""
     left = _by_words(names.sources)

@@ -6,11 +6,11 @@ bundle, because only one rule can claim a leaf.
 
 import enum
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.families import Family, Numbers, Template
 from ckpt_surgery.inference.formations import Evidence, Value
+from ckpt_surgery.inference.grids import Numbers, Places, Template
 
 MOVED = Value("x")
 
@@ -62,22 +62,20 @@ Group = Sequence[Part]
 """Parts that differ in numbers alone."""
 Bundle = Sequence[Group]
 """Groups that read the same leaves."""
-Families = Mapping[str, tuple[Family, Numbers]]
-"""The family of every key, and the key's numbers in it."""
 
 
-def place_of(key: str, families: Families) -> Place:
+def place_of(key: str, places: Places) -> Place:
     """A key as its family sees it."""
-    family, numbers = families[key]
+    family, numbers = places[key]
     return Place(family.template, numbers)
 
 
-def prefix_of(key: str, length: int, families: Families, suffix: str = "") -> Place:
+def prefix_of(key: str, length: int, places: Places, suffix: str = "") -> Place:
     """The first `length` characters of a key as its family sees them, standing for all that is below.
 
     `suffix`: what all of that ends with.
     """
-    family, numbers = families[key]
+    family, numbers = places[key]
     texts: list[str] = []
     left = length
     for slot, text in enumerate(family.template.texts):

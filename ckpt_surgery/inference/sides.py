@@ -9,8 +9,8 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.inference.families import Family, families
 from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
+from ckpt_surgery.inference.grids import Grid, grids
 
 Fingerprints = Mapping[str, Mapping[np.dtype[Any], Fingerprint]]
 """By key and by dtype: the leaf's own dtype, and those that its values were rounded to."""
@@ -30,9 +30,9 @@ class Side:
     """Budget in bytes for evaluating expressions over its values."""
 
     @cached_property
-    def families(self) -> tuple[Family, ...]:
-        """The families of all keys."""
-        return families(self.leaves)
+    def grids(self) -> tuple[Grid, ...]:
+        """The grids of all keys."""
+        return grids(self.leaves)
 
     def own(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
         """The fingerprints of the leaves that have this dtype."""

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.keys import natural_order
-from ckpt_surgery.inference.families import Template
 from ckpt_surgery.inference.formations import Evidence
+from ckpt_surgery.inference.grids import Template
 from ckpt_surgery.inference.indices import expression_of
 from ckpt_surgery.inference.key_patterns import NUMBER, Universe
 from ckpt_surgery.inference.loops import Loops, loops_of, rows_of

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ckpt_surgery.core.arrays import Shape
-from ckpt_surgery.inference.families import Family, Numbers, Template
 from ckpt_surgery.inference.fingerprints import Fingerprint, joined
+from ckpt_surgery.inference.grids import Grid, Numbers, Template
 from ckpt_surgery.inference.marginals import Marginals
 
 MOST_SIBLINGS = 3
@@ -73,7 +73,7 @@ def singles(known: Mapping[str, Fingerprint]) -> Iterator[Stack]:
     return (single(key, fingerprint) for key, fingerprint in known.items())
 
 
-def gathered(found: Iterable[Family], known: Mapping[str, Fingerprint]) -> Iterator[Stack]:
+def gathered(found: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Stack]:
     """The groups of leaves that differ in indices alone; those along few indices come first."""
     for family in found:
         members = {numbers: key for numbers, key in family.members.items() if key in known}
@@ -83,7 +83,7 @@ def gathered(found: Iterable[Family], known: Mapping[str, Fingerprint]) -> Itera
                     yield from _group(keys, lengths, known)
 
 
-def siblings(found: Sequence[Family], known: Mapping[str, Fingerprint]) -> Iterator[Stack]:
+def siblings(found: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Stack]:
     """The groups of two or three families whose names differ in one component, one by one and stacked.
 
     The first axis of the stack is that of the families, in all their orders where they are three.
@@ -94,7 +94,7 @@ def siblings(found: Sequence[Family], known: Mapping[str, Fingerprint]) -> Itera
                 yield from _together(some, known)
 
 
-def _together(some: Sequence[Family], known: Mapping[str, Fingerprint]) -> Iterator[Stack]:
+def _together(some: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Stack]:
     common = [n for n in some[0].members if all(n in other.members for other in some[1:])]
     members = [{n: f.members[n] for n in common if f.members[n] in known} for f in some]
     slots = some[0].template.slots
@@ -133,9 +133,9 @@ def _order(number: str) -> tuple[int, str]:
     return int(number), number
 
 
-def _alike(found: Sequence[Family], known: Mapping[str, Fingerprint]) -> Iterator[list[Family]]:
+def _alike(found: Sequence[Grid], known: Mapping[str, Fingerprint]) -> Iterator[list[Grid]]:
     """Families whose templates differ in one component of their texts, and in no shape."""
-    outlines: dict[tuple[object, ...], list[Family]] = {}
+    outlines: dict[tuple[object, ...], list[Grid]] = {}
     for family in found:
         first = next((known[key] for key in family.keys if key in known), None)
         if first is not None:

@@ -13,13 +13,12 @@ import numpy as np
 from ckpt_surgery.inference.analogies import last_words, shared_words
 from ckpt_surgery.inference.by_values import found_by_values
 from ckpt_surgery.inference.comparing import equal_elements
-from ckpt_surgery.inference.families import family_of
 from ckpt_surgery.inference.fits import Fit
 from ckpt_surgery.inference.formations import Candidate, Formation, Undecided, Value
+from ckpt_surgery.inference.grids import Grid, Member, alike, members, places_of
 from ckpt_surgery.inference.names import Names
 from ckpt_surgery.inference.pairing import MOST_NAMES, paired
 from ckpt_surgery.inference.sides import Side
-from ckpt_surgery.inference.subfamilies import Member, Subfamily, members, subfamilies
 from ckpt_surgery.inference.values import X
 
 EQUAL = "several leaves of SRC hold the same values, and names do not tell which one it is"
@@ -75,17 +74,17 @@ def _choices(
         if not own.constant:
             kind[key] = own.shape, own.total, source.dtype_of(key)
             equal.setdefault(kind[key], []).append(key)
-    families = family_of(source.families)
+    places = places_of(source.grids)
     for one in proposed:
         if all(len(equal.get(kind.get(key, ()), ())) < 2 for key in one.sources):
             continue
         first, *others = one.sources
         found = []
         for key in equal.get(kind.get(first, ()), ()):
-            family, _ = families[key]
-            if others and family is families[first][0]:
+            grid, _ = places[key]
+            if others and grid is places[first][0]:
                 continue
-            rest = [family.members.get(families[other][1]) for other in others]
+            rest = [grid.members.get(places[other][1]) for other in others]
             if all(
                 copy is not None and kind.get(copy) == kind.get(other)
                 for copy, other in zip(rest, others, strict=True)
@@ -105,16 +104,16 @@ def _by_names(
     source: Side, target: Side, choices: Mapping[str, Sequence[Sources]], sure: Sequence[Formation]
 ) -> dict[str, Sources]:
     """The choice that the names of each target decide."""
-    left, right = (subfamilies(side.leaves.values(), side.families) for side in (source, target))
+    left, right = (alike(side.leaves.values(), side.grids) for side in (source, target))
     names = Names.of(left, right, decided=[(one.sources[0], one.target) for one in sure])
-    here, there = ({one.alone.keys[0]: one for one in members(side)} for side in (left, right))
+    here, there = ({one.key: one for one in members(side)} for side in (left, right))
     first = {keys[0]: None for several in choices.values() for keys in several}
     some, others = [here[key] for key in first], [there[key] for key in choices]
     if max(len(some), len(others)) > MOST_NAMES:
         return {}
     allowed = {key: {keys[0]: keys for keys in several} for key, several in choices.items()}
 
-    def fits(a: Subfamily, b: Subfamily) -> tuple[Fit, ...]:
+    def fits(a: Grid, b: Grid) -> tuple[Fit, ...]:
         return _WHOLE if a.keys[0] in allowed[b.keys[0]] else ()
 
     blocks = [_one_block(each) for each in (some, others)]
@@ -122,7 +121,7 @@ def _by_names(
     return {pair.target.keys[0]: allowed[pair.target.keys[0]][pair.source.keys[0]] for pair in decided}
 
 
-def _one_block(some: Iterable[Member]) -> list[Subfamily]:
+def _one_block(some: Iterable[Member]) -> list[Grid]:
     """The leaves as if all were of one size: values say which can be which."""
     return [replace(one.alone, kind="", shape=()) for one in some]
 

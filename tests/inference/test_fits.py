@@ -1,4 +1,4 @@
-"""Which subfamilies fit by sizes and indices, and what subfamilies are."""
+"""Which grids fit by sizes and indices, and what grids are."""
 
 from collections.abc import Iterable
 
@@ -7,16 +7,15 @@ import pytest
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.concepts import counted
-from ckpt_surgery.inference.families import families
 from ckpt_surgery.inference.fits import Fit, fits
-from ckpt_surgery.inference.subfamilies import Subfamily, subfamilies
+from ckpt_surgery.inference.grids import Grid, alike, grids
 from tests.support.leaves import array_leaf, leaf
 
 
-def one(keys: Iterable[str], shape: Shape, dtype: str = "float32") -> Subfamily:
-    """The only subfamily of these leaves."""
+def one(keys: Iterable[str], shape: Shape, dtype: str = "float32") -> Grid:
+    """The only grid of these leaves."""
     leaves = [array_leaf(key, shape, np.dtype(dtype)) for key in keys]
-    (found,) = subfamilies(leaves, families(key.key.text for key in leaves))
+    (found,) = alike(leaves, grids(key.key.text for key in leaves))
     return found
 
 
@@ -68,20 +67,20 @@ def test_it_is_open_which_index_is_which_where_words_do_not_tell() -> None:
         (one(["a.0.0.w", "a.0.1.w", "a.1.0.w"], (4,)), one(["b"], (3, 4))),  # one is missing
     ],
 )
-def test_what_does_not_fit(source: Subfamily, target: Subfamily) -> None:
+def test_what_does_not_fit(source: Grid, target: Grid) -> None:
     assert fits(source, target) == ()
 
 
 def test_only_numbers_are_stacked() -> None:
     keys = [leaf(f"rng.{n}", "prng_key") for n in range(3)]
-    (rngs,) = subfamilies(keys, families(one.key.text for one in keys))
+    (rngs,) = alike(keys, grids(one.key.text for one in keys))
     assert fits(rngs, rngs)[0].how == "same"
     assert fits(rngs, one(["rng"], (3, 2), "uint32")) == ()
 
 
 def test_members_that_differ_are_apart() -> None:
     leaves = [array_leaf(f"h.{n}.w", (4 if n < 2 else 5,)) for n in range(4)]
-    found = subfamilies(leaves, families(one.key.text for one in leaves))
+    found = alike(leaves, grids(one.key.text for one in leaves))
     assert [(group.shape, group.keys) for group in found] == [
         ((4,), ("h.0.w", "h.1.w")),
         ((5,), ("h.2.w", "h.3.w")),
@@ -90,10 +89,10 @@ def test_members_that_differ_are_apart() -> None:
 
 def test_the_numbers_of_sublayers_are_names_and_two_layers_are_counted() -> None:
     keys = [f"block_00{n}/layer_00{s}/{w}" for n in range(2) for s, w in ((0, "q"), (0, "norm"), (1, "norm"))]
-    found = subfamilies(map(array_leaf, keys), families(keys))
+    found = alike(map(array_leaf, keys), grids(keys))
     assert [group.text for group in found] == [
         "block_{}/layer_000/q",
         "block_{}/layer_000/norm",
         "block_{}/layer_001/norm",
     ]
-    assert len(subfamilies(map(array_leaf, ("wi_0/w", "wi_1/w")), families(["wi_0/w", "wi_1/w"]))) == 2
+    assert len(alike(map(array_leaf, ("wi_0/w", "wi_1/w")), grids(["wi_0/w", "wi_1/w"]))) == 2

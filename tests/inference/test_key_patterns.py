@@ -2,7 +2,7 @@
 
 import pytest
 
-from ckpt_surgery.inference.families import Template
+from ckpt_surgery.inference.grids import Template
 from ckpt_surgery.inference.key_patterns import (
     Group,
     Pattern,

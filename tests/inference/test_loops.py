@@ -2,8 +2,8 @@
 
 import pytest
 
-from ckpt_surgery.inference.families import Template
 from ckpt_surgery.inference.formations import Value
+from ckpt_surgery.inference.grids import Template
 from ckpt_surgery.inference.loops import loops_of
 from ckpt_surgery.inference.parts import Kind, Part, Place
 

@@ -1,6 +1,6 @@
 """Parts in groups and bundles."""
 
-from ckpt_surgery.inference.families import Template, families, family_of
+from ckpt_surgery.inference.grids import Template, grids, places_of
 from ckpt_surgery.inference.parts import Kind, Part, Place, bundles, components, prefix_of, united
 
 LAYER = Template(("h/", "/w"))
@@ -12,7 +12,7 @@ def part(target: str, *sources: Place) -> Part:
 
 
 def test_prefixes_have_the_numbers_of_their_keys() -> None:
-    known = family_of(families([f"a/h/{n}/b/{m}" for n in range(3) for m in range(3)]))
+    known = places_of(grids([f"a/h/{n}/b/{m}" for n in range(3) for m in range(3)]))
     assert prefix_of("a/h/2/b/1", 2, known) == Place(Template(("a/",)), (), rest=True)
     assert prefix_of("a/h/2/b/1", 6, known) == Place(Template(("a/h/", "/")), ("2",), rest=True)
     assert prefix_of("a/h/2/b/1", 0, known) == Place(Template(("",)), (), rest=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.inference.families import families
+from ckpt_surgery.inference.grids import grids
 from ckpt_surgery.inference.stacks import Stack, gathered, siblings, single, singles
 from tests.inference.two_sides import Arrays, assert_equal, fingerprint, normal
 
@@ -40,12 +40,12 @@ def test_a_stack_has_the_sums_of_the_stacked_array() -> None:
 
 def test_members_are_stacked_in_the_order_of_their_numbers() -> None:
     arrays = alike(*(f"l/{i}/w" for i in (10, 9, 0, 1)))
-    assert groups(gathered(families(arrays), known(arrays))) == [("l/0/w l/1/w l/9/w l/10/w", (4,))]
+    assert groups(gathered(grids(arrays), known(arrays))) == [("l/0/w l/1/w l/9/w l/10/w", (4,))]
 
 
 def test_along_each_index_and_along_all() -> None:
     arrays = alike(*(f"l/{i}/e/{j}" for i in range(2) for j in range(3)))
-    assert groups(gathered(families(arrays), known(arrays))) == [
+    assert groups(gathered(grids(arrays), known(arrays))) == [
         ("l/0/e/0 l/1/e/0", (2,)),
         ("l/0/e/1 l/1/e/1", (2,)),
         ("l/0/e/2 l/1/e/2", (2,)),
@@ -57,12 +57,12 @@ def test_along_each_index_and_along_all() -> None:
 
 def test_leaves_of_different_shapes_are_no_stack() -> None:
     arrays = {"l/0": normal(2), "l/1": normal(3)}
-    assert groups(gathered(families(arrays), known(arrays))) == []
+    assert groups(gathered(grids(arrays), known(arrays))) == []
 
 
 def test_a_grid_with_a_gap_is_no_stack_along_both() -> None:
     arrays = alike("l/0/e/0", "l/0/e/1", "l/1/e/0", "l/1/e/1", "l/1/e/2")
-    lengths = [lengths for _, lengths in groups(gathered(families(arrays), known(arrays)))]
+    lengths = [lengths for _, lengths in groups(gathered(grids(arrays), known(arrays)))]
     assert (2, 3) not in lengths
     assert (3,) in lengths
 
@@ -70,17 +70,17 @@ def test_a_grid_with_a_gap_is_no_stack_along_both() -> None:
 def test_only_known_leaves_are_taken() -> None:
     arrays = alike("l/0", "l/1", "l/2")
     told = known({key: arrays[key] for key in ("l/0", "l/2")})
-    assert groups(gathered(families(arrays), told)) == [("l/0 l/2", (2,))]
+    assert groups(gathered(grids(arrays), told)) == [("l/0 l/2", (2,))]
 
 
 def test_siblings_differ_in_one_component() -> None:
     arrays = alike("m/gate/w", "m/up/w", "m/down/b")
-    assert groups(siblings(families(arrays), known(arrays))) == [("m/gate/w m/up/w", (2,))]
+    assert groups(siblings(grids(arrays), known(arrays))) == [("m/gate/w m/up/w", (2,))]
 
 
 def test_three_siblings_are_taken_two_by_two_and_together() -> None:
     arrays = alike("q", "k", "v")
-    assert groups(siblings(families(arrays), known(arrays))) == [
+    assert groups(siblings(grids(arrays), known(arrays))) == [
         ("q k", (2,)),
         ("q v", (2,)),
         ("k v", (2,)),
@@ -90,7 +90,7 @@ def test_three_siblings_are_taken_two_by_two_and_together() -> None:
 
 def test_siblings_of_layers_one_by_one_and_stacked() -> None:
     arrays = alike(*(f"l.{i}.{name}.w" for i in range(2) for name in ("gate", "up")))
-    assert groups(siblings(families(arrays), known(arrays))) == [
+    assert groups(siblings(grids(arrays), known(arrays))) == [
         ("l.0.gate.w l.0.up.w", (2,)),
         ("l.1.gate.w l.1.up.w", (2,)),
         ("l.0.gate.w l.1.gate.w l.0.up.w l.1.up.w", (2, 2)),
@@ -99,7 +99,7 @@ def test_siblings_of_layers_one_by_one_and_stacked() -> None:
 
 def test_siblings_of_different_shapes_are_not_taken_together() -> None:
     arrays = {"q": normal(2), "k": normal(3)}
-    assert groups(siblings(families(arrays), known(arrays))) == []
+    assert groups(siblings(grids(arrays), known(arrays))) == []
 
 
 def test_a_stack_is_constant_if_all_members_are() -> None:

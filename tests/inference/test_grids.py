@@ -3,11 +3,11 @@
 import numpy as np
 
 import ckpt_surgery
-from ckpt_surgery.inference.families import MOST_KINDS, families, layer_kinds
+from ckpt_surgery.inference.grids import MOST_KINDS, grids, layer_kinds
 
 
 def kinds(*keys: str) -> list[list[str]]:
-    return [sorted(kind) for kind in layer_kinds(families(keys))]
+    return [sorted(kind) for kind in layer_kinds(grids(keys))]
 
 
 def test_layers_are_of_one_kind_if_the_same_names_lie_below_them() -> None:
