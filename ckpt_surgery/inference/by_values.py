@@ -101,10 +101,10 @@ class _Search:
             return []
         for group in singles(self.wanted):
             self._of_whole(group)
-        for group in self._missing_groups(gathered):
-            self._of_whole(group)
         for key in self._missing():
             self._of_slices(key)
+        for group in self._missing_groups(gathered):
+            self._of_whole(group)
         if self._missing():
             self._of_siblings()
         if self._missing():
