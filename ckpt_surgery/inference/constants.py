@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ckpt_surgery.inference.comparing import equal_elements
-from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.formations import Formation, Value
 from ckpt_surgery.inference.grids import Places, Template, places_of
 from ckpt_surgery.inference.sides import Side
@@ -48,26 +47,13 @@ def _origin(
     return one.value, tuple(family.template for family, _ in origins)
 
 
-def same_constant(source: Side, keys: tuple[str, ...], target: Side, key: str) -> bool:
+def same_constant(source: Side, keys: Iterable[str], target: Side, key: str) -> bool:
     """Whether a leaf of the target and these of the source hold one repeated value, the same everywhere."""
-    spec = target.leaves[key].spec
-    if spec is None or key not in target.fingerprints or not target.is_array(key):
+    if key not in target.fingerprints or not target.is_array(key):
         return False
-    wanted = target.fingerprints[key][spec.dtype]
-    given = source.as_dtype(spec.dtype) | _of_other_sign(source, keys, kind_of(spec.dtype))
+    dtype = target.dtype_of(key)
+    wanted = target.fingerprints[key][dtype]
+    given = (source.after_cast(name, dtype) for name in keys)
     return wanted.constant and all(
-        name in given and given[name].constant and given[name].low == wanted.low for name in keys
+        one is not None and one.constant and one.low == wanted.low for one in given
     )
-
-
-def _of_other_sign(side: Side, keys: Iterable[str], kind: str) -> dict[str, Fingerprint]:
-    """Integers without a sign, where such with one are asked for, and the other way round."""
-    other = {"i": "u", "u": "i"}.get(kind)
-    return {
-        key: side.fingerprints[key][spec.dtype]
-        for key in keys
-        if key in side.fingerprints
-        and (spec := side.leaves[key].spec) is not None
-        and kind_of(spec.dtype) == other
-        and side.is_array(key)
-    }

@@ -1,6 +1,6 @@
 """The two checkpoints that are compared, and what has been read of them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -55,18 +55,25 @@ class Side:
 
     def as_dtype(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
         """The fingerprints of all leaves that a cast takes to this dtype, as they are after it."""
-        return {key: one for key, one in self._as_dtype(dtype) if one is not None}
+        found = ((key, self.after_cast(key, dtype)) for key in self.fingerprints)
+        return {key: one for key, one in found if one is not None}
 
-    def _as_dtype(self, dtype: np.dtype[Any]) -> Iterator[tuple[str, Fingerprint | None]]:
-        for key, known in self.fingerprints.items():
-            spec = self.leaves[key].spec
-            assert spec is not None, "only arrays have fingerprints"
-            if not self.is_array(key):
-                continue
-            if dtype in known:
-                yield key, known[dtype]
-            elif kind_of(spec.dtype) == kind_of(dtype):
-                yield key, known[spec.dtype]
+    def after_cast(self, key: str, dtype: np.dtype[Any]) -> Fingerprint | None:
+        """The fingerprint of a leaf after a cast to a dtype; None where that changes its kind, or is unknown.
+
+        Integers are one kind, with a sign or without: those that both have are the same.
+        """
+        known = self.fingerprints.get(key)
+        if known is None or not self.is_array(key):
+            return None
+        own = self.dtype_of(key)
+        if dtype in known or _signed(own) != _signed(dtype):
+            return known.get(dtype)
+        return known[own]
+
+
+def _signed(dtype: np.dtype[Any]) -> str:
+    return kind_of(dtype).replace("u", "i")
 
 
 def equal_values(one_side: Side, one: Leaf, other_side: Side, other: Leaf) -> bool:
