@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.frozen import frozen
@@ -44,53 +44,29 @@ def fits(source: Grid, target: Grid, label: Label | None = None) -> tuple[Fit, .
         return ()
     if source.template.slots == target.template.slots == 0:
         return (Fit("same", ((source.keys, target.keys),), (), True),)
-    stacks = len(source.members) > len(target.members)
-    many, few = (source, target) if stacks else (target, source)
+    how = "stack" if len(source.members) > len(target.members) else "unstack"
+    many, few = (source, target) if how == "stack" else (target, source)
     if not source.numeric and len(many.members) != len(few.members):
         return ()
-    found = []
-    for slots in _alignments(many, few, label or _last_word):
-        nested = _nested(many, few, slots)
-        if nested is not None:
-            found.append(_fit(nested, "stack" if stacks else "unstack"))
-    return tuple(found)
+    ways = {slots: _fit(many, few, slots, how) for slots in _orders(many.template.slots, few.template.slots)}
+    found = {slots: way for slots, way in ways.items() if way is not None}
+    labels = [[(label or _last_word)(text) for text in one.template.texts[:-1]] for one in (many, few)]
+    agreement = {
+        slots: sum(labels[0][a] == b for a, b in zip(slots, labels[1], strict=True)) for slots in found
+    }
+    best = [slots for slots in found if agreement[slots] == max(agreement.values())]
+    plain = tuple(range(many.template.slots))
+    return tuple(found[slots] for slots in ([plain] if plain in best else best))
 
 
-@frozen()
-class _Nested:
-    """For each member of the side with few members, those of the other side that belong to it."""
-
-    rows: tuple[tuple[str, tuple[str, ...]], ...]
-    lengths: Shape
-    exact: bool
-
-
-def _fit(nested: _Nested, how: str) -> Fit:
-    pairs = [(many, (one,)) if how == "stack" else ((one,), many) for one, many in nested.rows]
-    return Fit(how if nested.lengths else "same", tuple(pairs), nested.lengths, nested.exact)
-
-
-def _alignments(many: Grid, few: Grid, label: Label) -> list[tuple[int, ...]]:
-    """For each index of `few`, the index of `many` that it is: the best by what they count, ties included."""
-    n, k = many.template.slots, few.template.slots
-    if k > n:
-        return []
+def _orders(n: int, k: int) -> Iterable[tuple[int, ...]]:
+    """For each of `k` indices, which of `n` it may be."""
     if n > _MOST_INDICES:
         return [tuple(range(k))] if n == k else []
-    labels_many = [label(text) for text in many.template.texts[:-1]]
-    labels_few = [label(text) for text in few.template.texts[:-1]]
-    possible = [
-        slots for slots in itertools.permutations(range(n), k) if _nested(many, few, slots) is not None
-    ]
-    agreement = {
-        slots: sum(labels_many[a] == b for a, b in zip(slots, labels_few, strict=True)) for slots in possible
-    }
-    best = [slots for slots in possible if agreement[slots] == max(agreement.values())]
-    plain = tuple(range(k))
-    return [plain] if n == k and plain in best else best
+    return itertools.permutations(range(n), k)
 
 
-def _nested(many: Grid, few: Grid, slots: Sequence[int]) -> _Nested | None:
+def _fit(many: Grid, few: Grid, slots: Sequence[int], how: str) -> Fit | None:
     """The members of `many` below those of `few`, with these indices in common; None if they do not fit."""
     rest = [slot for slot in range(many.template.slots) if slot not in slots]
     below: dict[Numbers, dict[Numbers, str]] = {}
@@ -106,9 +82,9 @@ def _nested(many: Grid, few: Grid, slots: Sequence[int]) -> _Nested | None:
     matched = _matched(list(below), list(few.members))
     if matched is None:
         return None
-    pairs, exact = matched
-    rows = tuple((few.members[b], _sorted(below[a])) for a, b in pairs)
-    return _Nested(rows, lengths, exact)
+    rows = [(_sorted(below[a]), (few.members[b],)) for a, b in matched[0]]
+    pairs = rows if how == "stack" else [(one, several) for several, one in rows]
+    return Fit(how if lengths else "same", tuple(pairs), lengths, matched[1])
 
 
 def _matched(
