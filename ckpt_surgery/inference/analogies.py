@@ -5,19 +5,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.fits import Fit
 from ckpt_surgery.inference.layouts import Layout
-from ckpt_surgery.inference.pairing import Pair
-
-
-@frozen()
-class Choice:
-    """A pair with all layouts that its shapes allow."""
-
-    pair: Pair
-    fit: Fit
-    layouts: tuple[Layout, ...]
-    """From the stack of members to the whole."""
+from ckpt_surgery.inference.matches import Match
 
 
 @frozen()
@@ -34,34 +23,34 @@ class _Way:
 class Analogies:
     """How the leaves lie whose shapes allow one layout: as they do, so do those with similar names."""
 
-    def __init__(self, choices: Iterable[Choice]) -> None:
+    def __init__(self, known: Iterable[Match]) -> None:
         self._known: dict[tuple[object, ...], list[tuple[_Names, _Way]]] = {}
         self._turned = False
         """Whether any array lies in another order of axes."""
-        for choice in choices:
-            if len(choice.layouts) == 1 and choice.pair.source.numeric:
-                way = _way(choice.layouts[0], len(choice.fit.lengths))
+        for match in known:
+            if len(match.layouts) == 1 and match.source.numeric:
+                way = _way(match.layouts[0], len(match.lengths))
                 if len(way.blocks) > 1:
                     self._turned |= not _is_plain(way)
-                    for kind in (_kind(choice, way), ()):
-                        self._known.setdefault(kind, []).append((_names(choice), way))
+                    for kind in (_kind(match, way), ()):
+                        self._known.setdefault(kind, []).append((_names(match), way))
 
-    def layout(self, choice: Choice) -> Layout | None:
+    def layout(self, match: Match) -> Layout | None:
         """The one layout of several that goes as those do which share the most last words of both names.
 
         None where these do not agree. Where nothing shares a word, a leaf keeps its layout if both names end
         alike and no array is turned.
         """
-        stacked = len(choice.fit.lengths)
-        ways = [(_way(layout, stacked), layout) for layout in choice.layouts]
-        nearest = self._nearest(_kind(choice, ways[0][0]), _names(choice))
+        stacked = len(match.lengths)
+        ways = [(_way(layout, stacked), layout) for layout in match.layouts]
+        nearest = self._nearest(_kind(match, ways[0][0]), _names(match))
         if nearest:
             return _only(layout for way, layout in ways if nearest == {way})
         unstacked = [(way, layout) for way, layout in ways if way.stacks == ()]
-        if {_is_plain(way) for way in self._nearest((), _names(choice))} == {True}:
+        if {_is_plain(way) for way in self._nearest((), _names(match))} == {True}:
             return _only(layout for way, layout in unstacked if _is_plain(way))
-        source, target = _names(choice)
-        if source[:1] == target[:1] and not self._turned and _same_shape(choice):
+        source, target = _names(match)
+        if source[:1] == target[:1] and not self._turned and _same_shape(match):
             return _only(layout for way, layout in unstacked if _is_plain(way))
         return None
 
@@ -76,8 +65,8 @@ _Names = tuple[Sequence[str], Sequence[str]]
 """The words of the source's and the target's name, the last ones first."""
 
 
-def _names(choice: Choice) -> _Names:
-    return last_words(choice.pair.source.text), last_words(choice.pair.target.text)
+def _names(match: Match) -> _Names:
+    return last_words(match.source.text), last_words(match.target.text)
 
 
 def last_words(text: str) -> list[str]:
@@ -90,12 +79,12 @@ def shared_words(one: Sequence[str], other: Sequence[str]) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
-def _kind(choice: Choice, way: _Way) -> tuple[object, ...]:
-    return choice.fit.how, len(choice.fit.lengths), len(way.blocks)
+def _kind(match: Match, way: _Way) -> tuple[object, ...]:
+    return match.how, len(match.lengths), len(way.blocks)
 
 
-def _same_shape(choice: Choice) -> bool:
-    return choice.pair.source.shape == choice.pair.target.shape and choice.fit.how == "same"
+def _same_shape(match: Match) -> bool:
+    return match.source.shape == match.target.shape and match.how == "same"
 
 
 def _only(layouts: Iterable[Layout]) -> Layout | None:

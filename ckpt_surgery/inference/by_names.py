@@ -7,19 +7,17 @@ import numpy as np
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.inference.analogies import Analogies, Choice
-from ckpt_surgery.inference.concepts import Meaning, counted
-from ckpt_surgery.inference.fits import Fit, fits
-from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Undecided, Value
+from ckpt_surgery.inference.analogies import Analogies
+from ckpt_surgery.inference.concepts import Meaning
+from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Undecided
 from ckpt_surgery.inference.fused import fusions, part_of
 from ckpt_surgery.inference.grids import Grid, Member, alike, grids, members
-from ckpt_surgery.inference.layouts import Layout, expression
+from ckpt_surgery.inference.layouts import Layout
 from ckpt_surgery.inference.leftovers import MOST_CANDIDATES
-from ckpt_surgery.inference.members import member
+from ckpt_surgery.inference.matches import Match, matches
 from ckpt_surgery.inference.names import Names
 from ckpt_surgery.inference.pairing import MOST_NAMES, Open, Pair, Pairing, paired
-from ckpt_surgery.inference.possible_layouts import MOST, layouts, plausible
-from ckpt_surgery.inference.values import XS, X, around, cast
+from ckpt_surgery.inference.possible_layouts import MOST
 
 RESEMBLES = 0.6
 """The score of names from which it is said that they resemble each other, though nothing fits."""
@@ -50,35 +48,30 @@ def found_by_names(
     left, all_left = _alike(sources, all_sources)
     right, all_right = _alike(targets, all_targets)
     names = Names.of(left, right, all_left, all_right, [(one.sources[0], one.target) for one in known])
-    pairing = paired(left, right, _fits, names)
+    pairing = paired(left, right, names)
     pairs = [*pairing.decided, *_split(left, right, names, pairing)]
     unclear = _without(pairing.undecided, pairs)
     alone = _alone(left, pairs, "source"), _alone(right, pairs, "target")
     if alone[0] and alone[1] and max(map(len, alone)) <= MOST_NAMES:
         again = names.of_members(*alone)
         again.alignment.learn(_said(pairs, left, right, names))
-        found = paired([one.alone for one in alone[0]], [one.alone for one in alone[1]], _fits, again)
+        found = paired([one.alone for one in alone[0]], [one.alone for one in alone[1]], again)
         pairs += found.decided
         unclear = [*_without(unclear, found.decided), *_new(found.undecided, unclear)]
-    choices = [_choice(pair) for pair in pairs]
-    analogies = Analogies(choice for choice in choices if choice is not None)
+    analogies = Analogies(pair.ways[0] for pair in pairs if len(pair.ways) == 1)
     formations: list[Formation] = []
     undecided: list[Undecided] = []
-    for pair, choice in zip(pairs, choices, strict=True):
-        decided = None if choice is None else _decided(choice, analogies)
-        if choice is None or decided is None:
+    for pair in pairs:
+        decided = _decided(pair.ways[0], analogies) if len(pair.ways) == 1 else None
+        if decided is None:
             undecided.append(_layouts_open(pair))
         else:
-            formations += _formations(choice, *decided)
+            formations += _formations(pair.ways[0], *decided)
     undecided += [_names_open(one) for one in unclear]
     done = {key for pair in pairs for one in (pair.source, pair.target) for key in one.keys}
     done |= {key for one in unclear for key in one.target.keys}
     undecided += _resembling(left, right, names, done)
     return ByNames(tuple(formations), tuple(undecided))
-
-
-def _fits(source: Grid, target: Grid) -> tuple[Fit, ...]:
-    return fits(source, target, counted)
 
 
 def _alone(some: Iterable[Grid], pairs: Iterable[Pair], side: str) -> list[Member]:
@@ -131,92 +124,44 @@ def _split(left: Sequence[Grid], right: Sequence[Grid], names: Names, pairing: P
         whole = left[fusion.whole]
         for at, window in zip(fusion.parts, fusion.windows, strict=True):
             part = part_of(whole, window)
-            ways = tuple(way for way in _fits(part, right[at]) if len(way.lengths) < 2)
+            ways = [replace(way, window=window) for way in matches(part, right[at]) if len(way.lengths) < 2]
             if ways:
-                yield Pair(part, right[at], 1.0, ways, window)
+                yield Pair(tuple(ways), 1.0)
 
 
-def _choice(pair: Pair) -> Choice | None:
-    """The layouts of a pair whose indices fit in one way; None where it is open which index is which."""
-    if len(pair.fits) > 1:
+def _decided(match: Match, analogies: Analogies) -> tuple[Layout, Evidence] | None:
+    """The layout of a match, and what decides it; None where nothing does."""
+    if len(match.layouts) == 1:
+        return match.layouts[0], Evidence.ONLY_LAYOUT
+    if not match.layouts or len(match.layouts) >= MOST:
         return None
-    return Choice(pair, pair.fits[0], tuple(_layouts(pair, pair.fits[0])))
-
-
-def _layouts(pair: Pair, fit: Fit) -> list[Layout]:
-    """The layouts from the stack of members to the whole; for `unstack`, these are the wrong way round."""
-    if not pair.source.numeric:
-        return layouts(pair.source.shape, pair.target.shape)[:1]
-    part, whole = (pair.target, pair.source) if fit.how == "unstack" else (pair.source, pair.target)
-    stacked = len(fit.lengths)
-    return plausible(layouts((*fit.lengths, *part.shape), whole.shape, stacked), stacked)
-
-
-def _decided(choice: Choice, analogies: Analogies) -> tuple[Layout, Evidence] | None:
-    """The layout of a pair, and what decides it; None where nothing does."""
-    if len(choice.layouts) == 1:
-        return choice.layouts[0], Evidence.ONLY_LAYOUT
-    if not choice.layouts or len(choice.layouts) >= MOST:
-        return None
-    layout = analogies.layout(choice)
+    layout = analogies.layout(match)
     return None if layout is None else (layout, Evidence.ANALOGY)
 
 
-def _same_key(choice: Choice) -> bool:
-    """Whether the leaves have the same key and shape on both sides: then they are moved as they are."""
-    pair = choice.pair
-    same = pair.source.text == pair.target.text and pair.source.shape == pair.target.shape
-    return same and choice.fit.how == "same"
+def _formations(match: Match, layout: Layout, evidence: Evidence) -> Iterator[Formation]:
+    same = match.how == "same" and match.source.text == match.target.text
+    if same and match.source.shape == match.target.shape and evidence is Evidence.ANALOGY:
+        return match.formations(layout, evidence, "the key and the shape are the same")
+    return match.formations(layout, evidence, _caution(match, layout))
 
 
-def _formations(choice: Choice, layout: Layout, evidence: Evidence) -> Iterator[Formation]:
-    pair, fit = choice.pair, choice.fit
-    same_key = evidence is Evidence.ANALOGY and _same_key(choice)
-    why = "the key and the shape are the same" if same_key else _caution(pair, layout)
-    for sources, targets in fit.pairs:
-        for at, target in enumerate(targets):
-            yield Formation(target, sources, _value(pair, fit, layout, at), evidence, why)
-
-
-def _caution(pair: Pair, layout: Layout) -> str:
+def _caution(match: Match, layout: Layout) -> str:
     """What a layout that cuts or joins axes takes for granted."""
-    if pair.window is not None:
+    if match.window is not None:
         return "the order of what is fused is taken to be plain: queries, keys, values"
     if any(len(cut) > 1 for cut in layout.cuts) or any(count > 1 for count in layout.joins):
         return "the order inside of axes that are cut or joined is taken to be plain"
     return ""
 
 
-def _value(pair: Pair, fit: Fit, layout: Layout, at: int) -> Value:
-    """The expression of the target with this number among those that follow from one source."""
-    inner = _inner(pair, fit)
-    if fit.how == "same":
-        value = expression(layout, inner)
-    elif fit.how == "stack":
-        value = expression(layout, inner, len(fit.lengths), array=inner is not XS)
-    else:
-        value = member(layout.inverse(), inner, 0, tuple(map(int, np.unravel_index(at, fit.lengths))))
-    if pair.source.dtype == pair.target.dtype or pair.target.dtype is None:
-        return value
-    return cast(value, pair.target.dtype)
-
-
-def _inner(pair: Pair, fit: Fit) -> Value:
-    """What a layout is applied to: a leaf, the list of leaves, or some of their rows."""
-    window, stacked = pair.window, len(fit.lengths) if fit.how == "stack" else 0
-    if window is None:
-        return XS if stacked else X
-    whole = around(XS, "stack(", ")") if stacked else X
-    return replace(window, axis=window.axis + stacked).value(whole, pair.source.shape)
-
-
 def _layouts_open(pair: Pair) -> Undecided:
     """A pair that names decide, but not how its axes go."""
-    candidates = []
-    for fit in pair.fits:
-        for layout in _layouts(pair, fit):
-            value = str(_value(pair, fit, layout, 0))
-            candidates.append(Candidate(pair.source.keys, value, pair.score, fit.how))
+    candidates = [
+        Candidate(pair.source.keys, str(way.value(layout)), pair.score, way.how)
+        for way in pair.ways
+        for layout in way.layouts
+    ]
     count = f"{MOST} or more" if len(candidates) >= MOST else str(len(candidates))
     if not candidates:
         why = f"names fit, but no layout takes {_shape(pair.source)} to {_shape(pair.target)}"
@@ -237,9 +182,9 @@ def _names_open(one: Open) -> Undecided:
 
 
 def _candidate(pair: Pair) -> Candidate:
-    possible = _layouts(pair, pair.fits[0])
-    value = str(_value(pair, pair.fits[0], possible[0], 0)) if possible else ""
-    return Candidate(pair.source.keys, value, pair.score, pair.fits[0].how)
+    way = pair.ways[0]
+    value = str(way.value(way.layouts[0])) if way.layouts else ""
+    return Candidate(pair.source.keys, value, pair.score, way.how)
 
 
 def _resembling(

@@ -13,10 +13,9 @@ from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.alignment import Comparison
 from ckpt_surgery.inference.concepts import Meaning, same_words
-from ckpt_surgery.inference.fits import Fit
 from ckpt_surgery.inference.grids import Grid
+from ckpt_surgery.inference.matches import Match, matches
 from ckpt_surgery.inference.names import Names
-from ckpt_surgery.inference.windows import Window
 
 LEAST = -1.0
 """The log-likelihood ratio of a pair at least."""
@@ -41,7 +40,7 @@ MOST_NAMES = 2000
 """Names of one size and kind on a side at most: more are left open."""
 
 
-Fits = Callable[[Grid, Grid], tuple[Fit, ...]]
+Matches = Callable[[Grid, Grid], tuple[Match, ...]]
 """The ways in which a grid of the source makes one of the target; none where it cannot."""
 
 
@@ -49,14 +48,20 @@ Fits = Callable[[Grid, Grid], tuple[Fit, ...]]
 class Pair:
     """Two grids that fit each other."""
 
-    source: Grid
-    target: Grid
+    ways: tuple[Match, ...]
+    """The ways in which their indices fit; at least one."""
     score: float
     """How much their names resemble each other, from 0 to 1."""
-    fits: tuple[Fit, ...]
-    """The ways in which their indices fit; at least one."""
-    window: Window | None = None
-    """The rows of each member of the source that the pair is about; None for all."""
+
+    @property
+    def source(self) -> Grid:
+        """The grid of the source."""
+        return self.ways[0].source
+
+    @property
+    def target(self) -> Grid:
+        """The grid of the target."""
+        return self.ways[0].target
 
 
 @frozen()
@@ -79,18 +84,11 @@ class Pairing:
 
 
 def paired(
-    sources: Sequence[Grid],
-    targets: Sequence[Grid],
-    fits: Fits,
-    names: Names | None = None,
+    sources: Sequence[Grid], targets: Sequence[Grid], names: Names, matches: Matches = matches
 ) -> Pairing:
-    """The pairs that names decide, found again and again among the rest until there are no more.
-
-    `names`: what the names say, where it is known already.
-    """
-    said = names or Names.of(sources, targets)
-    rounds = _Rounds(sources, targets, fits, said)
-    rounds.decide(_namesakes(sources, targets, said, fits))
+    """The pairs that names decide, found again and again among the rest until there are no more."""
+    rounds = _Rounds(sources, targets, names, matches)
+    rounds.decide(_namesakes(sources, targets, names, matches))
     while clear := rounds.best() or rounds.last():
         rounds.decide(clear)
     decided = sorted(rounds.decided.items(), key=lambda item: item[0][1])
@@ -118,10 +116,10 @@ class _Rounds:
 
     sources: Sequence[Grid]
     targets: Sequence[Grid]
-    fits: Fits
     names: Names
+    matches: Matches
     decided: dict[tuple[int, int], Pair] = field(default_factory=dict)
-    known: dict[tuple[int, int], tuple[Fit, ...]] = field(default_factory=dict)
+    known: dict[tuple[int, int], tuple[Match, ...]] = field(default_factory=dict)
 
     def decide(self, pairs: Iterable[Numbered]) -> None:
         """Take these pairs, and learn from them."""
@@ -168,7 +166,7 @@ class _Rounds:
             return []
         if any(self._speaks_against(a, b) for a, b in pairs):
             return []
-        return [((a, b), Pair(self.sources[a], self.targets[b], 0.0, self._ways(a, b))) for a, b in pairs]
+        return [((a, b), Pair(self._ways(a, b), 0.0)) for a, b in pairs]
 
     def _speaks_against(self, a: int, b: int) -> bool:
         """Whether names say that two leaves are different things, or each means others that are there."""
@@ -220,16 +218,14 @@ class _Rounds:
             for part, whole in ([(target, source)] if way.how == "unstack" else [(source, target)])
         )
 
-    def _ways(self, a: int, b: int) -> tuple[Fit, ...]:
+    def _ways(self, a: int, b: int) -> tuple[Match, ...]:
         if (a, b) not in self.known:
-            self.known[a, b] = self.fits(self.sources[a], self.targets[b])
+            self.known[a, b] = self.matches(self.sources[a], self.targets[b])
         return self.known[a, b]
 
     def _pair(self, table: _Table, i: int, j: int) -> Numbered:
         a, b = table.left[i], table.right[j]
-        return (a, b), Pair(
-            self.sources[a], self.targets[b], float(table.said.shares[i, j]), self._ways(a, b)
-        )
+        return (a, b), Pair(self._ways(a, b), float(table.said.shares[i, j]))
 
 
 def _longer(*shapes: Shape) -> list[int]:
@@ -238,7 +234,7 @@ def _longer(*shapes: Shape) -> list[int]:
 
 
 def _namesakes(
-    sources: Sequence[Grid], targets: Sequence[Grid], names: Names, fits: Fits
+    sources: Sequence[Grid], targets: Sequence[Grid], names: Names, matches: Matches
 ) -> Iterator[Numbered]:
     """Pairs with the same words, which no others have. All other names resemble them less, by the margin."""
     left = _by_words(names.sources)
@@ -247,9 +243,9 @@ def _namesakes(
         of_target = right.get(words, [])
         if len(of_source) == len(of_target) == 1:
             a, b = of_source[0], of_target[0]
-            ways = fits(sources[a], targets[b]) if same_words(names.sources[a], names.targets[b]) else ()
+            ways = matches(sources[a], targets[b]) if same_words(names.sources[a], names.targets[b]) else ()
             if any(way.exact for way in ways):
-                yield (a, b), Pair(sources[a], targets[b], 1.0, ways)
+                yield (a, b), Pair(ways, 1.0)
 
 
 def _by_words(said: Sequence[Meaning]) -> dict[tuple[str, ...], list[int]]:

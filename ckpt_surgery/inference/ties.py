@@ -13,9 +13,9 @@ import numpy as np
 from ckpt_surgery.inference.analogies import last_words, shared_words
 from ckpt_surgery.inference.by_values import found_by_values
 from ckpt_surgery.inference.comparing import equal_elements
-from ckpt_surgery.inference.fits import Fit
 from ckpt_surgery.inference.formations import Candidate, Formation, Undecided, Value
 from ckpt_surgery.inference.grids import Grid, Member, alike, members, places_of
+from ckpt_surgery.inference.matches import Match
 from ckpt_surgery.inference.names import Names
 from ckpt_surgery.inference.pairing import MOST_NAMES, paired
 from ckpt_surgery.inference.sides import Side
@@ -25,7 +25,6 @@ EQUAL = "several leaves of SRC hold the same values, and names do not tell which
 _NAMED = "other leaves of SRC hold the same values: its name says this one"
 EITHER = "its values are the same turned over, and the others of its kind do not agree how they lie"
 _TURNED = Value("x.T")
-_WHOLE = (Fit("same", (), (), True),)
 
 Sources = tuple[str, ...]
 
@@ -113,11 +112,11 @@ def _by_names(
         return {}
     allowed = {key: {keys[0]: keys for keys in several} for key, several in choices.items()}
 
-    def fits(a: Grid, b: Grid) -> tuple[Fit, ...]:
-        return _WHOLE if a.keys[0] in allowed[b.keys[0]] else ()
+    def allowed_matches(a: Grid, b: Grid) -> tuple[Match, ...]:
+        return (Match(a, b),) if a.keys[0] in allowed[b.keys[0]] else ()
 
     blocks = [_one_block(each) for each in (some, others)]
-    decided = paired(blocks[0], blocks[1], fits, names.of_members(some, others)).decided
+    decided = paired(blocks[0], blocks[1], names.of_members(some, others), allowed_matches).decided
     return {pair.target.keys[0]: allowed[pair.target.keys[0]][pair.source.keys[0]] for pair in decided}
 
 

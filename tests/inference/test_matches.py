@@ -1,4 +1,4 @@
-"""Which grids fit by sizes and indices, and what grids are."""
+"""Which grids match by sizes and indices, and what grids are."""
 
 from collections.abc import Iterable
 
@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.arrays import Shape
-from ckpt_surgery.inference.concepts import counted
-from ckpt_surgery.inference.fits import Fit, fits
 from ckpt_surgery.inference.grids import Grid, alike, grids
+from ckpt_surgery.inference.matches import Match, matches
 from tests.support.leaves import array_leaf, leaf
 
 
@@ -30,32 +29,34 @@ def grid(text: str, rows: int, columns: int) -> list[str]:
 def test_the_same_number_of_members() -> None:
     source, target = one(layers("h.{}.w"), (4, 5)), one(layers("layers_{:03}/w"), (5, 4))
     pairs = tuple(((f"h.{n}.w",), (f"layers_{n:03}/w",)) for n in range(3))
-    assert fits(source, target) == (Fit("same", pairs, (), exact=True),)
+    assert matches(source, target) == (Match(source, target, "same", pairs, (), exact=True),)
 
 
 def test_numbers_that_begin_elsewhere_are_not_exact() -> None:
-    (fit,) = fits(one(layers("h.{}.w", first=1), (4,)), one(layers("b.{}.w"), (4,)))
-    assert not fit.exact
-    assert fit.pairs[0] == (("h.1.w",), ("b.0.w",))
+    (match,) = matches(one(layers("h.{}.w", first=1), (4,)), one(layers("b.{}.w"), (4,)))
+    assert not match.exact
+    assert match.rows[0] == (("h.1.w",), ("b.0.w",))
 
 
 def test_a_stack_and_back() -> None:
     single, stack = one(layers("h.{}.w", 12), (4,)), one(["h/w"], (4, 12))
     keys = tuple(layers("h.{}.w", 12))  # 2 before 10
-    assert fits(single, stack) == (Fit("stack", ((keys, ("h/w",)),), (12,), exact=True),)
-    assert fits(stack, single) == (Fit("unstack", ((("h/w",), keys),), (12,), exact=True),)
+    assert matches(single, stack) == (Match(single, stack, "stack", ((keys, ("h/w",)),), (12,), exact=True),)
+    assert matches(stack, single) == (
+        Match(stack, single, "unstack", ((("h/w",), keys),), (12,), exact=True),
+    )
 
 
 def test_a_stack_along_some_of_the_indices() -> None:
     experts = one(grid("layers.{}.experts.{}.w", 3, 3), (4,))
-    (fit,) = fits(experts, one(layers("layers_{}/w"), (3, 4)), counted)
-    assert fit.lengths == (3,)
-    assert fit.pairs[1] == (tuple(f"layers.1.experts.{e}.w" for e in range(3)), ("layers_1/w",))
+    (match,) = matches(experts, one(layers("layers_{}/w"), (3, 4)))
+    assert match.lengths == (3,)
+    assert match.rows[1] == (tuple(f"layers.1.experts.{e}.w" for e in range(3)), ("layers_1/w",))
 
 
 def test_it_is_open_which_index_is_which_where_words_do_not_tell() -> None:
-    both = fits(one(grid("a.{}.b.{}.w", 3, 3), (4,)), one(layers("c_{}/w"), (3, 4)))
-    assert [fit.pairs[0][0][1] for fit in both] == ["a.0.b.1.w", "a.1.b.0.w"]
+    both = matches(one(grid("a.{}.b.{}.w", 3, 3), (4,)), one(layers("c_{}/w"), (3, 4)))
+    assert [match.rows[0][0][1] for match in both] == ["a.0.b.1.w", "a.1.b.0.w"]
 
 
 @pytest.mark.parametrize(
@@ -68,14 +69,14 @@ def test_it_is_open_which_index_is_which_where_words_do_not_tell() -> None:
     ],
 )
 def test_what_does_not_fit(source: Grid, target: Grid) -> None:
-    assert fits(source, target) == ()
+    assert matches(source, target) == ()
 
 
 def test_only_numbers_are_stacked() -> None:
     keys = [leaf(f"rng.{n}", "prng_key") for n in range(3)]
     (rngs,) = alike(keys, grids(one.key.text for one in keys))
-    assert fits(rngs, rngs)[0].how == "same"
-    assert fits(rngs, one(["rng"], (3, 2), "uint32")) == ()
+    assert matches(rngs, rngs)[0].how == "same"
+    assert matches(rngs, one(["rng"], (3, 2), "uint32")) == ()
 
 
 def test_members_that_differ_are_apart() -> None:

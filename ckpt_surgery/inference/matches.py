@@ -1,56 +1,98 @@
-"""Which grids can follow from each other by sizes and indices: as they are, stacked, or unstacked."""
+"""How one grid can follow from another by sizes and indices: as they are, stacked, or unstacked."""
 
 import itertools
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
-from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.inference.concepts import counted
+from ckpt_surgery.inference.formations import Evidence, Formation, Value
 from ckpt_surgery.inference.grids import Grid, Numbers
+from ckpt_surgery.inference.layouts import Layout, expression
+from ckpt_surgery.inference.members import member
+from ckpt_surgery.inference.possible_layouts import layouts, plausible
+from ckpt_surgery.inference.values import XS, X, around, cast
+from ckpt_surgery.inference.windows import Window
 
 _MOST_INDICES = 5
 """Indices of a key at most for their order to be tried; keys with more pair only index by index."""
 
 
-@frozen()
-class Fit:
-    """One way in which the members of a target follow from those of a source, by number and size."""
+@dataclass(frozen=True)
+class Match:
+    """One way in which the members of a grid of the target follow from those of one of the source."""
 
-    how: str
+    source: Grid
+    target: Grid
+    how: str = "same"
     """`same`: each from one of its own; `stack`: each from several; `unstack`: several from each."""
-    pairs: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+    rows: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
     """Keys of the source and keys of the target that belong together; one of the two has one key, the other
     as many as `lengths` multiplied, in the order of their indices."""
-    lengths: Shape
+    lengths: Shape = ()
     """How many values each index takes along which leaves are stacked; empty for `same`."""
-    exact: bool
+    exact: bool = True
     """Whether indices that belong together are the same numbers; False where only their order agrees."""
+    window: Window | None = None
+    """The rows of each member of the source that the target is made of; None for all."""
+
+    @cached_property
+    def layouts(self) -> tuple[Layout, ...]:
+        """The layouts from the stack of members to the whole; for `unstack`, the other way round."""
+        if not self.source.numeric:
+            return tuple(layouts(self.source.shape, self.target.shape)[:1])
+        part, whole = (self.target, self.source) if self.how == "unstack" else (self.source, self.target)
+        stacked = len(self.lengths)
+        return tuple(plausible(layouts((*self.lengths, *part.shape), whole.shape, stacked), stacked))
+
+    def value(self, layout: Layout, at: int = 0) -> Value:
+        """The expression of the target with this number among those that follow from one source."""
+        if self.how == "unstack":
+            place = tuple(map(int, np.unravel_index(at, self.lengths)))
+            value = member(layout.inverse(), self._inner, 0, place)
+        else:
+            value = expression(layout, self._inner, len(self.lengths), array=self._inner is not XS)
+        if self.target.dtype is None or self.source.dtype == self.target.dtype:
+            return value
+        return cast(value, self.target.dtype)
+
+    @property
+    def _inner(self) -> Value:
+        """What a layout is applied to: a leaf, the list of leaves, or some of their rows."""
+        stacked = len(self.lengths) if self.how == "stack" else 0
+        if self.window is None:
+            return XS if stacked else X
+        whole = around(XS, "stack(", ")") if stacked else X
+        return replace(self.window, axis=self.window.axis + stacked).value(whole, self.source.shape)
+
+    def formations(self, layout: Layout, evidence: Evidence, why: str) -> Iterator[Formation]:
+        """How each leaf of the target follows, if its axes go like this."""
+        for sources, targets in self.rows:
+            for at, target in enumerate(targets):
+                yield Formation(target, sources, self.value(layout, at), evidence, why)
 
 
-Label = Callable[[str], str]
-"""What an index counts, from the text before it: the word for layers, experts and so on."""
-
-
-def fits(source: Grid, target: Grid, label: Label | None = None) -> tuple[Fit, ...]:
+def matches(source: Grid, target: Grid) -> tuple[Match, ...]:
     """The ways in which the target can follow from the source, as far as kinds, sizes and indices tell.
 
     None where the numbers of elements or the kinds of values differ. Several where it is open which index of
-    one side is which of the other.
+    one side is which of the other: the words before them have to tell.
     """
     if source.kind != target.kind or source.elements != target.elements:
         return ()
     if not source.numeric and (source.shape, source.dtype) != (target.shape, target.dtype):
         return ()
-    if source.template.slots == target.template.slots == 0:
-        return (Fit("same", ((source.keys, target.keys),), (), True),)
     how = "stack" if len(source.members) > len(target.members) else "unstack"
     many, few = (source, target) if how == "stack" else (target, source)
     if not source.numeric and len(many.members) != len(few.members):
         return ()
-    ways = {slots: _fit(many, few, slots, how) for slots in _orders(many.template.slots, few.template.slots)}
-    found = {slots: way for slots, way in ways.items() if way is not None}
-    labels = [[(label or _last_word)(text) for text in one.template.texts[:-1]] for one in (many, few)]
+    ways = ((slots, _match(many, few, slots, how)) for slots in _orders(many, few))
+    found = {slots: way for slots, way in ways if way is not None}
+    labels = [[counted(text) for text in one.template.texts[:-1]] for one in (many, few)]
     agreement = {
         slots: sum(labels[0][a] == b for a, b in zip(slots, labels[1], strict=True)) for slots in found
     }
@@ -59,14 +101,15 @@ def fits(source: Grid, target: Grid, label: Label | None = None) -> tuple[Fit, .
     return tuple(found[slots] for slots in ([plain] if plain in best else best))
 
 
-def _orders(n: int, k: int) -> Iterable[tuple[int, ...]]:
-    """For each of `k` indices, which of `n` it may be."""
+def _orders(many: Grid, few: Grid) -> Iterable[tuple[int, ...]]:
+    """For each index of `few`, which of `many` it may be."""
+    n, k = many.template.slots, few.template.slots
     if n > _MOST_INDICES:
         return [tuple(range(k))] if n == k else []
     return itertools.permutations(range(n), k)
 
 
-def _fit(many: Grid, few: Grid, slots: Sequence[int], how: str) -> Fit | None:
+def _match(many: Grid, few: Grid, slots: Sequence[int], how: str) -> Match | None:
     """The members of `many` below those of `few`, with these indices in common; None if they do not fit."""
     rest = [slot for slot in range(many.template.slots) if slot not in slots]
     below: dict[Numbers, dict[Numbers, str]] = {}
@@ -83,8 +126,9 @@ def _fit(many: Grid, few: Grid, slots: Sequence[int], how: str) -> Fit | None:
     if matched is None:
         return None
     rows = [(_sorted(below[a]), (few.members[b],)) for a, b in matched[0]]
+    source, target = (many, few) if how == "stack" else (few, many)
     pairs = rows if how == "stack" else [(one, several) for several, one in rows]
-    return Fit(how if lengths else "same", tuple(pairs), lengths, matched[1])
+    return Match(source, target, how if lengths else "same", tuple(pairs), lengths, matched[1])
 
 
 def _matched(
@@ -118,9 +162,3 @@ def _sorted(row: Mapping[Numbers, str]) -> tuple[str, ...]:
 
 def _value(numbers: Numbers) -> tuple[int, ...]:
     return tuple(map(int, numbers))
-
-
-def _last_word(text: str) -> str:
-    """The last word before an index, in the singular: `layers_` and `layer.` count the same."""
-    words: list[str] = re.findall(r"[a-z]+", text.lower())
-    return words[-1].rstrip("s") if words else ""
