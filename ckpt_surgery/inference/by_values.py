@@ -13,8 +13,7 @@ import numpy as np
 
 from ckpt_surgery.inference.comparing import equal_elements
 from ckpt_surgery.inference.fingerprints import Words
-from ckpt_surgery.inference.formations import Evidence, Formation, Value
-from ckpt_surgery.inference.layouts import Layout
+from ckpt_surgery.inference.formations import Formation, Value
 from ckpt_surgery.inference.marginals import layouts_between
 from ckpt_surgery.inference.members import array_of, member
 from ckpt_surgery.inference.pieces import MOST_SLICES, Parts, sliced_pieces, whole_pieces
@@ -143,25 +142,25 @@ class _Search:
     def _of_whole(self, wanted: Stack) -> bool:
         """One or several leaves that hold together what one or several leaves of the source hold."""
         candidates = self.sources.get((wanted.size, wanted.total), [])
-        return any(self._only(wanted, group) for group in self._nearest(candidates, wanted.keys[0]))
+        return any(self._take(wanted, group) for group in self._nearest(candidates, wanted.keys[0]))
 
     def _of_slices(self, key: str) -> None:
         """A stack, in any order and of any leaves."""
         wanted = self.wanted[key]
         for axis, sums in enumerate(wanted.axes):
-            if len(sums) < 2:
-                continue
-            keys = self._slices(sums, wanted.size // len(sums), key)
-            if len(keys) == len(sums):
-                parts = tuple(self.given[k] for k in keys)
-                if len({part.shape for part in parts}) > 1:
-                    continue
-                group = Stack(keys, (len(keys),), parts)
-                if self._only(single(key, wanted), group, f"each slice along axis {axis} is one leaf"):
-                    return
+            keys = self._slices(sums, wanted.size // len(sums), key) if len(sums) > 1 else ()
+            group = self._stack(keys)
+            why = f"each slice along axis {axis} is one leaf"
+            if group is not None and self._take(single(key, wanted), group, why=why):
+                return
+
+    def _stack(self, keys: tuple[str, ...]) -> Stack | None:
+        """The stack of these leaves of the source; None where they are not alike."""
+        parts = tuple(self.given[key] for key in keys)
+        return Stack(keys, (len(keys),), parts) if len({part.shape for part in parts}) == 1 else None
 
     def _slices(self, sums: Words, size: int, key: str) -> tuple[str, ...]:
-        """A leaf for each of these sums, none of them twice; fewer where there is none.
+        """A leaf for each of these sums, none of them twice; no leaves where one is missing.
 
         Leaves of one repeated value belong to it only beside others of their family.
         """
@@ -170,15 +169,10 @@ class _Search:
             alike = self.every.get((size, int(total)), [])[:MOST_OF_EQUAL_SUM]
             candidates = [one for one in alike if one not in keys]
             if not candidates:
-                break
+                return ()
             keys.append(max(candidates, key=lambda one: resemblance(one, key)))
         telling = {self.templates[one] for one in keys if not self.given[one].constant}
         return tuple(keys) if telling >= {self.templates[one] for one in keys} else ()
-
-    def _only(self, wanted: Stack, group: Stack, why: str = "") -> bool:
-        """Take the leaves of a group, in an order that gives all of what is wanted."""
-        layouts = layouts_between(group.marginals, wanted.fingerprint)
-        return self._one_of(layouts, wanted, group.keys, array_of(group), len(group.lengths), why)
 
     def _of_siblings(self) -> None:
         """Families that were fused, or taken apart, evenly."""
@@ -188,8 +182,7 @@ class _Search:
             self._of_whole(single(key, self.wanted[key]))
         for make in (gathered, siblings):
             for group in self._missing_groups(make):
-                if not any(key in self.found for key in group.keys):
-                    self._of_whole(group)
+                self._of_whole(group)
 
     def _of_parts(self) -> None:
         """Leaves that hold a part of an axis of what the source holds."""
@@ -199,18 +192,11 @@ class _Search:
                 sums.setdefault(wanted.size, {}).setdefault(wanted.total, wanted)
             if not sums:
                 return
-            stacked = len(group.lengths)
-            axes = range(stacked, len(group.shape))
-            for found in windows(group.fingerprint, axes, sums):
+            for found in windows(group.fingerprint, range(len(group.lengths), len(group.shape)), sums):
                 wanted = found.holds
-                if any(key in self.found for key in wanted.keys):
-                    continue
-                part = self.parts.of_source(group, found.window)
-                if part is None:
-                    continue
-                why = "" if group.lengths or wanted.lengths else f"a part of axis {found.window.axis}"
-                layouts = layouts_between(part.marginals, wanted.fingerprint)
-                self._one_of(layouts, wanted, group.keys, part.value, stacked, why, array=True)
+                if not any(key in self.found for key in wanted.keys):
+                    why = "" if group.lengths or wanted.lengths else f"a part of axis {found.window.axis}"
+                    self._take(wanted, group, found.window, why)
 
     def _missing_singles(self) -> Iterator[Stack]:
         return (single(key, self.wanted[key]) for key in self._missing())
@@ -223,56 +209,40 @@ class _Search:
                 continue
             slices = {wanted.size // len(sums): {int(total): i for i, total in enumerate(sums)}}
             stacks: dict[Window, dict[int, str]] = {}
-            for group in singles(self.given):
-                for found in windows(group.fingerprint, range(len(group.shape)), slices):
-                    stacks.setdefault(found.window, {}).setdefault(found.holds, group.keys[0])
+            for name, given in self.given.items():
+                for found in windows(given, range(len(given.shape)), slices):
+                    stacks.setdefault(found.window, {}).setdefault(found.holds, name)
             for window, stack in stacks.items():
                 keys = tuple(stack[i] for i in range(len(sums)) if i in stack)
-                if len(keys) == len(set(keys)) == len(sums) and self._of_stacked_parts(key, keys, window):
+                group = self._stack(keys) if len(set(keys)) == len(sums) else None
+                inner = replace(window, axis=window.axis + 1)
+                if group and self._take(single(key, wanted), group, inner, "the same part of each leaf"):
                     return
-
-    def _of_stacked_parts(self, key: str, keys: tuple[str, ...], window: Window) -> bool:
-        parts = tuple(self.given[k] for k in keys)
-        if len({part.shape for part in parts}) > 1:
-            return False
-        group = Stack(keys, (len(keys),), parts)
-        part = self.parts.of_source(group, replace(window, axis=window.axis + 1))
-        wanted = single(key, self.wanted[key])
-        layouts = layouts_between(part.marginals, wanted.fingerprint)
-        return self._one_of(layouts, wanted, keys, part.value, 1, "the same part of each leaf", array=True)
 
     def _of_concat(self, key: str) -> None:
         """An array that consists of parts: leaves of the source, stacks of some, or slices of one."""
         wanted = single(key, self.wanted[key])
         found = self.parts.put_together(wanted, whole_pieces(self.sources))
-        if found is None:
-            found = self.parts.put_together(wanted, sliced_pieces(singles(self.given)))
+        found = found or self.parts.put_together(wanted, sliced_pieces(singles(self.given)))
         if found is not None:
-            self.found[key] = Formation(key, found.keys, found.value, self._evidence, found.why)
+            self.found[key] = found
 
-    @property
-    def _evidence(self) -> Evidence:
-        return Evidence.ARITHMETIC if self.operation else Evidence.VALUES
+    def _take(self, wanted: Stack, group: Stack, window: Window | None = None, why: str = "") -> bool:
+        """Take the leaves of a group, or a part of each, in an order that gives all of what is wanted.
 
-    def _one_of(
-        self,
-        layouts: Sequence[Layout],
-        wanted: Stack,
-        keys: tuple[str, ...],
-        inner: Value,
-        stacked: int,
-        why: str = "",
-        array: bool = False,
-    ) -> bool:
-        """Take one of the layouts for all members of a group; False where none gives them.
-
-        Where several have the sums, elements are compared. A single one is compared later, with all others.
+        Where several orders have the sums, elements are compared. A single one is compared later, with all
+        others. False where there is none.
         """
-        if len({self.source.dtype_of(key) for key in keys}) > 1:
+        if len({self.source.dtype_of(key) for key in group.keys}) > 1:
             return False  # arrays of several dtypes are not stacked
+        part = None if window is None else self.parts.of_source(group, window)
+        inner, given = (array_of(group), group.marginals) if part is None else (part.value, part.marginals)
+        layouts = layouts_between(given, wanted.fingerprint)
         for layout in layouts:
             made = [
-                self._formation(key, keys, member(layout, inner, stacked, place, array), why)
+                self._formation(
+                    key, group.keys, member(layout, inner, len(group.lengths), place, part is not None), why
+                )
                 for place, key in zip(np.ndindex(*wanted.lengths), wanted.keys, strict=True)
             ]
             if len(layouts) == 1 or all(equal_elements(one, self.source, self.target) for one in made):
@@ -284,4 +254,4 @@ class _Search:
         value = around(value, "", self.operation)
         if {self.source.dtype_of(k) for k in keys} != {self.dtype}:
             value = cast(value, self.dtype)
-        return Formation(key, keys, value, self._evidence, why)
+        return Formation(key, keys, value, self.parts.evidence, why)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.fingerprints import Fingerprint, hashes
-from ckpt_surgery.inference.formations import Value
+from ckpt_surgery.inference.formations import Evidence, Formation, Value
 from ckpt_surgery.inference.layouts import expression
 from ckpt_surgery.inference.marginals import Marginals, layouts_between
 from ckpt_surgery.inference.reading import fingerprint_of
@@ -74,16 +74,6 @@ def sliced_pieces(sources: Iterable[Stack]) -> Pieces:
     return found
 
 
-@dataclass(frozen=True)
-class Together:
-    """An array that consists of parts."""
-
-    keys: tuple[str, ...]
-    value: Value
-    """It has the dtype that is wanted."""
-    why: str
-
-
 @dataclass
 class Parts:
     """Parts of the leaves of both sides, each read once."""
@@ -94,6 +84,11 @@ class Parts:
     operation: str = ""
     """What is done to every element of the source, such as ` + 1.0`."""
     known: dict[tuple[object, ...], Part] = field(default_factory=dict)
+
+    @property
+    def evidence(self) -> Evidence:
+        """What decides that leaves are made of the source's values."""
+        return Evidence.ARITHMETIC if self.operation else Evidence.VALUES
 
     def of_source(self, group: Stack, window: Window) -> Part:
         """What a window of a leaf, or of a stack of leaves, holds, as it is after the cast."""
@@ -114,7 +109,7 @@ class Parts:
             self.known[name] = Part(value, _unmerged(found, group.lengths))
         return self.known[name]
 
-    def put_together(self, wanted: Stack, pieces: Pieces) -> Together | None:
+    def put_together(self, wanted: Stack, pieces: Pieces) -> Formation | None:
         """The pieces of the source that a leaf of the target consists of, along one of its axes.
 
         What is left over at the end, if it is zeros, is padding.
@@ -123,14 +118,14 @@ class Parts:
             found = list(windows(wanted.fingerprint, [axis], pieces))
             for repeats in sorted({one.window.repeats for one in found}):
                 chain = _chain([one for one in found if one.window.repeats == repeats])
-                together = self._of_chain(wanted, axis, repeats, chain) if chain else None
-                if together is not None:
-                    return together
+                made = self._of_chain(wanted, axis, repeats, chain) if chain else None
+                if made is not None:
+                    return made
         return None
 
     def _of_chain(
         self, wanted: Stack, axis: int, repeats: int, chain: Sequence[Found[Piece]]
-    ) -> Together | None:
+    ) -> Formation | None:
         """The parts, one behind the other, as an expression; None if they leave out more than padding."""
         period = wanted.shape[axis] // repeats
         stop = chain[-1].window.start + chain[-1].window.length
@@ -169,7 +164,7 @@ class Parts:
             value = cast(value, self.dtype)
         what = "parts" if len(pieces) > 1 else "one leaf"
         why = f"{what} along axis {axis}" + (", and zeros" if padded else "")
-        return Together(tuple(keys), value, why)
+        return Formation(wanted.keys[0], tuple(keys), value, self.evidence, why)
 
     def _zeros(self, fingerprint: Fingerprint, axis: int, start: int) -> bool:
         """Whether everything from an index on is zero."""

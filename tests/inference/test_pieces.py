@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpt_surgery.inference.pieces import MOST_SLICES, Parts, Together, sliced_pieces, whole_pieces
+from ckpt_surgery.inference.formations import Formation
+from ckpt_surgery.inference.pieces import MOST_SLICES, Parts, sliced_pieces, whole_pieces
 from ckpt_surgery.inference.stacks import Stack, single, singles
 from ckpt_surgery.inference.windows import Window
 from tests.inference.two_sides import Arrays, assert_equal, computed, fingerprint, normal, side, sides
@@ -15,7 +16,7 @@ A, B = normal(4, 6), normal(2, 6, seed=1)
 F32 = np.dtype(np.float32)
 
 
-def together(source: Arrays, wanted: np.ndarray, sliced: bool = False) -> Together | None:
+def together(source: Arrays, wanted: np.ndarray, sliced: bool = False) -> Formation | None:
     """What the wanted array is put together of; the expression has to give it."""
     one, other = sides(source, {"w": wanted})
     known = {key: fingerprint(array) for key, array in source.items()}
@@ -26,7 +27,7 @@ def together(source: Arrays, wanted: np.ndarray, sliced: bool = False) -> Togeth
     pieces = sliced_pieces(groups) if sliced else whole_pieces(by_sums)
     found = Parts(one, other, wanted.dtype).put_together(single("w", fingerprint(wanted)), pieces)
     if found is not None:
-        leaves = {str(i): source[key] for i, key in enumerate(found.keys)}
+        leaves = {str(i): source[key] for i, key in enumerate(found.sources)}
         assert same(computed(found.value, leaves), wanted)
     return found
 
@@ -55,14 +56,14 @@ ROWS = [
 def test_whole_leaves(source: Arrays, wanted: np.ndarray, keys: str, value: str, why: str) -> None:
     found = together(source, wanted)
     assert found is not None
-    assert (" ".join(found.keys), str(found.value), found.why) == (keys, value, why)
+    assert (" ".join(found.sources), str(found.value), found.why) == (keys, value, why)
 
 
 def test_what_is_joined_by_groups() -> None:
     wanted = np.concatenate([A.reshape(2, 2, 6), B.reshape(2, 1, 6)], 1).reshape(6, 6)
     found = together({"a": A, "b": B}, wanted)
     assert found is not None
-    assert found.keys == ("a", "b")
+    assert found.sources == ("a", "b")
     assert str(found.value).startswith("reshape(concat([")
 
 
@@ -83,7 +84,7 @@ def test_what_is_not_put_together(wanted: np.ndarray) -> None:
 def test_slices_of_leaves() -> None:
     found = together({"a": A, "b": B}, np.vstack([A[3], B[0], A[1]]), sliced=True)
     assert found is not None
-    assert found.keys == ("a", "b")
+    assert found.sources == ("a", "b")
     assert str(found.value).count("xs[0]") == 2
     assert found.why == "parts along axis 0"
 
