@@ -142,8 +142,7 @@ def _listed(parts: Sequence[Part], universe: Universe, tables: Tables) -> RuleDr
         len(parts),
         by=f"{order}[key]",
         when=f"key in {order}",
-        evidence=parts[0].evidence,
-        whys=tuple(dict.fromkeys(part.why for part in parts if part.why)),
+        reasons=tuple(reason for part in parts for reason in part.reasons),
     )
 
 
@@ -160,7 +159,6 @@ def _added(part: Part) -> RuleDraft:
         (Output((part.target.text,), value),),
         (),
         1,
-        evidence=part.evidence,
-        whys=(part.why,) if part.why else (),
+        reasons=part.reasons,
         looks_up=True,
     )

@@ -36,7 +36,7 @@ def _frame(rule: RuleDraft) -> Hashable:
         (output.value, tuple("" if isinstance(piece, str) else piece for piece in output.to))
         for output in rule.outputs
     )
-    return rule.kind, rule.pattern, rule.by, rule.loops, rule.evidence, rule.looks_up, outputs
+    return rule.kind, rule.pattern, rule.by, rule.loops, rule.looks_up, outputs
 
 
 @frozen()
@@ -68,7 +68,7 @@ def _one(rules: Sequence[RuleDraft], universe: Universe, tables: Tables) -> Rule
         claims=claims,
         makes=sum(rule.makes for rule in rules),
         when=when,
-        whys=tuple(dict.fromkeys(why for rule in rules for why in rule.whys)),
+        reasons=tuple(reason for rule in rules for reason in rule.reasons),
     )
 
 

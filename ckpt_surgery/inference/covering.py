@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
-from ckpt_surgery.inference.formations import Evidence, Findings, Formation
+from ckpt_surgery.inference.formations import Findings, Formation
 from ckpt_surgery.inference.grids import Places, grids, places_of
 from ckpt_surgery.inference.parts import MOVED, Kind, Part, place_of, prefix_of
 from ckpt_surgery.inference.words import SEPARATORS, tokens
@@ -100,19 +100,9 @@ def _subtree_moved(
     kept = source == target
     prefix, suffix = around
     place = None if kept else prefix_of(target, len(prefix), targets, suffix)
-    evidence, why = _together(formations)
-    return Part(
-        Kind.KEPT if kept else Kind.MADE, (prefix_of(source, length, sources),), place, MOVED, evidence, why
-    )
-
-
-def _together(formations: Sequence[Formation]) -> tuple[Evidence, str]:
-    """The weakest evidence of several formations, and how many have more."""
-    counts = Counter(formation.evidence for formation in formations)
-    *better, weakest = [evidence for evidence in Evidence if evidence in counts]
-    told = [f"{evidence} for {counts[evidence]} of {len(formations)} leaves" for evidence in better]
-    whys = dict.fromkeys(formation.why for formation in formations if formation.why)
-    return weakest, "; ".join(whys if len(whys) == 1 and not told else told)
+    reasons = tuple((one.evidence, one.why) for one in formations)
+    kind = Kind.KEPT if kept else Kind.MADE
+    return Part(kind, (prefix_of(source, length, sources),), place, MOVED, reasons)
 
 
 def _part(formation: Formation, alone: bool, sources: Places, targets: Places) -> Part:
@@ -123,8 +113,7 @@ def _part(formation: Formation, alone: bool, sources: Places, targets: Places) -
         tuple(place_of(source, sources) for source in formation.sources),
         None if kept else place_of(formation.target, targets),
         formation.value,
-        formation.evidence,
-        formation.why,
+        ((formation.evidence, formation.why),),
     )
 
 

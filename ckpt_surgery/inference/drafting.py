@@ -15,7 +15,7 @@ from ckpt_surgery.inference.merging import merged
 from ckpt_surgery.inference.parts import Kind
 from ckpt_surgery.inference.rule_drafts import RuleDraft
 from ckpt_surgery.inference.tables import Tables
-from ckpt_surgery.inference.writing import document_of, stop_of, text_of, with_stop
+from ckpt_surgery.inference.writing import document_of, stop_of, summary, text_of, with_stop
 
 _MANY_KEPT = 2
 """Rules for leaves that stay as they are, above which `unmatched: keep` stands for them."""
@@ -80,14 +80,15 @@ def drafted(
     if keeps:
         rules = [rule for rule in rules if rule.kind is not Kind.KEPT]
     document = document_of(rules, tables, keeps, policies)
-    text, lines = text_of(document, rules, header, findings.undecided, findings.conflicts)
+    evidence = [summary(rule.reasons) for rule in rules]
+    text, lines = text_of(document, evidence, header, findings.undecided, findings.conflicts)
     stops = bool(findings.undecided) and _claimed(rules) >= set(findings.source_keys)
     if stops:
         document["rules"].append(stop_of(findings.undecided))
         text = with_stop(text, document["rules"][-1])
     told = tuple(
-        DraftedRule(f"rules[{at}]", line, len(rule.claims), rule.makes, rule.evidence, "; ".join(rule.whys))
-        for at, (rule, line) in enumerate(zip(rules, lines, strict=True))
+        DraftedRule(f"rules[{at}]", line, len(rule.claims), rule.makes, weakest, "; ".join(whys))
+        for at, (rule, line, (weakest, whys)) in enumerate(zip(rules, lines, evidence, strict=True))
     )
     return Draft(document, told, text, stops)
 

@@ -88,7 +88,7 @@ def _frame(rule: RuleDraft, blank: Blank) -> Hashable:
     pieces = () if rule.pattern is None else rule.pattern.pieces
     return (
         *(blank.around, pieces[: blank.piece], pieces[blank.piece + 1 :]),
-        *(rule.kind, rule.by, rule.when, rule.loops, rule.evidence),
+        *(rule.kind, rule.by, rule.when, rule.loops),
         tuple((blanked(output.value, blank.word), _texts_left_out(output)) for output in rule.outputs),
     )
 
@@ -187,7 +187,7 @@ def _one(
         ),
         claims=tuple(key for rule in rules for key in rule.claims),
         makes=sum(rule.makes for rule in rules),
-        whys=tuple(dict.fromkeys(why for rule in rules for why in rule.whys)),
+        reasons=tuple(reason for rule in rules for reason in rule.reasons),
         looks_up=any(rule.looks_up for rule in rules),
     )
 

@@ -1,6 +1,6 @@
 """What rules are made of: formations, moved subtrees and dropped leaves, as templates with numbers.
 
-Parts with the same templates, value and evidence are one group; groups that read the same leaves are one
+Parts with the same templates and value are one group; groups that read the same leaves are one
 bundle, because only one rule can claim a leaf.
 """
 
@@ -13,6 +13,9 @@ from ckpt_surgery.inference.formations import Evidence, Value
 from ckpt_surgery.inference.grids import Numbers, Places, Template
 
 MOVED = Value("x")
+
+Reason = tuple[Evidence, str]
+"""Why one leaf counts as decided: the evidence, and a clause that says more or nothing."""
 
 
 class Kind(enum.StrEnum):
@@ -52,8 +55,8 @@ class Part:
     target: Place | None
     """None where nothing is made."""
     value: Value = MOVED
-    evidence: Evidence | None = None
-    why: str = ""
+    reasons: tuple[Reason, ...] = ()
+    """One for each leaf that is made."""
     looked_up: tuple[Place | None, ...] = ()
     """Where the rule claims one source and looks the others up: all of `xs`, None for the one claimed."""
 
@@ -106,8 +109,7 @@ def bundles(parts: Iterable[Part]) -> list[Bundle]:
 def _alike(part: Part) -> object:
     templates = tuple(dict.fromkeys((place.template, place.rest) for place in part.sources))
     target = None if part.target is None else (part.target.template, part.target.suffix)
-    evidence = None if part.sources[0].rest else part.evidence
-    return part.kind, target, templates, part.value.text, evidence, bool(part.looked_up)
+    return part.kind, target, templates, part.value.text, bool(part.looked_up)
 
 
 def components(bundle: Bundle) -> list[Bundle]:

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.formations import Evidence
 from ckpt_surgery.inference.key_patterns import Pattern
-from ckpt_surgery.inference.parts import Kind
+from ckpt_surgery.inference.parts import Kind, Reason
 
 
 @frozen()
@@ -45,8 +44,8 @@ class RuleDraft:
     when: str | None = None
     loops: tuple[tuple[str, str], ...] = ()
     """The variables of `for`, with their ranges."""
-    evidence: Evidence | None = None
-    whys: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    """One for each leaf that it makes."""
     looks_up: bool = False
     """Whether its values read leaves that it does not claim."""
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.keys import natural_order
-from ckpt_surgery.inference.formations import Evidence
 from ckpt_surgery.inference.grids import Template
 from ckpt_surgery.inference.indices import expression_of
 from ckpt_surgery.inference.key_patterns import NUMBER, Universe
@@ -49,12 +48,9 @@ def one_rule(bundle: Bundle, universe: Universe, tables: Tables) -> RuleDraft | 
         return None
     parts = [part for group in bundle for part in group]
     first = parts[0]
-    whys = tuple(dict.fromkeys(part.why for part in parts if part.why))
-    evidence = max((part.evidence for part in parts if part.evidence), key=list(Evidence).index, default=None)
+    reasons = tuple(reason for part in parts for reason in part.reasons)
     makes = 0 if first.kind is Kind.DROPPED else len(claim.keys)
-    draft = RuleDraft(
-        first.kind, seen.pattern, (), claim.keys, makes, when=claim.when, evidence=evidence, whys=whys
-    )
+    draft = RuleDraft(first.kind, seen.pattern, (), claim.keys, makes, when=claim.when, reasons=reasons)
     if first.kind is not Kind.MADE:
         return draft
     loops = loops_of(bundle)

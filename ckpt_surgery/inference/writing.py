@@ -1,11 +1,12 @@
 """The text of a draft: the recipe as YAML, with the evidence of each rule as a comment above it."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ckpt_surgery.inference.formations import ConflictEntry, Evidence, Undecided
-from ckpt_surgery.inference.parts import Kind
+from ckpt_surgery.inference.parts import Kind, Reason
 from ckpt_surgery.inference.rule_drafts import Inserted, RuleDraft, TemplatePiece
 from ckpt_surgery.inference.sizes import named_sizes
 from ckpt_surgery.inference.tables import Tables
@@ -14,6 +15,9 @@ from ckpt_surgery.language.yaml.writing import yaml_text
 _WORDS = re.compile(r"[^\W\d]\w*")
 _FEW = 3
 """So many keys, or reasons, are listed."""
+
+Summary = tuple[Evidence | None, tuple[str, ...]]
+"""The weakest evidence of a rule, and clauses that say more."""
 
 
 def document_of(
@@ -84,21 +88,27 @@ def _plain(text: str) -> str:
 
 def text_of(
     document: Mapping[str, Any],
-    rules: Sequence[RuleDraft],
+    evidence: Sequence[Summary],
     header: Sequence[str],
     undecided: Sequence[Undecided],
     conflicts: Sequence[ConflictEntry],
 ) -> tuple[str, list[int]]:
-    """The draft as YAML, and the line of each rule, counted from 1."""
+    """The draft as YAML, and the line of each rule, counted from 1. `evidence`: of each rule.
+
+    What decided most rules is said once, in the header; a comment says what decided each of the others.
+    """
+    usual = _usual(evidence)
     lines = [comment(line) for line in header]
+    if usual is not None and usual is not Evidence.RECIPE:
+        lines.append(comment(f"Evidence: {usual}, except where a comment says otherwise."))
     lines += [comment(line) for one in conflicts for line in _conflict(one)]
     lines += [comment(line) for one in undecided for line in _undecided(one)]
     head = {name: value for name, value in document.items() if name != "rules"}
     lines += yaml_text(head).splitlines()
     starts: list[int] = []
-    lines.append("rules:" if rules else "rules: []")
-    for rule, written in zip(rules, document["rules"], strict=True):
-        told = _evidence(rule)
+    lines.append("rules:" if evidence else "rules: []")
+    for summed, written in zip(evidence, document["rules"], strict=True):
+        told = _told(summed, usual)
         if told:
             lines.append(f"  {comment(told)}")
         starts.append(len(lines) + 1)
@@ -131,13 +141,30 @@ def comment(text: str) -> str:
     return f"# {shown}".rstrip()
 
 
-def _evidence(rule: RuleDraft) -> str:
-    if rule.evidence is None:
+def summary(reasons: Sequence[Reason]) -> Summary:
+    """What decided the leaves of one rule: the weakest evidence, how many have better evidence, and why."""
+    counts = Counter(evidence for evidence, _ in reasons)
+    ranked = [evidence for evidence in Evidence if evidence in counts]
+    better = [f"{one} for {counts[one]} of {len(reasons)} leaves" for one in ranked[:-1]]
+    whys = dict.fromkeys(why for _, why in reasons if why)
+    return (ranked[-1] if ranked else None), (*better, *whys)
+
+
+def _usual(evidence: Sequence[Summary]) -> Evidence | None:
+    """The evidence that most rules have; of two with as many, the stronger."""
+    counts = Counter(weakest for weakest, _ in evidence if weakest is not None)
+    return max((one for one in Evidence if one in counts), key=counts.__getitem__, default=None)
+
+
+def _told(summed: Summary, usual: Evidence | None) -> str:
+    """The comment of a rule; empty where it has the usual evidence, and there is no more to say."""
+    weakest, whys = summed
+    if weakest is None or (weakest is usual and not whys):
         return ""
-    more = f"; and {len(rule.whys) - _FEW} more" if len(rule.whys) > _FEW else ""
+    more = f"; and {len(whys) - _FEW} more" if len(whys) > _FEW else ""
     # That it is the way back of a recipe is true of every rule of such a draft, and said at its beginning.
-    name = "" if rule.evidence is Evidence.RECIPE else str(rule.evidence)
-    return ": ".join(filter(None, (name, "; ".join(rule.whys[:_FEW]) + more)))
+    name = "" if weakest is Evidence.RECIPE else str(weakest)
+    return ": ".join(filter(None, (name, "; ".join(whys[:_FEW]) + more)))
 
 
 def _conflict(conflict: ConflictEntry) -> Iterator[str]:

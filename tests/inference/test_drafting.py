@@ -28,13 +28,14 @@ from tests.support.plans import plan_of
 
 LAYERS = range(4)
 SHAPE = (4, 6)
+EVIDENCE = "# Evidence: {}, except where a comment says otherwise."
 
 
 def rules_of(draft: Draft) -> str:
     """The text after the head, without the comments about evidence."""
     lines = draft.text.splitlines()
-    assert lines[:2] == ["version: 1", "unmatched: error"]
-    return "\n".join(line for line in lines[2:] if line not in ("  # values", "rules:"))
+    assert lines[:3] == [EVIDENCE.format("values"), "version: 1", "unmatched: error"]
+    return "\n".join(line for line in lines[3:] if line != "rules:")
 
 
 @pytest.mark.parametrize(
@@ -187,6 +188,7 @@ def test_a_whole_text() -> None:
     )
     assert drafted(findings, ["Drafted.", "", "  apply it\nnow"]).text == (
         "# Drafted.\n#\n#   apply it\\nnow\n"
+        f"{EVIDENCE.format('values')}\n"
         "# values over names: c is b by its values, h.0.w by its name\n"
         "# not decided: d: several fit\n"
         "#   stack of h.0.w, h.1.w: stack(xs) (names: 0.40)\n"
@@ -194,7 +196,6 @@ def test_a_whole_text() -> None:
         "version: 1\nunmatched: error\nrules:\n"
         "  # values after arithmetic: first\n"
         "  - {match: a, to: b, value: x.T}\n"
-        "  # values\n"
         "  - {match: b, to: c, value: x.T}\n"
     )
 
@@ -206,8 +207,8 @@ def test_what_is_known_of_rules() -> None:
     draft = drafted(found(made, ["z"]), ["One line."])
     assert [(one.rule, one.line, one.claims, one.outputs, one.evidence) for one in draft.rules] == [
         ("rules[0]", 6, 4, 4, Evidence.VALUES),
-        ("rules[1]", 8, 4, 4, Evidence.VALUES),
-        ("rules[2]", 9, 1, 0, None),
+        ("rules[1]", 7, 4, 4, Evidence.VALUES),
+        ("rules[2]", 8, 1, 0, None),
     ]
     lines = draft.text.splitlines()
     assert all(lines[one.line - 1].startswith("  - {match:") for one in draft.rules)
@@ -222,7 +223,33 @@ def test_subtrees_say_how_many_leaves_have_more_evidence() -> None:
     draft = drafted(Findings(("a/x", "a/y"), ("b/x", "b/y"), tuple(formations)))
     (rule,) = draft.rules
     assert (rule.evidence, rule.why) == (Evidence.ONLY_LAYOUT, "values for 1 of 2 leaves")
+    assert draft.text.startswith(EVIDENCE.format(Evidence.ONLY_LAYOUT))
     assert "  # names, the only layout that fits: values for 1 of 2 leaves\n" in draft.text
+
+
+def test_evidence_does_not_keep_leaves_apart_that_are_made_alike() -> None:
+    formations = [
+        *(formation(f"b/{n}", f"a/{n}", "x.T") for n in range(3)),
+        *(formation(f"c/{w}", f"{w}.c", "x.T", evidence=Evidence.ANALOGY, why="so") for w in "pq"),
+        formation("c/r", "r.c", "x.T"),
+        formation("z", "y", "x + 1", evidence=Evidence.VALUES),
+    ]
+    draft = drafted(
+        Findings(
+            tuple(one.sources[0] for one in formations),
+            tuple(one.target for one in formations),
+            tuple(formations),
+        )
+    )
+    assert [(one.evidence, one.why) for one in draft.rules] == [
+        (Evidence.VALUES, ""),
+        (Evidence.ANALOGY, "values for 1 of 3 leaves; so"),
+        (Evidence.VALUES, ""),
+    ]
+    assert [line for line in draft.text.splitlines() if "#" in line] == [
+        EVIDENCE.format("values"),
+        "  # names, layout as of the others: values for 1 of 3 leaves; so",
+    ]
 
 
 @pytest.mark.parametrize(
