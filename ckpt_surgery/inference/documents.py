@@ -42,7 +42,7 @@ class InferredRule(Document):
     outputs: int
     """Number of leaves that it makes."""
     evidence: EvidenceName | None
-    """What decided, the weakest of its leaves; null for rules that drop leaves, or take the target's values."""
+    """What decided, the weakest of its leaves; null where it drops leaves, or takes the target's values."""
     why: str
     """More about it; empty where there is no more."""
 

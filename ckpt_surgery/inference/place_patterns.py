@@ -92,12 +92,12 @@ def claimed(seen: Seen, universe: Universe) -> Claimed | None:
             others[at] = match
     if len(reached) < len(wanted):
         return None
-    when = _condition(list(wanted.values()), list(others.values()), seen.pattern) if others else None
+    when = separating(seen.pattern, list(wanted.values()), list(others.values())) if others else None
     return None if others and when is None else Claimed(tuple(keys), when)
 
 
-def _condition(wanted: Sequence[Matched], others: Sequence[Matched], pattern: Pattern) -> str | None:
-    """What holds for the numbers of all `wanted` keys and of no other."""
+def separating(pattern: Pattern, wanted: Sequence[Matched], others: Sequence[Matched]) -> str | None:
+    """What holds for the numbers of all `wanted` keys and of no other; None where nothing does."""
     for group in pattern.groups:
         if group.inner == NUMBER:
             numbers, beyond = ([int(match[group.name]) for match in each] for each in (wanted, others))

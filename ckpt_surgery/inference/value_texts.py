@@ -62,7 +62,7 @@ def blanked(text: str, word: str, name: str = "\0") -> str:
 
     Values that are then equal differ in this word alone. Only whole components are taken for the word.
     """
-    whole = re.compile(rf"(?<![^/.]){re.escape(word)}(?![^/.])")
+    whole = re.compile(rf"(?<![^/.]){re.escape(word)}(?![^/.])" if word else r"(?!)")
 
     def replaced(match: re.Match[str]) -> str:
         formatted, key = match.groups()
