@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ckpt_surgery.functions import contractions, indexing, operators, text
-from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language.checks import rules
 from ckpt_surgery.language.expressions import compiler, regexes, values, vocabulary
@@ -67,7 +66,7 @@ lists and tuples, arithmetic, comparisons, `in`, `and`, `or`, `not`, `a if c els
 the attributes below, and calls of the functions below. A `FunctionError` is found while planning. A
 `DataError` depends on the values of arrays: it ends the run, and nothing is published."""
 
-OPERATORS: Sequence[tuple[str, type[Function]]] = (
+OPERATORS: Sequence[tuple[str, object]] = (
     ("Subscripts", indexing.Index),
     ("Two operands", operators.Binary),
     ("Matrix product", contractions.matmul),

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,15 @@ class Region:
             slice(a - o, b - o) for a, b, o in zip(self.starts, self.stops, outer.starts, strict=True)
         )
 
+    def taken_from(self, block: np.ndarray, outer: "Region | None" = None) -> np.ndarray:
+        """A view of these elements of an array, or of one that holds the region `outer`.
+
+        It is an array even where there are no axes.
+        """
+        index: tuple[Any, ...] = (..., *(self.slices if outer is None else self.within(outer)))
+        view: np.ndarray = block[index]
+        return view
+
     def relative_to(self, origin: Shape) -> "Region":
         """The same elements, counted from an index on: from the beginning of a chunk, for example."""
         return Region(
@@ -129,6 +138,24 @@ def grown(start: Shape, shape: Shape, most: int, first: Container[int] = ()) -> 
         repeated = most // math.prod(block) * block[axis]
         block[axis] = max(block[axis], min(shape[axis], repeated))
     return tuple(block)
+
+
+def ravelled(index: Iterable[Any], shape: Shape) -> Any:
+    """The number in C order of the element at an index; of several, where the index has an array for each
+    axis."""
+    flat = 0
+    for i, length in zip(index, shape, strict=True):
+        flat = flat * length + i
+    return flat
+
+
+def unravelled(flat: int, shape: Shape) -> Shape:
+    """The index of the element with this number in C order."""
+    index: list[int] = []
+    for length in reversed(shape):
+        flat, i = divmod(flat, length)
+        index.append(i)
+    return tuple(reversed(index))
 
 
 def chunk_regions(shape: Shape, chunks: Shape) -> Iterator[Region]:

@@ -32,9 +32,9 @@ def rounded_once(block: np.ndarray, target: np.dtype[Any]) -> np.ndarray:
     """Real numbers rounded once to a floating dtype of ml_dtypes, with the memory layout of `block`."""
     result: np.ndarray = np.empty_like(block, target)
     for tile in chunk_regions(block.shape, tile_shape(block.shape, (block,))):
-        cut: tuple[Any, ...] = (*tile.slices, ...)  # the ellipsis makes arrays even where there are no axes
-        floats = _odd_float32(block[cut]) if block.dtype.name in _WIDE else block[cut].astype(np.float32)
-        result[cut] = _powers_of_two(floats, target) if target.name == _POWERS else floats.astype(target)
+        piece, rounded = tile.taken_from(block), tile.taken_from(result)
+        floats = _odd_float32(piece) if block.dtype.name in _WIDE else piece.astype(np.float32)
+        rounded[...] = _powers_of_two(floats, target) if target.name == _POWERS else floats.astype(target)
     return result
 
 

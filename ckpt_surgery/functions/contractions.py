@@ -11,11 +11,11 @@ import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions, grown
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions, grown, ravelled
 from ckpt_surgery.core.dtypes import DType, converted, is_integer, promoted
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Positions, Selection, broadcast, broadcast_needs
@@ -188,8 +188,7 @@ def summed_products(name: str, operands: Sequence[np.ndarray], shape: Shape, reg
     result: np.ndarray = np.zeros(shape, dtype)
     for part in chunk_regions(shape, grown((1,) * outer, shape, _BLOCK_ELEMENTS)):
         cut = [term[broadcast_needs(part, term.shape[:outer]).slices] for term in terms]
-        view: tuple[Any, ...] = (*part.slices, ...)  # the ellipsis makes one even where there are no axes
-        _add_products(result[view], cut, summed)
+        _add_products(part.taken_from(result), cut, summed)
         if checked and _may_overflow(cut, summed):
             sizes: np.ndarray = np.zeros(part.shape, np.float64)
             _add_products(sizes, cut, summed, lambda factor: np.abs(factor.astype(np.float64)))
@@ -197,7 +196,7 @@ def summed_products(name: str, operands: Sequence[np.ndarray], shape: Shape, reg
                 continue
             exact: np.ndarray = np.zeros(part.shape, object)
             _add_products(exact, cut, summed, lambda factor: factor.astype(object))
-            check_exact(name, exact, dtype, region, int(np.ravel_multi_index(part.starts, shape)))
+            check_exact(name, exact, dtype, region, ravelled(part.starts, shape))
     return result
 
 

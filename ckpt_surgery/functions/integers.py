@@ -74,8 +74,7 @@ def _check_each(symbol: str, ufunc: Ufunc, left: np.ndarray, right: np.ndarray, 
     left, right = (np.broadcast_to(side, result.shape) for side in (left, right))
     count, worst = 0, (-1.0, 0, 0)
     for tile in chunk_regions(result.shape, tile_shape(result.shape, (result, left, right))):
-        cut: tuple[Any, ...] = (*tile.slices, ...)  # the ellipsis makes arrays even where there are no axes
-        a, b, wrapped = (block[cut] for block in (left, right, result))
+        a, b, wrapped = map(tile.taken_from, (left, right, result))
         gone = np.nonzero(_wrapped(symbol, ufunc, a, b, wrapped).ravel())[0]
         if gone.size:
             a, b = a.ravel()[gone], b.ravel()[gone]

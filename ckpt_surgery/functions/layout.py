@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, ravelled, unravelled
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.axes import replaced, transposed
@@ -54,8 +54,8 @@ class ReshapeGroup:
             return part
         if part.size == 0:
             return Region((0,) * len(self.old), (0,) * len(self.old))
-        first = _unravelled(_ravelled(part.starts, self.new), self.old)
-        last = _unravelled(_ravelled([stop - 1 for stop in part.stops], self.new), self.old)
+        first = unravelled(ravelled(part.starts, self.new), self.old)
+        last = unravelled(ravelled([stop - 1 for stop in part.stops], self.new), self.old)
         same = len([*itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=True))])
         # First and last agree along the leading axes: there, and along the next axis, the box is narrow.
         starts = first[: same + 1] + (0,) * (len(self.old) - same - 1)
@@ -69,22 +69,7 @@ class ReshapeGroup:
         for start, stop, length in zip(part.starts, part.stops, self.new, strict=True):
             flat = flat[..., None] * length + np.arange(start, stop)
         # Only leading axes of the box are cut, so its elements are contiguous in C order.
-        return flat.ravel() - _ravelled(box.starts, self.old)
-
-
-def _ravelled(index: Sequence[int], shape: Shape) -> int:
-    flat = 0
-    for i, length in zip(index, shape, strict=True):
-        flat = flat * length + i
-    return flat
-
-
-def _unravelled(flat: int, shape: Shape) -> tuple[int, ...]:
-    index: list[int] = []
-    for length in reversed(shape):
-        flat, i = divmod(flat, length)
-        index.append(i)
-    return tuple(reversed(index))
+        return np.asarray(flat.ravel() - ravelled(box.starts, self.old))
 
 
 @functools.lru_cache(maxsize=4096)

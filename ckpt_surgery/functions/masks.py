@@ -3,7 +3,6 @@
 import hashlib
 import math
 from dataclasses import dataclass
-from types import EllipsisType
 from typing import ClassVar
 
 import numpy as np
@@ -160,11 +159,11 @@ class LargestMask(Function):
         least, stop = blocks[1]
         mask: np.ndarray = np.empty(region.shape, bool)
         for tile in _tiles(region):
-            found = magnitudes(_cut(blocks[0], tile, region).ravel())
+            found = magnitudes(tile.taken_from(blocks[0], region).ravel())
             part = found > least
             ties = np.nonzero(found == least)[0]
             part[ties] = flat_indices(ties, tile, ins[0].shape) < int(stop)
-            _cut(mask, tile, region)[...] = part.reshape(tile.shape)
+            tile.taken_from(mask, region)[...] = part.reshape(tile.shape)
         return mask
 
 
@@ -223,8 +222,8 @@ class RandomMask(Function):
         p = np.broadcast_to(blocks[0] if self.p is None else np.float64(self.p), region.shape)
         mask: np.ndarray = np.empty(region.shape, bool)
         for tile in _tiles(region):
-            wanted = converted(_cut(p, tile, region), np.dtype(np.float64))
-            _cut(mask, tile, region)[...] = fractions(tile, ins[0].shape, key) < wanted
+            wanted = converted(tile.taken_from(p, region), np.dtype(np.float64))
+            tile.taken_from(mask, region)[...] = fractions(tile, ins[0].shape, key) < wanted
         return mask
 
 
@@ -256,9 +255,3 @@ def _tiles(region: Region) -> list[Region]:
     """The region in tiles of at most TILE elements, rows first."""
     tiles = chunk_regions(region.shape, tile_shape(region.shape, (), TILE))
     return [tile.moved(region.starts) for tile in tiles]
-
-
-def _cut(array: np.ndarray, tile: Region, region: Region) -> np.ndarray:
-    """A tile of an array that holds a region."""
-    index: tuple[EllipsisType | slice, ...] = (..., *tile.within(region))  # an array even of no axes
-    return array[index]

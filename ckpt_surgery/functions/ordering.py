@@ -5,13 +5,14 @@ from the highest bits on, and then, where not all of the elements with the least
 largest, of their indices. Counts are exact in any order.
 """
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions, ravelled
 from ckpt_surgery.core.dtypes import computation, converted, is_integer, kind
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection
@@ -141,14 +142,10 @@ def magnitudes(block: np.ndarray) -> np.ndarray:
 
 def flat_indices(places: np.ndarray, region: Region, shape: Shape) -> np.ndarray:
     """The indices, in an array of this shape, of elements at these places in a region, all in C order."""
-    index = np.zeros(places.shape, np.int64)
     if not shape:
-        return index  # NumPy has no indices of such an array
-    for found, start, length in zip(
-        np.unravel_index(places, region.shape), region.starts, shape, strict=True
-    ):
-        index = index * length + found + start
-    return index
+        return np.zeros(places.shape, np.int64)  # NumPy has no indices of such an array
+    inside = np.unravel_index(places, region.shape)
+    return np.asarray(ravelled(map(operator.add, inside, region.starts), shape))
 
 
 class Counting(Pass):

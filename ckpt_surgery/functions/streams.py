@@ -7,13 +7,13 @@ however the array is stored, read and divided among threads and processes, and i
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterator
-from types import EllipsisType
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Region, Shape, chunk_regions, grid_counts
+from ckpt_surgery.core.arrays import Region, Shape, chunk_regions, grid_counts, ravelled
 from ckpt_surgery.core.tiles import to_c_order
 
 BLOCK = 1 << 16
@@ -104,10 +104,8 @@ def blocks_of(block: np.ndarray, region: Region, shape: Shape) -> Iterator[tuple
     counts = grid_counts(shape, lengths)
     for cell in chunk_regions(region.shape, lengths):
         moved = cell.moved(region.starts)
-        index = (start // length for start, length in zip(moved.starts, lengths, strict=True))
-        number = functools.reduce(lambda n, pair: n * pair[0] + pair[1], zip(counts, index, strict=True), 0)
-        cut: tuple[EllipsisType | slice, ...] = (..., *cell.slices)  # an array even of no axes
-        elements = np.ascontiguousarray(to_c_order(block[cut]))
+        number = ravelled(map(operator.floordiv, moved.starts, lengths), counts)
+        elements = np.ascontiguousarray(to_c_order(cell.taken_from(block)))
         yield number, moved, elements.reshape(-1)
 
 

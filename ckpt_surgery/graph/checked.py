@@ -7,7 +7,6 @@ computed again with marks for the elements that are made of NaN or infinity of a
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from types import EllipsisType
 
 import numpy as np
 
@@ -85,8 +84,7 @@ class Evaluator:
             block, marks = self._marked(value, piece, known)
             spoiled = ~finite(block)
             reasons = np.zeros(piece.shape, MARK) if marks is None else marks
-            cut: tuple[EllipsisType | slice, ...] = (..., *piece.within(region))  # an array even of no axes
-            permitted[cut] = spoiled & (reasons == PERMITTED)
+            piece.taken_from(permitted, region)[...] = spoiled & (reasons == PERMITTED)
             refused = spoiled & (reasons == 0)
             count += int(np.count_nonzero(refused))
             if first is None and refused.any():

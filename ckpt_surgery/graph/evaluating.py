@@ -134,4 +134,4 @@ def _computed(
 
 def taken_part(block: np.ndarray, whole: Region, region: Region) -> np.ndarray:
     """A region of a block; all of it, usually."""
-    return block if region == whole else np.asarray(block[region.within(whole)])
+    return block if region == whole else region.taken_from(block, whole)

@@ -27,7 +27,6 @@ Every function gives the same elements for any region, bit for bit, so tiles cha
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from types import EllipsisType
 
 import numpy as np
 
@@ -84,7 +83,8 @@ class Fused:
             for number, region in node.function.needs(wanted, specs):
                 child = id(node.inputs[number])
                 if child not in pieces:
-                    pieces[child] = _cut(given[child], region)
+                    whole, block = given[child]
+                    pieces[child] = contiguous_tile(region.taken_from(block, whole))
                 taken.append(pieces[child])
             pieces[id(node)] = node.function.apply(wanted, specs, taken)
             del taken
@@ -106,13 +106,6 @@ class Fused:
             held -= set(done)
         widths = {node.spec.dtype.itemsize for node in (*self.functions, *(p.node for p in self.parts))}
         return (most + 3) * ROWS * max(4, *widths)
-
-
-def _cut(given: tuple[Region, np.ndarray], region: Region) -> np.ndarray:
-    """A piece of a block that has a larger region."""
-    whole, block = given
-    cut: tuple[EllipsisType | slice, ...] = (..., *region.within(whole))  # an array even of no axes
-    return contiguous_tile(block[cut])
 
 
 def fused(parts: Sequence[Part]) -> dict[int, Fused]:

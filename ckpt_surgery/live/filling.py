@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Sequence
-from types import EllipsisType
 
 import numpy as np
 
@@ -57,9 +56,11 @@ class Filling:
             raise_if_cancelled()
             for region, part in parts:
                 if (shared := part.common(box)) is not None:
-                    copy_into(_cut(self._buffers[region], shared, region), _cut(values, shared, box))
+                    copy_into(
+                        shared.taken_from(self._buffers[region], region), shared.taken_from(values, box)
+                    )
                     if computed.overflowed is not None:
-                        overflowed += int(np.count_nonzero(_cut(computed.overflowed, shared, box)))
+                        overflowed += int(np.count_nonzero(shared.taken_from(computed.overflowed, box)))
         del values, computed
         return Filled(sum(part.size for _, part in parts), self._hand_on(parts), overflowed)
 
@@ -87,9 +88,3 @@ class Filling:
         count = len(full)
         self._result.put(full)
         return count
-
-
-def _cut(array: np.ndarray, part: Region, region: Region) -> np.ndarray:
-    """View of the part of an array that holds `region`."""
-    index: tuple[EllipsisType | slice, ...] = (..., *part.within(region))  # an array even of no axes
-    return array[index]

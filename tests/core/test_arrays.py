@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions, covering_chunks, grid_counts
+from ckpt_surgery.core.arrays import (
+    ArraySpec,
+    Region,
+    chunk_regions,
+    covering_chunks,
+    grid_counts,
+    ravelled,
+    unravelled,
+)
 from tests.support.strategies import chunk_shapes, regions, shapes
 
 
@@ -129,3 +137,21 @@ def test_covering_chunks_are_those_that_the_region_touches(
     found = np.zeros(shape, bool)
     found[covering_chunks(region, shape, chunks).slices] = True
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_numbers_of_elements_in_c_order() -> None:
+    shape = (3, 1, 4)
+    indices = list(np.ndindex(shape))
+    assert [ravelled(index, shape) for index in indices] == list(range(12))
+    assert [unravelled(number, shape) for number in range(12)] == indices
+    assert (ravelled((), ()), unravelled(0, ())) == (0, ())
+
+
+def test_a_region_is_a_view_of_an_array() -> None:
+    array = np.arange(12).reshape(3, 4)
+    region = Region((1, 0), (3, 2))
+    assert region.taken_from(array).tolist() == [[4, 5], [8, 9]]
+    assert region.taken_from(array[1:], Region((1, 0), (3, 4))).tolist() == [[4, 5], [8, 9]]
+    number = np.array(5)
+    Region((), ()).taken_from(number)[...] = 6
+    assert number == 6
