@@ -13,7 +13,14 @@ import ckpt_surgery
 from ckpt_surgery import errors
 from ckpt_surgery.errors import Problem, SurgeryError, UsageError
 
-INSIDE = {"ConditionFailed", "ExpressionError", "PatternError", "TemplateError", "_InsertionError"}
+INSIDE = {
+    "ConditionFailed",
+    "ExpressionError",
+    "LetError",
+    "PatternError",
+    "TemplateError",
+    "_InsertionError",
+}
 """Errors that become others before they reach a user: of a bucket's conditions, of parts of recipes."""
 
 
