@@ -21,7 +21,7 @@ from ckpt_surgery.report.histograms import histogram
 from ckpt_surgery.report.inspection import Inspection
 from ckpt_surgery.report.leaves import Statistics
 from tests.support import checkpoints
-from tests.support.calls import noted
+from tests.support.calls import record_calls
 from tests.support.checkpoints import quiet
 
 
@@ -52,7 +52,7 @@ def test_statistics_are_those_of_the_leaves(archive: Path) -> None:
 
 
 def test_a_checkpoint_is_opened_once(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = noted(monkeypatch, opening, "open_source", lambda path, *more: path)
+    opened = record_calls(monkeypatch, opening, "open_source", lambda path, *more: path)
     inspect(archive, stats=True)
     assert opened == [str(archive)]
 

@@ -11,7 +11,7 @@ import ckpt_surgery
 from ckpt_surgery.core.errors import Interrupted, PlanError
 from ckpt_surgery.engine import worker
 from ckpt_surgery.graph.checked import Evaluator
-from tests.support.calls import noted
+from tests.support.calls import record_calls
 from tests.support.merging import Arrays, arrays, loaded, save_config, save_model
 
 CONFIG: dict[str, Any] = {
@@ -73,7 +73,7 @@ def test_a_merge_that_was_interrupted_goes_on_with_the_rest(
     workers: int, config: Path, whole: Arrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = interrupted_merge(config, monkeypatch, workers)
-    computed = noted(monkeypatch, Evaluator, "compute", lambda evaluator, value, *others: value)
+    computed = record_calls(monkeypatch, Evaluator, "compute", lambda evaluator, value, *others: value)
     done = ckpt_surgery.merge(config, out, workers=workers, resume=True)
     assert len(computed) == len(done.plan.steps) - DONE
     assert_same(out, whole)

@@ -19,7 +19,7 @@ from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.listed_source import ListedSource
 from ckpt_surgery.planner.plan import Plan
-from tests.support.calls import noted
+from tests.support.calls import record_calls
 
 RNG = np.random.default_rng(0)
 KERNEL = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -249,7 +249,7 @@ def test_a_path_is_no_target(model: str) -> None:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    return noted(monkeypatch, ListedSource, "read", lambda source, leaf, region: leaf.key.text)
+    return record_calls(monkeypatch, ListedSource, "read", lambda source, leaf, region: leaf.key.text)
 
 
 def test_a_recipe_with_a_mistake_reads_nothing(model: str, reads: list[str]) -> None:
@@ -283,7 +283,7 @@ def test_a_source_that_changes_meanwhile_gives_no_result(model: str) -> None:
 def test_sources_are_told_apart_by_the_one_place_that_opens_them(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = noted(monkeypatch, opening, "open_source", lambda path, *more: path)
+    asked = record_calls(monkeypatch, opening, "open_source", lambda path, *more: path)
     ckpt_surgery.restore(None, model, target={"layer.w": abstract((4, 3)), "layer.b": jnp.zeros(3)})
     assert asked == [model]
 

@@ -22,7 +22,7 @@ from tests.migration.test_transforming import assert_identical
 from tests.oracle.test_guide import GUIDE, Example
 from tests.oracle.test_transform_utils import CASES, Case
 from tests.oracle.trees import Tree, save
-from tests.support.calls import noted
+from tests.support.calls import record_calls
 
 ORIGINAL = {
     "a": np.array([1, 2, 3, 4]),
@@ -42,7 +42,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Keys of the arrays that are read, in order."""
-    return noted(monkeypatch, LazyArray, "get", lambda array: array.key)
+    return record_calls(monkeypatch, LazyArray, "get", lambda array: array.key)
 
 
 def restored(path: Path) -> Tree:

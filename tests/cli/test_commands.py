@@ -37,7 +37,7 @@ from ckpt_surgery.report.inspection import Inspection
 from ckpt_surgery.report.leaves import Statistics, Unread
 from ckpt_surgery.report.verification import VerifiedRun, Verify
 from ckpt_surgery.runs.run import Result
-from tests.support.calls import noted
+from tests.support.calls import record_calls
 from tests.support.command_line import run
 from tests.support.documents import plan_json
 
@@ -259,7 +259,7 @@ def test_quiet_plans_print_warnings_only(library, recipe, tower):
 
 def test_a_recipe_is_read_once(recipe, monkeypatch):
     """The command needs its sources, and the library its rules: both have the same reading of it."""
-    reads = noted(monkeypatch, recipes, "read_text", lambda path: path)
+    reads = record_calls(monkeypatch, recipes, "read_text", lambda path: path)
     monkeypatch.setattr(opening, "open_source", refused)
     for arguments in (
         ["plan", recipe, "a"],

@@ -19,7 +19,7 @@ from flax.training.train_state import TrainState
 import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.formats.listed_source import ListedSource
-from tests.support.calls import noted
+from tests.support.calls import record_calls
 from tests.support.checkpoints import quiet
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -74,7 +74,7 @@ def old(trained: TrainState, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys of the arrays that are read from checkpoints."""
-    return noted(monkeypatch, ListedSource, "read", lambda source, leaf, region: leaf.key.text)
+    return record_calls(monkeypatch, ListedSource, "read", lambda source, leaf, region: leaf.key.text)
 
 
 def same(found: Any, wanted: Any) -> None:

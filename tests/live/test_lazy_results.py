@@ -19,7 +19,7 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import DataError, PlanError, SourceError, UsageError
 from ckpt_surgery.formats.listed_source import ListedSource
 from tests.support import checkpoints
-from tests.support.calls import noted
+from tests.support.calls import record_calls
 
 W = np.arange(24, dtype=np.float32).reshape(6, 4)
 RECIPE = {
@@ -41,7 +41,9 @@ def model(tmp_path: Path) -> Path:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Region]]:
     """Keys and regions that are read from safetensors."""
-    return noted(monkeypatch, ListedSource, "read", lambda source, leaf, region: (leaf.key.text, region))
+    return record_calls(
+        monkeypatch, ListedSource, "read", lambda source, leaf, region: (leaf.key.text, region)
+    )
 
 
 def test_arrays_are_computed_when_they_are_read(model: Path, reads: list[tuple[str, Region]]) -> None:

@@ -12,13 +12,13 @@ from jax.sharding import PartitionSpec as P
 
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.reading_containers import reading, settled
-from tests.support.calls import noted
+from tests.support.calls import record_calls
 
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Keys of the arrays that are read, in order."""
-    return noted(monkeypatch, LazyArray, "get", lambda array: array.key)
+    return record_calls(monkeypatch, LazyArray, "get", lambda array: array.key)
 
 
 def lazy(start: int, name: str = "") -> LazyArray:

@@ -1,4 +1,4 @@
-"""What is called while a test runs, beside what the call does."""
+"""Record calls while a test runs; they do what they did."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 
-def noted(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, note: Callable[..., Any]) -> list[Any]:
-    """Calls of a method, or of a module's function, from now on: what `note` makes of their arguments."""
+def record_calls(
+    monkeypatch: pytest.MonkeyPatch, place: Any, name: str, note: Callable[..., Any]
+) -> list[Any]:
+    """Record the calls of a method, or of a module's function: what `note` makes of their arguments."""
     calls: list[Any] = []
     real = getattr(place, name)
 

@@ -8,7 +8,7 @@ from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.engine.staging.life import staged
 from ckpt_surgery.engine.staging.object_directory import DirectoryUpload, is_document
 from ckpt_surgery.engine.staging.objects import StoreStage, roll_forward
-from tests.support.calls import noted
+from tests.support.calls import record_calls
 from tests.support.generations import replaced_at
 from tests.support.key_value import KeyValueStore
 from tests.support.object_runs import objects
@@ -42,7 +42,7 @@ LAST = ["ckpt_surgery.json", "model.safetensors.index.json"]
 def test_config_and_data_come_before_what_makes_them_complete(
     weights: dict[str, bytes], last: list[str], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put = noted(monkeypatch, KeyValueStore, "put", lambda store, name, *rest: name)
+    put = record_calls(monkeypatch, KeyValueStore, "put", lambda store, name, *rest: name)
     run(url, CONFIG | weights)
     assert objects(url) == below(CONFIG | weights)
     order = [name.removeprefix("runs/out/") for name in put if "ckpt-surgery" not in name]
