@@ -4,11 +4,11 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import numpy as np
 
-from ckpt_surgery.core.arguments import Assignments, CheckpointLike, Function, RecipeLike, Size
+from ckpt_surgery.core.arguments import CheckpointLike, Function, RecipeLike, takes
 from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError, UsageError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
@@ -21,6 +21,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs.open_sources import kept_open
 from ckpt_surgery.inputs.opening import check_unchanged, check_values, in_memory, with_samples
+from ckpt_surgery.inputs.options import RestoreOptions
 from ckpt_surgery.inputs.pinned import check_same_plan, refuse_decided
 from ckpt_surgery.inputs.plan_objects import RESTORE, PlanOrigin, request_of_inputs, request_of_plan
 from ckpt_surgery.inputs.preparing import open_inputs, plan_inputs, planned_memory
@@ -64,20 +65,14 @@ from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.system.resources import default_memory, default_workers
 
 
+@takes(RestoreOptions, Request)
 def plan_restore(
     recipe: RecipeLike | Function | LoadedRecipe | MigratedRecipe | None,
     *sources: CheckpointLike,
     target: Any = None,
     shardings: Any = None,
     flat: bool = False,
-    set: Assignments = (),
-    step: int | None = None,
-    item: str | None = None,
-    src_format: str | None = None,
-    uint16: Literal["keep", "bfloat16"] | None = None,
-    memory: Size | None = None,
-    workers: int | None = None,
-    allow_hooks: bool = False,
+    **options: Unpack[RestoreOptions],
 ) -> Plan:
     """Decide what `restore` would do, from metadata alone; `restore(plan)` carries it out.
 
@@ -88,8 +83,6 @@ def plan_restore(
     Raises RecipeError, PlanError, SourceError or UsageError (MissingLibraryError without jax), with every
     problem that was found.
     """
-    given = {"set": set, "step": step, "item": item, "src_format": src_format, "memory": memory}
-    options: Any = {**given, "uint16": uint16, "workers": workers, "allow_hooks": allow_hooks}
     request = with_recipe(_restore_request(with_flat_dicts(recipe, flat), sources, target, options))
     restoration = _prepare(request, shardings)
     check_values(restoration.plan, restoration.sources)
@@ -99,24 +92,18 @@ def plan_restore(
     return with_origin(restoration.plan, origin)
 
 
+@takes(RestoreOptions, Request)
 def restore(
     recipe: RecipeLike | Function | LoadedRecipe | MigratedRecipe | Plan | None,
     *sources: CheckpointLike,
     target: Any = None,
     shardings: Any = None,
     flat: bool = False,
-    set: Assignments = (),
-    step: int | None = None,
-    item: str | None = None,
-    src_format: str | None = None,
-    uint16: Literal["keep", "bfloat16"] | None = None,
-    memory: Size | None = None,
-    workers: int | None = None,
-    allow_hooks: bool = False,
     donate: bool = False,
     lazy: bool = False,
     on_plan: Callable[[Plan], None] | None = None,
     progress: ProgressLike = None,
+    **options: Unpack[RestoreOptions],
 ) -> Any:
     """Carry out a recipe into arrays in memory; the result has the structure of `target`.
 
@@ -141,22 +128,18 @@ def restore(
     `PartitionSpec`, of which the first that matches wins; or `LogicalAxes`, by the names that parameters give
     their axes. A leaf without a sharding becomes an uncommitted array on the default device.
 
-    `memory` is the budget for data on the way, in bytes or as a text such as `2GiB`; `workers` the number of
-    threads. `donate` deletes each array of `target` once its replacement exists. Where the target has arrays,
+    `donate` deletes each array of `target` once its replacement exists. Where the target has arrays,
     everything is read and computed once before that, and thrown away: bad values and files are refused while
     all arrays exist. A later error names the arrays that were deleted by then. With `lazy` the arrays of the
     result are `LazyArray`s, which the plan computes when their elements are asked for, each region by itself;
     numbers, texts and empty nodes are made at once. `on_plan` is called once, before any data is read;
-    without it, the plan's warnings are logged, by the logger `ckpt_surgery`. `progress` and the other options
-    are those of `apply`. With several processes (`jax.distributed`) all have to call it, with equal
+    without it, the plan's warnings are logged, by the logger `ckpt_surgery`. `progress` is
+    that of `apply`. With several processes (`jax.distributed`) all have to call it, with equal
     arguments; each reads what its own devices need. If one raises, all do.
 
     Raises RecipeError, PlanError, SourceError or UsageError (MissingLibraryError without jax) before any data
     is read, SourceError or DataError later. Either the whole result is returned, or an error is raised.
     """
-    given = {"set": set, "step": step, "item": item, "src_format": src_format, "memory": memory}
-    options: Any = {**given, "uint16": uint16, "workers": workers, "allow_hooks": allow_hooks}
-
     if lazy:
         _check_lazy({"shardings": shardings is not None, "donate": donate})
 

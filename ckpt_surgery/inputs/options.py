@@ -9,6 +9,12 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from ckpt_surgery.core.arguments import Assignments, LinkMode, PathLike, Size
 
+Workers = Annotated[int | None, "Number of threads; default: one per core, and one more."]
+Params = Annotated[
+    Assignments | None, "Values of the recipe's params: texts `NAME=VALUE`, in Python also a mapping."
+]
+AllowHooks = Annotated[bool | None, "Let the recipe's hooks run, Python code of its author; default: no."]
+
 
 class SourceOptions(TypedDict, total=False):
     """Options that choose the checkpoint to read at a path. None stands for the default, here and below."""
@@ -66,7 +72,7 @@ class ConvertOptions(FormatOptions, total=False):
         "Name of the item inside that step. A step that exists keeps its other items; default: that of the "
         "source's item, else `default`.",
     ]
-    workers: Annotated[int | None, "Number of threads; default: one per core, and one more."]
+    workers: Workers
 
 
 class RecipeOptions(TypedDict, total=False):
@@ -76,16 +82,21 @@ class RecipeOptions(TypedDict, total=False):
         PathLike | Any | None,
         "Checkpoint or listing, in Python also a pytree, whose structure the result must have.",
     ]
-    set: Annotated[
-        Assignments | None,
-        "Values of the recipe's params: texts `NAME=VALUE`, in Python also a mapping.",
-    ]
+    set: Params
     config: Annotated[
         PathLike | None,
         "JSON file that describes the model of the first source; default: the config.json beside it, else "
         "what the conversion before recorded.",
     ]
-    allow_hooks: Annotated[bool | None, "Let the recipe's hooks run, Python code of its author; default: no."]
+    allow_hooks: AllowHooks
+
+
+class RestoreOptions(ReadOptions, total=False):
+    """Options that `restore` and `plan_restore` share with `apply`."""
+
+    set: Params
+    workers: Workers
+    allow_hooks: AllowHooks
 
 
 class InvertOptions(ReadOptions, RecipeOptions, total=False):
