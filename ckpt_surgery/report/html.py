@@ -20,10 +20,10 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Plan, Step, lineage, printed_origin
-from ckpt_surgery.planner.plan_json import DROPPED, counts
+from ckpt_surgery.planner.plan_json import DROPPED
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe
-from ckpt_surgery.report.plan import replacement_text, why_of
+from ckpt_surgery.report.plan import named_key, replacement_text, totals, why_of
 from ckpt_surgery.report.plan_texts import WAYS
 from ckpt_surgery.report.results import CompanionFile, SharedFile
 
@@ -105,9 +105,6 @@ def page_data(plan: Plan) -> dict[str, Any]:
     fates, rules, specs, transfers = _Numbered(), _Numbered(), _Numbered(), _Numbered()
     several = len({i.name for i in plan.inputs} - {TARGET}) > 1
 
-    def named(source: str, key: str) -> str:
-        return shown(f"{source}:{key}" if several or source == TARGET else key)
-
     def decided(fate: str, refs: Iterable[RuleRef | None], leaf: Leaf) -> list[Any]:
         numbers = [rules((ref.path, ref.line)) for ref in refs if ref is not None]
         return [fates(fate), numbers, specs(describe(leaf))]
@@ -115,7 +112,10 @@ def page_data(plan: Plan) -> dict[str, Any]:
     def read(step: Step) -> list[list[Any]]:
         found: Mapping[tuple[str, str], Leaf] = lineage(step)
         spec_of = {one: specs(describe(leaf)) for one, leaf in found.items()}
-        return [[named(one[0], printed_origin(*one, found)), spec_of.get(one)] for one in step.sources]
+        return [
+            [shown(named_key(one[0], printed_origin(*one, found), several)), spec_of.get(one)]
+            for one in step.sources
+        ]
 
     leaves = [
         [
@@ -130,7 +130,7 @@ def page_data(plan: Plan) -> dict[str, Any]:
     ]
     dropped = [
         [
-            named(gone.source, gone.leaf.key.printed),
+            shown(named_key(gone.source, gone.leaf.key.printed, several)),
             *decided(DROPPED, [gone.rule], gone.leaf),
             *(None, gone.leaf.nbytes, [], shown(gone.why)),
         ]
@@ -161,10 +161,10 @@ def _about(plan: Plan, ran: Mapping[str, Any]) -> str:
 
 
 def _summary(plan: Plan, ran: Mapping[str, Any]) -> Iterator[str]:
-    before = sum(i.leaves for i in plan.inputs if i.name != TARGET)
+    counted = totals(plan)
     yield '<dl class="cards">'
-    yield _card("leaves", f"{before:,} → {len(plan.steps):,}")
-    for fate, count in counts(plan).items():
+    yield _card("leaves", f"{counted.before:,} → {counted.after:,}")
+    for fate, count in counted.by_fate.items():
         if count:
             yield _card(fate, f"{count:,}", fate)
     yield _card("size of the arrays", bytes_text(plan.costs.bytes_out))

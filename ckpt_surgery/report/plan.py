@@ -253,7 +253,7 @@ class _Change:
 
 def _of_step(step: Step, several: bool) -> _Change:
     read = lineage(step)
-    sources = tuple([_named(one[0], printed_origin(*one, read), several) for one in step.sources])
+    sources = tuple([named_key(one[0], printed_origin(*one, read), several) for one in step.sources])
     before = {describe(leaf) for leaf in read.values()}
     return _Change(
         step.fate.value,
@@ -269,7 +269,7 @@ def _of_step(step: Step, several: bool) -> _Change:
 
 
 def _of_dropped(gone: Dropped, several: bool) -> _Change:
-    key = _named(gone.source, gone.leaf.key.printed, several)
+    key = named_key(gone.source, gone.leaf.key.printed, several)
     before, rules = describe(gone.leaf), () if gone.rule is None else (gone.rule,)
     return _Change(DROPPED, None, (key,), gone.leaf, before, gone.rule, rules, gone.why)
 
@@ -321,5 +321,6 @@ def _row(changes: Sequence[_Change], found: Subtree, f: Fold) -> Row:
     )
 
 
-def _named(source: str, key: str, several: bool) -> str:
+def named_key(source: str, key: str, several: bool) -> str:
+    """The key of a leaf of a source, with the source's name if there are `several` sources."""
     return f"{source}:{key}" if several or source == TARGET else key

@@ -58,7 +58,7 @@
 
   // A subtree: its subtrees by name, its leaves, and totals. Rows are made when it is opened.
   const subtree = () => ({ inner: new Map(), leaves: [], count: 0, bytes: 0, ways: {} });
-  const added = (totals, leaf) => {
+  const addLeaf = (totals, leaf) => {
     const way = leaf[TRANSFER] === null ? "dropped" : data.transfers[leaf[TRANSFER]];
     totals.count += 1;
     totals.bytes += leaf[BYTES];
@@ -69,10 +69,10 @@
     const root = subtree();
     for (const leaf of leaves) {
       const names = parts(leaf[KEY]);
-      let at = added(root, leaf);
+      let at = addLeaf(root, leaf);
       for (const name of names.slice(0, -1)) {
         if (!at.inner.has(name)) at.inner.set(name, subtree());
-        at = added(at.inner.get(name), leaf);
+        at = addLeaf(at.inner.get(name), leaf);
       }
       at.leaves.push([names[names.length - 1], leaf]);
     }
@@ -142,16 +142,16 @@
     }
     return made;
   };
-  const opened = ({ name, inner, leaves }) => [
+  const children = ({ name, inner, leaves }) => [
     ...[...inner].map(([part, node]) => ({ ...node, name: name + part })),
-    ...leaves.map(([part, leaf]) => ({ ...added(subtree(), leaf), name: name + part })),
+    ...leaves.map(([part, leaf]) => ({ ...addLeaf(subtree(), leaf), name: name + part })),
   ];
   const largestSubtrees = (all) => {
     const settled = [];
-    let open = opened({ ...all, name: "" });
+    let open = children({ ...all, name: "" });
     while (open.length) {
       const largest = open.reduce((one, other) => (other.bytes > one.bytes ? other : one));
-      const inner = opened(largest);
+      const inner = children(largest);
       open = open.filter((one) => one !== largest);
       if (!inner.length) settled.push(largest);
       else if (open.length + settled.length + inner.length <= SUBTREES) open.push(...inner);
