@@ -298,6 +298,11 @@ def test_replacements_are_what_python_expands(pieces: list[str]) -> None:
     assert [key for _, key in plan.steps[0].sources] == [wanted]
 
 
+def test_components_in_brackets_are_keys_of_dicts() -> None:
+    document = from_t5x_assignment_map([("a/(.*)", r"old/[0]/\1")]).document
+    assert document["rules"][1]["from"] == r"old/${'[0]'}/\1"
+
+
 @pytest.mark.parametrize(
     ("pattern", "text"),
     [
