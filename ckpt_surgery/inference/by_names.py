@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.analogies import Analogies
 from ckpt_surgery.inference.concepts import Meaning
-from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Undecided
+from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Proposal, Undecided
 from ckpt_surgery.inference.fused import fusions, part_of
 from ckpt_surgery.inference.grids import Grid, Member, alike, grids, members
 from ckpt_surgery.inference.layouts import Layout
@@ -24,26 +23,19 @@ RESEMBLES = 0.6
 _MOST_RESEMBLING = 4
 
 
-@frozen()
-class ByNames:
-    """What names say. Leaves of the target that are in neither resemble nothing that is left."""
-
-    formations: tuple[Formation, ...]
-    undecided: tuple[Undecided, ...]
-
-
 def found_by_names(
     sources: Iterable[Leaf],
     targets: Iterable[Leaf],
     all_sources: Iterable[Leaf] = (),
     all_targets: Iterable[Leaf] = (),
     known: Iterable[Formation] = (),
-) -> ByNames:
+) -> Proposal:
     """What the names, shapes and dtypes of these leaves say about how the targets follow from the sources.
 
     `all_sources`, `all_targets`: all leaves of both checkpoints, where `sources` and `targets` are only some
     of them. They tell which numbers of keys are indices, and which words are rare. Each source leaf is used
-    at most once. `known`: what is decided of other leaves, which teaches words.
+    at most once. `known`: what is decided of other leaves, which teaches words. Leaves of the target that are
+    in neither part of the result resemble nothing that is left.
     """
     left, all_left = _alike(sources, all_sources)
     right, all_right = _alike(targets, all_targets)
@@ -71,7 +63,7 @@ def found_by_names(
     done = {key for pair in pairs for one in (pair.source, pair.target) for key in one.keys}
     done |= {key for one in unclear for key in one.target.keys}
     undecided += _resembling(left, right, names, done)
-    return ByNames(tuple(formations), tuple(undecided))
+    return Proposal(tuple(formations), tuple(undecided))
 
 
 def _alone(some: Iterable[Grid], pairs: Iterable[Pair], side: str) -> list[Member]:

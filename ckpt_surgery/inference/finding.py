@@ -4,7 +4,6 @@
 numbers; what names say about the rest, and whether values allow it; and what nobody can tell.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -30,7 +29,7 @@ from ckpt_surgery.inference.formations import (
 )
 from ckpt_surgery.inference.grids import layer_kinds
 from ckpt_surgery.inference.layouts import expression
-from ckpt_surgery.inference.leftovers import MAYBE, leftovers
+from ckpt_surgery.inference.leftovers import leftovers
 from ckpt_surgery.inference.name_checks import checked
 from ckpt_surgery.inference.possible_layouts import layouts
 from ckpt_surgery.inference.sides import Side, equal_values
@@ -217,10 +216,10 @@ class _Search:
             return ()
         every = self.source.leaves.values(), self.target.leaves.values()
         said = found_by_names(given, wanted, *every, known=self.formations.values())
-        decided = checked(said, self.source, self.target, self.shared in (Shared.SHARED, Shared.PARTLY))
+        shared = self.shared in (Shared.SHARED, Shared.PARTLY)
+        decided = checked(said, self.source, self.target, shared, self.operations)
         self.formations.update((one.target, one) for one in decided.formations)
-        self.operations.update(dict.fromkeys(decided.operations))
-        return decided.open
+        return decided.undecided
 
     def _after_operations(self) -> None:
         """Try arithmetic of some leaves on all that is left: `1 + w` of one norm is that of all norms.
@@ -246,15 +245,13 @@ class _Search:
         alone = [key for key in self._missing() if key not in open_keys]
         left = leftovers(self._leaves(self.source, self._dropped()), self._leaves(self.target, alone))
         self.held = left.held
-        maybe: dict[tuple[object, ...], list[str]] = {}
-        for key in alone:
-            if key in left.candidates:
-                maybe.setdefault((left.candidates[key], re.sub(r"\d+", "", key)), []).append(key)
-            elif not self.values:
-                self.undecided.append(Undecided((key,), _ALONE))
-            else:
-                self.from_target.append(key)
-        self.undecided += [Undecided(tuple(keys), MAYBE, left.candidates[keys[0]]) for keys in maybe.values()]
+        self.undecided += left.undecided
+        maybe = {key for one in left.undecided for key in one.targets}
+        rest = [key for key in alone if key not in maybe]
+        if self.values:
+            self.from_target += rest
+        else:
+            self.undecided += [Undecided((key,), _ALONE) for key in rest]
 
     @staticmethod
     def _leaves(side: Side, keys: Iterable[str]) -> list[Leaf]:

@@ -158,6 +158,11 @@ def kind_of(dtype: np.dtype[Any]) -> str:
     return "" if found is None else found.kind
 
 
+def unsigned_kind(dtype: np.dtype[Any]) -> str:
+    """The same, where integers are one kind, with a sign or without."""
+    return kind_of(dtype).replace("u", "i")
+
+
 def _along(words: Words) -> Iterator[Words]:
     """The sums of a block's slices along each of its axes."""
     for axis in range(words.ndim):

@@ -81,6 +81,14 @@ class Undecided:
 
 
 @frozen()
+class Proposal:
+    """What one kind of evidence says about leaves of the target."""
+
+    formations: tuple[Formation, ...]
+    undecided: tuple[Undecided, ...]
+
+
+@frozen()
 class ConflictEntry(Document):
     """A leaf whose values are not those of the leaf that its name says."""
 

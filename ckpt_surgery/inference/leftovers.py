@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.inference.fingerprints import kind_of
-from ckpt_surgery.inference.formations import Candidate
+from ckpt_surgery.inference.fingerprints import unsigned_kind
+from ckpt_surgery.inference.formations import Candidate, Undecided
 
 MAYBE = "no name tells whether it is made of the source leaves of this size, or has a value of its own"
 MOST_CANDIDATES = 8
@@ -25,8 +25,8 @@ Kind = tuple[int, str]
 class Leftovers:
     """What nobody can tell by sizes."""
 
-    candidates: Mapping[str, tuple[Candidate, ...]]
-    """For leaves of the target that could be made of leaves of the source, some of these."""
+    undecided: tuple[Undecided, ...]
+    """Leaves of the target that could be made of leaves of the source, with some of these."""
     held: frozenset[str]
     """All leaves of the source that one of them could be made of."""
 
@@ -39,7 +39,7 @@ def leftovers(left: Iterable[Leaf], alone: Iterable[Leaf]) -> Leftovers:
     from a stack.
     """
     by_kind, stacks = _by_kind(left)
-    found: dict[str, tuple[Candidate, ...]] = {}
+    undecided: list[Undecided] = []
     held: set[str] = set()
     for family in _alike(alone).values():
         kind = _kind(family[0])
@@ -53,9 +53,10 @@ def leftovers(left: Iterable[Leaf], alone: Iterable[Leaf]) -> Leftovers:
             continue
         keys = ways[how]
         several = [tuple(keys)] if how == "stack" else [(key,) for key in keys[:MOST_CANDIDATES]]
-        found |= {leaf.key.text: tuple(Candidate(one, "", 0.0, how) for one in several) for leaf in family}
+        candidates = tuple(Candidate(one, "", 0.0, how) for one in several)
+        undecided.append(Undecided(tuple(leaf.key.text for leaf in family), MAYBE, candidates))
         held.update(*ways.values())
-    return Leftovers(found, frozenset(held))
+    return Leftovers(tuple(undecided), frozenset(held))
 
 
 def _by_kind(left: Iterable[Leaf]) -> tuple[dict[Kind, list[str]], list[tuple[Kind, list[str]]]]:
@@ -99,4 +100,4 @@ def _split(kind: Kind, count: int, whole: Mapping[Kind, list[str]]) -> list[str]
 def _kind(leaf: Leaf) -> Kind:
     if leaf.spec is None or leaf.kind not in (LeafKind.ARRAY, LeafKind.SCALAR):
         return 0, f"{leaf.kind} {leaf.empty}"
-    return leaf.spec.size, kind_of(leaf.spec.dtype).replace("u", "i")  # integers, with a sign or without
+    return leaf.spec.size, unsigned_kind(leaf.spec.dtype)

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ckpt_surgery.inference.arithmetic import found_after, operations
-from ckpt_surgery.inference.by_names import ByNames
 from ckpt_surgery.inference.comparing import equal_elements
 from ckpt_surgery.inference.constants import ANY_ORDER, same_constant
 from ckpt_surgery.inference.fingerprints import Fingerprint
-from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Undecided, Value
+from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Proposal, Undecided, Value
 from ckpt_surgery.inference.sides import Side, equal_values
 from ckpt_surgery.inference.stacks import Stack
 from ckpt_surgery.inference.values import X
@@ -18,26 +17,19 @@ from ckpt_surgery.inference.values import X
 DIFFERENT = "names fit, but the values are not SRC's: take TARGET's or SRC's?"
 
 
-@dataclass(frozen=True)
-class Checked:
-    """What values leave of what names say."""
-
-    formations: tuple[Formation, ...]
-    open: tuple[Undecided, ...]
-    operations: tuple[str, ...] = ()
-    """The sums and products with one number that were found, as they follow an array in an expression."""
-
-
-def checked(said: ByNames, source: Side, target: Side, shared: bool) -> Checked:
+def checked(
+    said: Proposal, source: Side, target: Side, shared: bool, operations: dict[str, None]
+) -> Proposal:
     """What names say, as far as values allow it.
 
-    `shared`: whether the target has any numbers of the source, so that a leaf with the same name and other
-    numbers needs a decision. Otherwise names decide by themselves, as for a target that was just initialised;
-    but not where parts of the leaf are equal.
+    `operations`: gets the sums and products with one number that are found, as they follow an array in an
+    expression. `shared`: whether the target has any numbers of the source, so that a leaf with the same name
+    and other numbers needs a decision. Otherwise names decide by themselves, as for a target that was just
+    initialised; but not where parts of the leaf are equal.
     """
     if target.read is None or source.read is None:
-        return Checked(said.formations, said.undecided)
-    check = _Check(source, target)
+        return said
+    check = _Check(source, target, operations)
     formations: list[Formation] = []
     left_open: list[Undecided] = []
     for row in _rows(said.formations):
@@ -55,7 +47,7 @@ def checked(said: ByNames, source: Side, target: Side, shared: bool) -> Checked:
         done = {formation.target for formation in found}
         if not done.issuperset(one.targets):
             left_open.append(replace(one, targets=tuple(key for key in one.targets if key not in done)))
-    return Checked(tuple(formations), tuple(left_open), tuple(check.operations))
+    return Proposal(tuple(formations), tuple(left_open))
 
 
 def _rows(formations: Sequence[Formation]) -> list[list[Formation]]:
@@ -70,7 +62,7 @@ def _rows(formations: Sequence[Formation]) -> list[list[Formation]]:
 class _Check:
     source: Side
     target: Side
-    operations: dict[str, None] = field(default_factory=dict)
+    operations: dict[str, None]
     """Those that were found so far, in order."""
     reordered: set[str] = field(default_factory=set)
     """Leaves that hold the source's values after arithmetic, in an unknown order."""
@@ -89,13 +81,9 @@ class _Check:
     def _holds(self, one: Formation) -> bool:
         """Whether a leaf of repeated values, or one without values, is what its name says."""
         leaf = self.target.leaves[one.target]
-        if same_constant(self.source, one.sources, self.target, one.target):
-            return True
-        repeats = _repeats(self.source, one.sources) or _repeats(self.target, [one.target])
-        if repeats and equal_elements(one, self.source, self.target):
-            return True
         if self.target.is_array(one.target):
-            return False
+            repeats = _repeats(self.source, one.sources) or _repeats(self.target, [one.target])
+            return repeats and equal_elements(one, self.source, self.target)
         here = self.source.leaves[one.sources[0]]
         if leaf.spec is not None:
             return here.spec == leaf.spec and equal_values(self.source, here, self.target, leaf)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
+from ckpt_surgery.inference.fingerprints import Fingerprint, unsigned_kind
 from ckpt_surgery.inference.grids import Grid, grids
 
 Fingerprints = Mapping[str, Mapping[np.dtype[Any], Fingerprint]]
@@ -67,13 +67,9 @@ class Side:
         if known is None or not self.is_array(key):
             return None
         own = self.dtype_of(key)
-        if dtype in known or _signed(own) != _signed(dtype):
+        if dtype in known or unsigned_kind(own) != unsigned_kind(dtype):
             return known.get(dtype)
         return known[own]
-
-
-def _signed(dtype: np.dtype[Any]) -> str:
-    return kind_of(dtype).replace("u", "i")
 
 
 def equal_values(one_side: Side, one: Leaf, other_side: Side, other: Leaf) -> bool:

@@ -6,14 +6,14 @@ transpose does not say which way it lies.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ckpt_surgery.inference.analogies import last_words, shared_words
 from ckpt_surgery.inference.by_values import found_by_values
 from ckpt_surgery.inference.comparing import equal_elements
-from ckpt_surgery.inference.formations import Candidate, Formation, Undecided, Value
+from ckpt_surgery.inference.formations import Candidate, Formation, Proposal, Undecided, Value
 from ckpt_surgery.inference.grids import Grid, Member, alike, members, places_of
 from ckpt_surgery.inference.matches import Match
 from ckpt_surgery.inference.names import Names
@@ -29,20 +29,11 @@ _TURNED = Value("x.T")
 Sources = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Resolved:
-    """What names say about leaves that hold the values of several leaves of the source."""
-
-    formations: tuple[Formation, ...]
-    """In place of those that values proposed."""
-    undecided: tuple[Undecided, ...]
-
-
-def resolved(source: Side, target: Side, proposed: Collection[Formation]) -> Resolved:
-    """Decide by names which of several equal leaves each formation reads."""
+def resolved(source: Side, target: Side, proposed: Collection[Formation]) -> Proposal:
+    """Decide by names which of several equal leaves a formation reads, for those where there are several."""
     choices = dict(_choices(source, target, proposed))
     if not choices:
-        return Resolved((), ())
+        return Proposal((), ())
     sure = [one for one in proposed if one.target not in choices]
     chosen = {key: several[0] for key, several in choices.items() if len(several) == 1}
     open_choices = {key: several for key, several in choices.items() if key not in chosen}
@@ -59,7 +50,7 @@ def resolved(source: Side, target: Side, proposed: Collection[Formation]) -> Res
             undecided.append(Undecided((one.target,), EQUAL, candidates))
         else:
             formations.append(replace(made, why=made.why or _NAMED))
-    return Resolved(tuple(formations), tuple(undecided))
+    return Proposal(tuple(formations), tuple(undecided))
 
 
 def _choices(

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.inference.by_names import ByNames, found_by_names
-from ckpt_surgery.inference.formations import Evidence
+from ckpt_surgery.inference.by_names import found_by_names
+from ckpt_surgery.inference.formations import Evidence, Proposal
 from tests.inference.model_names import MODELS, Row
 from tests.support.leaves import array_leaf
 from tests.support.slow import slow
@@ -27,7 +27,7 @@ def truth(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
     return {target: sources for row in rows for sources, target in row.pairs()}
 
 
-def paired(said: ByNames) -> dict[str, tuple[str, ...]]:
+def paired(said: Proposal) -> dict[str, tuple[str, ...]]:
     """The sources that names decide for a target, whether or not they tell the layout."""
     found = {one.target: one.sources for one in said.formations}
     for unclear in said.undecided:
@@ -40,7 +40,7 @@ def paired(said: ByNames) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def values(said: ByNames) -> dict[str, str]:
+def values(said: Proposal) -> dict[str, str]:
     return {one.target: str(one.value) for one in said.formations}
 
 
@@ -157,7 +157,7 @@ def test_height_and_width_keep_their_order() -> None:
 def test_names_that_say_different_things_are_no_pair() -> None:
     source = [array_leaf(f"h.{n}.attn.q_proj.weight", (8, 8)) for n in range(3)]
     target = [array_leaf(f"layers_{n}/attn/key/kernel", (8, 8)) for n in range(3)]
-    assert found_by_names(source, target) == ByNames((), ())
+    assert found_by_names(source, target) == Proposal((), ())
 
 
 def test_parameters_are_not_slots_of_an_optimizer() -> None:
