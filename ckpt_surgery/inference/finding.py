@@ -16,7 +16,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.arithmetic import found_after
 from ckpt_surgery.inference.by_names import found_by_names
 from ckpt_surgery.inference.by_values import found_by_values
-from ckpt_surgery.inference.constants import ANY_ORDER, of_families, same_constant
+from ckpt_surgery.inference.constants import of_families, same_constant
 from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.formations import (
     COMPARED,
@@ -28,13 +28,11 @@ from ckpt_surgery.inference.formations import (
     Undecided,
 )
 from ckpt_surgery.inference.grids import layer_kinds
-from ckpt_surgery.inference.layouts import expression
 from ckpt_surgery.inference.leftovers import leftovers
 from ckpt_surgery.inference.name_checks import checked
-from ckpt_surgery.inference.possible_layouts import layouts
 from ckpt_surgery.inference.sides import Side, equal_values
 from ckpt_surgery.inference.ties import resolved, turned
-from ckpt_surgery.inference.values import X, cast
+from ckpt_surgery.inference.values import X
 
 REORDERED = "the values are those of SRC in another order, which no expression that is tried here gives"
 _ALONE = "nothing in SRC has its size and kind; a listing has no value for it"
@@ -151,24 +149,6 @@ class _Search:
                 evidence = Evidence.ONLY_LAYOUT if here.spec is None else Evidence.VALUES
                 self.formations[key] = Formation(key, (key,), X, evidence)
 
-    def constants_of_equal_keys(self) -> None:
-        """Leaves of one repeated value that names leave open, under their own keys."""
-        for key in self._missing():
-            here, there = self.target.leaves[key], self.source.leaves.get(key)
-            if there is not None and same_constant(self.source, (key,), self.target, key):
-                self._rearrange_constant(there, here)
-
-    def _rearrange_constant(self, there: Leaf, here: Leaf) -> None:
-        """A leaf of one repeated value that changes its shape or dtype under its own key."""
-        if there.spec is None or here.spec is None or there.spec.size != here.spec.size:
-            return
-        key = here.key.text
-        for layout in layouts(there.spec.shape, here.spec.shape)[:1]:
-            value = expression(layout)
-            if there.spec.dtype != here.spec.dtype:
-                value = cast(value, here.spec.dtype)
-            self.formations[key] = Formation(key, (key,), value, Evidence.VALUES, ANY_ORDER)
-
     def _equal(self, one: Leaf, other: Leaf) -> bool:
         """Whether two leaves are known to be the same."""
         if (one.kind, one.spec, one.string, one.empty) != (other.kind, other.spec, other.string, other.empty):
@@ -195,8 +175,6 @@ class _Search:
             self._said_by_names(set(self.source.leaves), kind & self._free(unclear))
         if self.operations:
             self._after_operations()
-        if self.values:
-            self.constants_of_equal_keys()
         for one in unclear:
             targets = tuple(key for key in one.targets if key not in self.formations)
             if targets:

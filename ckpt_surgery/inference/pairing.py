@@ -236,13 +236,20 @@ def _longer(*shapes: Shape) -> list[int]:
 def _namesakes(
     sources: Sequence[Grid], targets: Sequence[Grid], names: Names, matches: Matches
 ) -> Iterator[Numbered]:
-    """Pairs with the same words, which no others have. All other names resemble them less, by the margin."""
+    """Pairs with the same words, which no others have, or with the same key where several have these words.
+
+    All other names resemble them less, by the margin.
+    """
     left = _by_words(names.sources)
     right = _by_words(names.targets)
     for words, of_source in left.items():
         of_target = right.get(words, [])
+        known = {sources[a].text: a for a in of_source}
         if len(of_source) == len(of_target) == 1:
-            a, b = of_source[0], of_target[0]
+            pairs = [(of_source[0], of_target[0])]
+        else:  # names with the same words are told apart by their letters
+            pairs = [(known[targets[b].text], b) for b in of_target if targets[b].text in known]
+        for a, b in pairs:
             ways = matches(sources[a], targets[b]) if same_words(names.sources[a], names.targets[b]) else ()
             if any(way.exact for way in ways):
                 yield (a, b), Pair(ways, 1.0)

@@ -217,3 +217,12 @@ def test_many_families_of_one_shape() -> None:
     found = {one.target: one.sources for one in said.formations}
     assert len(found) > 800
     assert found.items() <= {b: (a,) for a, b in keys}.items()
+
+
+@pytest.mark.parametrize("numbers", [(0, 2, 4), (3, 4, 5)])
+def test_some_of_the_layers_keep_their_keys(numbers: tuple[int, ...]) -> None:
+    source, target = (
+        [array_leaf(f"h/{n}/{name}", (8, 8)) for n in layers for name in ("A", "a", "a_")]
+        for layers in (range(6), numbers)
+    )
+    assert paired(found_by_names(source, target)) == {one.key.text: (one.key.text,) for one in target}
