@@ -36,12 +36,8 @@ class Side:
 
     def own(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
         """The fingerprints of the leaves that have this dtype."""
-        found = {}
-        for key, known in self.fingerprints.items():
-            spec = self.leaves[key].spec
-            if spec is not None and spec.dtype == dtype and self.is_array(key):
-                found[key] = known[dtype]
-        return found
+        every = self.fingerprints.items()
+        return {k: known[dtype] for k, known in every if self.dtype_of(k) == dtype and self.is_array(k)}
 
     def is_array(self, key: str) -> bool:
         """Whether a leaf is an array or a number, which can be moved about and computed with."""

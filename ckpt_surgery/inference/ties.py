@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 
 from ckpt_surgery.inference.analogies import last_words, shared_words
-from ckpt_surgery.inference.by_values import found_by_values
 from ckpt_surgery.inference.comparing import equal_elements
 from ckpt_surgery.inference.formations import Candidate, Formation, Proposal, Undecided, Value
 from ckpt_surgery.inference.grids import Grid, Member, alike, members, places_of
@@ -43,13 +42,12 @@ def resolved(source: Side, target: Side, proposed: Collection[Formation]) -> Pro
     for one in proposed:
         if one.target not in choices:
             continue
-        sources = chosen.get(one.target)
-        made = None if sources is None else _made(source, target, one, sources)
-        if made is None:
+        made = replace(one, sources=chosen.get(one.target, ()), why=one.why or _NAMED)
+        if made.sources == one.sources or (made.sources and equal_elements(made, source, target)):
+            formations.append(made)
+        else:
             candidates = tuple(Candidate(keys, "", 0.0, "same") for keys in choices[one.target])
             undecided.append(Undecided((one.target,), EQUAL, candidates))
-        else:
-            formations.append(replace(made, why=made.why or _NAMED))
     return Proposal(tuple(formations), tuple(undecided))
 
 
@@ -114,20 +112,6 @@ def _by_names(
 def _one_block(some: Iterable[Member]) -> list[Grid]:
     """The leaves as if all were of one size: values say which can be which."""
     return [replace(one.alone, kind="", shape=()) for one in some]
-
-
-def _made(source: Side, target: Side, one: Formation, sources: Sources) -> Formation | None:
-    """The formation of a target from one of several equal choices."""
-    if sources == one.sources:
-        return one
-    given = {key: source.leaves[key] for key in sources}
-    known = {key: source.fingerprints[key] for key in sources}
-    wanted = {one.target: target.leaves[one.target]}
-    found = found_by_values(
-        replace(source, leaves=given, fingerprints=known),
-        replace(target, leaves=wanted, fingerprints={one.target: target.fingerprints[one.target]}),
-    )
-    return found.formations[0] if found.formations and found.formations[0].sources == sources else None
 
 
 # --- matrices that equal their transpose ---------------------------------------------------------------
