@@ -17,10 +17,11 @@ from ckpt_surgery.formats.shared.config_files import CONFIG, read_config
 from ckpt_surgery.inputs.options import ConvertOptions
 from ckpt_surgery.inputs.pinned import Changes
 from ckpt_surgery.inputs.request import Request, checked_path, requested
+from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.merging import recipes
-from ckpt_surgery.merging.checks import LORA, Finding, ignored
+from ckpt_surgery.merging.checks import LORA, ignored
 from ckpt_surgery.merging.configs import config_changes
-from ckpt_surgery.merging.reading import LoadedConfig, in_order
+from ckpt_surgery.merging.reading import LoadedConfig
 from ckpt_surgery.merging.reading import read_config as read_merge_config
 from ckpt_surgery.merging.slices import models_of, slices_of
 from ckpt_surgery.migration.recipes import MigratedRecipe
@@ -123,7 +124,7 @@ def _places(loaded: LoadedConfig) -> dict[str, str]:
     places = {model: _place(model, directory) for model in models_of(loaded.config)}
     missing = list(_missing(loaded, places))
     if missing:
-        raise RecipeError(*in_order(map(loaded.problem, missing)))
+        raise RecipeError(*loaded.problems(missing))
     return {model: path for model, path in places.items() if path is not None}
 
 
@@ -149,10 +150,12 @@ def _missing(loaded: LoadedConfig, places: Mapping[str, str | None]) -> Iterator
             hint = (
                 "Merge the adapter into its model before: `ckpt-surgery apply @lora-merge MODEL ADAPTER DST`."
             )
-            yield Finding(path, f"`{shown(model)}` is a model with an adapter", hint, code=Code.WRONG_VALUE)
+            yield Finding(
+                path, f"`{shown(model)}` is a model with an adapter", hint=hint, code=Code.WRONG_VALUE
+            )
         else:
             hint = (
                 "A model is the path of a directory, from here or from the file's directory; nothing is "
                 "downloaded."
             )
-            yield Finding(path, f"not a model: `{shown(model)}`", hint, code=Code.WRONG_VALUE)
+            yield Finding(path, f"not a model: `{shown(model)}`", hint=hint, code=Code.WRONG_VALUE)

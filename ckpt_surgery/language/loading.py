@@ -136,7 +136,7 @@ class LoadedRecipe(Represented):
 
     def problem(self, finding: Finding) -> Problem:
         """A finding of a check, with its place in the recipe."""
-        return _problem(self.document, finding)
+        return located(self.document, finding)
 
 
 def load_recipe(
@@ -191,7 +191,7 @@ def _valid(document: Document, check: Check, given: Mapping[str, Constant], with
     file. Raises RecipeError with all problems."""
     recipe, problems = _checked(document, check, given, with_hooks)
     if recipe is None or problems:
-        raise RecipeError(*_in_order(problems))
+        raise RecipeError(*in_order(problems))
     return recipe
 
 
@@ -207,7 +207,7 @@ def _checked(
     more = [*findings(recipe, document.value, [f.path for f in broken], with_hooks), *check(recipe)]
     reported = {_spot(problem.place) for problem in problems}
     for finding in (*broken, *more):
-        problem = _problem(document, finding)
+        problem = located(document, finding)
         if reported.isdisjoint({_spot(problem.place), _spot(document.place(finding.path))}):
             problems.append(problem)
     return recipe, problems
@@ -258,13 +258,14 @@ def _default(value: Any) -> Constant:
     return constant
 
 
-def _problem(document: Document, finding: Finding) -> Problem:
+def located(document: Document, finding: Finding) -> Problem:
+    """A finding with its place in the document."""
     locate = document.key_place if finding.at_key else document.place
     place = locate(finding.path, finding.start, finding.end)
     return Problem(finding.message, place, finding.hint, finding.code)
 
 
-def _in_order(problems: Iterable[Problem]) -> list[Problem]:
+def in_order(problems: Iterable[Problem]) -> list[Problem]:
     """The problems by line and column, without repeats, up to a limit."""
     unique = dict.fromkeys(problems)
     ordered = sorted(unique, key=lambda problem: _spot(problem.place))

@@ -1,33 +1,18 @@
 """Checks of a configuration that need no model: its method, its parameters, which fields go together."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
+from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.language.yaml.document import DocumentPath
-from ckpt_surgery.merging.methods import METHODS, PARAMETERS, REQUIRED, Base, Method, Parameter, Scope
-from ckpt_surgery.merging.models import InputModel, InputSlice, MergeConfig, OutputSlice
+from ckpt_surgery.merging.methods import METHODS, PARAMETERS, REQUIRED, Base, Method, Parameter
+from ckpt_surgery.merging.models import MergeConfig
 from ckpt_surgery.merging.settings import Setting
+from ckpt_surgery.merging.slices import BASE_PATH, Slice, slices_of
 
 LORA = "+"
 """Stands between a model and an adapter in mergekit's names of models."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A problem of a configuration, by the path of its field."""
-
-    path: DocumentPath
-    message: str
-    hint: str | None = None
-    at_key: bool = False
-    """Whether the problem is with the field's name."""
-    code: Code = Code.FIELDS_DISAGREE
-
-
-Scopes = Sequence[tuple[DocumentPath, Mapping[str, Setting]]]
-"""Where parameters can stand, with what stands there."""
 
 
 def findings(config: MergeConfig) -> Iterator[Finding]:
@@ -38,41 +23,32 @@ def findings(config: MergeConfig) -> Iterator[Finding]:
         guess = did_you_mean(config.merge_method, METHODS) or f"; known are {known}"
         message = f"not a method: `{shown(config.merge_method)}`{guess}"
         yield Finding(("merge_method",), message, code=Code.WRONG_VALUE)
-    yield from _one_of_both(config)
+    if config.models is not None and config.slices is not None:
+        message = "`models` and `slices` do not go together"
+        yield Finding(("slices",), message, at_key=True, hint="Keep one of them.")
+    elif config.models is None and config.slices is None:
+        yield Finding((), "`models` or `slices` is missing: what is merged", code=Code.MISSING_FIELD)
+    slices = slices_of(config)
+    empty = [slice.listed for slice in slices if not any(part.path != BASE_PATH for part in slice.parts)]
+    for path in [*empty, *([("slices",)] if config.slices == () else [])]:
+        yield Finding(path, f"`{path[-1]}` is empty", code=Code.MISSING_FIELD)
     for path, parameters in all_parameters(config):
         for name, setting in parameters.items():
-            yield from _wrong_setting((*path, name), name, setting, method)
+            yield from _wrong_setting((*path, "parameters", name), name, setting, method)
     if method is not None:
-        for number, slice in enumerate(config.slices or ()):
-            yield from _slice_findings(config, method, slice, ("slices", number))
-        if config.models:
-            yield from _models_findings(config, method, config.models)
+        for slice in slices:
+            if slice.listed not in empty:
+                yield from _misfits(config, method, slice)
+                yield from _lengths(slice)
+                yield from _missing(config, method, slice)
 
 
 def all_parameters(config: MergeConfig) -> Iterator[tuple[DocumentPath, Mapping[str, Setting]]]:
-    """The parameters of every scope, with the scope's path."""
-    yield ("parameters",), config.parameters
-    for i, model in enumerate(config.models or ()):
-        yield ("models", i, "parameters"), model.parameters
-    for i, slice in enumerate(config.slices or ()):
-        yield ("slices", i, "parameters"), slice.parameters
-        for j, source in enumerate(slice.sources):
-            yield ("slices", i, "sources", j, "parameters"), source.parameters
-
-
-def _one_of_both(config: MergeConfig) -> Iterator[Finding]:
-    if config.models is not None and config.slices is not None:
-        yield Finding(
-            ("slices",), "`models` and `slices` do not go together", "Keep one of them.", at_key=True
-        )
-    elif config.models is None and config.slices is None:
-        yield Finding((), "`models` or `slices` is missing: what is merged", code=Code.MISSING_FIELD)
-    for name in ("models", "slices"):
-        if getattr(config, name) == ():
-            yield Finding((name,), f"`{name}` is empty", code=Code.MISSING_FIELD)
-    for i, slice in enumerate(config.slices or ()):
-        if not slice.sources:
-            yield Finding(("slices", i, "sources"), "`sources` is empty", code=Code.MISSING_FIELD)
+    """The parameters of every scope, with the path of what has them."""
+    yield (), config.parameters
+    for slice in slices_of(config):
+        yield slice.path, slice.parameters
+        yield from ((part.path, part.parameters) for part in slice.parts)
 
 
 def _wrong_setting(
@@ -95,97 +71,61 @@ def _wrong_setting(
 # --- models -----------------------------------------------------------------------------------------------
 
 
-def _models_findings(config: MergeConfig, method: Method, models: Sequence[InputModel]) -> Iterator[Finding]:
-    names = [model.model for model in models]
-    if config.base_model is not None and config.base_model not in names:
-        names.append(config.base_model)  # as mergekit does
-    yield from _misfits(names, config.base_model, method, config.merge_method, ("models",))
-    scopes = [((), config.parameters)]
-    for i, model in enumerate(models):
-        own = (("models", i), model.parameters)
-        yield from _missing(method, model.model == config.base_model, [own, *scopes], ("models", i))
-    if names[len(models) :]:
-        yield from _missing(method, True, scopes, ("base_model",))
-    yield from _missing_shared(method, scopes, ())
-
-
-def _slice_findings(
-    config: MergeConfig, method: Method, slice: OutputSlice, path: DocumentPath
-) -> Iterator[Finding]:
-    names = [source.model for source in slice.sources]
-    base = slice.base_model or config.base_model
-    if method.base is not Base.IGNORED and base is not None and base not in names:
-        message = f"the base model `{shown(base)}` is not among the sources of the slice"
-        yield Finding((*path, "sources"), message, "Add it, with its `layer_range`.")
-    else:
-        yield from _misfits(names, base, method, config.merge_method, (*path, "sources"))
-    yield from _lengths(slice.sources, (*path, "sources"))
-    scopes = [(path, slice.parameters), ((), config.parameters)]
-    for i, source in enumerate(slice.sources):
-        place = (*path, "sources", i)
-        yield from _missing(method, source.model == base, [(place, source.parameters), *scopes], place)
-    yield from _missing_shared(method, scopes, path)
-
-
-def _misfits(
-    names: Sequence[str], base: str | None, method: Method, called: str, path: DocumentPath
-) -> Iterator[Finding]:
+def _misfits(config: MergeConfig, method: Method, slice: Slice) -> Iterator[Finding]:
     """Models that are too many, too few, twice there, or without a base."""
+    names, called = [part.model for part in slice.parts], config.merge_method
+    has_base = slice.base in names
+    if method.base is not Base.IGNORED and slice.base is not None and not has_base:
+        message = f"the base model `{shown(slice.base)}` is not among the sources of the slice"
+        yield Finding(slice.listed, message, hint="Add it, with its `layer_range`.")
+        return
     if len(set(names)) < len(names):
         for name in dict.fromkeys(name for name in names if names.count(name) > 1):
-            yield Finding(path, f"the model `{shown(name)}` is there twice", code=Code.WRONG_VALUE)
+            yield Finding(slice.listed, f"the model `{shown(name)}` is there twice", code=Code.WRONG_VALUE)
         return
-    if method.base is Base.REQUIRED and base is None:
+    if method.base is Base.REQUIRED and not has_base:
         message = f"`base_model` is missing, which `{called}` needs"
         yield Finding(("merge_method",), message, code=Code.MISSING_FIELD)
         return
     least, most = method.least, method.most
-    apart = method.base is Base.OPTIONAL and base in names
-    least, most = (
-        least + apart,
-        most if most is None or apart or method.base is not Base.OPTIONAL else most - 1,
-    )
+    if method.base is Base.OPTIONAL and has_base:
+        least += 1
+    elif method.base is Base.OPTIONAL and most is not None:
+        most -= 1
     if len(names) < least or (most is not None and len(names) > most):
         wanted = f"{least}" if least == most else f"{least} or more" if most is None else f"at most {most}"
-        with_base = ", the base included" if base in names and method.base is not Base.IGNORED else ""
+        with_base = ", the base included" if has_base and method.base is not Base.IGNORED else ""
         models = "model" if wanted.endswith(" 1") or wanted == "1" else "models"
         message = f"`{called}` takes {wanted} {models}{with_base}; there are {len(names)}"
-        yield Finding(path, message, code=Code.WRONG_VALUE)
+        yield Finding(slice.listed, message, code=Code.WRONG_VALUE)
 
 
-def _lengths(sources: Sequence[InputSlice], path: DocumentPath) -> Iterator[Finding]:
-    """Sources with other numbers of layers than the first."""
-    lengths = [source.layer_range[1] - source.layer_range[0] for source in sources]
-    for i, length in enumerate(lengths):
-        if length != lengths[0]:
-            message = f"{length} layers, where the first source of the slice has {lengths[0]}"
-            yield Finding((*path, i, "layer_range"), message, code=Code.WRONG_VALUE)
+def _lengths(slice: Slice) -> Iterator[Finding]:
+    """Models with other numbers of layers than the first."""
+    for part in slice.parts:
+        if part.layers != slice.parts[0].layers:
+            message = f"{part.layers} layers, where the first source of the slice has {slice.parts[0].layers}"
+            yield Finding((*part.path, "layer_range"), message, code=Code.WRONG_VALUE)
 
 
-def _missing(method: Method, is_base: bool, scopes: Scopes, path: DocumentPath) -> Iterator[Finding]:
-    """Parameters that a model needs, and that no scope gives."""
-    for parameter in method.parameters:
-        for_base = parameter.scope is Scope.EACH or (parameter.scope is Scope.TUNED and not is_base)
-        if for_base and _is_missing(parameter, scopes):
-            yield Finding(
-                path,
-                f"the parameter `{parameter.name}` is missing for this model",
-                f"Write `parameters: {{{parameter.name}: …}}` with the model, or for all of them.",
-                code=Code.MISSING_FIELD,
-            )
-
-
-def _missing_shared(method: Method, scopes: Scopes, path: DocumentPath) -> Iterator[Finding]:
-    """Parameters that all models share, and that no scope gives."""
-    for parameter in method.parameters:
-        if parameter.scope is Scope.SHARED and _is_missing(parameter, scopes):
+def _missing(config: MergeConfig, method: Method, slice: Slice) -> Iterator[Finding]:
+    """Parameters that a model or all models need, and that no scope gives."""
+    scopes = (slice.parameters, config.parameters)
+    for part in slice.parts:
+        for parameter in method.of_model(part.model == slice.base):
+            if _is_missing(parameter, (part.parameters, *scopes)):
+                message = f"the parameter `{parameter.name}` is missing for this model"
+                hint = f"Write `parameters: {{{parameter.name}: …}}` with the model, or for all of them."
+                yield Finding(part.path, message, hint=hint, code=Code.MISSING_FIELD)
+    for parameter in method.shared:
+        if _is_missing(parameter, scopes):
             message = f"the parameter `{parameter.name}` is missing"
             hint = f"Write `parameters: {{{parameter.name}: …}}`."
-            yield Finding(path, message, hint, code=Code.MISSING_FIELD)
+            yield Finding(slice.path, message, hint=hint, code=Code.MISSING_FIELD)
 
 
-def _is_missing(parameter: Parameter, scopes: Scopes) -> bool:
-    return parameter.default is REQUIRED and all(parameter.name not in given for _, given in scopes)
+def _is_missing(parameter: Parameter, scopes: Iterable[Mapping[str, Setting]]) -> bool:
+    return parameter.default is REQUIRED and all(parameter.name not in scope for scope in scopes)
 
 
 # --- remarks ----------------------------------------------------------------------------------------------

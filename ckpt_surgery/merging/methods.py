@@ -85,6 +85,16 @@ class Method:
     def by_name(self) -> Mapping[str, Parameter]:
         return {parameter.name: parameter for parameter in self.parameters}
 
+    @property
+    def shared(self) -> tuple[Parameter, ...]:
+        """The parameters with one value for all models."""
+        return tuple(one for one in self.parameters if one.scope is Scope.SHARED)
+
+    def of_model(self, is_base: bool) -> tuple[Parameter, ...]:
+        """The parameters with a value for each model."""
+        scopes = (Scope.EACH,) if is_base else (Scope.EACH, Scope.TUNED)
+        return tuple(one for one in self.parameters if one.scope in scopes)
+
 
 def _differences(*more: Parameter, normalize: bool = False, rescale: bool = False) -> Method:
     """A method that adds weighted differences to the base."""

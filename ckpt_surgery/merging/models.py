@@ -1,16 +1,15 @@
 """The fields of a configuration of mergekit 0.1.5, with their types and defaults, as models.
 
 A configuration names models and a method. What its parameters mean depends on the method: see `methods`.
-Which fields go together, and whether there are such models and layers, is checked in `checks` and `layers`.
+Which fields go together is checked in `checks`; whether there are such models and layers, in `terms`.
 """
 
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, Strict
-from pydantic_core import PydanticCustomError
 
-from ckpt_surgery.language.schema.field_types import WRONG_TYPE
+from ckpt_surgery.language.schema.field_types import wrong_type
 from ckpt_surgery.merging.settings import SETTING, Setting, setting_of
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -28,7 +27,7 @@ class _Model(BaseModel):
 def _setting(value: Any) -> Setting:
     found = setting_of(value)
     if found is None:
-        raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": SETTING})
+        raise wrong_type(SETTING)
     return found
 
 
@@ -43,21 +42,19 @@ def _layer_range(value: Any) -> tuple[int, int]:
         first, stop = value
         if first < stop:
             return first, stop
-    wanted = "the first layer and the one after the last, such as [0, 16]"
-    raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+    raise wrong_type("the first layer and the one after the last, such as [0, 16]")
 
 
 def _dtype(value: Any) -> str:
     name = value.removeprefix(TORCH) if isinstance(value, str) else ""
     if name not in DTYPES:
-        raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": f"one of {', '.join(DTYPES)}"})
+        raise wrong_type(f"one of {', '.join(DTYPES)}")
     return name
 
 
 def _model_path(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        wanted = "the path of a directory, as text"
-        raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+        raise wrong_type("the path of a directory, as text")
     return value
 
 

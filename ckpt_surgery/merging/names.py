@@ -23,9 +23,14 @@ class LayerName:
 
     stack: str
     """Name of the stack: `model.layers`."""
-    layer: int
+    number: int
+    """Number of the layer."""
     rest: str
     """The name within the layer: `mlp.up_proj.weight`."""
+
+    def at(self, number: int) -> str:
+        """The name of the same tensor of another layer."""
+        return f"{self.stack}.{number}.{self.rest}"
 
 
 def layer_name(name: str) -> LayerName | None:
@@ -38,7 +43,7 @@ def layer_counts(names: Iterable[str]) -> Mapping[str, int]:
     """The number of layers of each stack: one more than the largest number of a layer."""
     counts: dict[str, int] = {}
     for found in filter(None, map(layer_name, names)):
-        counts[found.stack] = max(counts.get(found.stack, 0), found.layer + 1)
+        counts[found.stack] = max(counts.get(found.stack, 0), found.number + 1)
     return counts
 
 

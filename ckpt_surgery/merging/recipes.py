@@ -9,14 +9,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ckpt_surgery.core.errors import FunctionError, PlanError, Problem
+from ckpt_surgery.core.errors import FunctionError, PlanError
 from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.merging.checks import Finding
+from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.merging.families import Family, families
 from ckpt_surgery.merging.formulas import formula
-from ckpt_surgery.merging.outputs import outputs_of
+from ckpt_surgery.merging.outputs import Listings
 from ckpt_surgery.merging.reading import LoadedConfig
-from ckpt_surgery.merging.slices import Listings, check_layers, models_of, slices_of
+from ckpt_surgery.merging.slices import models_of
 from ckpt_surgery.merging.steps import MASK, RESULT, VALUE, Formula, Step
 from ckpt_surgery.merging.terms import Term, Terms, terms_of
 
@@ -40,10 +40,8 @@ def merge_recipe(loaded: LoadedConfig, listings: Listings, seed: int = 0) -> dic
     `listings`: the leaves of each model. `seed`: for methods that draw at random. Raises PlanError where the
     models do not fit the configuration or one another, with every problem and its place.
     """
-    slices = slices_of(loaded.config)
-    check_layers(loaded, slices, listings)
     names = source_names(loaded)
-    groups = terms_of(loaded, outputs_of(loaded, slices, listings), names)
+    groups = terms_of(loaded, listings, names)
     formulas = _formulas(loaded, groups, seed)
     rules = _Rules(groups, formulas)
     only = all(len(steps) == 1 for steps in formulas.values())
@@ -71,16 +69,16 @@ def _formulas(
     loaded: LoadedConfig, groups: Mapping[Terms, Sequence[str]], seed: int
 ) -> Mapping[Terms, Formula]:
     found: dict[Terms, Formula] = {}
-    problems: list[Problem] = []
+    findings: list[Finding] = []
     for terms, names in groups.items():
         try:
             found[terms] = formula(terms, seed)
         except FunctionError as error:
             for problem in error.problems:
                 message = f"{few_keys(names)}: {problem.message}"
-                problems.append(loaded.problem(Finding(("merge_method",), message, problem.hint)))
-    if problems:
-        raise PlanError(*problems)
+                findings.append(Finding(("merge_method",), message, hint=problem.hint))
+    if findings:
+        raise PlanError(*loaded.problems(findings))
     return found
 
 

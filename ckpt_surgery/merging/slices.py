@@ -3,23 +3,15 @@
 A configuration with `models` is one slice of all layers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ckpt_surgery.core.errors import PlanError
-from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.yaml.document import DocumentPath
-from ckpt_surgery.merging.checks import Finding
 from ckpt_surgery.merging.models import MergeConfig
-from ckpt_surgery.merging.names import layer_counts
-from ckpt_surgery.merging.reading import LoadedConfig, in_order
 from ckpt_surgery.merging.settings import Setting
 
-Listings = Mapping[str, Mapping[str, Leaf]]
-"""The leaves of each model, by the model as the configuration names it and by key."""
+BASE_PATH: DocumentPath = ("base_model",)
+"""Path of a base that the list of models does not have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +22,11 @@ class Part:
     """The model as the configuration names it."""
     path: DocumentPath
     """Where it stands there."""
-    first: int
-    """Its first layer in the slice."""
     parameters: Mapping[str, Setting]
+    first: int = 0
+    """Its first layer in the slice."""
+    layers: int | None = None
+    """Number of its layers in the slice; None: all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +34,15 @@ class Slice:
     """Layers of the result that follow one another."""
 
     path: DocumentPath
+    """Path of the mapping that has the slice's fields."""
+    listed: DocumentPath
+    """Path of the list of its models."""
     parts: tuple[Part, ...]
     base: str | None
     """The base model, where the configuration has one."""
-    layers: int | None
-    """Number of layers; None: all that the models have."""
     parameters: Mapping[str, Setting]
+    begin: int = 0
+    """Number of its first layer in the result."""
 
     @property
     def reference(self) -> Part:
@@ -55,25 +52,25 @@ class Slice:
 
 def slices_of(config: MergeConfig) -> tuple[Slice, ...]:
     """The slices of a configuration in order. A base that `models` does not list comes after them."""
+    slices: list[Slice] = []
     if config.models is not None:
-        parts = [
-            Part(model.model, ("models", i), 0, model.parameters) for i, model in enumerate(config.models)
-        ]
+        parts = [Part(model.model, ("models", i), model.parameters) for i, model in enumerate(config.models)]
         base = config.base_model
         if base is not None and all(part.model != base for part in parts):
-            parts.append(Part(base, ("base_model",), 0, {}))
-        return (Slice(("models",), tuple(parts), base, None, {}),)
-    found = []
+            parts.append(Part(base, BASE_PATH, {}))
+        slices.append(Slice((), ("models",), tuple(parts), base, {}))
+    begin = 0
     for i, slice in enumerate(config.slices or ()):
-        path: DocumentPath = ("slices", i)
+        listed = ("slices", i, "sources")
         sliced = tuple(
-            Part(source.model, (*path, "sources", j), source.layer_range[0], source.parameters)
+            Part(source.model, (*listed, j), source.parameters, first, stop - first)
             for j, source in enumerate(slice.sources)
+            for first, stop in [source.layer_range]
         )
-        first, stop = slice.sources[0].layer_range
         base = slice.base_model or config.base_model
-        found.append(Slice(path, sliced, base, stop - first, slice.parameters))
-    return tuple(found)
+        slices.append(Slice(listed[:2], listed, sliced, base, slice.parameters, begin))
+        begin += max((part.layers or 0 for part in sliced), default=0)
+    return tuple(slices)
 
 
 def models_of(config: MergeConfig) -> tuple[str, ...]:
@@ -81,27 +78,3 @@ def models_of(config: MergeConfig) -> tuple[str, ...]:
     parts = (part.model for slice in slices_of(config) for part in slice.parts)
     base = () if config.base_model is None else (config.base_model,)
     return tuple(dict.fromkeys((*base, *parts)))
-
-
-def check_layers(loaded: LoadedConfig, slices: Sequence[Slice], listings: Listings) -> None:
-    """Raise PlanError for layers that a model does not have, with the place of each."""
-    if loaded.config.slices is None:
-        return
-    found = [finding for slice in slices for finding in _missing_layers(slice, listings)]
-    if found:
-        raise PlanError(*in_order(map(loaded.problem, found)), code=Code.WRONG_VALUE)
-
-
-def _missing_layers(slice: Slice, listings: Listings) -> Iterator[Finding]:
-    for part in slice.parts:
-        counts = layer_counts(listings[part.model])
-        stop = part.first + (slice.layers or 0)
-        if len(counts) > 1:
-            stacks = few_keys(counts)
-            message = f"`{shown(part.model)}` has several stacks of layers: {stacks}"
-            hint = "`slices` are for models with one; merge this one with `models`."
-            yield Finding((*part.path, "model"), message, hint)
-        elif stop > (have := sum(counts.values())):
-            last = f"layers 0 to {have - 1}" if have else "no layers by the names of its tensors"
-            message = f"layer {stop - 1} does not exist: `{shown(part.model)}` has {last}"
-            yield Finding((*part.path, "layer_range"), message, code=Code.WRONG_VALUE)

@@ -3,7 +3,7 @@
 Tensors with equal terms have the same formula, and become one rule.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ckpt_surgery.core.arrays import ArraySpec
@@ -11,13 +11,20 @@ from ckpt_surgery.core.dtypes import kind
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.language.yaml.document import DocumentPath
-from ckpt_surgery.merging.checks import Finding
-from ckpt_surgery.merging.methods import METHODS, Base, Parameter, Required, Scope
-from ckpt_surgery.merging.models import MergeConfig
-from ckpt_surgery.merging.outputs import Input, Output
-from ckpt_surgery.merging.reading import LoadedConfig, in_order
+from ckpt_surgery.merging.methods import METHODS, Base, Parameter, Required
+from ckpt_surgery.merging.names import layer_counts, layer_name
+from ckpt_surgery.merging.outputs import Listings, Output, outputs_of
+from ckpt_surgery.merging.reading import LoadedConfig
 from ckpt_surgery.merging.settings import Converted, Setting
+from ckpt_surgery.merging.slices import Part, Slice, slices_of
+
+LACKING = (
+    "Models of one architecture are merged. A head that is tied to the embeddings is saved by some only."
+)
+VOCABULARY = "Only models with the same vocabulary are merged: bring the embeddings to one size before."
 
 COPY = "copy"
 """Stands for the method of tensors that are not floating-point numbers, or have no elements: they are the
@@ -27,8 +34,20 @@ Values = tuple[tuple[str, Converted | None], ...]
 """Parameters by name, in the order of the method."""
 
 
+class _Valued:
+    """Has values of parameters."""
+
+    values: Values
+
+    def value(self, name: str) -> float:
+        """The value of a parameter that is a number."""
+        value = dict(self.values)[name]
+        assert value is not None, name
+        return value
+
+
 @dataclass(frozen=True)
-class Term:
+class Term(_Valued):
     """A model's part in a formula."""
 
     source: str
@@ -38,13 +57,9 @@ class Term:
     dtype: str
     values: Values
 
-    def value(self, name: str) -> float:
-        """The value of a parameter of this model."""
-        return _float(self.values, name)
-
 
 @dataclass(frozen=True)
-class Terms:
+class Terms(_Valued):
     """Everything that a formula depends on, for one or many tensors."""
 
     method: str
@@ -60,130 +75,149 @@ class Terms:
     scalar: bool = False
     """Whether the tensors have no axes. Formulas see them as vectors of one element."""
 
-    def value(self, name: str) -> float:
-        """The value of a parameter that all models share."""
-        return _float(self.values, name)
-
     def holds(self, name: str) -> bool:
         """The value of a parameter that is true or false."""
         return bool(dict(self.values)[name])
 
 
-def _float(values: Values, name: str) -> float:
-    value = dict(values)[name]
-    assert value is not None, name
-    return value
-
-
-@dataclass(frozen=True)
-class _Lack:
-    """A parameter without a value for a tensor."""
-
-    input: Input | None
-    output: Output
-    parameter: Parameter
-
-
-class _Missing(Exception):
-    def __init__(self, lack: _Lack):
-        super().__init__()
-        self.lack = lack
-
-
 def terms_of(
-    loaded: LoadedConfig, outputs: Sequence[Output], sources: Mapping[str, str]
+    loaded: LoadedConfig, listings: Listings, sources: Mapping[str, str]
 ) -> Mapping[Terms, list[str]]:
     """The terms of all tensors of a result, each with the names of the tensors that have them.
 
-    `sources`: name of the recipe's source for each model. Raises PlanError where filters leave a tensor
-    without the value of a parameter that has no default.
+    `sources`: name of the recipe's source for each model. Raises PlanError for layers and tensors that a
+    model lacks, for shapes that differ, and where filters leave a tensor without the value of a parameter
+    that has no default; with all of them, and their places.
     """
+    slices = slices_of(loaded.config)
+    missing = [finding for slice in slices for finding in _missing_layers(slice, listings)]
+    if missing:
+        raise PlanError(*loaded.problems(missing))
+    join = _Join(loaded, listings, sources)
     found: dict[Terms, list[str]] = {}
-    lacks: list[_Lack] = []
-    for output in outputs:
-        try:
-            found.setdefault(_terms(loaded.config, output, sources), []).append(output.name)
-        except _Missing as missing:
-            lacks.append(missing.lack)
-    if lacks:
-        findings = _findings(lacks)
-        raise PlanError(*in_order(map(loaded.problem, findings)), code=Code.MISSING_FIELD)
+    for output in outputs_of(slices, listings):
+        terms = join.terms(output)
+        if terms is not None:
+            found.setdefault(terms, []).append(output.name)
+    problems = loaded.problems(join.findings())
+    if problems:
+        raise PlanError(*problems)
     return found
 
 
-def _findings(lacks: Sequence[_Lack]) -> Iterator[Finding]:
-    by_place: dict[tuple[DocumentPath, str], list[str]] = {}
-    for lack in lacks:
-        path = lack.output.slice.path if lack.input is None else lack.input.part.path
-        name = lack.output.name if lack.input is None else lack.input.name
-        by_place.setdefault((path, lack.parameter.name), []).append(name)
-    for (path, parameter), names in by_place.items():
-        message = (
-            f"the parameter `{parameter}` is missing for {few_keys(names)}: no filter is part of the name"
-        )
-        hint = "End the list with a value without a filter: `- value: …`."
-        yield Finding(path, message, hint, code=Code.MISSING_FIELD)
+class _Join:
+    """Joins the tensors of a result with their models' leaves and parameters, and collects what is wrong."""
+
+    def __init__(self, loaded: LoadedConfig, listings: Listings, sources: Mapping[str, str]):
+        self.config, self.listings, self.sources = loaded.config, listings, sources
+        self.method = METHODS[loaded.config.merge_method]
+        self.misfits: list[Finding] = []
+        self.lacking: dict[Part, list[str]] = {}
+        """Names of the tensors that a model lacks."""
+        self.unset: dict[tuple[DocumentPath, str], list[str]] = {}
+        """Names of the tensors without a value of a parameter, by the scope's path and the parameter."""
+
+    def terms(self, output: Output) -> Terms | None:
+        """The terms of a tensor; None where its models do not fit one another."""
+        slice, config = output.slice, self.config
+        specs = self._specs(output)
+        if specs is None:
+            return None
+        spec, source = specs[slice.reference], self.sources[slice.reference.model]
+        dtype = config.out_dtype or config.dtype or spec.dtype.name
+        own = Term(source, output.offset(slice.reference), spec.dtype.name, ())
+        if kind(spec.dtype) != "f" or not spec.size:
+            return Terms(COPY, (own,), None, (), dtype if kind(spec.dtype) == "f" else own.dtype)
+        base = None if self.method.base is Base.IGNORED else slice.base
+        scopes = (slice.parameters, config.parameters)
+        shared = self._values(self.method.shared, scopes, output, output.name, slice.path or slice.listed)
+        terms = {}
+        for part, name in zip(slice.parts, output.names, strict=True):
+            wanted = self.method.of_model(part.model == base)
+            values = self._values(wanted, (part.parameters, *scopes), output, name, part.path)
+            source, offset = self.sources[part.model], output.offset(part)
+            terms[part.model] = Term(source, offset, specs[part].dtype.name, values)
+        apart = terms.pop(base, None) if base is not None else None
+        return Terms(config.merge_method, tuple(terms.values()), apart, shared, dtype, not spec.shape)
+
+    def _specs(self, output: Output) -> Mapping[Part, ArraySpec] | None:
+        """The tensor's shape and dtype in each model; None where it is missing in one, or another there."""
+        models = zip(output.slice.parts, output.names, strict=True)
+        leaves = [(part, name, self.listings[part.model].get(name)) for part, name in models]
+        lacking = [(part, name) for part, name, leaf in leaves if leaf is None]
+        for part, name in lacking:
+            self.lacking.setdefault(part, []).append(name)
+        specs = {part: leaf.spec for part, _, leaf in leaves if leaf is not None and leaf.spec is not None}
+        misfits = [] if lacking else list(_misfits(output, specs))
+        self.misfits += misfits
+        return None if lacking or misfits else specs
+
+    def _values(
+        self,
+        parameters: Iterable[Parameter],
+        scopes: Sequence[Mapping[str, Setting]],
+        output: Output,
+        name: str,
+        path: DocumentPath,
+    ) -> Values:
+        """The values of parameters: the first scope that has one for this tensor gives it."""
+        values = []
+        for parameter in parameters:
+            convert: Callable[..., Converted] = parameter.convert
+            given = (scope[parameter.name] for scope in scopes if parameter.name in scope)
+            found = (setting.at(name, output.t, convert) for setting in given)
+            value = next((value for value in found if value is not None), parameter.default)
+            if isinstance(value, Required):
+                self.unset.setdefault((path, parameter.name), []).append(name)
+                value = None
+            values.append((parameter.name, value))
+        return tuple(values)
+
+    def findings(self) -> Iterator[Finding]:
+        """Everything that is wrong with the tensors joined so far."""
+        yield from self.misfits
+        for part, names in self.lacking.items():
+            message = f"`{shown(part.model)}` lacks {few_keys(names)}, which another model of the slice has"
+            yield Finding(part.path, message, hint=LACKING)
+        for (path, parameter), names in self.unset.items():
+            missing = f"the parameter `{parameter}` is missing for {few_keys(names)}"
+            hint = "End the list with a value without a filter: `- value: …`."
+            message = f"{missing}: no filter is part of the name"
+            yield Finding(path, message, hint=hint, code=Code.MISSING_FIELD)
 
 
-def _terms(config: MergeConfig, output: Output, sources: Mapping[str, str]) -> Terms:
-    method = METHODS[config.merge_method]
-    base = None if method.base is Base.IGNORED else output.slice.base
-    dtype = _result_dtype(config, output)
-    reference = next(one for one in output.inputs if one.part is output.slice.reference)
-    spec = _spec(reference)
-    own = Term(sources[reference.part.model], reference.offset, spec.dtype.name, ())
-    if kind(spec.dtype) != "f":
-        return Terms(COPY, (own,), None, (), own.dtype)
-    if not spec.size:
-        return Terms(COPY, (own,), None, (), dtype)
-    scopes = (output.slice.parameters, config.parameters)
-    shared = tuple(
-        (parameter.name, _value(parameter, scopes, output, None))
-        for parameter in method.parameters
-        if parameter.scope is Scope.SHARED
-    )
-    terms = [
-        Term(
-            sources[one.part.model],
-            one.offset,
-            _spec(one).dtype.name,
-            tuple(
-                (parameter.name, _value(parameter, (one.part.parameters, *scopes), output, one))
-                for parameter in method.parameters
-                if parameter.scope is Scope.EACH
-                or (parameter.scope is Scope.TUNED and one.part.model != base)
-            ),
-        )
-        for one in output.inputs
-    ]
-    apart = [term for term, one in zip(terms, output.inputs, strict=True) if one.part.model == base]
-    others = [term for term, one in zip(terms, output.inputs, strict=True) if one.part.model != base]
-    set_apart = apart[0] if apart else None
-    return Terms(config.merge_method, tuple(others), set_apart, shared, dtype, scalar=not spec.shape)
+def _misfits(output: Output, specs: Mapping[Part, ArraySpec]) -> Iterator[Finding]:
+    """The tensor has another shape in one of the models, or is no array."""
+    names = dict(zip(output.slice.parts, output.names, strict=True))
+    for part in output.slice.parts:
+        if part not in specs:
+            yield Finding(part.path, f"`{names[part]}` of `{shown(part.model)}` is not an array")
+            return
+    first, *others = output.slice.parts
+    mine = specs[first].shape
+    for other in others:
+        its = specs[other].shape
+        if mine != its:
+            message = (
+                f"`{names[other]}` has the shape {list(its)} in `{shown(other.model)}`, "
+                f"and {list(mine)} in `{shown(first.model)}`"
+            )
+            vocabulary = mine[1:] == its[1:] and layer_name(output.name) is None
+            yield Finding(other.path, message, hint=VOCABULARY if vocabulary else None)
 
 
-def _value(
-    parameter: Parameter, scopes: Sequence[Mapping[str, Setting]], output: Output, input: Input | None
-) -> Converted | None:
-    """The value of a parameter: the first scope that has one for this tensor gives it."""
-    name = output.name if input is None else input.name
-    convert: Callable[..., Converted] = parameter.convert
-    for scope in scopes:
-        if parameter.name in scope:
-            value = scope[parameter.name].at(name, output.t, convert)
-            if value is not None:
-                return value
-    if isinstance(parameter.default, Required):
-        raise _Missing(_Lack(input, output, parameter))
-    return parameter.default
-
-
-def _result_dtype(config: MergeConfig, output: Output) -> str:
-    """The type of a tensor of the result: `out_dtype`, else `dtype`, else that of the base or first model."""
-    reference = next(one for one in output.inputs if one.part is output.slice.reference)
-    return config.out_dtype or config.dtype or _spec(reference).dtype.name
-
-
-def _spec(one: Input) -> ArraySpec:
-    assert one.leaf.spec is not None
-    return one.leaf.spec
+def _missing_layers(slice: Slice, listings: Listings) -> Iterator[Finding]:
+    for part in slice.parts:
+        if part.layers is None:
+            continue
+        counts = layer_counts(listings[part.model])
+        stop = part.first + part.layers
+        if len(counts) > 1:
+            stacks = few_keys(counts)
+            message = f"`{shown(part.model)}` has several stacks of layers: {stacks}"
+            hint = "`slices` are for models with one; merge this one with `models`."
+            yield Finding((*part.path, "model"), message, hint=hint)
+        elif stop > (have := sum(counts.values())):
+            last = f"layers 0 to {have - 1}" if have else "no layers by the names of its tensors"
+            message = f"layer {stop - 1} does not exist: `{shown(part.model)}` has {last}"
+            yield Finding((*part.path, "layer_range"), message, code=Code.WRONG_VALUE)

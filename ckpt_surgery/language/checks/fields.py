@@ -1,8 +1,8 @@
 """Fields that do not parse: what pydantic says of them as findings, and the recipe without them."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args
 
 from pydantic import BaseModel
 
@@ -10,15 +10,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.language.schema.field_types import SYNTAX, WRONG_TYPE
-from ckpt_surgery.language.schema.fields import (
-    OutputPolicy,
-    Param,
-    Pass,
-    Recipe,
-    Rule,
-    ShardingPolicy,
-    TargetPolicy,
-)
+from ckpt_surgery.language.schema.fields import Recipe
 from ckpt_surgery.language.yaml.document import DocumentPath, path_text
 from ckpt_surgery.language.yaml.parsing import yaml_word
 
@@ -65,16 +57,20 @@ MEANT: Mapping[str, str] = {
 }
 """What a rule has in place of fields that it has not, by the names under which people look for them."""
 
+MOST_LISTED = 8
+"""Fields of a mapping that are listed where one is not known; a longer list hides the rest of the message."""
 
-def field_finding(details: Mapping[str, Any], value: Any) -> Finding:
-    """The finding for an error of pydantic."""
+
+def field_finding(details: Mapping[str, Any], value: Any, document: type[BaseModel] = Recipe) -> Finding:
+    """The finding for an error of pydantic. `document`: the model of the whole document."""
     path, at_key = _document_path(details["loc"], value)
     context = details.get("ctx") or {}
     if details["type"] == SYNTAX:
         return Finding.of(path, context["error"], at_key)
     if details["type"] == "extra_forbidden":
-        known = _known_fields(path[:-1])
-        message = f"unknown field `{path[-1]}`{did_you_mean(str(path[-1]), known)}"
+        known = _known_fields(document, path[:-1])
+        listed = f"; known are {', '.join(known)}" if len(known) <= MOST_LISTED else ""
+        message = f"unknown field `{path[-1]}`{did_you_mean(str(path[-1]), known) or listed}"
         hint = MEANT.get(str(path[-1])) if "rules" in path else None
         return Finding(path, message, at_key=True, hint=hint, code=Code.UNKNOWN_FIELD)
     if details["type"] == "missing":
@@ -132,15 +128,17 @@ def _wrong_value(path: DocumentPath, details: Mapping[str, Any], context: Mappin
     return f"{name} has to be {wanted}, not {yaml_word(given)}{quotes}"
 
 
-def _known_fields(path: DocumentPath) -> list[str]:
-    """The names of the fields of the mapping at `path`, for suggestions."""
-    model: type[BaseModel] = Recipe
-    if path:
-        named: Mapping[str | int, type[BaseModel]] = {"target": TargetPolicy, "output": OutputPolicy}
-        inside: Mapping[str | int, type[BaseModel]] = {
-            "passes": Pass,
-            "params": Param,
-            "output": ShardingPolicy,
-        }
-        model = named[path[-1]] if len(path) == 1 else inside.get(path[-2], Rule)
+def _known_fields(model: type[BaseModel], path: DocumentPath) -> list[str]:
+    """The names of the fields of the mapping at `path` of a document, for suggestions."""
+    for part in path:
+        annotations = (f.annotation for name, f in model.model_fields.items() if part == (f.alias or name))
+        model = next((inner for annotation in annotations for inner in _models(annotation)), model)
     return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models in an annotation, such as `Sequence[Rule] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)

@@ -27,6 +27,11 @@ WRONG_TYPE = "recipe_type"
 """Type of the pydantic errors that say which type is wanted."""
 
 
+def wrong_type(wanted: str) -> PydanticCustomError:
+    """The error for a value of another type than is wanted."""
+    return PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+
+
 def _parsed(parse_text: Callable[[str], Any], wanted: str) -> PlainValidator:
     """A validator that parses text. Its errors carry the offsets of the characters in question."""
     return _parsed_with_params(lambda text, info: parse_text(text), wanted)
@@ -37,7 +42,7 @@ def _parsed_with_params(parse_text: Callable[[str, ValidationInfo], Any], wanted
 
     def validate(value: Any, info: ValidationInfo) -> Any:
         if not isinstance(value, str):
-            raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+            raise wrong_type(wanted)
         try:
             return parse_text(value, info)
         except ExpressionError as error:
@@ -61,8 +66,7 @@ def _constant(value: Any) -> Constant:
         return tuple(value)
     if isinstance(value, str | int | float):
         return value
-    wanted = "text, a number, true or false, or a list of those"
-    raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+    raise wrong_type("text, a number, true or false, or a list of those")
 
 
 def _paths(value: Any) -> tuple[str, ...]:
@@ -70,24 +74,21 @@ def _paths(value: Any) -> tuple[str, ...]:
     paths = [value] if isinstance(value, str) else value
     if isinstance(paths, list) and paths and all(isinstance(p, str) and all(p.split("/")) for p in paths):
         return tuple(paths)
-    wanted = "a path such as text_config/num_hidden_layers, or a list of those"
-    raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+    raise wrong_type("a path such as text_config/num_hidden_layers, or a list of those")
 
 
 def _mesh(value: Any) -> Mesh:
     """The axes of a mesh and their lengths."""
     lengths = value.values() if isinstance(value, dict) else ()
     if not lengths or not all(type(length) is int and length > 0 for length in lengths):
-        wanted = "axes with their lengths, such as {data: 2, model: 4}"
-        raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+        raise wrong_type("axes with their lengths, such as {data: 2, model: 4}")
     return {str(name): length for name, length in value.items()}
 
 
 def _spec(value: Any) -> Spec:
     """For each axis of an array: a mesh axis, a list of them, or None."""
     if not isinstance(value, list) or not all(map(is_axis, value)):
-        wanted = "a list of mesh axes, such as [null, model] or [[data, model]]"
-        raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+        raise wrong_type("a list of mesh axes, such as [null, model] or [[data, model]]")
     return tuple(tuple(axis) if isinstance(axis, list) else axis for axis in value)
 
 

@@ -263,10 +263,10 @@ def _number(text: str, whole: bool) -> int | float | Disputed:
 
 
 def yaml_word(value: Any) -> str:
-    """Describe a value of a document in the words of YAML."""
+    """Describe a value of a document in the words of YAML. Lists of numbers are shown."""
     if isinstance(value, dict):
         return "a mapping"
-    if isinstance(value, list):
+    if isinstance(value, list) and not all(type(item) in (int, float) for item in value):
         return "a list"
     if value is None:
         return "nothing"
