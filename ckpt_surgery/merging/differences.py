@@ -1,24 +1,24 @@
-"""Methods that add to the base what the models differ from it, as steps of `formulas`.
+"""Methods that add to the base what the models differ from it, as `formulas`.
 
 Sparsified: TIES (Yadav et al. 2023), DARE (Yu et al. 2023), Model Breadcrumbs (Davari and Belilovsky 2023),
 DELLA (Deep et al. 2024), SCE (Wan et al. 2024). Also Model Stock (Jang et al. 2024), RAM, NearSwap and Arcee
 Fusion.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.merging.steps import (
-    MASK,
+    BASE,
     RESULT,
     Formula,
-    Step,
+    added,
+    counted,
     each,
+    numbered,
     over,
     product,
-    summed,
-    total_of,
-    used,
+    weighted,
 )
 from ckpt_surgery.merging.terms import Term, Terms
 
@@ -30,10 +30,8 @@ FEWEST = 1e-6
 
 def task_arithmetic(terms: Terms) -> Formula:
     """The base and the weighted differences."""
-    weighted = used(terms, "(@m{} - @base)")
-    if not weighted:
-        return ({RESULT: "@base"},)
-    return total_of(weighted, lambda text: f"@base + {_scaled(terms, text)}", ["base"])
+    weights = counted(terms)
+    return {RESULT: f"b + {_scaled(terms, weighted(weights, '(m{} - b)'))}" if weights else BASE}
 
 
 def _scaled(terms: Terms, text: str) -> str:
@@ -47,93 +45,54 @@ def _scaled(terms: Terms, text: str) -> str:
 
 def sparsified(terms: Terms, seed: int) -> Formula:
     """Weighted differences of which each model keeps some, and an election of signs where there is one."""
-    counted = [i for i, term in enumerate(terms.terms) if term.value("weight") != 0]
-    if not counted:
-        return ({RESULT: "@base"},)
-    kept = {f"s{i}": _kept(terms, i) for i in counted}
-    steps: list[Step] = [{"base": "@base", **{f"d{i}": f"@m{i} - @base" for i in counted}}]
-    if any(f"@{MASK}" in text for text in kept.values()):
-        steps.append({f"{MASK}{i}": _mask(terms, i, seed) for i in counted if f"@{MASK}" in kept[f"s{i}"]})
-    steps.append(kept)
-    if terms.holds("rescale") and any(kept[f"s{i}"] != f"@d{i}" for i in counted):
-        before = {f"b{i}": f"sum(abs(@d{i}))" for i in counted}
-        after = {f"a{i}": f"sum(abs(@s{i}))" for i in counted}
-        small = f"< {LEAST_NORM!r}"
-        factors = {f"f{i}": f"where(minimum(@b{i}, @a{i}) {small}, 1.0, @b{i} / @a{i})" for i in counted}
-        steps += [{**before, **after}, factors, {f"s{i}": f"@f{i} * @s{i}" for i in counted}]
-    weighted = {f"w{i}": product(terms.terms[i].value("weight"), f"@s{i}") for i in counted}
-    steps.append(weighted)
-    return (*steps, *(_elected(terms, counted) if _elects(terms) else _all(terms, counted)))
-
-
-def _elects(terms: Terms) -> bool:
-    """Whether only what agrees in sign with the sum is added."""
-    return terms.method == "della" or terms.method.endswith("ties")
-
-
-def _all(terms: Terms, counted: Sequence[int]) -> Formula:
-    steps, total = summed("t", [f"@w{i}" for i in counted])
-    return (*steps, {RESULT: f"@base + {_scaled(terms, total)}"})
-
-
-def _elected(terms: Terms, counted: Sequence[int]) -> Formula:
-    totals, total = summed("t", [f"@w{i}" for i in counted])
-    agreeing = {f"v{i}": f"where(@w{i} * @sign > 0, 1.0, 0.0)" for i in counted}
-    sums, mixed = summed("x", [f"@v{i} * @w{i}" for i in counted])
-    result, last = "@mixed", {"mixed": mixed}
+    weights = counted(terms)
+    if not weights:
+        return {RESULT: BASE}
+    values = each(weights, "d{}", "m{} - b")
+    for i in weights:
+        values |= _kept(terms, i, seed)
+    kept = "kept{}"
+    if terms.holds("rescale") and any(values[f"kept{i}"] != f"d{i}" for i in weights):
+        kept, small = "scaled{}", f"< {LEAST_NORM!r}"
+        values |= each(weights, "before{}", "sum(abs(d{}))") | each(weights, "after{}", "sum(abs(kept{}))")
+        factor = f"where(minimum(before{{0}}, after{{0}}) {small}, 1.0, before{{0}} / after{{0}})"
+        values |= each(weights, kept, f"{factor} * kept{{0}}")
+    if terms.method != "della" and not terms.method.endswith("ties"):
+        return {**values, RESULT: f"b + {_scaled(terms, weighted(weights, kept))}"}
+    values |= {f"w{i}": product(weight, kept.format(i)) for i, weight in weights.items()}
+    values["majority"] = f"where({added([f'w{i}' for i in weights])} >= 0, 1.0, -1.0)"
+    values |= each(weights, "agrees{}", "where(w{} * majority > 0, 1.0, 0.0)")
+    result = added([f"agrees{i} * w{i}" for i in weights])
     if terms.holds("normalize"):
-        weights = [product(terms.terms[i].value("weight"), f"@v{i}") for i in counted]
-        more, weight = summed("y", weights)
-        sums = [*sums, *more]
-        result, last = "@mixed / where(@weights == 0, 1.0, @weights)", {"mixed": mixed, "weights": weight}
-    return (
-        *totals,
-        {"sign": f"where({total} >= 0, 1.0, -1.0)"},
-        agreeing,
-        *sums,
-        last,
-        {RESULT: f"@base + {product(terms.value('lambda'), result)}"},
-    )
+        values |= {"mixed": result, "weights": weighted(weights, "agrees{}")}
+        result = "mixed / where(weights == 0, 1.0, weights)"
+    return {**values, RESULT: f"b + {product(terms.value('lambda'), result)}"}
 
 
-def _kept(terms: Terms, i: int) -> str:
+def _kept(terms: Terms, i: int, seed: int) -> dict[str, str]:
     """A difference with zeros where the model's share is dropped."""
-    term, x = terms.terms[i], f"@d{i}"
+    term, x, name = terms.terms[i - 1], f"d{i}", f"kept{i}"
     density = term.value("density")
     if density >= 1:
-        return x
+        return {name: x}
     if density <= 0:
-        return f"0.0 * {x}"
-    if terms.method == "ties":
-        return f"where(topk_mask({x}, {_at_least(1, _part(density, x))}), {x}, 0.0)"
+        return {name: f"0.0 * {x}"}
     if terms.method.startswith(("dare", "della")):
-        return f"where(@{MASK}{i}, {x}, 0.0)"
-    kept, largest = _part(density, x), _part(term.value("gamma"), x)
-    dropped = f"({largest} if {largest} + {kept} < {x}.size else {x}.size - {kept})"
-    inner = f"where(topk_mask({x}, {dropped} + {kept}), {x}, 0.0)"
-    return f"where(topk_mask({x}, {dropped}), 0.0, {inner})"
+        share = _shares(term, x) if terms.method.startswith("della") else repr(density)
+        return {
+            f"mask{i}": f"random_mask({x}, {share}, {seed}, model={i})",
+            name: f"where(mask{i}, {x}, 0.0)",
+        }
+    count = {f"count{i}": f"int({density!r} * {x}.size)"}
+    if terms.method == "ties":
+        return {**count, name: f"where(topk_mask({x}, count{i} if count{i} > 1 else 1), {x}, 0.0)"}
+    largest = f"int({term.value('gamma')!r} * {x}.size)"
+    dropped = f"{largest} if {largest} + count{i} < {x}.size else {x}.size - count{i}"
+    inner = f"where(topk_mask({x}, dropped{i} + count{i}), {x}, 0.0)"
+    return {**count, f"dropped{i}": dropped, name: f"where(topk_mask({x}, dropped{i}), 0.0, {inner})"}
 
 
-def _part(share: float, x: str) -> str:
-    """The number of elements that are a share of all."""
-    return f"int({share!r} * {x}.size)"
-
-
-def _at_least(least: int, number: str) -> str:
-    return f"({number} if {number} > {least} else {least})"
-
-
-def _mask(terms: Terms, i: int, seed: int) -> str:
-    """A random mask of the elements that a model keeps. The seed and the model's number tell masks apart."""
-    share = _shares(terms.terms[i], i) if terms.method.startswith("della") else _density(terms.terms[i])
-    return f"random_mask(@d{i}, {share}, {seed}, model={i})"
-
-
-def _density(term: Term) -> str:
-    return repr(term.value("density"))
-
-
-def _shares(term: Term, i: int) -> str:
+def _shares(term: Term, x: str) -> str:
     """The probability of each element: `density` and up to `epsilon` more or less, by the rank of its
     magnitude in its row, which is along the second axis."""
     density, epsilon = term.value("density"), term.value("epsilon")
@@ -143,9 +102,9 @@ def _shares(term: Term, i: int) -> str:
             "epsilon` to `density + epsilon`; they have to lie between 0 and 1",
             hint="Take a smaller `epsilon`.",
         )
-    axis = f"(1 if @d{i}.ndim > 1 else 0)"
-    length = f"@d{i}.shape[{axis}]"
-    ranks = f"cast(ranks(abs(@d{i}), {axis}), 'float32')"
+    axis = f"(1 if {x}.ndim > 1 else 0)"
+    length = f"{x}.shape[{axis}]"
+    ranks = f"cast(ranks(abs({x}), {axis}), 'float32')"
     return f"{density - epsilon!r} + {ranks} / ({length} - 1 if {length} > 1 else 1) * 2.0 * {epsilon!r}"
 
 
@@ -154,60 +113,52 @@ def _shares(term: Term, i: int) -> str:
 
 def nearswap(terms: Terms) -> Formula:
     """The base, and the other model where the two differ by little."""
-    share = f"clip({terms.value('t')!r} / maximum(abs(@base - @m0), {FEWEST!r}), 0, 1)"
-    result = "@share * @m0 + (1 - @share) * @base"
-    return ({"base": "@base", "m0": "@m0", "share": share}, {RESULT: result})
+    share = f"clip({terms.value('t')!r} / maximum(abs(b - m1), {FEWEST!r}), 0, 1)"
+    return {"share": share, RESULT: "share * m1 + (1 - share) * b"}
 
 
 def ram(terms: Terms) -> Formula:
     """The mean of the differences that are large enough; what one model alone has may count for more."""
-    numbers = range(len(terms.terms))
-    epsilon = terms.value("epsilon")
-    counted, count = summed("t", [f"@c{i}" for i in numbers])
-    steps: list[Step] = [
-        {"base": "@base", **each(numbers, "d{}", "@m{} - @base")},
-        each(numbers, "c{}", f"where(abs(@d{{}}) > {epsilon!r}, 1.0, 0.0)"),
-        *counted,
-        {"count": count},
-    ]
-    if terms.method == "ram":
-        sums, total = summed("s", [f"@c{i} * @d{i}" for i in numbers])
-        return (*steps, *sums, {RESULT: f"@base + {total} / maximum(@count, 1.0)"})
-    r, alpha = terms.value("r"), terms.value("alpha")
-    one = {"one": "where(@count == 1, 1.0, 0.0)", "many": "where(@count > 1, 1 / maximum(@count, 1.0), 0.0)"}
-    counts = {
-        **each(numbers, "n{}", "sum(@c{} * @one)"),
-        **each(numbers, "k{}", "sum(where(@many > 0, @c{}, 0.0))"),
+    numbers, epsilon = numbered(terms), terms.value("epsilon")
+    values = {
+        **each(numbers, "d{}", "m{} - b"),
+        **each(numbers, "changed{}", f"where(abs(d{{}}) > {epsilon!r}, 1.0, 0.0)"),
+        "changes": added([f"changed{i}" for i in numbers]),
     }
-    share = f"1 + {r!r} * clip(@k{{0}} / maximum(@n{{0}}, {epsilon!r}), 0, {alpha!r})"
-    sums, total = summed("s", [f"@c{i} * @d{i} * (@l{i} * @one + @many)" for i in numbers])
-    return (*steps, one, counts, each(numbers, "l{}", share), *sums, {RESULT: f"@base + {total}"})
+    if terms.method == "ram":
+        total = added([f"changed{i} * d{i}" for i in numbers])
+        return {**values, RESULT: f"b + {total} / maximum(changes, 1.0)"}
+    r, alpha = terms.value("r"), terms.value("alpha")
+    share = f"1 + {r!r} * clip(common{{0}} / maximum(alone{{0}}, {epsilon!r}), 0, {alpha!r})"
+    total = added([f"changed{i} * d{i} * (gain{i} * one + many)" for i in numbers])
+    return {
+        **values,
+        "one": "where(changes == 1, 1.0, 0.0)",
+        "many": "where(changes > 1, 1 / maximum(changes, 1.0), 0.0)",
+        **each(numbers, "alone{}", "sum(changed{} * one)"),
+        **each(numbers, "common{}", "sum(where(many > 0, changed{}, 0.0))"),
+        **each(numbers, "gain{}", share),
+        RESULT: f"b + {total}",
+    }
 
 
 def model_stock(terms: Terms) -> Formula:
     """Between the base and the mean of the models, the nearer to the mean the smaller the angles are."""
-    count, axis = len(terms.terms), ", axis=-1, keepdims=True" if terms.holds("filter_wise") else ""
-    pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
-    cosines = {f"c{i}_{j}": f"clip(@p{i}_{j} / maximum(@n{i} * @n{j}, {FEWEST!r}), -1, 1)" for i, j in pairs}
-    share = f"where(abs(@below) < {FEWEST!r}, 0.0, {count} * @cos / @below)"
-    means, total = summed("s", [f"@m{i}" for i in range(count)])
-    mean: Step = {"mean": f"{total} / {count}"}
-    first, *middle = [*means, mean]
-    sums, added_up = summed("e", [f"@{name}" for name in cosines])
-    return (
-        {"base": "@base", **first, **each(range(count), "d{}", "@m{} - @base")},
-        *middle,
-        {
-            **each(range(count), "n{}", f"norm(@d{{}}{axis})"),
-            **{f"p{i}_{j}": f"sum(@d{i} * @d{j}{axis})" for i, j in pairs},
-        },
-        cosines,
-        *sums,
-        {"cos": f"{added_up} / {len(pairs)}"},
-        {"below": f"1 + {count - 1} * @cos"},
-        {"t": share},
-        {RESULT: "@t * @mean + (1 - @t) * @base"},
-    )
+    numbers, count = numbered(terms), len(terms.terms)
+    axis = ", axis=-1, keepdims=True" if terms.holds("filter_wise") else ""
+    pairs = [(i, j) for i in numbers for j in range(i + 1, count + 1)]
+    cosine = f"clip(sum(d{{0}} * d{{1}}{axis}) / maximum(size{{0}} * size{{1}}, {FEWEST!r}), -1, 1)"
+    cosines = {f"cosine{i}_{j}": cosine.format(i, j) for i, j in pairs}
+    return {
+        "middle": f"{added([f'm{i}' for i in numbers])} / {count}",
+        **each(numbers, "d{}", "m{} - b"),
+        **each(numbers, "size{}", f"norm(d{{}}{axis})"),
+        **cosines,
+        "cosine": f"{added([*cosines])} / {len(pairs)}",
+        "below": f"1 + {count - 1} * cosine",
+        "share": f"where(abs(below) < {FEWEST!r}, 0.0, {count} * cosine / below)",
+        RESULT: "share * middle + (1 - share) * b",
+    }
 
 
 def sce(terms: Terms) -> Formula:
@@ -215,58 +166,46 @@ def sce(terms: Terms) -> Formula:
 
     With `select_topk`, only where they differ most from one another.
     """
-    numbers = range(len(terms.terms))
+    numbers, count = numbered(terms), len(terms.terms)
     share = terms.value("select_topk")
     if share <= 0:
-        return ({RESULT: "@base"},)
-    sums, total = summed("t", [f"@d{i}" for i in numbers])
-    squares, square = summed("r", [f"@q{i}" for i in numbers])
-    products, mixed = summed("x", [f"@v{i} * @d{i}" for i in numbers])
-    weights, weight = summed("y", [f"@v{i}" for i in numbers])
-    return (
-        {"base": "@base", **each(numbers, "d{}", "@m{} - @base")},
-        *(_selected(len(numbers), share) if share < 1 else ()),
-        *sums,
-        {"sign": f"where({total} >= 0, 1.0, -1.0)", **each(numbers, "q{}", "mean(@d{0} * @d{0})")},
-        *squares,
-        {"squares": square},
-        each(numbers, "w{}", f"where(@squares < {FEWEST!r}, {1 / len(numbers)!r}, @q{{}} / @squares)"),
-        each(numbers, "v{}", "where(@d{0} * @sign > 0, 1.0, 0.0) * @w{0}"),
-        *products,
-        *weights,
-        {"mixed": mixed, "weights": weight},
-        {RESULT: f"@base + @mixed / maximum(@weights, {FEWEST!r})"},
-    )
-
-
-def _selected(count: int, share: float) -> Formula:
-    """The differences with zeros where their variance among the models is small."""
-    sums, total = summed("t", [f"@d{i}" for i in range(count)])
-    squares, square = summed("r", [f"(@d{i} - @mean) * (@d{i} - @mean)" for i in range(count)])
-    return (
-        *sums,
-        {"mean": f"{total} / {count}"},
-        *squares,
-        {"variance": f"{square} / {count}"},
-        {"selected": f"top_share_mask(@variance, {share!r})"},
-        each(range(count), "d{}", "where(@selected, @d{0}, 0.0)"),
-    )
+        return {RESULT: BASE}
+    values, x = each(numbers, "d{}", "m{} - b"), "d"
+    if share < 1:
+        x = "kept"
+        values |= {
+            "middle": f"{added([f'd{i}' for i in numbers])} / {count}",
+            "variance": f"{added([f'(d{i} - middle) * (d{i} - middle)' for i in numbers])} / {count}",
+            "selected": f"top_share_mask(variance, {share!r})",
+            **each(numbers, "kept{}", "where(selected, d{}, 0.0)"),
+        }
+    return {
+        **values,
+        "majority": f"where({added([f'{x}{i}' for i in numbers])} >= 0, 1.0, -1.0)",
+        **each(numbers, "square{}", f"mean({x}{{0}} * {x}{{0}})"),
+        "squares": added([f"square{i}" for i in numbers]),
+        **each(numbers, "w{}", f"where(squares < {FEWEST!r}, {1 / count!r}, square{{}} / squares)"),
+        **each(numbers, "agrees{}", f"where({x}{{0}} * majority > 0, 1.0, 0.0) * w{{0}}"),
+        "mixed": added([f"agrees{i} * {x}{i}" for i in numbers]),
+        "weights": added([f"agrees{i}" for i in numbers]),
+        RESULT: f"b + mixed / maximum(weights, {FEWEST!r})",
+    }
 
 
 def arcee_fusion(terms: Terms) -> Formula:
     """The differences that matter most, by their size and by how the rows' distributions differ."""
-    quartiles: Mapping[str, float] = {"q1": 0.25, "q2": 0.5, "q3": 0.75}
-    orders = {
-        name: f"min(where(topk_mask(@i, @i.size - int({share!r} * (@i.size - 1))), @i, @most))"
-        for name, share in quartiles.items()
+    quartiles: Mapping[str, float] = {"low": 0.25, "half": 0.5, "high": 0.75}
+    position = "matters.size - int({!r} * (matters.size - 1))"
+    order = f"min(where(topk_mask(matters, {position}), matters, most))"
+    powers = "exp({0} - max({0}, axis=-1, keepdims=True))"
+    shares = "{0} / sum({0}, axis=-1, keepdims=True) + 1e-08"
+    return {
+        "powers_m": powers.format("m1"),
+        "powers_b": powers.format(BASE),
+        "p": shares.format("powers_m"),
+        "q": shares.format("powers_b"),
+        "matters": "abs(m1 - b) * sum(p * log(p / q), axis=-1, keepdims=True)",
+        "most": "max(matters)",
+        **{name: order.format(share) for name, share in quartiles.items()},
+        RESULT: "b + where(matters >= half + 1.5 * (high - low), m1 - b, 0.0)",
     }
-    softmax = "exp(@{0} - max(@{0}, axis=-1, keepdims=True))"
-    return (
-        {"base": "@base", "m": "@m0"},
-        {"p": softmax.format("m"), "q": softmax.format("base")},
-        {name: f"@{name} / sum(@{name}, axis=-1, keepdims=True) + 1e-08" for name in "pq"},
-        {"i": "abs(@m - @base) * sum(@p * log(@p / @q), axis=-1, keepdims=True)"},
-        {"most": "max(@i)"},
-        orders,
-        {RESULT: "@base + where(@i >= @q2 + 1.5 * (@q3 - @q1), @m - @base, 0.0)"},
-    )

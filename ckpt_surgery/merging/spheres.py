@@ -1,4 +1,4 @@
-"""Methods that go along the sphere, to another model or to the middle of several, as steps of `formulas`.
+"""Methods that go along the sphere, to another model or to the middle of several, as `formulas`.
 
 A tensor is one vector. SLERP (Shoemake 1985) and NuSLERP join two; Multi-SLERP and the Karcher mean (Karcher
 1977) take several.
@@ -7,32 +7,30 @@ A tensor is one vector. SLERP (Shoemake 1985) and NuSLERP join two; Multi-SLERP 
 from collections.abc import Iterable
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.merging.steps import RESULT, Formula, Step, each, product, summed
+from ckpt_surgery.merging.steps import BASE, RESULT, Formula, added, each, numbered, weighted
 from ckpt_surgery.merging.terms import Terms
 
 PARALLEL = 0.9995
 """Cosine from which on SLERP is linear."""
-OPPOSITE = "the weights add up to 0"
 
 
 def slerp(terms: Terms) -> Formula:
     """From the base to the model, by `t`."""
     t = terms.value("t")
     if t in (0, 1):
-        return ({RESULT: "@m0" if t else "@base"},)
-    angle, linear = "sin({} * @angle) / sin(@angle)", f"abs(@cos) > {PARALLEL!r}"
-    return (
-        {"a": "@base", "b": "@m0"},
-        {"na": "norm(@a)", "nb": "norm(@b)"},
-        {"ua": "@a / where(@na > 1e-08, @na, 1.0)", "ub": "@b / where(@nb > 1e-08, @nb, 1.0)"},
-        {"cos": "clip(sum(@ua * @ub), -1, 1)"},
-        {"angle": f"arccos(where({linear}, 0.0, @cos))"},
-        {
-            "fa": f"where({linear}, {1 - t!r}, {angle.format(repr(1 - t))})",
-            "fb": f"where({linear}, {t!r}, {angle.format(repr(t))})",
-        },
-        {RESULT: "@fa * @a + @fb * @b"},
-    )
+        return {RESULT: "m1" if t else BASE}
+    turned, linear = "sin({} * angle) / sin(angle)", f"abs(cosine) > {PARALLEL!r}"
+    return {
+        "size_b": "norm(b)",
+        "size_m": "norm(m1)",
+        "unit_b": "b / where(size_b > 1e-08, size_b, 1.0)",
+        "unit_m": "m1 / where(size_m > 1e-08, size_m, 1.0)",
+        "cosine": "clip(sum(unit_b * unit_m), -1, 1)",
+        "angle": f"arccos(where({linear}, 0.0, cosine))",
+        "share_b": f"where({linear}, {1 - t!r}, {turned.format(repr(1 - t))})",
+        "share_m": f"where({linear}, {t!r}, {turned.format(repr(t))})",
+        RESULT: "share_b * b + share_m * m1",
+    }
 
 
 def nuslerp(terms: Terms) -> Formula:
@@ -41,59 +39,53 @@ def nuslerp(terms: Terms) -> Formula:
     t = 0.5 if abs(first + second) < 1e-6 else second / (first + second)
     whole, axis = terms.holds("nuslerp_flatten"), 0 if terms.holds("nuslerp_row_wise") else -1
     along = "" if whole else f", axis={axis}, keepdims=True"
-    linear, less = "1 - @cos * @cos <= 1e-16", "" if terms.base is None else " - @base"
-    mixed = f"(sin({1 - t!r} * @angle) * @a + sin({t!r} * @angle) * @b) / sin(@angle)"
-    return (
-        {"a": f"@m0{less}", "b": f"@m1{less}", **({} if terms.base is None else {"base": "@base"})},
-        {"na": f"norm(@a{along})", "nb": f"norm(@b{along})"},
-        {"ua": "@a / maximum(@na, 1e-07)", "ub": "@b / maximum(@nb, 1e-07)"},
-        {"cos": f"clip(sum(@ua * @ub{along}), -1, 1)"},
-        {"angle": f"arccos(where({linear}, 0.0, @cos))"},
-        {"mixed": f"where({linear}, {1 - t!r} * @a + {t!r} * @b, {mixed})"},
-        {RESULT: "@mixed" if terms.base is None else "@base + @mixed"},
-    )
+    x, differences = _from_base(terms)
+    x1, x2, linear = f"{x}1", f"{x}2", "1 - cosine * cosine <= 1e-16"
+    curved = f"(sin({1 - t!r} * angle) * {x1} + sin({t!r} * angle) * {x2}) / sin(angle)"
+    mixed = f"where({linear}, {1 - t!r} * {x1} + {t!r} * {x2}, {curved})"
+    return {
+        **differences,
+        "unit1": f"{x1} / maximum(norm({x1}{along}), 1e-07)",
+        "unit2": f"{x2} / maximum(norm({x2}{along}), 1e-07)",
+        "cosine": f"clip(sum(unit1 * unit2{along}), -1, 1)",
+        "angle": f"arccos(where({linear}, 0.0, cosine))",
+        RESULT: f"b + {mixed}" if differences else mixed,
+    }
 
 
 def multislerp(terms: Terms) -> Formula:
     """The middle of several models, found in the plane that touches the sphere at their weighted mean."""
     if len(terms.terms) == 1:
-        return ({RESULT: "@m0"},)
-    weights = [term.value("weight") for term in terms.terms]
+        return {RESULT: "m1"}
+    weights = {i: term.value("weight") for i, term in enumerate(terms.terms, 1)}
     if terms.holds("normalize_weights"):
-        total = sum(weights)
+        total = sum(weights.values())
         if total == 0:
             hint = "`normalize_weights: false` does not divide by their sum."
             raise FunctionError("the weights add up to 0", hint=hint)
-        weights = [weight / total for weight in weights]
-    numbers, eps = range(len(weights)), repr(terms.value("eps"))
-    less, base = ("", {}) if terms.base is None else (" - @base", {"base": "@base"})
-
-    def weighted(name: str, text: str) -> tuple[list[Step], str]:
-        return summed(name, [product(weight, text.format(i)) for i, weight in enumerate(weights)])
-
-    curved = "(@mean * cos(@angle) + @tangent * (sin(@angle) / @angle)) * @length"
+        weights = {i: weight / total for i, weight in weights.items()}
+    eps, (x, differences) = repr(terms.value("eps")), _from_base(terms)
+    curved = "(middle * cos(angle) + tangent * (sin(angle) / angle)) * length"
     # Opposite vectors have no middle: their weighted sum stands for it, as mergekit has it for two of them.
-    result = f"where(@size < {eps}, @sum, {curved})"
-    lengths, length = weighted("l", "@n{}")
-    wholes, whole = weighted("w", "@x{}")
-    means, mean = weighted("v", "@u{}")
-    ways, way = weighted("t", "(@u{0} - @c{0} * @mean)")
-    return (
-        {**each(numbers, "x{}", f"@m{{}}{less}"), **base},
-        each(numbers, "n{}", "norm(@x{})"),
-        *lengths,
-        *wholes,
-        {**each(numbers, "u{}", f"@x{{0}} / (@n{{0}} + {eps})"), "length": length, "sum": whole},
-        *means,
-        {"mean": mean},
-        {"size": "norm(@mean)"},
-        {"mean": "@mean / @size"},
-        each(numbers, "c{}", "sum(@u{} * @mean)"),
-        *ways,
-        {"tangent": way},
-        {"angle": f"norm(@tangent) + {eps}"},
-        {RESULT: f"@base + {result}" if base else result},
-    )
+    result = f"where(size < {eps}, {weighted(weights, x + '{}')}, {curved})"
+    return {
+        **differences,
+        **each(weights, "size{}", f"norm({x}{{}})"),
+        "length": weighted(weights, "size{}"),
+        **each(weights, "unit{}", f"{x}{{0}} / (size{{0}} + {eps})"),
+        "inner": weighted(weights, "unit{}"),
+        "size": "norm(inner)",
+        "middle": "inner / size",
+        **each(weights, "cosine{}", "sum(unit{} * middle)"),
+        "tangent": weighted(weights, "(unit{0} - cosine{0} * middle)"),
+        "angle": f"norm(tangent) + {eps}",
+        RESULT: f"b + {result}" if differences else result,
+    }
+
+
+def _from_base(terms: Terms) -> tuple[str, Formula]:
+    """What the models differ from the base, or they themselves where there is none, by their first letter."""
+    return ("m", {}) if terms.base is None else ("d", each(numbered(terms), "d{}", "m{} - b"))
 
 
 def karcher(terms: Terms) -> Formula:
@@ -102,28 +94,20 @@ def karcher(terms: Terms) -> Formula:
     All points of the iteration are sums of the models' directions. So only the factors of these sums are
     computed, from the cosines between the models: in float64, and without another pass over the tensors.
     """
-    count = len(terms.terms)
+    count, numbers = len(terms.terms), numbered(terms)
     if count == 1:
-        return ({RESULT: "@m0"},)
-    numbers = range(count)
+        return {RESULT: "m1"}
     settings = f"{int(terms.value('max_iter'))}, {terms.value('tol')!r}"
-    sums, result = summed("y", [f"cast(@e[{i}], @x{i}.dtype) * @x{i}" for i in numbers])
-    return (
-        each(numbers, "x{}", "@m{}"),
-        each(numbers, "n{}", "norm(cast(@x{}, 'float64'))"),
-        each(numbers, "u{}", "cast(@x{0}, 'float64') / where(@n{0} == 0, 1.0, @n{0})"),
-        {f"g{i}_{j}": f"sum(@u{i} * @u{j})" for i in numbers for j in range(i, count)},
-        {"n": _stacked(f"@n{i}" for i in numbers), **{f"g{i}": _row(i, count) for i in numbers}},
-        {"g": _stacked(f"@g{i}" for i in numbers)},
-        {"e": f"karcher_weights(@g, @n, {settings})"},
-        *sums,
-        {RESULT: result},
-    )
-
-
-def _row(i: int, count: int) -> str:
-    """The cosines between a model and all models."""
-    return _stacked(f"@g{min(i, j)}_{max(i, j)}" for j in range(count))
+    rows = (_stacked(f"cosine{min(i, j)}_{max(i, j)}" for j in numbers) for i in numbers)
+    return {
+        **each(numbers, "size{}", "norm(cast(m{}, 'float64'))"),
+        **each(numbers, "unit{}", "cast(m{0}, 'float64') / where(size{0} == 0, 1.0, size{0})"),
+        **{f"cosine{i}_{j}": f"sum(unit{i} * unit{j})" for i in numbers for j in range(i, count + 1)},
+        "cosines": _stacked(rows),
+        "sizes": _stacked(f"size{i}" for i in numbers),
+        "factors": f"karcher_weights(cosines, sizes, {settings})",
+        RESULT: added([f"cast(factors[{i - 1}], m{i}.dtype) * m{i}" for i in numbers]),
+    }
 
 
 def _stacked(texts: Iterable[str]) -> str:

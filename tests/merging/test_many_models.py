@@ -1,5 +1,6 @@
 """Merges of tens of models, whose sums are longer than one expression may be."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,8 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.merging.steps import AT_ONCE, summed
+from ckpt_surgery.language.expressions.parsing import parse
+from ckpt_surgery.merging.steps import AT_ONCE, added
 from tests.support.merging import loaded, save_config, save_model
 
 MODELS = 40
@@ -82,7 +84,7 @@ def test_every_method_takes_forty_models(method: str, directory: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, AT_ONCE, AT_ONCE + 1, AT_ONCE**2, AT_ONCE**2 + 1])
 def test_the_parts_of_a_sum_have_few_terms(count: int) -> None:
-    steps, total = summed("s", [f"@v{i}" for i in range(count)])
-    texts = [total, *(text for step in steps for text in step.values())]
-    assert max(text.count("@") for text in texts) <= AT_ONCE
-    assert sum(text.count("@v") for text in texts) == count
+    text = added([f"v{i}" for i in range(count)])
+    assert text.count("v") == count
+    assert max(part.count("v") for part in re.split(r"[][]", text)) <= AT_ONCE
+    assert parse(text).depth <= AT_ONCE + 1
