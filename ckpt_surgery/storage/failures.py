@@ -46,6 +46,11 @@ def missing(path: str) -> SourceError:
     return damaged(f"{shown(path)} is missing")
 
 
+def flawed(name: str, what: str, hint: str = DAMAGED) -> SourceError:
+    """The error to raise for one of a file's arrays, whose name in the file may be anything."""
+    return damaged(f"`{shown(name[:200])}` {shown(what[:300])}", hint)
+
+
 def changed(path: str) -> SourceError:
     """The error to raise for a file or object that is not the one that was listed."""
     return SourceError(

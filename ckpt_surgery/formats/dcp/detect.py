@@ -23,9 +23,7 @@ def detect(path: str) -> bool:
     names = directory_names(path).files
     if any(name.endswith(DATA_SUFFIX) for name in names):
         return True
-    return METADATA in names and _is_metadata(os.path.join(path, METADATA))
-
-
-def _is_metadata(path: str) -> bool:
-    with opened(path) as file:
+    if METADATA not in names:
+        return False
+    with opened(os.path.join(path, METADATA)) as file:
         return MODULE in file.read(0, min(_HEAD_BYTES, file.stat.size))

@@ -16,7 +16,7 @@ from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.dcp.vocabulary import CHUNK, INDEX, OBJECT, PLACE, PROPERTIES, ROOTS, TENSOR
 from ckpt_surgery.formats.shared.boxes import check_tiling
-from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
+from ckpt_surgery.formats.shared.limits import MOST_AXES, check_shape
 from ckpt_surgery.formats.shared.torch.globals import Record, is_number, is_numbers, what_is
 from ckpt_surgery.formats.shared.torch.tree import (
     MOST_DEPTH,
@@ -178,10 +178,7 @@ def _spec(fields: Mapping[str | int, object]) -> ArraySpec:
         raise damaged(f"its dtype is {what_is(dtype)}")
     if not is_numbers(shape):
         raise damaged("its size is not a shape")
-    if len(shape) > MOST_AXES:
-        raise damaged(f"has {len(shape)} axes; {MOST_AXES} is the limit")
-    if beyond_memory(shape, dtype.itemsize):
-        raise damaged(f"has a shape beyond all memory: {list(shape)}")
+    check_shape(shape, dtype.itemsize)
     return ArraySpec(shape, dtype)
 
 

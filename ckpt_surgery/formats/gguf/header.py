@@ -16,7 +16,7 @@ from ckpt_surgery.formats.gguf.blocks import TYPES, TensorType
 from ckpt_surgery.formats.gguf.detect import MAGIC
 from ckpt_surgery.formats.gguf.metadata import UINT32, Cursor, name_text, number, value
 from ckpt_surgery.formats.shared.limits import beyond_memory
-from ckpt_surgery.storage.failures import DAMAGED, damaged
+from ckpt_surgery.storage.failures import damaged, flawed
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile
 
@@ -115,16 +115,16 @@ def _described(cursor: Cursor) -> Tensor:
     name = name_text(cursor)
     axes = number(cursor, "I")
     if axes > MOST_AXES:
-        raise _wrong(name, f"has {axes} axes; {MOST_AXES} is the limit of ggml")
+        raise flawed(name, f"has {axes} axes; {MOST_AXES} is the limit of ggml")
     lengths = struct.unpack(f"<{axes}Q", cursor.take(8 * axes, "bytes of a shape"))
     code, offset = number(cursor, "I"), number(cursor, "Q")
     if code not in TYPES:
-        raise _wrong(name, f"has the unknown type {code}", "It is damaged, or newer than this program.")
+        raise flawed(name, f"has the unknown type {code}", "It is damaged, or newer than this program.")
     type, shape = TYPES[code], lengths[::-1]
     if beyond_memory(shape, type.dtype.itemsize):
-        raise _wrong(name, f"has a shape beyond all memory: {list(shape)}")
+        raise flawed(name, f"has a shape beyond all memory: {list(shape)}")
     if (shape[-1] if shape else 1) % type.length:
-        raise _wrong(
+        raise flawed(
             name,
             f"is {type.name} of the shape {list(shape)}: its last axis is not a multiple of {type.length}",
         )
@@ -140,14 +140,14 @@ def _placed(described: Sequence[Tensor], end: int, alignment: int, size: int) ->
     begin = -(-end // alignment) * alignment
     for tensor in described:
         if tensor.name in names:
-            raise _wrong(tensor.name, "is there twice")
+            raise flawed(tensor.name, "is there twice")
         names.add(tensor.name)
         if tensor.offset % alignment:
-            raise _wrong(
+            raise flawed(
                 tensor.name, f"begins at byte {tensor.offset} of the data, no multiple of {alignment}"
             )
         if tensor.nbytes and begin + tensor.offset + tensor.nbytes > size:
-            raise _wrong(
+            raise flawed(
                 tensor.name,
                 f"ends at byte {begin + tensor.offset + tensor.nbytes}, and the file has {size} bytes",
             )
@@ -155,10 +155,6 @@ def _placed(described: Sequence[Tensor], end: int, alignment: int, size: int) ->
     before = None
     for tensor in sorted((t for t in placed if t.nbytes), key=lambda t: t.offset):
         if before is not None and before.offset + before.nbytes > tensor.offset:
-            raise _wrong(tensor.name, f"shares bytes with `{shown(before.name[:200])}`")
+            raise flawed(tensor.name, f"shares bytes with `{before.name[:200]}`")
         before = tensor
     return placed
-
-
-def _wrong(name: str, what: str, hint: str = DAMAGED) -> SourceError:
-    return SourceError(f"`{shown(name[:200])}` {what}", hint=hint)

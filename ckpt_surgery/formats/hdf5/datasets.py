@@ -23,7 +23,7 @@ from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, enc
 from ckpt_surgery.formats.hdf5.attributes import dtype_name
 from ckpt_surgery.formats.hdf5.element_types import ElementType, element_type
 from ckpt_surgery.formats.hdf5.texts import Texts
-from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
+from ckpt_surgery.formats.shared.limits import check_shape
 from ckpt_surgery.storage.failures import damaged
 
 GZIP, SHUFFLE = "gzip", "shuffle"
@@ -71,10 +71,7 @@ def describe_dataset(dataset: Any, key: Key, room: FileSpan, texts: Texts) -> Le
     if dataset.get_space().get_simple_extent_type() == h5s.NULL:
         return Leaf(key, LeafKind.EMPTY, empty="None")
     shape = tuple(dataset.shape)
-    if len(shape) > MOST_AXES:
-        raise damaged(f"it has {len(shape)} axes; {MOST_AXES} is the limit")
-    if beyond_memory(shape, element.dtype.itemsize):
-        raise damaged(f"it has a shape beyond all memory: {list(shape)}")
+    check_shape(shape, element.dtype.itemsize)
     made = dataset.get_create_plist()
     layout = made.get_layout()
     if layout == h5d.VIRTUAL:

@@ -19,7 +19,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.safetensors import MOST_HEADER_BYTES, PREFIX_BYTES, READERS_EXPECT
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
-from ckpt_surgery.storage.failures import DAMAGED, damaged
+from ckpt_surgery.storage.failures import damaged, flawed
 from ckpt_surgery.storage.json_files import parse_object
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
@@ -153,12 +153,12 @@ def _tensor(name: str, entry: Any) -> TensorEntry:
         code, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
         axes = len(shape)
     except (TypeError, KeyError, ValueError):
-        raise _wrong(name, "needs a dtype, a shape and two data_offsets") from None
+        raise flawed(name, "needs a dtype, a shape and two data_offsets") from None
     if axes > MOST_AXES:
-        raise _wrong(name, f"has {axes} axes; {MOST_AXES} is the limit")
+        raise flawed(name, f"has {axes} axes; {MOST_AXES} is the limit")
     if not all(type(number) is int and number >= 0 for number in (*shape, start, stop)):
         found = f"has the shape {repr(shape)} and the offsets {repr([start, stop])}"
-        raise _wrong(name, f"{found}, which are not all integers from 0 on")
+        raise flawed(name, f"{found}, which are not all integers from 0 on")
     tensor = TensorEntry(name, ArraySpec(tuple(shape), _dtype(name, code)), start, stop)
     _check_size(tensor)
     return tensor
@@ -166,27 +166,23 @@ def _tensor(name: str, entry: Any) -> TensorEntry:
 
 def _dtype(name: str, code: Any) -> np.dtype[Any]:
     if code in UNDEFINED:
-        raise _wrong(name, f"has the type {code}, whose packing is not defined", "Store it as another type.")
+        raise flawed(name, f"has the type {code}, whose packing is not defined", "Store it as another type.")
     if not isinstance(code, str) or code not in DTYPES:
-        raise _wrong(name, f"has the unknown type {repr(code)}", "It is damaged, or newer than this program.")
+        raise flawed(name, f"has the unknown type {repr(code)}", "It is damaged, or newer than this program.")
     return DTYPES[code]
 
 
 def _check_size(tensor: TensorEntry) -> None:
     shape, dtype = tensor.spec.shape, tensor.spec.dtype
     if beyond_memory(shape, dtype.itemsize):
-        raise _wrong(tensor.name, f"has a shape beyond all memory: {list(shape)}")
+        raise flawed(tensor.name, f"has a shape beyond all memory: {list(shape)}")
     wanted = stored_bytes(tensor.spec)
     if tensor.stop - tensor.start != wanted:
-        raise _wrong(
+        raise flawed(
             tensor.name,
             f"is {tensor.spec}, which takes {wanted} bytes, "
             f"but its offsets {[tensor.start, tensor.stop]} are {tensor.stop - tensor.start} apart",
         )
-
-
-def _wrong(name: str, what: str, hint: str = DAMAGED) -> SourceError:
-    return SourceError(f"`{shown(name[:200])}` {shown(what[:300])}", hint=hint)
 
 
 # --- writing ----------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import BIG, RAW, Codec, contiguous
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.limits import MOST_AXES, MOST_BYTES, beyond_memory
+from ckpt_surgery.formats.shared.limits import MOST_BYTES, check_shape
 from ckpt_surgery.formats.shared.npy_layout import MAGIC
 from ckpt_surgery.storage.failures import damaged
 
@@ -183,8 +183,6 @@ def _parse(header: bytes, version: int) -> _Described:
         raise _odd(header, "has a shape that is not made of lengths")
     if type(fortran) is not bool or not isinstance(descr, str | list | tuple):
         raise _odd(header, "has an order or a type of the wrong kind")
-    if len(shape) > MOST_AXES:
-        raise _odd(header, f"has {len(shape)} axes; {MOST_AXES} is the limit")
     return _Described(shape, fortran, descr if isinstance(descr, str) else "")
 
 
@@ -199,8 +197,7 @@ def _typed(described: _Described, head: bytes) -> NpyArray:
     readable = _dtype(descr)
     unreadable = readable if isinstance(readable, Unreadable) else None
     dtype = _listed(descr) if isinstance(readable, Unreadable) else readable
-    if beyond_memory(shape, dtype.itemsize):
-        raise damaged(f"its header has a shape beyond all memory: {list(shape)}")
+    check_shape(shape, dtype.itemsize)
     axes = tuple(range(len(shape)))
     big = descr.startswith(">") and dtype.itemsize > 1
     codec = Codec("raw", axes[::-1] if described.fortran else axes, BIG if big else RAW)

@@ -16,7 +16,7 @@ from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.boxes import check_tiling
-from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
+from ckpt_surgery.formats.shared.limits import MOST_AXES, check_shape
 from ckpt_surgery.formats.tensorflow.proto import (
     Field,
     fields,
@@ -263,8 +263,7 @@ def _check_place(stored: VariablePart, shards: int) -> None:
 
 def _check_numbers(entry: _IndexEntry) -> None:
     spec = ArraySpec(entry.shape, NUMBERS[entry.type])
-    if beyond_memory(spec.shape, spec.dtype.itemsize):
-        raise damaged(f"it has a shape beyond all memory: {list(spec.shape)}")
+    check_shape(spec.shape, spec.dtype.itemsize)
     size = entry.stored.size
     if size != spec.nbytes and not entry.slices:
         raise damaged(f"it is {spec}, which takes {spec.nbytes} bytes, not {size}")

@@ -112,7 +112,7 @@ TENSORS = (
     ),
     entry("a size that is negative", "not made of sizes", described("int32", (4, -6), HALVES)),
     entry("a size that is text", "not made of sizes", described("int32", "46", HALVES)),
-    entry("a size beyond all memory", "`w`: has a shape beyond all memory", described("int32", (2**62,), [])),
+    entry("a size beyond all memory", "`w`: it has a shape beyond all", described("int32", (2**62,), [])),
     entry("a size beyond all numbers", "not made of sizes", described("int32", (2**64,), [])),
     entry(
         "a size of a petabyte",

@@ -148,7 +148,7 @@ TENSOR_LIES = (
     lie("an axis that is a fraction", "do not go together", {"w": view((2.0,), (1,))}),
     lie("a shape that is a list", "do not go together", {"w": view([2], (1,))}),
     lie("more strides than axes", "do not go together", {"w": view((2,), (1, 1))}),
-    lie("too many axes", "`w`: has 40 axes; 32", {"w": view((1,) * 40, (1,) * 40)}),
+    lie("too many axes", "`w`: it has 40 axes; 32", {"w": view((1,) * 40, (1,) * 40)}),
     lie("twenty thousand axes", "has 20000 axes", {"w": view((1,) * 20_000, (1,) * 20_000)}),
     lie("a tensor of no storage", "do not make a tensor", {"w": view((2,), (1,), 0, "0")}),
     lie(

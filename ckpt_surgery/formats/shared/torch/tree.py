@@ -17,7 +17,7 @@ from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous, raw_codec
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import checked, stored_dtype
 from ckpt_surgery.formats.registry import Listing
-from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
+from ckpt_surgery.formats.shared.limits import check_shape
 from ckpt_surgery.formats.shared.torch.archive import Saved
 from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is
 from ckpt_surgery.formats.shared.torch.unpickler import load
@@ -225,10 +225,7 @@ def stored_tensor(tensor: Tensor, saved: Saved, file: str) -> Manifest | View:
             f"is stored without its last operation: {shown(', '.join(tensor.pending))}",
             hint=f"Save `tensor{shown(resolved)}` instead.",
         )
-    if spec.ndim > MOST_AXES:
-        raise damaged(f"has {spec.ndim} axes; {MOST_AXES} is the limit", RESAVE)
-    if beyond_memory(spec.shape, size):
-        raise damaged(f"has a shape beyond all memory: {list(spec.shape)}")
+    check_shape(spec.shape, size)
     reach = sum((n - 1) * stride for n, stride in zip(spec.shape, tensor.strides, strict=True)) + 1
     if spec.size and (tensor.offset + reach) * size > tensor.storage.nbytes:
         raise damaged(
