@@ -1,6 +1,7 @@
 """Regions of stored arrays: orders of bytes and axes, chunks, missing ones, decoders, checksums."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import BIG, RAW, Chunk, Codec, Manifest, contiguous, raw_codec
 from ckpt_surgery.formats import chunk_reading
-from ckpt_surgery.formats.chunk_reading import read_stored, together
+from ckpt_surgery.formats.chunk_reading import by_chunk, read_stored, together
 from tests.support.arrays import ALL_DTYPES, array
 from tests.support.conformance import random_regions
 
@@ -64,3 +65,14 @@ def test_parts_are_decoded_in_order_or_together(least: int, monkeypatch: pytest.
 
     with pytest.raises(SourceError, match="damaged"):
         together(manifest, region, lambda index, inner: damaged if index == (1, 1) else part_of(index, inner))
+
+
+def test_chunks_that_cannot_be_filled_are_refused() -> None:
+    """A chunk that is missing without a fill value, and one whose decoder gives fewer bytes."""
+    spec, chunks = ArraySpec((2,), np.dtype("int8")), {(0,): Chunk("", 0, 1, b"a")}
+    manifest = Manifest(spec, (1,), raw_codec(1), chunks)
+    with pytest.raises(SourceError, match=r"its chunk \(1,\) is missing"):
+        read_stored(manifest, Region((0,), (2,)))
+    with pytest.raises(SourceError, match="a chunk has 0 bytes, where 1 belong"):
+        packed = replace(manifest, codec=Codec("packed", (0,), "packed"))
+        read_stored(packed, Region((0,), (1,)), decode=by_chunk(lambda manifest, stored: b""))

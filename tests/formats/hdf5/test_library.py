@@ -24,6 +24,13 @@ def view(tmp_path: Path) -> FileView:
     return FileView(str(path), stat_file(str(path)), 100, 40_000)
 
 
+def test_nothing_is_read_beyond_the_range(view: FileView) -> None:
+    view.seek(39_999)
+    with pytest.raises(SourceError, match="refers to bytes 39999 to 40001, of 40000") as caught:
+        view.readinto(bytearray(2))
+    assert view.failure is caught.value
+
+
 def test_a_file_is_not_read_forever(view: FileView) -> None:
     for _ in range(LEAST_READS + 40_000 // 16):
         view.seek(0)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.formats.shared.orbax_layout import has_any, is_checkpoint, is_item, is_orbax, steps_in
+from ckpt_surgery.formats.shared.orbax_layout import is_checkpoint, is_item, is_orbax, steps_in
 from ckpt_surgery.formats.shared.steps import STEP_NAME
 
 
@@ -58,10 +58,3 @@ def test_steps_are_the_checkpoints_whose_names_end_with_a_number(tmp_path: Path)
 def test_a_number_of_19_digits_is_no_step() -> None:
     assert STEP_NAME.fullmatch("9" * 18)
     assert not STEP_NAME.fullmatch("9" * 19)
-
-
-def test_one_entry_of_several_names_is_enough(tmp_path: Path) -> None:
-    path = made(tmp_path, "b")
-    assert has_any(path, "a", "b")
-    assert not has_any(path, "a")
-    assert not has_any(path)
