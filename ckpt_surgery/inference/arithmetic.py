@@ -10,11 +10,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.inference import holders
 from ckpt_surgery.inference.by_values import ByValues, found_by_values
 from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
+from ckpt_surgery.inference.holders import Holder, after
 from ckpt_surgery.inference.reading import fingerprint_of
 from ckpt_surgery.inference.sides import Side
-from ckpt_surgery.inference.values import X, around
 
 _CLOSE = 1e-2
 """How far from the number that is guessed from rounded values the right one may be, relatively."""
@@ -38,9 +39,8 @@ def found_after(
         if (own := _size(leaf)) and any(size % own == 0 or own % size == 0 for size in sizes)
     }
     dtypes = dict.fromkeys(target.dtype_of(key) for key in asked)
-    changed = around(X, "", operation)
     known = {
-        key: {dtype: fingerprint_of(changed, [leaf], source, dtype) for dtype in dtypes}
+        key: {dtype: fingerprint_of(_changed(leaf, operation), source, dtype) for dtype in dtypes}
         for key, leaf in given.items()
     }
     return found_by_values(
@@ -54,6 +54,11 @@ def _floats(side: Side, keys: Collection[str]) -> dict[str, Leaf]:
     """The leaves that are arrays of floats with known values."""
     known = {key: side.leaves[key] for key in keys if key in side.fingerprints and side.is_array(key)}
     return {key: leaf for key, leaf in known.items() if kind_of(side.dtype_of(key)) == "f"}
+
+
+def _changed(leaf: Leaf, operation: str) -> Holder:
+    assert leaf.spec is not None, "only arrays have fingerprints"
+    return after(operation, holders.Leaf(leaf.key.text, leaf.spec.shape))
 
 
 def _size(leaf: Leaf) -> int:

@@ -116,7 +116,8 @@ def _split(left: Sequence[Grid], right: Sequence[Grid], names: Names, pairing: P
         whole = left[fusion.whole]
         for at, window in zip(fusion.parts, fusion.windows, strict=True):
             part = part_of(whole, window)
-            ways = [replace(way, window=window) for way in matches(part, right[at]) if len(way.lengths) < 2]
+            fit = [way for way in matches(part, right[at]) if len(way.lengths) < 2]
+            ways = [replace(way, window=window, whole=whole.shape) for way in fit]
             if ways:
                 yield Pair(tuple(ways), 1.0)
 
@@ -150,7 +151,7 @@ def _caution(match: Match, layout: Layout) -> str:
 def _layouts_open(pair: Pair) -> Undecided:
     """A pair that names decide, but not how its axes go."""
     candidates = [
-        Candidate(pair.source.keys, str(way.value(layout)), pair.score, way.how)
+        Candidate(pair.source.keys, way.text(layout), pair.score, way.how)
         for way in pair.ways
         for layout in way.layouts
     ]
@@ -175,7 +176,7 @@ def _names_open(one: Open) -> Undecided:
 
 def _candidate(pair: Pair) -> Candidate:
     way = pair.ways[0]
-    value = str(way.value(way.layouts[0])) if way.layouts else ""
+    value = way.text(way.layouts[0]) if way.layouts else ""
     return Candidate(pair.source.keys, value, pair.score, way.how)
 
 

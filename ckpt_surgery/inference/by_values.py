@@ -13,13 +13,13 @@ import numpy as np
 
 from ckpt_surgery.inference.comparing import equal_elements
 from ckpt_surgery.inference.fingerprints import Words
-from ckpt_surgery.inference.formations import Formation, Value
+from ckpt_surgery.inference.formations import Formation
+from ckpt_surgery.inference.holder_text import formation
+from ckpt_surgery.inference.holders import after, cast, member
 from ckpt_surgery.inference.marginals import layouts_between
-from ckpt_surgery.inference.members import array_of, member
 from ckpt_surgery.inference.pieces import MOST_SLICES, Parts, sliced_pieces, whole_pieces
 from ckpt_surgery.inference.sides import Side
 from ckpt_surgery.inference.stacks import Stack, gathered, siblings, single, singles
-from ckpt_surgery.inference.values import around, cast
 from ckpt_surgery.inference.windows import Window, windows
 
 MOST_OF_EQUAL_SUM = 256
@@ -236,22 +236,17 @@ class _Search:
         if len({self.source.dtype_of(key) for key in group.keys}) > 1:
             return False  # arrays of several dtypes are not stacked
         part = None if window is None else self.parts.of_source(group, window)
-        inner, given = (array_of(group), group.marginals) if part is None else (part.value, part.marginals)
+        given, array = (group.marginals, group.array) if part is None else (part.marginals, part.array)
+        array = after(self.operation, array)
+        if self.source.dtype_of(group.keys[0]) != self.dtype:
+            array = cast(array, self.dtype)
         layouts = layouts_between(given, wanted.fingerprint)
         for layout in layouts:
             made = [
-                self._formation(
-                    key, group.keys, member(layout, inner, len(group.lengths), place, part is not None), why
-                )
+                formation(key, member(layout, array, place), self.parts.evidence, why)
                 for place, key in zip(np.ndindex(*wanted.lengths), wanted.keys, strict=True)
             ]
             if len(layouts) == 1 or all(equal_elements(one, self.source, self.target) for one in made):
                 self.found.update((one.target, one) for one in made)
                 return True
         return False
-
-    def _formation(self, key: str, keys: tuple[str, ...], value: Value, why: str) -> Formation:
-        value = around(value, "", self.operation)
-        if {self.source.dtype_of(k) for k in keys} != {self.dtype}:
-            value = cast(value, self.dtype)
-        return Formation(key, keys, value, self.parts.evidence, why)

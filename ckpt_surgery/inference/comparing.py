@@ -9,9 +9,8 @@ from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.functions.arrays import Node, Read
 from ckpt_surgery.inference.formations import Formation
-from ckpt_surgery.inference.reading import budget, evaluated
+from ckpt_surgery.inference.reading import budget, evaluated, node_of
 from ckpt_surgery.inference.sides import Side
-from ckpt_surgery.inference.values import node_of
 from ckpt_surgery.planner.cutting import side_by_side
 
 ELEMENTS = 1 << 16

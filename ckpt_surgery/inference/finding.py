@@ -26,13 +26,13 @@ from ckpt_surgery.inference.formations import (
     Findings,
     Formation,
     Undecided,
+    X,
 )
 from ckpt_surgery.inference.grids import layer_kinds
 from ckpt_surgery.inference.leftovers import leftovers
 from ckpt_surgery.inference.name_checks import checked
 from ckpt_surgery.inference.sides import Side, equal_values
 from ckpt_surgery.inference.ties import resolved, turned
-from ckpt_surgery.inference.values import X
 
 REORDERED = "the values are those of SRC in another order, which no expression that is tried here gives"
 _ALONE = "nothing in SRC has its size and kind; a listing has no value for it"

@@ -1,6 +1,7 @@
 """How leaves of a target follow from those of a source: what `infer` and `invert` find, before rules."""
 
 import enum
+import itertools
 
 from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.frozen import frozen
@@ -34,9 +35,16 @@ class Value:
     is written `{0}`, `{1}`, …: the number of an entry of `numbers`."""
     numbers: tuple[int, ...] = ()
     """What is put into the holes."""
+    ends: tuple[int | None, ...] = ()
+    """The number that each hole may be left out for: that of the bound of a slice at the end of its axis."""
 
     def __str__(self) -> str:
-        return self.text.format(*self.numbers)
+        pairs = itertools.zip_longest(self.numbers, self.ends)
+        return self.text.format(*("" if number == end else number for number, end in pairs))
+
+
+X = Value("x")
+"""The one source leaf, as it is."""
 
 
 @frozen()

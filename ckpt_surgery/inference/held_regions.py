@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.dtypes import DType
-from ckpt_surgery.inference.holders import concatenated, cut
+from ckpt_surgery.inference.holders import concatenated, cut, joined, rows
 from ckpt_surgery.inference.undoing import as_dtype
 from ckpt_surgery.inference.undoing_choices import Held
 
@@ -58,21 +58,21 @@ def _chained(group: Sequence[Held], axis: int, dtype: DType) -> Iterator[Held]:
 
 def _from(held: Held, axis: int, start: int) -> Held:
     """The part of a region from an index on."""
-    starts = tuple(start if i == axis else a for i, a in enumerate(held.region.starts))
-    region = Region(starts, held.region.stops)
-    inner = tuple(a - b for a, b in zip(starts, held.region.starts, strict=True))
-    return held.of(region, cut(Region(inner, held.region.shape), held.holder))
+    origin, shape = held.region.starts, held.region.shape
+    inner = rows(shape, axis, start - origin[axis], shape[axis])
+    return held.of(inner.moved(origin), cut(inner, held.holder))
 
 
 def _one(chain: Sequence[Held], axis: int, dtype: DType) -> Held:
     """Regions that follow each other along an axis as one."""
     if len(chain) == 1:
         return chain[0]
+    join = concatenated
     if len({held.dtype for held in chain}) > 1:
-        chain = [as_dtype(held, dtype) for held in chain]
+        chain, join = [as_dtype(held, dtype) for held in chain], joined
     first, last = chain[0].region, chain[-1].region
     stops = tuple(last.stops[i] if i == axis else n for i, n in enumerate(first.stops))
-    holder = concatenated([held.holder for held in chain], axis)
+    holder = join([held.holder for held in chain], axis)
     return Held(Region(first.starts, stops), holder, chain[0].dtype, min(held.first for held in chain))
 
 

@@ -8,8 +8,17 @@ import itertools
 from collections.abc import Sequence
 
 from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.layout_steps import composed, is_identity, restricted, stacked, transposing
+from ckpt_surgery.inference.layout_steps import (
+    composed,
+    identity,
+    is_identity,
+    reshaping,
+    restricted,
+    stacked,
+    transposing,
+)
 from ckpt_surgery.inference.layouts import Layout
 
 MOST_STEPS = 40
@@ -29,10 +38,9 @@ class Leaf:
 
 @frozen()
 class Many:
-    """Leaves of one shape, stacked along the first axes: `counts` of them."""
+    """Leaves of one shape, stacked along the first axis."""
 
     keys: tuple[str, ...]
-    counts: Shape
     each: Shape
     """Shape of a leaf."""
     depth: int = 1
@@ -40,7 +48,7 @@ class Many:
     @property
     def shape(self) -> Shape:
         """Shape of the stack."""
-        return self.counts + self.each
+        return (len(self.keys), *self.each)
 
 
 @frozen()
@@ -109,6 +117,34 @@ class Joined:
 Holder = Leaf | Many | Laid | Part | Call | Joined
 
 
+def of_leaves(keys: Sequence[str], lengths: Shape, each: Shape) -> Holder:
+    """Leaves stacked along as many first axes as there are `lengths`; without any, the one leaf as it is."""
+    if not lengths:
+        return Leaf(keys[0], each)
+    apart = tuple(n for n in lengths if n != 1)
+    axes = identity(each)
+    order = tuple(range(len(apart) + len(axes.order)))
+    joins = (*(int(n != 1) for n in lengths), *axes.joins)
+    return laid(Layout((apart, *axes.cuts), order, joins), Many(tuple(keys), each))
+
+
+def member(layout: Layout, inner: Holder, place: Sequence[int]) -> Holder:
+    """The element `place` of the first axes of what a layout makes of an array."""
+    whole = laid(layout, inner)
+    for number in place:
+        whole = squeezed(cut(rows(whole.shape, 0, number, number + 1), whole), 0)
+    return whole
+
+
+def rows(shape: Shape, axis: int, start: int, stop: int) -> Region:
+    """The indices from `start` to `stop` of one axis, and all of the others."""
+    whole = Region.whole(shape)
+    return Region(
+        (*whole.starts[:axis], start, *whole.starts[axis + 1 :]),
+        (*whole.stops[:axis], stop, *whole.stops[axis + 1 :]),
+    )
+
+
 def laid(layout: Layout, inner: Holder) -> Holder:
     """A layout of an array that has no empty axis."""
     if isinstance(inner, Laid):
@@ -126,19 +162,19 @@ def laid(layout: Layout, inner: Holder) -> Holder:
     return Laid(layout, inner, inner.depth + 1)
 
 
-def _laid_apart(layout: Layout, joined: Joined) -> Holder | None:
+def _laid_apart(layout: Layout, whole: Joined) -> Holder | None:
     """The concatenation of the parts without or with axes of length 1; None for any other layout."""
     in_order = layout.order == tuple(range(len(layout.order)))
     if not in_order or max(map(len, layout.cuts)) > 1 or max(layout.joins) > 1:
         return None
-    digit = sum(map(len, layout.cuts[: joined.axis]))
+    digit = sum(map(len, layout.cuts[: whole.axis]))
     axis = next(i for i, group in enumerate(layout.groups()) if digit in group)
     parts = []
-    for part in joined.parts:
+    for part in whole.parts:
         cuts = list(layout.cuts)
-        length = part.shape[joined.axis]
+        length = part.shape[whole.axis]
         one = length == 1
-        cuts[joined.axis] = () if one else (length,)
+        cuts[whole.axis] = () if one else (length,)
         joins = tuple(n - (one and i == axis) for i, n in enumerate(layout.joins))
         order = tuple(range(len(layout.order) - one))
         parts.append(laid(Layout(tuple(cuts), order, joins), part))
@@ -158,21 +194,31 @@ def cut(region: Region, inner: Holder) -> Holder:
         if before is not None:
             return laid(before.layout, cut(before.region, inner.inner))
     if isinstance(inner, Part):
-        return cut(moved(region, inner.region.starts), inner.inner)
+        return cut(region.moved(inner.region.starts), inner.inner)
     return Part(region, inner, inner.depth + 1)
-
-
-def moved(region: Region, by: Sequence[int]) -> Region:
-    """A region as far away from where it was as `by` says for each axis."""
-    starts, stops = (
-        tuple(a + n for a, n in zip(bounds, by, strict=True)) for bounds in (region.starts, region.stops)
-    )
-    return Region(starts, stops)
 
 
 def mapped(text: str, inner: Holder, operator: bool = False) -> Holder:
     """An elementwise call of an array."""
     return Call(text, inner, inner.shape, inner.depth + 1, elementwise=True, operator=operator)
+
+
+def after(operation: str, inner: Holder) -> Holder:
+    """An array after a sum or a product with one number, as it follows an expression; or as it is."""
+    return mapped(f"{INNER}{operation}", inner, operator=True) if operation else inner
+
+
+def cast(inner: Holder, dtype: DType) -> Holder:
+    """An array as another dtype."""
+    return mapped(f"cast({INNER}, '{dtype.name}')", inner)
+
+
+def reshaped(inner: Holder, shape: Shape) -> Holder:
+    """An array in another shape, with its elements in the same order."""
+    layout = None if 0 in shape else reshaping(inner.shape, shape)
+    if layout is not None:
+        return laid(layout, inner)
+    return called(f"reshape({INNER}, {shape})", inner, shape, liftable=False)
 
 
 def called(text: str, inner: Holder, shape: Shape, liftable: bool = True) -> Holder:
@@ -184,20 +230,26 @@ def _mapped(call: Call, inner: Holder) -> Holder:
     return mapped(call.text, inner, call.operator)
 
 
+def joined(parts: Sequence[Holder], axis: int, stacked: bool = False) -> Holder:
+    """Arrays one after another along an axis, whatever they are made of."""
+    return Joined(tuple(parts), axis, stacked, 1 + max(part.depth for part in parts))
+
+
 def concatenated(parts: Sequence[Holder], axis: int) -> Holder:
-    """Arrays one after another along an axis."""
+    """Arrays of one dtype one after another along an axis."""
     if len(parts) == 1:
         return parts[0]
     calls = [part for part in parts if isinstance(part, Call) and part.elementwise]
     if len(calls) == len(parts) and len({call.text for call in calls}) == 1:
         return _mapped(calls[0], concatenated([call.inner for call in calls], axis))
     if all(part.shape[axis] == 1 for part in parts):
-        return _stack([_squeezed(part, axis) for part in parts], axis)
-    return Joined(tuple(parts), axis, False, 1 + max(part.depth for part in parts))
+        return _stack([squeezed(part, axis) for part in parts], axis)
+    return joined(parts, axis)
 
 
-def _squeezed(part: Holder, axis: int) -> Holder:
-    layout = transposing(part.shape, range(len(part.shape)))
+def squeezed(part: Holder, axis: int) -> Holder:
+    """An array without an axis of length 1."""
+    layout = identity(part.shape)
     joins = (*layout.joins[:axis], *layout.joins[axis + 1 :])
     return laid(Layout(layout.cuts, layout.order, joins), part)
 
@@ -205,7 +257,7 @@ def _squeezed(part: Holder, axis: int) -> Holder:
 def _stack(parts: Sequence[Holder], axis: int) -> Holder:
     alike = lifted(parts)
     if alike is None:
-        return Joined(tuple(parts), axis, True, 1 + max(part.depth for part in parts))
+        return joined(parts, axis, stacked=True)
     order = list(range(1, len(alike.shape)))
     order.insert(axis, 0)
     return laid(transposing(alike.shape, order), alike)
@@ -221,13 +273,13 @@ def lifted(parts: Sequence[Holder]) -> Holder | None:
         leaves = [part for part in parts if isinstance(part, Leaf)]
         if len(leaves) < count or any(leaf.shape != first.shape for leaf in leaves):
             return None
-        return Many(tuple(leaf.key for leaf in leaves), (count,), first.shape)
+        return Many(tuple(leaf.key for leaf in leaves), first.shape)
     if isinstance(first, Many):
         stacks = [part for part in parts if isinstance(part, Many)]
-        if len(stacks) < count or len({(one.counts, one.each) for one in stacks}) > 1:
+        if len(stacks) < count or len({one.shape for one in stacks}) > 1:
             return None
-        keys = tuple(itertools.chain.from_iterable(one.keys for one in stacks))
-        return Many(keys, (count, *first.counts), first.each)
+        keys = [key for one in stacks for key in one.keys]
+        return of_leaves(keys, (count, len(first.keys)), first.each)
     if isinstance(first, Joined):
         return _lifted_join(parts, first)
     same = [part for part in parts if isinstance(part, Laid | Part | Call)]
@@ -273,7 +325,7 @@ def _lifted_join(parts: Sequence[Holder], first: Joined) -> Holder | None:
     found = [one for one in lists if one is not None]
     if len(found) < len(lists):
         return None
-    return Joined(tuple(found), axis + 1, first.stacked, 1 + max(one.depth for one in found))
+    return joined(found, axis + 1, first.stacked)
 
 
 def leaves_of(holder: Holder) -> list[Leaf | Many]:

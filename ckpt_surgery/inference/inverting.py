@@ -14,9 +14,9 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.functions.arrays import Apply, Node, Read, reads
 from ckpt_surgery.inference import holders
 from ckpt_surgery.inference.canonical import Canonical
-from ckpt_surgery.inference.formations import Evidence, Findings, Formation, Value
+from ckpt_surgery.inference.formations import Evidence, Findings, Formation, X
 from ckpt_surgery.inference.held_regions import merged, missing
-from ckpt_surgery.inference.holder_text import written
+from ckpt_surgery.inference.holder_text import formation
 from ckpt_surgery.inference.holders import scales
 from ckpt_surgery.inference.undoing import NOT_ALL, as_dtype, undone
 from ckpt_surgery.inference.undoing_choices import Held, Lost
@@ -140,14 +140,13 @@ class _Backwards:
         read = self._canonical.leaf(source, key)
         if read is None:
             if moved is not None:
-                return Formation(key, (moved,), Value("x"), Evidence.RECIPE)
+                return Formation(key, (moved,), X, Evidence.RECIPE)
             return self._lost.get((source, key), NOT_ALL)
         spec = read.spec
         found = merged(spec.shape, spec.dtype, self._held.get(id(read), []))
         if len(found) == 1 and found[0].region == Region.whole(spec.shape):
             holder = as_dtype(found[0], spec.dtype).holder
-            sources, value = written(holder)
-            return Formation(key, sources, value, Evidence.RECIPE, IN_RANGE if scales(holder) else "")
+            return formation(key, holder, Evidence.RECIPE, IN_RANGE if scales(holder) else "")
         if (source, key) in self._lost:
             return self._lost[source, key]
         gaps = missing(spec.shape, found)

@@ -85,8 +85,11 @@ def _resolved(function: Reshape, shape: Shape) -> Shape:
 
 @functools.lru_cache(maxsize=4096)  # thousands of leaves are laid alike
 def composed(first: Layout, second: Layout) -> Layout | None:
-    """The layout that does what both do, one after the other; None where they cut axes across each other."""
-    pieces = _common([first.digits[digit] for digit in first.order], second.digits)
+    """The layout that does what both do, one after the other; None where they cut axes across each other, and
+    for arrays without elements."""
+    pieces = (
+        None if 0 in first.digits else _common([first.digits[digit] for digit in first.order], second.digits)
+    )
     if pieces is None:
         return None
     of_first: dict[int, list[int]] = {digit: [] for digit in range(len(first.digits))}

@@ -10,12 +10,12 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.concepts import counted
-from ckpt_surgery.inference.formations import Evidence, Formation, Value
+from ckpt_surgery.inference.formations import Evidence, Formation
 from ckpt_surgery.inference.grids import Grid, Numbers
-from ckpt_surgery.inference.layouts import Layout, expression
-from ckpt_surgery.inference.members import member
+from ckpt_surgery.inference.holder_text import formation, written
+from ckpt_surgery.inference.holders import Holder, cast, laid, member, of_leaves
+from ckpt_surgery.inference.layouts import Layout
 from ckpt_surgery.inference.possible_layouts import layouts, plausible
-from ckpt_surgery.inference.values import XS, X, around, cast
 from ckpt_surgery.inference.windows import Window
 
 _MOST_INDICES = 5
@@ -39,6 +39,8 @@ class Match:
     """Whether indices that belong together are the same numbers; False where only their order agrees."""
     window: Window | None = None
     """The rows of each member of the source that the target is made of; None for all."""
+    whole: Shape = ()
+    """Shape of the members of which a window takes some rows."""
 
     @cached_property
     def layouts(self) -> tuple[Layout, ...]:
@@ -49,31 +51,30 @@ class Match:
         stacked = len(self.lengths)
         return tuple(plausible(layouts((*self.lengths, *part.shape), whole.shape, stacked), stacked))
 
-    def value(self, layout: Layout, at: int = 0) -> Value:
-        """The expression of the target with this number among those that follow from one source."""
-        if self.how == "unstack":
-            place = tuple(map(int, np.unravel_index(at, self.lengths)))
-            value = member(layout.inverse(), self._inner, 0, place)
-        else:
-            value = expression(layout, self._inner, len(self.lengths), array=self._inner is not XS)
-        if self.target.dtype is None or self.source.dtype == self.target.dtype:
-            return value
-        return cast(value, self.target.dtype)
-
-    @property
-    def _inner(self) -> Value:
-        """What a layout is applied to: a leaf, the list of leaves, or some of their rows."""
-        stacked = len(self.lengths) if self.how == "stack" else 0
-        if self.window is None:
-            return XS if stacked else X
-        whole = around(XS, "stack(", ")") if stacked else X
-        return replace(self.window, axis=self.window.axis + stacked).value(whole, self.source.shape)
-
     def formations(self, layout: Layout, evidence: Evidence, why: str) -> Iterator[Formation]:
         """How each leaf of the target follows, if its axes go like this."""
         for sources, targets in self.rows:
             for at, target in enumerate(targets):
-                yield Formation(target, sources, self.value(layout, at), evidence, why)
+                yield formation(target, self._made(layout, sources, at), evidence, why)
+
+    def text(self, layout: Layout) -> str:
+        """The expression of the first leaf of the target, if its axes go like this."""
+        return str(written(self._made(layout, self.rows[0][0], 0))[1])
+
+    def _made(self, layout: Layout, keys: Sequence[str], at: int) -> Holder:
+        """The leaf of the target with this number among those that follow from some of the source."""
+        lengths = self.lengths if self.how == "stack" else ()
+        array = of_leaves(keys, lengths, self.whole or self.source.shape)
+        if self.window is not None:
+            array = replace(self.window, axis=self.window.axis + len(lengths)).of(array)
+        if self.how == "unstack":
+            place = tuple(map(int, np.unravel_index(at, self.lengths)))
+            array = member(layout.inverse(), array, place)
+        else:
+            array = laid(layout, array)
+        if self.target.dtype is None or self.source.dtype == self.target.dtype:
+            return array
+        return cast(array, self.target.dtype)
 
 
 def matches(source: Grid, target: Grid) -> tuple[Match, ...]:

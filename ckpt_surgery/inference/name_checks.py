@@ -9,10 +9,9 @@ from ckpt_surgery.inference.arithmetic import found_after, operations
 from ckpt_surgery.inference.comparing import equal_elements
 from ckpt_surgery.inference.constants import ANY_ORDER, same_constant
 from ckpt_surgery.inference.fingerprints import Fingerprint
-from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Proposal, Undecided, Value
+from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Proposal, Undecided, Value, X
 from ckpt_surgery.inference.sides import Side, equal_values
 from ckpt_surgery.inference.stacks import Stack
-from ckpt_surgery.inference.values import X
 
 DIFFERENT = "names fit, but the values are not SRC's: take TARGET's or SRC's?"
 

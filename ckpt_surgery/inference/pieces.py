@@ -7,15 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.fingerprints import Fingerprint, hashes
-from ckpt_surgery.inference.formations import Evidence, Formation, Value
-from ckpt_surgery.inference.layouts import expression
+from ckpt_surgery.inference.formations import Evidence, Formation
+from ckpt_surgery.inference.holder_text import formation
+from ckpt_surgery.inference.holders import (
+    INNER,
+    Holder,
+    after,
+    called,
+    cast,
+    concatenated,
+    joined,
+    laid,
+    reshaped,
+)
 from ckpt_surgery.inference.marginals import Marginals, layouts_between
 from ckpt_surgery.inference.reading import fingerprint_of
 from ckpt_surgery.inference.sides import Side
 from ckpt_surgery.inference.stacks import Stack
-from ckpt_surgery.inference.values import XS, X, around, cast
 from ckpt_surgery.inference.windows import Found, Window, windows
 
 
@@ -23,10 +32,10 @@ from ckpt_surgery.inference.windows import Found, Window, windows
 class Part:
     """What a window holds."""
 
-    value: Value
-    """The part as an expression over `x`, or over `xs` stacked along one axis."""
+    array: Holder
+    """The part as an expression, before the operation."""
     fingerprint: Fingerprint
-    """Its sums; along several indices the first axes are those."""
+    """Its sums after the operation."""
 
     @cached_property
     def marginals(self) -> Marginals:
@@ -97,16 +106,9 @@ class Parts:
     def _part(self, side: Side, group: Stack, window: Window) -> Part:
         name = (side is self.source, group.keys, window)
         if name not in self.known:
-            stacked = len(group.lengths)
-            inner, shape, axis = X, group.shape, window.axis
-            if stacked:
-                inner, axis = around(XS, "stack(", ")"), axis - stacked + 1
-                shape = (len(group.keys), *group.shape[stacked:])
-            value = replace(window, axis=axis).value(inner, shape)
-            leaves = [side.leaves[key] for key in group.keys]
-            changed = around(value, "", self.operation) if side is self.source else value
-            found = fingerprint_of(changed, leaves, side, self.dtype)
-            self.known[name] = Part(value, _unmerged(found, group.lengths))
+            array = window.of(group.array)
+            changed = after(self.operation, array) if side is self.source else array
+            self.known[name] = Part(array, fingerprint_of(changed, side, self.dtype))
         return self.known[name]
 
     def put_together(self, wanted: Stack, pieces: Pieces) -> Formation | None:
@@ -134,9 +136,7 @@ class Parts:
             return None
         if len(chain) == 1 and not padded:
             return None
-        pieces: list[Value] = []
-        keys: list[str] = []
-        alone = len({one.holds.group.keys for one in chain}) == 1
+        parts: list[Holder] = []
         for one in chain:
             part = self._part(self.target, wanted, replace(one.window, keep=True))
             group, own = one.holds.group, one.holds.window
@@ -144,27 +144,23 @@ class Parts:
             layouts = layouts_between(given, part.fingerprint)
             if not layouts:
                 return None
-            first = _place(group.keys, keys)
-            inner = _listed(first, len(group.keys), bool(group.lengths), alone)
-            if own is not None:
-                inner = own.value(inner, group.shape)
-            piece = expression(layouts[0], inner, len(group.lengths))
-            pieces.append(around(piece, "", self.operation))
-        dtypes = {self.source.dtype_of(key) for key in keys}
+            array = group.array if own is None else own.of(group.array)
+            parts.append(after(self.operation, laid(layouts[0], array)))
+        dtypes = {self.source.dtype_of(key) for one in chain for key in one.holds.group.keys}
+        along = axis if repeats == 1 else axis + 1
         if len(dtypes) > 1:  # arrays of several dtypes cannot be joined before they are cast
-            pieces = [cast(piece, self.dtype) for piece in pieces]
-        value = pieces[0]
-        if len(pieces) > 1:
-            value = _concat(pieces, axis if repeats == 1 else axis + 1)
+            array = joined([cast(part, self.dtype) for part in parts], along)
+        else:
+            array = concatenated(parts, along)
         if padded:
-            value = around(value, "pad(", f", axis={axis}, to={wanted.shape[axis]})")
+            array = called(f"pad({INNER}, axis={axis}, to={wanted.shape[axis]})", array, wanted.shape)
         if repeats > 1:
-            value = around(value, "reshape(", f", {wanted.shape})")
+            array = reshaped(array, wanted.shape)
         if len(dtypes) == 1 and dtypes != {self.dtype}:
-            value = cast(value, self.dtype)
-        what = "parts" if len(pieces) > 1 else "one leaf"
+            array = cast(array, self.dtype)
+        what = "parts" if len(parts) > 1 else "one leaf"
         why = f"{what} along axis {axis}" + (", and zeros" if padded else "")
-        return Formation(wanted.keys[0], tuple(keys), value, self.evidence, why)
+        return formation(wanted.keys[0], array, self.evidence, why)
 
     def _zeros(self, fingerprint: Fingerprint, axis: int, start: int) -> bool:
         """Whether everything from an index on is zero."""
@@ -183,44 +179,3 @@ def _chain(found: Sequence[Found[Piece]]) -> list[Found[Piece]]:
         chain.append(by_start[stop])
         stop += by_start[stop].window.length
     return chain
-
-
-def _place(some: Sequence[str], keys: list[str]) -> int:
-    """The place in `keys` from which on these are there; they are appended where they are not."""
-    for first in range(len(keys) - len(some) + 1):
-        if keys[first : first + len(some)] == list(some):
-            return first
-    keys += some
-    return len(keys) - len(some)
-
-
-def _listed(first: int, count: int, stacked: bool, alone: bool) -> Value:
-    """Some of the leaves of `xs`."""
-    if alone:
-        return XS if stacked else X
-    return Value(f"xs[{first}:{first + count}]" if stacked else f"xs[{first}]")
-
-
-def _concat(pieces: Sequence[Value], axis: int) -> Value:
-    """The values one behind the other."""
-    texts = []
-    numbers: list[int] = []
-    for piece in pieces:
-        holes = (f"{{{len(numbers) + n}}}" for n in range(len(piece.numbers)))
-        texts.append(piece.text.format(*holes))
-        numbers += piece.numbers
-    last = f", axis={axis}" if axis else ""
-    return Value(f"concat([{', '.join(texts)}]{last})", tuple(numbers))
-
-
-def _unmerged(found: Fingerprint, lengths: Shape) -> Fingerprint:
-    """The sums of a stack whose first axis is taken apart into several."""
-    if len(lengths) < 2:
-        return found
-    totals = found.axes[0].reshape(lengths)
-    outer = [
-        totals.sum(axis=tuple(o for o in range(len(lengths)) if o != axis), dtype=np.uint64)
-        for axis in range(len(lengths))
-    ]
-    shape = (*lengths, *found.shape[1:])
-    return Fingerprint(shape, found.total, (*outer, *found.axes[1:]), found.low, found.high)

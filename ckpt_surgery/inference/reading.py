@@ -8,14 +8,19 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.leaves import Leaf, read_block
-from ckpt_surgery.functions.arrays import Node
+from ckpt_surgery.functions.arrays import Array, Node, Read, Series
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.inference.fingerprints import Fingerprint, fingerprints, kind_of, least_common
 from ckpt_surgery.inference.formations import Value
+from ckpt_surgery.inference.holder_text import written
+from ckpt_surgery.inference.holders import Holder
 from ckpt_surgery.inference.sides import Side
-from ckpt_surgery.inference.values import node_of
+from ckpt_surgery.language.expressions.parsing import parse
+from ckpt_surgery.language.expressions.scope import Scope
 from ckpt_surgery.planner.cutting import side_by_side
 
+SOURCE = "source"
+"""Name of the source in drafts."""
 AT_ONCE = 256 << 20
 """Bytes that evaluating one region takes at most, of a larger budget: smaller regions are not slower."""
 
@@ -44,14 +49,32 @@ def fingerprints_of(
     return found
 
 
-def fingerprint_of(value: Value, leaves: Sequence[Leaf], side: Side, dtype: np.dtype[Any]) -> Fingerprint:
+def fingerprint_of(holder: Holder, side: Side, dtype: np.dtype[Any]) -> Fingerprint:
     """The fingerprint of an expression over leaves of one side, as it is after a cast to a dtype."""
-    node = node_of(value, leaves)
+    keys, value = written(holder)
+    node = node_of(value, [side.leaves[key] for key in keys])
     spec = node.spec
     wanted = [] if spec.dtype == dtype else least_common([dtype], spec.dtype)
     block = side_by_side([node], budget(side))
     found = fingerprints(lambda region: evaluated(node, region, side), spec, block, wanted)
     return found[dtype] if dtype in found else found[spec.dtype]
+
+
+def node_of(value: Value, leaves: Sequence[Leaf]) -> Node:
+    """What an expression is for these leaves of the source.
+
+    Raises SurgeryError where it has no result for their shapes and dtypes.
+    """
+    arrays = [_array(leaf) for leaf in leaves]
+    names: Mapping[str, Any] = {"x": arrays[0], "xs": Series(tuple(arrays), tuple(range(len(arrays))))}
+    found = parse(str(value)).evaluate(Scope(names, leaves[0].key.text))
+    assert isinstance(found, Array), "values of formations are arrays"
+    return found.rounded_to_declared()
+
+
+def _array(leaf: Leaf) -> Array:
+    assert leaf.spec is not None, "only arrays are computed with"
+    return Array(Read(SOURCE, leaf), leaf.spec.dtype)
 
 
 def budget(side: Side) -> int:

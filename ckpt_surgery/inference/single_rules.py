@@ -1,5 +1,6 @@
 """One rule for a bundle of parts: how its keys, its order and its values follow from the numbers of a key."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -192,10 +193,12 @@ def _text(texts: Sequence[str], rows: Rows, tables: Tables) -> TemplatePiece | N
 def _value(rows: Rows, tables: Tables) -> str | None:
     first = rows.group[0]
     rows = rows.first_of_parts() if gathers(first.value.text) and not first.looked_up else rows
-    values = [part.value.numbers for part, _ in rows_of(rows.group)]
+    values = [part.value for part, _ in rows_of(rows.group)]
     holes: list[str] = []
-    for column in zip(*values, strict=True):
-        found = expression_of(column, rows.numbers)
+    columns = zip(*(value.numbers for value in values), strict=True)
+    ends = zip(*(value.ends for value in values), strict=True)
+    for column, end in itertools.zip_longest(columns, ends):
+        found = "" if column == end else expression_of(column, rows.numbers)
         if found is None:
             return None
         holes.append(found)

@@ -13,6 +13,7 @@ from functools import cached_property
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.fingerprints import Fingerprint, joined
 from ckpt_surgery.inference.grids import Grid, Numbers, Template
+from ckpt_surgery.inference.holders import Holder, of_leaves
 from ckpt_surgery.inference.marginals import Marginals
 
 MOST_SIBLINGS = 3
@@ -46,6 +47,11 @@ class Stack:
     def shape(self) -> Shape:
         """Shape of the stack."""
         return (*self.lengths, *self.parts[0].shape)
+
+    @property
+    def array(self) -> Holder:
+        """The stack of the members, as an expression."""
+        return of_leaves(self.keys, self.lengths, self.parts[0].shape)
 
     @cached_property
     def fingerprint(self) -> Fingerprint:

@@ -12,13 +12,12 @@ import numpy as np
 
 from ckpt_surgery.inference.analogies import last_words, shared_words
 from ckpt_surgery.inference.comparing import equal_elements
-from ckpt_surgery.inference.formations import Candidate, Formation, Proposal, Undecided, Value
+from ckpt_surgery.inference.formations import Candidate, Formation, Proposal, Undecided, Value, X
 from ckpt_surgery.inference.grids import Grid, Member, alike, members, places_of
 from ckpt_surgery.inference.matches import Match
 from ckpt_surgery.inference.names import Names
 from ckpt_surgery.inference.pairing import MOST_NAMES, paired
 from ckpt_surgery.inference.sides import Side
-from ckpt_surgery.inference.values import X
 
 EQUAL = "several leaves of SRC hold the same values, and names do not tell which one it is"
 _NAMED = "other leaves of SRC hold the same values: its name says this one"

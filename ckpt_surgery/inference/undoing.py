@@ -20,9 +20,19 @@ from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.quantization import Quantize
 from ckpt_surgery.functions.sizes import axis_of
 from ckpt_surgery.inference.exactness import holds_all, scales_exactly
-from ckpt_surgery.inference.holders import INNER, Holder, called, cut, laid, mapped
-from ckpt_surgery.inference.layout_steps import identity, layout_of, restricted
-from ckpt_surgery.inference.layouts import Layout
+from ckpt_surgery.inference.holders import (
+    INNER,
+    Holder,
+    called,
+    cast,
+    cut,
+    laid,
+    mapped,
+    reshaped,
+    rows,
+    squeezed,
+)
+from ckpt_surgery.inference.layout_steps import layout_of, restricted
 from ckpt_surgery.inference.undoing_choices import Held, Lost, before_choice
 
 Undone = Iterator[tuple[int, Held]]
@@ -52,19 +62,15 @@ def as_dtype(held: Held, dtype: DType) -> Held:
     """The same values as another dtype, which has all of them."""
     if held.dtype == dtype:
         return held
-    return Held(held.region, mapped(f"cast({INNER}, '{dtype.name}')", held.holder), dtype, held.first)
+    return Held(held.region, cast(held.holder, dtype), dtype, held.first)
 
 
 def _empty(held: Held, shape: Shape) -> Held:
     """What is held of an array without elements."""
     holder = held.holder
     if holder.shape != shape:
-        holder = _reshaped(holder, shape)
+        holder = reshaped(holder, shape)
     return held.of(Region.whole(shape), holder)
-
-
-def _reshaped(holder: Holder, shape: Shape) -> Holder:
-    return called(f"reshape({INNER}, {shape})", holder, shape, liftable=False)
 
 
 # --- layout -----------------------------------------------------------------------------------------------
@@ -78,7 +84,7 @@ def _layout(function: Any, node: Apply, held: Held) -> Undone:
     if before is not None:
         yield 0, held.of(before.region, laid(before.layout.inverse(), held.holder))
     elif held.region == Region.whole(node.spec.shape):
-        yield 0, held.of(Region.whole(shape), _reshaped(held.holder, shape))
+        yield 0, held.of(Region.whole(shape), reshaped(held.holder, shape))
     else:
         raise Lost(NOT_ALL)
 
@@ -96,8 +102,7 @@ def _pad(function: Pad, node: Apply, held: Held) -> Undone:
 
 def _cut(held: Held, region: Region) -> Holder:
     """What holds a region that lies in the one that is held."""
-    within = region.within(held.region)
-    return cut(Region(tuple(s.start for s in within), tuple(s.stop for s in within)), held.holder)
+    return cut(region.relative_to(held.region.starts), held.holder)
 
 
 def _stack(function: Stack, node: Apply, held: Held) -> Undone:
@@ -108,10 +113,7 @@ def _stack(function: Stack, node: Apply, held: Held) -> Undone:
         if region.starts[axis] <= place < region.stops[axis]:
             starts = (*region.starts[:axis], place, *region.starts[axis + 1 :])
             stops = (*region.stops[:axis], place + 1, *region.stops[axis + 1 :])
-            slab = _cut(held, Region(starts, stops))
-            plain = identity(slab.shape)
-            squeezed = Layout(plain.cuts, plain.order, _without(plain.joins, axis))
-            yield number, held.of(rest, laid(squeezed, slab))
+            yield number, held.of(rest, squeezed(_cut(held, Region(starts, stops)), axis))
 
 
 def _without(values: Shape, axis: int) -> Shape:
@@ -123,23 +125,14 @@ def _concat(function: Concat, node: Apply, held: Held) -> Undone:
     begin = 0
     for number, child in enumerate(node.inputs):
         shape = child.spec.shape
-        starts = tuple(begin if i == axis else 0 for i in range(len(shape)))
-        stops = tuple(a + n for a, n in zip(starts, shape, strict=True))
-        common = held.region.common(Region(starts, stops))
+        here = rows(shape, axis, begin, begin + shape[axis])
+        common = held.region.common(here)
         if common is not None:
-            own = Region(
-                tuple(a - b for a, b in zip(common.starts, starts, strict=True)),
-                tuple(a - b for a, b in zip(common.stops, starts, strict=True)),
-            )
-            yield number, held.of(own, _cut(held, common))
+            yield number, held.of(common.relative_to(here.starts), _cut(held, common))
         elif child.spec.size == 0:
-            yield number, held.of(Region.whole(shape), cut(_nothing(held, axis), held.holder))
+            nothing = rows(held.region.shape, axis, 0, 0)
+            yield number, held.of(Region.whole(shape), cut(nothing, held.holder))
         begin += shape[axis]
-
-
-def _nothing(held: Held, axis: int) -> Region:
-    shape = held.region.shape
-    return Region((0,) * len(shape), tuple(0 if i == axis else n for i, n in enumerate(shape)))
 
 
 # --- dtypes -----------------------------------------------------------------------------------------------

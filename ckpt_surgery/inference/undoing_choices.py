@@ -7,7 +7,7 @@ from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.selections import as_array, whole
 from ckpt_surgery.functions.indexing import Copies, Index, Take
-from ckpt_surgery.inference.holders import INNER, Holder, called, cut, laid
+from ckpt_surgery.inference.holders import INNER, Holder, called, cut, laid, rows
 from ckpt_surgery.inference.layout_steps import reshaping, restricted
 
 MOST_LISTED = 1000
@@ -74,10 +74,7 @@ def _in_order(indices: np.ndarray, length: int, axis: int, holder: Holder) -> Ho
         return called(f"flip({INNER}, axis={place})", holder, out)
     if step > 0 and np.array_equal(first, first[0] + step * np.arange(length)):
         if step == 1 or length == 1:
-            start = int(first[0])
-            starts = tuple(start if i == axis else 0 for i in range(len(shape)))
-            stops = tuple(start + length if i == axis else n for i, n in enumerate(shape))
-            return cut(Region(starts, stops), holder)
+            return cut(rows(shape, axis, int(first[0]), int(first[0]) + length), holder)
         after = ", :" * (-place - 1)
         return called(f"{INNER}[..., {int(first[0]) or ''}::{step}{after}]", holder, out)
     if length > MOST_LISTED:

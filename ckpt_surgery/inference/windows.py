@@ -14,9 +14,9 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.fingerprints import Fingerprint, Words
-from ckpt_surgery.inference.formations import Value
+from ckpt_surgery.inference.holders import Holder, cut, laid, rows, squeezed
+from ckpt_surgery.inference.layout_steps import reshaping
 from ckpt_surgery.inference.marginals import divisors
-from ckpt_surgery.inference.values import around
 
 Wanted = TypeVar("Wanted")
 
@@ -40,24 +40,16 @@ class Window:
         own = (self.repeats,) * (self.repeats > 1) + (self.length,) * (self.length > 1 or self.keep)
         return (*of[: self.axis], *own, *of[self.axis + 1 :])
 
-    def value(self, inner: Value, of: Shape) -> Value:
-        """The part of an array of this shape, as an expression."""
-        axis, period = self.axis, of[self.axis] // self.repeats
-        one_row = self.length == 1 and not self.keep
-        if self.repeats > 1 and one_row:
-            return around(inner, "", _index(axis, "{0}::{1}"), self.start, period)
+    def of(self, array: Holder) -> Holder:
+        """The part of an array."""
+        axis, shape = self.axis, array.shape
         if self.repeats > 1:
-            cut = (*of[:axis], self.repeats, period, *of[axis + 1 :])
-            inner = around(inner, "reshape(", f", {cut})")
-            axis += 1
-        if one_row:
-            return around(inner, "", _index(axis, "{0}"), self.start)
-        return around(inner, "", _index(axis, "{0}:{1}"), self.start, self.start + self.length)
-
-
-def _index(axis: int, text: str) -> str:
-    """The text of an index along one axis."""
-    return "[" + ":, " * axis + text + "]"
+            apart = (self.repeats, shape[axis] // self.repeats)
+            layout = reshaping(shape, (*shape[:axis], *apart, *shape[axis + 1 :]))
+            assert layout is not None, "an axis that is cut into periods is cut across no other"
+            array, axis = laid(layout, array), axis + 1
+        part = cut(rows(array.shape, axis, self.start, self.start + self.length), array)
+        return part if self.keep or self.length > 1 else squeezed(part, axis)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference import comparing
 from ckpt_surgery.inference.comparing import equal, equal_elements
-from ckpt_surgery.inference.formations import Evidence, Formation
-from ckpt_surgery.inference.values import X
+from ckpt_surgery.inference.formations import Evidence, Formation, X
 from ckpt_surgery.planner.cutting import side_by_side
 from tests.inference.two_sides import side
 

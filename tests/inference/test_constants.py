@@ -3,8 +3,7 @@
 import numpy as np
 
 from ckpt_surgery.inference.constants import of_families, same_constant
-from ckpt_surgery.inference.formations import Evidence, Formation, Value
-from ckpt_surgery.inference.values import X
+from ckpt_surgery.inference.formations import Evidence, Formation, Value, X
 from tests.inference.two_sides import Arrays, normal, side, sides
 
 ONES = np.ones((2, 3), np.float32)

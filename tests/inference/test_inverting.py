@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.inference.drafting import drafted
 from tests.inference.going_back import (
     applied,
     backwards,
@@ -91,7 +92,7 @@ BACK = [
     (
         STACK,
         "match: w, for: {i: range(3)}, to: {'l${i}/a': 'x[i, :2]', 'l${i}/b': 'x[i, 2:]'}",
-        {"w": "rearrange(stack(xs), '(h d) a b -> h (d a) b', h=3)"},
+        {"w": "rearrange(stack(xs), '(l e) a b -> l (e a) b', l=3)"},
     ),
     (
         STACK,
@@ -99,6 +100,11 @@ BACK = [
         {"w": "concat([stack(xs[0:3]), stack(xs[3:6])], axis=1)"},
     ),
     (W, "match: w, to: {a: 'x[:2]', b: x.T, c: x}", {"w": "x.T"}),
+    (
+        {"w": "float16[4,6]"},
+        "match: w, to: {a: \"cast(x[:2], 'float32')\", b: \"cast(x[2:], 'float64')\"}",
+        {"w": "concat([cast(xs[0], 'float16'), cast(xs[1], 'float16')])"},
+    ),
     ({"w": "float32[0,6]"}, "match: w, value: x.T", {"w": "reshape(x, (0, 6))"}),
     (
         {"a": "float32[0]", "b": "float32[2]"},
@@ -189,6 +195,15 @@ def test_numbers_that_differ_are_holes() -> None:
     formations = backwards(recipe(rule), LAYERS).findings.formations
     assert {one.value.text for one in formations} == {"rearrange(x[{0}], 'a b c -> c (a b)')"}
     assert [one.value.numbers for one in formations] == [(0,), (1,), (2,)]
+
+
+def test_slices_of_one_array_are_one_rule() -> None:
+    """Those at its ends, too, whose bounds are left out."""
+    layers = {f"l{i}": "float32[4,6]" for i in range(6)}
+    found = backwards(recipe("match: 'l(?P<i>.)', to: w, by: int(i), value: 'concat(xs)'"), layers)
+    assert drafted(found.findings).document["rules"] == [
+        {"match": "w", "for": {"i": "range(6)"}, "to": "l${i}", "value": "x[i * 4:i * 4 + 4]"}
+    ]
 
 
 def test_passes_are_followed_to_the_source() -> None:

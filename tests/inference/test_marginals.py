@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.inference.layouts import Layout, expression
+from ckpt_surgery.inference.holders import Leaf, laid, of_leaves
+from ckpt_surgery.inference.layouts import Layout
 from ckpt_surgery.inference.marginals import MOST_LAYOUTS, Marginals, divisors, layouts_between
-from tests.inference.two_sides import arranged, computed, fingerprint, layouts, normal
+from tests.inference.two_sides import arranged, fingerprint, layouts, made, normal, text_of_layout
 from tests.support.comparing import same
 
 
@@ -28,7 +29,7 @@ def test_every_layout_is_found(layout: Layout, dtype: str) -> None:
     for one in found:
         assert (one.shape_in, one.shape_out) == (array.shape, wanted.shape)
         assert same(arranged(one, array), wanted)
-        assert same(computed(expression(one), {"x": array}), wanted)
+        assert same(made(laid(one, Leaf("x", array.shape)), {"x": array}), wanted)
 
 
 @given(layout=layouts(), stacked=st.integers(1, 2))
@@ -40,8 +41,10 @@ def test_every_layout_of_a_stack_is_found(layout: Layout, stacked: int) -> None:
     wanted = arranged(whole, array)
     members = array.reshape(-1, *layout.shape_in)
     for one in between(array, wanted):
-        value = expression(one, "xs", stacked)
-        assert same(computed(value, {str(i): part for i, part in enumerate(members)}), wanted)
+        leaves = {str(i): part for i, part in enumerate(members)}
+        assert same(
+            made(laid(one, of_leaves(list(leaves), (2, 3)[:stacked], layout.shape_in)), leaves), wanted
+        )
     assert between(array, wanted)
 
 
@@ -62,7 +65,7 @@ PLAIN = [
 def test_the_plainest_layout_comes_first(shape: tuple[int, ...], pattern: str, wanted: str) -> None:
     array = normal(*shape)
     result = einops.rearrange(array, pattern, **dict.fromkeys(re.findall(r"[hd](?= )", pattern), 2))
-    assert str(expression(between(array, result)[0])) == wanted
+    assert text_of_layout(between(array, result)[0]) == wanted
 
 
 def test_a_long_axis_of_length_one_is_no_digit() -> None:
@@ -82,7 +85,7 @@ def test_the_same_slices_in_another_order_have_no_layout() -> None:
 def test_equal_slices_have_several_layouts_and_not_too_many() -> None:
     assert len(between(np.ones((4, 4)), np.ones((4, 4)))) == MOST_LAYOUTS
     symmetric = normal(3, 3) + normal(3, 3).T
-    assert [str(expression(one)) for one in between(symmetric, symmetric)] == ["x", "x.T"]
+    assert [text_of_layout(one) for one in between(symmetric, symmetric)] == ["x", "x.T"]
 
 
 def test_an_array_of_many_digits_is_given_up_in_time() -> None:

@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Proposal, Undecided, Value
+from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Proposal, Undecided, Value, X
 from ckpt_surgery.inference.name_checks import DIFFERENT, checked
 from ckpt_surgery.inference.sides import Side
-from ckpt_surgery.inference.values import X
 from tests.inference.two_sides import Arrays, computed, normal, side, sides
 from tests.support.comparing import same
 

@@ -9,7 +9,16 @@ from ckpt_surgery.inference.formations import Formation
 from ckpt_surgery.inference.pieces import MOST_SLICES, Parts, sliced_pieces, whole_pieces
 from ckpt_surgery.inference.stacks import Stack, single, singles
 from ckpt_surgery.inference.windows import Window
-from tests.inference.two_sides import Arrays, assert_equal, computed, fingerprint, normal, side, sides
+from tests.inference.two_sides import (
+    Arrays,
+    assert_equal,
+    computed,
+    fingerprint,
+    normal,
+    side,
+    sides,
+    text_of,
+)
 from tests.support.comparing import same
 
 A, B = normal(4, 6), normal(2, 6, seed=1)
@@ -27,13 +36,13 @@ def together(source: Arrays, wanted: np.ndarray, sliced: bool = False) -> Format
     pieces = sliced_pieces(groups) if sliced else whole_pieces(by_sums)
     found = Parts(one, other, wanted.dtype).put_together(single("w", fingerprint(wanted)), pieces)
     if found is not None:
-        leaves = {str(i): source[key] for i, key in enumerate(found.sources)}
+        leaves = {key: source[key] for key in found.sources}
         assert same(computed(found.value, leaves), wanted)
     return found
 
 
 ROWS = [
-    ({"a": A, "b": B}, np.vstack([B, A]), "b a", "concat([xs[0], xs[1]])", "parts along axis 0"),
+    ({"a": A, "b": B}, np.vstack([B, A]), "b a", "concat(xs)", "parts along axis 0"),
     (
         {"a": A, "b": B},
         np.hstack([A.T, B.T]),
@@ -46,7 +55,7 @@ ROWS = [
         {"a": A, "b": B},
         np.pad(np.vstack([A, B]), [(0, 1), (0, 0)]),
         "a b",
-        "pad(concat([xs[0], xs[1]]), axis=0, to=7)",
+        "pad(concat(xs), axis=0, to=7)",
         "parts along axis 0, and zeros",
     ),
 ]
@@ -124,7 +133,7 @@ def test_parts_of_stacks_are_read_once() -> None:
     group = Stack(tuple(arrays), (2, 3), tuple(fingerprint(array) for array in arrays.values()))
     parts = Parts(counting, side({}), F32)
     part = parts.of_source(group, Window(2, 1, 1, 2))
-    assert str(part.value) == "stack(xs)[:, 1:3]"
+    assert text_of(part.array) == "rearrange(stack(xs)[:, 1:3], '(l e) a b -> l e a b', l=2)"
     stacked = np.stack(list(arrays.values())).reshape(2, 3, 4, 3)
     assert_equal(part.fingerprint, fingerprint(stacked[:, :, 1:3]))
     assert sorted(reads) == sorted(arrays)

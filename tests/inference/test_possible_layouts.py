@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Shape
-from ckpt_surgery.inference.layouts import Layout, expression
+from ckpt_surgery.inference.layouts import Layout
 from ckpt_surgery.inference.possible_layouts import MOST, layouts
+from tests.inference.two_sides import text_of_layout
 
 LENGTHS = st.lists(st.sampled_from([1, 2, 3, 4, 6]), max_size=4)
 
@@ -50,7 +51,7 @@ def numbered(shape: Shape) -> np.ndarray:
 )
 def test_layouts(shape_in: Shape, shape_out: Shape, stacked: int, texts: list[str]) -> None:
     found = layouts(shape_in, shape_out, stacked)
-    assert [str(expression(layout, "xs" if stacked else "x", stacked)) for layout in found] == texts
+    assert [text_of_layout(layout, stacked) for layout in found] == texts
 
 
 @given(LENGTHS, st.permutations(range(4)), st.integers(0, 3), st.integers(0, 2))

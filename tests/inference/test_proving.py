@@ -6,9 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.inference.formations import Evidence, Findings, Formation, Undecided
+from ckpt_surgery.inference.formations import Evidence, Findings, Formation, Undecided, X
 from ckpt_surgery.inference.proving import structure_problems, value_problems
-from ckpt_surgery.inference.values import X
 from tests.inference.going_back import described, recipe
 from tests.inference.two_sides import Arrays, normal, side
 from tests.support.leaves import listing

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Shape
-from ckpt_surgery.inference.values import X
+from ckpt_surgery.inference.holders import Leaf
 from ckpt_surgery.inference.windows import Found, Window, windows
-from tests.inference.two_sides import computed, fingerprint, normal
+from tests.inference.two_sides import fingerprint, made, normal, text_of
 from tests.support.comparing import same
 
 
@@ -58,21 +58,21 @@ def test_the_expression_of_a_window_is_what_it_holds(case: tuple[Shape, Window])
     array = normal(*shape)
     wanted = cut(array, window)
     assert window.shape(shape) == wanted.shape
-    assert same(computed(window.value(X, shape), {"x": array}), wanted)
+    assert same(made(window.of(Leaf("x", shape)), {"x": array}), wanted)
 
 
 VALUES = [
     ((6, 4), Window(0, 1, 2, 3), "x[2:5]", "a slice"),
     ((6, 4), Window(1, 1, 0, 1), "x[:, 0]", "one column, without an axis"),
-    ((6, 4), Window(1, 1, 3, 1, keep=True), "x[:, 3:4]", "one column, with its axis"),
+    ((6, 4), Window(1, 1, 3, 1, keep=True), "x[:, 3:]", "one column, with its axis"),
     ((6, 4), Window(0, 3, 1, 1), "x[1::2]", "every second row"),
-    ((3, 6, 4), Window(1, 2, 0, 2), "reshape(x, (3, 2, 3, 4))[:, :, 0:2]", "the first two rows of three"),
+    ((3, 6, 4), Window(1, 2, 0, 2), "reshape(x, (3, 2, 3, 4))[:, :, :2]", "the first two rows of three"),
 ]
 
 
 @pytest.mark.parametrize(("shape", "window", "wanted", "what"), VALUES, ids=[what for *_, what in VALUES])
 def test_values_of_windows(shape: Shape, window: Window, wanted: str, what: str) -> None:
-    assert str(window.value(X, shape)) == wanted
+    assert text_of(window.of(Leaf("x", shape))) == wanted
 
 
 def test_several_are_looked_for_at_once_and_plain_slices_come_first() -> None:

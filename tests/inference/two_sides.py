@@ -12,10 +12,11 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.fingerprints import Fingerprint, fingerprints
 from ckpt_surgery.inference.formations import Value
+from ckpt_surgery.inference.holder_text import written
+from ckpt_surgery.inference.holders import Holder, laid, of_leaves
 from ckpt_surgery.inference.layouts import Layout
-from ckpt_surgery.inference.reading import evaluated, fingerprints_of
+from ckpt_surgery.inference.reading import evaluated, fingerprints_of, node_of
 from ckpt_surgery.inference.sides import Side
-from ckpt_surgery.inference.values import node_of
 from tests.support.leaves import leaf
 
 Arrays = Mapping[str, np.ndarray]
@@ -71,6 +72,25 @@ def computed(value: Value, arrays: Arrays) -> np.ndarray:
     """An expression over the arrays, in their order."""
     node = node_of(value, [leaf_of(key, array) for key, array in arrays.items()])
     return evaluated(node, Region.whole(node.spec.shape), side(arrays))
+
+
+def made(holder: Holder, arrays: Arrays) -> np.ndarray:
+    """A holder of some of the arrays, as its expression gives it."""
+    keys, value = written(holder)
+    found = computed(value, {key: arrays[key] for key in keys})
+    assert found.shape == holder.shape
+    return found
+
+
+def text_of(holder: Holder) -> str:
+    """The expression of a holder."""
+    return str(written(holder)[1])
+
+
+def text_of_layout(layout: Layout, stacked: int = 0) -> str:
+    """The expression of a layout of a leaf, or of leaves that are stacked along the first axes."""
+    lengths, each = layout.shape_in[:stacked], layout.shape_in[stacked:]
+    return text_of(laid(layout, of_leaves(list(map(str, range(math.prod(lengths)))), lengths, each)))
 
 
 def normal(*shape: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
