@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
@@ -9,10 +11,11 @@ from ckpt_surgery.core.keys import text_of
 from ckpt_surgery.core.text import shown
 
 FORMS = (
-    "`s|REGEX|TEMPLATE|`, `s|REGEX|TEXT|g`, `drop:REGEX`, `keep:REGEX`, `KEY = EXPRESSION` or "
-    "`add:TEMPLATE = EXPRESSION`"
+    "`s|REGEX|TEMPLATE|`, `s|REGEX|TEXT|g`, either also with ` = EXPRESSION` behind it, `drop:REGEX`, "
+    "`keep:REGEX`, `KEY = EXPRESSION` or `add:TEMPLATE = EXPRESSION`"
 )
 KEEP = "keep:"
+BLANKS = "The sign = stands between blanks."
 EVERYWHERE = "g"
 """Follows a substitution that is made inside keys, wherever the regular expression matches, as in sed."""
 _ASSIGNMENT = re.compile(
@@ -20,14 +23,20 @@ _ASSIGNMENT = re.compile(
 )
 """A key, an equals sign between blanks, an expression."""
 _SUBSTITUTION = re.compile(r"s(?P<sign>[^\w\s\\]).*", re.DOTALL)
+_VALUE = re.compile(
+    r"(?P<flags>[^\s=]*)(?:\s+=\s+(?P<value>\S.*?)(?:\s+for\s+(?P<name>\w+)\s+in\s+(?P<range>range\([^'\"]*\)))?)?\s*",
+    re.DOTALL,
+)
+"""Flags of a substitution, and perhaps an expression and the values of a variable in it."""
 
 
 def document_of(rules: Sequence[str]) -> dict[str, Any]:
     """The recipe that consists of these rules, in their order, as data.
 
     `s|REGEX|TEMPLATE|` renames, with any sign in place of `|`, and a backslash before that sign where it is
-    meant itself; `s|REGEX|TEXT|g` replaces every match inside keys; `drop:REGEX` leaves leaves out; `KEY =
-    EXPRESSION` gives a leaf another value, and
+    meant itself; `s|REGEX|TEXT|g` replaces every match inside keys. Both give the leaves another value where
+    ` = EXPRESSION` follows, or for each value of a variable one more leaf: ` = x[i] for i in range(4)`.
+    `drop:REGEX` leaves leaves out; `KEY = EXPRESSION` gives a leaf another value, and
     `add:TEMPLATE = EXPRESSION` adds one. `keep:REGEX` comes after all other rules, wherever it stands: of the
     leaves that no other rule claims, those that match stay and the rest is dropped. Raises UsageError for
     anything else.
@@ -54,12 +63,14 @@ def inside_keys(rule: str) -> str | None:
     Also None where its template would mean something else there.
     """
     try:
-        if "to" not in document_of([rule])["rules"][0] or not _SUBSTITUTION.fullmatch(rule):
+        substitution = _substitution(rule)
+        if substitution is None or substitution.everywhere:
             return None
-        document_of([rule + EVERYWHERE])
+        inside = f"{rule[: substitution.end]}{EVERYWHERE}{rule[substitution.end :]}"
+        document_of([inside])
     except UsageError:
         return None
-    return rule + EVERYWHERE
+    return inside
 
 
 def selection_of(match: str | None, under: str | None) -> dict[str, Any]:
@@ -75,11 +86,12 @@ def selection_of(match: str | None, under: str | None) -> dict[str, Any]:
 def _rule(text: str) -> dict[str, Any]:
     if text.startswith("drop:"):
         return _match(text, text.removeprefix("drop:")) | {"drop": True}
-    assignment, substitution = _ASSIGNMENT.fullmatch(text), _SUBSTITUTION.fullmatch(text)
-    if substitution and (assignment is None or text.endswith(substitution["sign"])):
-        return _substitution(text, substitution["sign"])
+    substitution = _substitution(text)
+    if substitution is not None:
+        return substitution.rule()
+    assignment = _ASSIGNMENT.fullmatch(text)
     if assignment is None:
-        blanks = " The sign = stands between blanks." if "=" in text else ""
+        blanks = f" {BLANKS}" if "=" in text else ""
         raise UsageError(f"not a rule: `-e {shown(text)}`", hint=f"Write {FORMS}.{blanks}")
     if assignment["add"]:
         return {"add": assignment["key"].strip(), "value": assignment["value"]}
@@ -90,25 +102,65 @@ def _match(text: str, pattern: str) -> dict[str, Any]:
     return {"match": _given(text, pattern, "regular expression")}
 
 
-def _substitution(text: str, sign: str) -> dict[str, Any]:
-    parts = re.split(rf"(?<!\\){re.escape(sign)}", text[2:])
-    if len(parts) == 3 and parts[2] == EVERYWHERE:
-        return _inside_keys(text, *(part.replace(f"\\{sign}", sign) for part in parts[:2]))
-    if len(parts) != 3 or parts[2]:
-        form = f"s{sign}REGEX{sign}TEMPLATE{sign}"
-        if len(parts) < 3:
-            hint = f"The sign `{sign}` stands before, between and after the two, so also at the end."
-        elif len(parts) == 3:
-            hint = f"Only `g` can follow the last `{sign}`: leave out `{shown(parts[2])}`."
-        else:
-            other = "," if sign == "|" else "|"
-            hint = (
-                f"It has the sign `{sign}` {len(parts)} times instead of 3. Where `{sign}` is part of the "
-                f"regular expression take another sign: `s{other}REGEX{other}TEMPLATE{other}`."
-            )
-        raise UsageError(f"`-e {shown(text)}` is not of the form `{form}`", hint=hint)
-    pattern, template = (part.replace(f"\\{sign}", sign) for part in parts[:2])
-    return _match(text, pattern) | {"to": _given(text, template, "template")}
+@dataclass(frozen=True)
+class _Substitution:
+    """`s|REGEX|TEMPLATE|`, with what follows the last sign."""
+
+    text: str
+    pattern: str
+    template: str
+    everywhere: bool
+    """Whether it replaces inside keys."""
+    end: int
+    """Length of the text up to the last sign."""
+    more: dict[str, Any]
+    """The fields `value` and `for` of the rule, where it has them."""
+
+    def rule(self) -> dict[str, Any]:
+        if self.everywhere:
+            return _inside_keys(self.text, self.pattern, self.template) | self.more
+        to = _given(self.text, self.template, "template")
+        return _match(self.text, self.pattern) | {"to": to} | self.more
+
+
+def _substitution(text: str) -> _Substitution | None:
+    """The parts of a substitution; None where the text is another rule. Raises UsageError for a wrong one."""
+    begun, assignment = _SUBSTITUTION.fullmatch(text), _ASSIGNMENT.fullmatch(text)
+    if begun is None:
+        return None
+    sign = begun["sign"]
+    signs = [match.start() for match in re.finditer(rf"(?<!\\){re.escape(sign)}", text)]
+    if assignment is not None and not text.endswith(sign):
+        before = [at for at in signs if at < assignment.end("key")]
+        if len(before) != 3 or text[before[2] + 1 : assignment.end("key")] not in ("", EVERYWHERE):
+            return None  # the key of a leaf, which has the sign in it
+    tail = _VALUE.fullmatch(text, signs[2] + 1) if len(signs) > 2 else None
+    if tail is None or tail["flags"] not in ("", EVERYWHERE):
+        raise UsageError(
+            f"`-e {shown(text)}` is not of the form `s{sign}REGEX{sign}TEMPLATE{sign}`",
+            hint=_what_is_wrong(text, sign, signs),
+        )
+    pattern, template = (text[a + 1 : b].replace(f"\\{sign}", sign) for a, b in pairwise(signs[:3]))
+    more: dict[str, Any] = {} if tail["name"] is None else {"for": {tail["name"]: tail["range"]}}
+    if tail["value"] is not None:
+        more["value"] = tail["value"]
+    return _Substitution(text, pattern, template, tail["flags"] == EVERYWHERE, signs[2] + 1, more)
+
+
+def _what_is_wrong(text: str, sign: str, signs: Sequence[int]) -> str:
+    """Why a text is not a substitution, and what to write."""
+    if len(signs) < 3:
+        return f"The sign `{sign}` stands before, between and after the two, so also at the end."
+    rest = text[signs[2] + 1 :]
+    if "=" in rest:
+        return f"An expression follows the last `{sign}` as ` = EXPRESSION`. {BLANKS}"
+    if len(signs) == 3:
+        return f"Only `g` can follow the last `{sign}`: leave out `{shown(rest)}`."
+    other = "," if sign == "|" else "|"
+    return (
+        f"It has the sign `{sign}` {len(signs)} times instead of 3. Where `{sign}` is part of the "
+        f"regular expression take another sign: `s{other}REGEX{other}TEMPLATE{other}`."
+    )
 
 
 def _inside_keys(text: str, pattern: str, replacement: str) -> dict[str, Any]:

@@ -18,11 +18,24 @@ from tests.support.plans import plan_of
         (r"s|a\||b|", {"match": "a|", "to": "b"}),
         ("s/block/layers/g", {"match": ".*block.*", "to": "${sub(key, 'block', 'layers')}"}),
         (r"s|^a\.||g", {"match": r".*(?:^a\.).*", "to": r"${sub(key, '^a\\.', '')}"}),
+        ("s|a|b| = x.T", {"match": "a", "to": "b", "value": "x.T"}),
+        ("s/a/b/  =  x / 2 ", {"match": "a", "to": "b", "value": "x / 2"}),
+        ("s|a|b| = 'c | d'", {"match": "a", "to": "b", "value": "'c | d'"}),
+        ("s|a(?=b)|c| = x == 1", {"match": "a(?=b)", "to": "c", "value": "x == 1"}),
+        ("s=a=b= = x", {"match": "a", "to": "b", "value": "x"}),
+        ("s/a/b/g = x", {"match": ".*a.*", "to": "${sub(key, 'a', 'b')}", "value": "x"}),
+        (
+            "s|a|h.${i}| = x[i] for i in range(x.shape[0])",
+            {"match": "a", "to": "h.${i}", "for": {"i": "range(x.shape[0])"}, "value": "x[i]"},
+        ),
+        ("s|a|b| = f('x for i in range(2)')", {"match": "a", "to": "b", "value": "f('x for i in range(2)')"}),
         ("drop:opt_state/.*", {"match": "opt_state/.*", "drop": True}),
         ("drop:x = 1", {"match": "x = 1", "drop": True}),
         ("step = 0", {"match": "step", "value": "0"}),
         ("s = 0", {"match": "s", "value": "0"}),
         ("s/x = y == 1", {"match": "s/x", "value": "y == 1"}),
+        ("s/a/b = x / 2 / 3", {"match": "s/a/b", "value": "x / 2 / 3"}),
+        ("s/a/b/c = x", {"match": "s/a/b/c", "value": "x"}),
         ("a.b/c[0] = cast(x, dtype='f4')", {"match": r"a\.b/c\[0\]", "value": "cast(x, dtype='f4')"}),
         ("  w  =  x * 2 ", {"match": "w", "value": "x * 2"}),
         ("add:a/${n} = zeros((2,), 'f4')", {"add": "a/${n}", "value": "zeros((2,), 'f4')"}),
@@ -73,6 +86,10 @@ def test_rules_keep_their_order() -> None:
         ("s|a|b", "is not of the form `s|REGEX|TEMPLATE|`"),
         ("s|(a|b)|c|", "is not of the form `s|REGEX|TEMPLATE|`"),
         ("s|a|b|gi", "is not of the form `s|REGEX|TEMPLATE|`"),
+        ("s|a|b|=x", "is not of the form `s|REGEX|TEMPLATE|`"),
+        ("s|a|b| =", "is not of the form `s|REGEX|TEMPLATE|`"),
+        ("s|a|b| x", "is not of the form `s|REGEX|TEMPLATE|`"),
+        ("s|a|| = x", "the template is empty"),
         ("s||b|", "the regular expression is empty"),
         ("s|a||", "the template is empty"),
         ("drop:", "the regular expression is empty"),
@@ -92,6 +109,10 @@ def test_what_is_none(text: str, message: str) -> None:
     [
         ("s|a|b", "The sign `|` stands before, between and after the two, so also at the end."),
         ("s|a|b|gi", "Only `g` can follow the last `|`: leave out `gi`."),
+        (
+            "s|a|b|= x",
+            "An expression follows the last `|` as ` = EXPRESSION`. The sign = stands between blanks.",
+        ),
         (
             "s/a/b/c/",
             "It has the sign `/` 4 times instead of 3. Where `/` is part of the regular expression take "
@@ -134,6 +155,36 @@ def test_a_g_replaces_every_match_inside_keys(rule: str, keys: list[str] | None)
         assert {step.leaf.key.text for step in plan_of(text, source).steps} == set(keys)
 
 
+@pytest.mark.parametrize(
+    ("rule", "made"),
+    [
+        (r"s|h\.(\d)\.w|m/\1/k| = x.T * int(g[1])", {"m/0/k": "float32[3,2]", "m/1/k": "float32[3,2]"}),
+        (r"s|h\.\d\.w|m/k| = stack(xs)", {"m/k": "float32[2,2,3]"}),
+        ("s|.w|.k|g = cast(x, 'bfloat16')", {"h.0.k": "bfloat16[2,3]", "h.1.k": "bfloat16[2,3]"}),
+        (
+            r"s|h\.(\d)\.w|m/\1/${i}| = x[i] for i in range(2)",
+            {f"m/{n}/{i}": "float32[3]" for n in (0, 1) for i in (0, 1)},
+        ),
+    ],
+)
+def test_a_substitution_with_an_expression(rule: str, made: dict[str, str]) -> None:
+    source = {"h.0.w": "float32[2,3]", "h.1.w": "float32[2,3]"}
+    plan = plan_of(recipe_of_rules([rule]), source)
+    assert {step.leaf.key.text: str(step.leaf.spec) for step in plan.steps} == made
+
+
+def test_a_wrong_expression_behind_a_substitution_has_its_place() -> None:
+    with pytest.raises(SurgeryError) as caught:
+        plan_of(recipe_of_rules(["s|a|b| = x +"]), {"a": "int8[2]"})
+    problem = caught.value.problems[0]
+    assert problem.code is Code.EXPRESSION
+    assert problem.place is not None
+    assert (problem.place.path, problem.place.text) == (
+        "rules[0].value",
+        "  - {match: a, to: b, value: x +}",
+    )
+
+
 @pytest.mark.parametrize("replacement", ["${n}", "&", r"\2", r"\g<n>", r"\q"])
 def test_what_means_nothing_inside_keys_is_refused(replacement: str) -> None:
     with pytest.raises(SurgeryError) as caught:
@@ -152,6 +203,7 @@ def test_a_pattern_inside_keys_that_takes_too_long() -> None:
     ("rule", "inside"),
     [
         ("s/block/layers/", "s/block/layers/g"),
+        ("s/block/layers/ = x.T", "s/block/layers/g = x.T"),
         ("s|a|${n}|", None),
         ("s/block/layers/g", None),
         ("drop:a", None),

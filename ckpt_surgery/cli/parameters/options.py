@@ -193,8 +193,8 @@ FORMS: Mapping[str, Form] = {
 Rules = Annotated[
     tuple[str, ...],
     "A rule in place of RECIPE, also several: `s|REGEX|TEMPLATE|` for whole keys, `s|REGEX|TEXT|g` inside "
-    "keys, `drop:REGEX`, `KEY = EXPRESSION`, `add:TEMPLATE = EXPRESSION`, and last `keep:REGEX`, which drops "
-    "the rest.",
+    "keys, either also with ` = EXPRESSION` behind it, `drop:REGEX`, `KEY = EXPRESSION`, `add:TEMPLATE = "
+    "EXPRESSION`, and last `keep:REGEX`, which drops the rest.",
     Form("RULE", ("-e",)),
 ]
 JsonTo = Annotated[

@@ -96,6 +96,15 @@ def test_only_what_matches_is_kept(source: Path, tmp_path: Path, rules: list[str
     assert dropped | used == {f"source:{key}" for key in ("params/old/w", "opt/mu", "step")}
 
 
+def test_a_rename_with_an_expression(source: Path, tmp_path: Path) -> None:
+    rules = ("-e", r"s|params/(old)/w|\1/k| = reshape(x, (2, 3)) * len(g[1])")
+    assert run("apply", *rules, source, tmp_path / "out.safetensors").exit_code == 0
+    assert load_file(tmp_path / "out.safetensors")["old/k"].tolist() == [[0.0, 3.0, 6.0], [9.0, 12.0, 15.0]]
+    done = run("plan", "-e", "s|params/old/w|k| = x @", source, "--json", "-")
+    problem = json.loads(done.stdout)["error"]["problems"][0]
+    assert (problem["code"], problem["path"], problem["line"]) == ("CS024", "(recipe)", 3)
+
+
 @pytest.mark.parametrize("rules", [["keep:parms/.*"], ["drop:opt/.*", "keep:parms/.*"]])
 def test_a_misspelt_rule_that_keeps_is_refused(source: Path, tmp_path: Path, rules: list[str]) -> None:
     options = [word for rule in rules for word in ("-e", rule)]
