@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Unpack, get_args
 
-from ckpt_surgery.core.arguments import CheckpointLike, PathLike, Size, bytes_of
+from ckpt_surgery.core.arguments import CheckpointLike, PathLike, RecipeLike, Size, bytes_of
 from ckpt_surgery.core.documents import Versioned
 from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.memory import memory_errors
@@ -13,12 +13,13 @@ from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, ProgressL
 from ckpt_surgery.core.protocols import RetypedSource
 from ckpt_surgery.core.summaries.represented import Represented
 from ckpt_surgery.core.summaries.summary import LINES, Summary, text_rows
-from ckpt_surgery.core.text import did_you_mean, number_of
+from ckpt_surgery.core.text import did_you_mean, number_of, shown
 from ckpt_surgery.inference.documents import (
     Given,
     InferredLeaf,
     InferredRule,
     OpenLeaves,
+    header,
     inferred_leaves,
     inferred_rules,
     open_leaves,
@@ -26,7 +27,7 @@ from ckpt_surgery.inference.documents import (
 from ckpt_surgery.inference.drafting import Draft, drafted
 from ckpt_surgery.inference.finding import Found, found
 from ckpt_surgery.inference.formations import COMPARED, ConflictEntry, Findings, Undecided
-from ckpt_surgery.inference.headers import header
+from ckpt_surgery.inference.hints import Hints, hints_of
 from ckpt_surgery.inference.proving import structure_problems, value_problems
 from ckpt_surgery.inference.reading import fingerprints_of
 from ckpt_surgery.inference.sides import Side
@@ -40,8 +41,11 @@ from ckpt_surgery.inputs.output_files import (
     write_document,
 )
 from ckpt_surgery.inputs.preparing import prepare
-from ckpt_surgery.inputs.request import checkpoint_or_tree, requested
+from ckpt_surgery.inputs.request import checkpoint_or_tree, read_recipe, recipe_of_rules, requested
 from ckpt_surgery.inputs.warnings import kept_as_integers
+from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
+from ckpt_surgery.language.one_liners import KEEP, document_of
+from ckpt_surgery.language.yaml.rule_texts import with_rules
 from ckpt_surgery.planner.disguised import is_uint16
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import Prepared
@@ -165,6 +169,8 @@ def infer(
     item: str | None = None,
     src_format: str | None = None,
     uint16: Literal["keep", "bfloat16"] | None = None,
+    recipe: RecipeLike | None = None,
+    rules: Sequence[str] = (),
     values: Values = "auto",
     memory: Size | None = None,
     out: PathLike | None = None,
@@ -181,9 +187,14 @@ def infer(
     or as a text such as `2GiB`. `out` is the path of a file for the recipe; one that is there already is
     replaced only with `overwrite`. `progress`: see `apply`.
 
+    `recipe` and `rules` are hints: `match` rules of one pass that are taken as true, stand first in the
+    draft, as they are written, and teach words and layouts for all that is inferred. `recipe` is what `apply`
+    takes as a recipe; `rules` are texts such as `s|REGEX|TEMPLATE| = EXPRESSION`.
+
     What evidence does not decide is listed in `findings.undecided`, and is not in the recipe, which then
-    stops with an error where it is run. Raises SourceError or UsageError, and DestinationError where `out`
-    is there already.
+    stops with an error where it is run; each candidate has the `rules` that decide for it. Raises SourceError
+    or UsageError, RecipeError or PlanError for hints that are wrong or contradict the target, and
+    DestinationError where `out` is there already.
     """
     with reported(progress) as report, memory_errors("infer the recipe"):
         forget()
@@ -194,13 +205,29 @@ def infer(
         check_written([out], src, target, **which)
         if out is not None:
             check_kept(out, overwrite)
+        given = _hint_recipe(recipe, rules)
         budget, read_as = bytes_of("memory", memory) or default_memory(), _uint16_of((src, target), uint16)
         source, wanted = _open_side(src, budget, read_as, **which), _open_target(target, budget, read_as)
-        result = _infer_sides(source, wanted, values == "auto", report)
+        hints = None if given is None else hints_of(given, source.side, wanted.side)
+        result = _infer_sides(source, wanted, hints, values == "auto", report)
         if out is not None:
             check_kept(out, overwrite)  # it took a while: somebody may have made the file
             write_document(out, result.recipe.encode())
         return result
+
+
+def _hint_recipe(recipe: RecipeLike | None, rules: Sequence[str]) -> LoadedRecipe | None:
+    """The recipe of the hints, `rules` behind those of `recipe`; None without any. Raises RecipeError."""
+    kept = next((rule for rule in rules if rule.startswith(KEEP)), None)
+    if kept is not None:
+        hint = "Leave it out: what becomes of all other leaves is inferred."
+        raise UsageError(f"not a hint: `-e {shown(kept)}`", hint=hint)
+    if recipe is None:
+        return read_recipe(recipe_of_rules(rules)) if rules else None
+    loaded: LoadedRecipe = recipe if isinstance(recipe, LoadedRecipe) else read_recipe(recipe)
+    if not rules or "passes" in loaded.document.value:
+        return loaded
+    return parse_recipe(with_rules(loaded.document, document_of(rules)["rules"]), loaded.path)
 
 
 def check_written(
@@ -266,6 +293,7 @@ def _open_target(given: CheckpointLike, memory: int, uint16: str | None) -> _Ope
 def _infer_sides(
     source: _OpenSide,
     target: _OpenSide,
+    hints: Hints | None,
     compare: bool,
     progress: Report | None,
 ) -> Inferred:
@@ -274,7 +302,7 @@ def _infer_sides(
         source_side, target_side = _read(source_side, target_side, progress)
     else:
         source_side, target_side = replace(source_side, read=None), replace(target_side, read=None)
-    known = found(source_side, target_side)
+    known = found(source_side, target_side, hints)
     policies = {"input": {"uint16": "bfloat16"}} if source.retyped or target.retyped else {}
     for _ in range(MOST_ROUNDS):
         draft = drafted(known.findings, header(source.path, target.path, known), policies)

@@ -23,13 +23,13 @@ class _Way:
 class Analogies:
     """How the leaves lie whose shapes allow one layout: as they do, so do those with similar names."""
 
-    def __init__(self, known: Iterable[Match]) -> None:
+    def __init__(self, known: Iterable[tuple[Match, Layout]]) -> None:
         self._known: dict[tuple[object, ...], list[tuple[_Names, _Way]]] = {}
         self._turned = False
         """Whether any array lies in another order of axes."""
-        for match in known:
-            if len(match.layouts) == 1 and match.source.numeric:
-                way = _way(match.layouts[0], len(match.lengths))
+        for match, layout in known:
+            if match.source.numeric:
+                way = _way(layout, len(match.lengths))
                 if len(way.blocks) > 1:
                     self._turned |= not _is_plain(way)
                     for kind in (_kind(match, way), ()):

@@ -5,8 +5,10 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from ckpt_surgery.inference.formations import Formation
+from ckpt_surgery.inference.grids import Template
 from ckpt_surgery.inference.key_patterns import LONGEST, REST, Group, Pattern, Universe
-from ckpt_surgery.inference.parts import Bundle, Kind, Part, bundles, components, united
+from ckpt_surgery.inference.parts import Bundle, Kind, Part, Place, bundles, components, united
 from ckpt_surgery.inference.rule_drafts import Output, RuleDraft
 from ckpt_surgery.inference.single_rules import literal, literal_sources, one_rule
 from ckpt_surgery.inference.tables import Tables
@@ -120,6 +122,12 @@ def _by_key(bundle: Bundle, universe: Universe, tables: Tables) -> list[RuleDraf
         if found is not None:
             return [found]
     return [_added(part) for part in parts]
+
+
+def added(one: Formation) -> RuleDraft:
+    """A rule that makes one leaf, and claims nothing."""
+    *places, target = (Place(Template((key,)), ()) for key in (*one.sources, one.target))
+    return _added(Part(Kind.MADE, tuple(places), target, one.value, ((one.evidence, one.why),)))
 
 
 def _listed(parts: Sequence[Part], universe: Universe, tables: Tables) -> RuleDraft | None:

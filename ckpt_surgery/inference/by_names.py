@@ -29,13 +29,14 @@ def found_by_names(
     all_sources: Iterable[Leaf] = (),
     all_targets: Iterable[Leaf] = (),
     known: Iterable[Formation] = (),
+    lying: Iterable[tuple[Match, Layout]] = (),
 ) -> Proposal:
     """What the names, shapes and dtypes of these leaves say about how the targets follow from the sources.
 
     `all_sources`, `all_targets`: all leaves of both checkpoints, where `sources` and `targets` are only some
     of them. They tell which numbers of keys are indices, and which words are rare. Each source leaf is used
-    at most once. `known`: what is decided of other leaves, which teaches words. Leaves of the target that are
-    in neither part of the result resemble nothing that is left.
+    at most once. `known`: what is decided of other leaves, which teaches words; `lying`: how others lie.
+    Leaves of the target that are in neither part of the result resemble nothing that is left.
     """
     left, all_left = _alike(sources, all_sources)
     right, all_right = _alike(targets, all_targets)
@@ -50,7 +51,8 @@ def found_by_names(
         found = paired([one.alone for one in alone[0]], [one.alone for one in alone[1]], again)
         pairs += found.decided
         unclear = [*_without(unclear, found.decided), *_new(found.undecided, unclear)]
-    analogies = Analogies(pair.ways[0] for pair in pairs if len(pair.ways) == 1)
+    ways = [pair.ways[0] for pair in pairs if len(pair.ways) == 1]
+    analogies = Analogies([*lying, *((way, *way.layouts) for way in ways if len(way.layouts) == 1)])
     formations: list[Formation] = []
     undecided: list[Undecided] = []
     for pair in pairs:
@@ -59,7 +61,7 @@ def found_by_names(
             undecided.append(_layouts_open(pair))
         else:
             formations += _formations(pair.ways[0], *decided)
-    undecided += [_names_open(one) for one in unclear]
+    undecided += [_names_open(one, analogies) for one in unclear]
     done = {key for pair in pairs for one in (pair.source, pair.target) for key in one.keys}
     done |= {key for one in unclear for key in one.target.keys}
     undecided += _resembling(left, right, names, done)
@@ -150,11 +152,7 @@ def _caution(match: Match, layout: Layout) -> str:
 
 def _layouts_open(pair: Pair) -> Undecided:
     """A pair that names decide, but not how its axes go."""
-    candidates = [
-        Candidate(pair.source.keys, way.text(layout), pair.score, way.how)
-        for way in pair.ways
-        for layout in way.layouts
-    ]
+    candidates = [one for way in pair.ways for one in candidates_of(way, way.layouts, pair.score)]
     count = f"{MOST} or more" if len(candidates) >= MOST else str(len(candidates))
     if not candidates:
         why = f"names fit, but no layout takes {_shape(pair.source)} to {_shape(pair.target)}"
@@ -163,21 +161,32 @@ def _layouts_open(pair: Pair) -> Undecided:
     return Undecided(pair.target.keys, why, tuple(candidates))
 
 
-def _names_open(one: Open) -> Undecided:
+def candidates_of(way: Match, layouts: Iterable[Layout], score: float) -> Iterator[Candidate]:
+    """What a match makes with each of these layouts."""
+    for layout in layouts:
+        made = tuple(_formations(way, layout, Evidence.HINT))
+        yield Candidate(way.source.keys, way.text(layout), score, way.how, made)
+
+
+def _names_open(one: Open, analogies: Analogies) -> Undecided:
     """A grid with candidates, none of which stands out."""
-    candidates = [_candidate(pair) for pair in one.candidates]
+    candidates = [each for pair in one.candidates for each in _ways(pair, analogies)]
     why = "several source leaves fit, and neither names nor values tell them apart"
-    if len(candidates) == 1:
+    if len({candidate.sources for candidate in candidates}) == 1:
         why = (
             "several leaves of the target fit this source leaf, and neither names nor values tell them apart"
         )
     return Undecided(one.target.keys, why, tuple(candidates))
 
 
-def _candidate(pair: Pair) -> Candidate:
+def _ways(pair: Pair, analogies: Analogies) -> Sequence[Candidate]:
+    """A candidate for each layout, or for that which others have; at least one."""
     way = pair.ways[0]
-    value = way.text(way.layouts[0]) if way.layouts else ""
-    return Candidate(pair.source.keys, value, pair.score, way.how)
+    decided = _decided(way, analogies) if len(pair.ways) == 1 else None
+    layouts = way.layouts[:MOST_CANDIDATES] if decided is None else decided[:1]
+    return [*candidates_of(way, layouts, pair.score)] or [
+        Candidate(pair.source.keys, "", pair.score, way.how)
+    ]
 
 
 def _resembling(

@@ -56,7 +56,7 @@ def made_parts(findings: Findings) -> list[Part]:
     found: dict[int, Part] = {}
     for formation in findings.formations:
         alone = moved.get(formation.sources[0]) is formation
-        part = subtree.get(formation.sources[0]) or _part(formation, alone, sources, targets)
+        part = subtree.get(formation.sources[0]) or part_of(formation, alone, sources, targets)
         found.setdefault(id(part), part)
     return list(found.values())
 
@@ -105,7 +105,7 @@ def _subtree_moved(
     return Part(kind, (prefix_of(source, length, sources),), place, MOVED, reasons)
 
 
-def _part(formation: Formation, alone: bool, sources: Places, targets: Places) -> Part:
+def part_of(formation: Formation, alone: bool, sources: Places, targets: Places) -> Part:
     """`alone`: whether the leaf is moved as it is, and feeds nothing else."""
     kept = alone and formation.sources == (formation.target,)
     return Part(

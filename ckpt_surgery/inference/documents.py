@@ -1,18 +1,29 @@
-"""What `infer` found as a JSON document."""
+"""What `infer` found: the comment at the beginning of a draft, and the JSON document."""
 
+import shlex
 from collections.abc import Iterator
 from typing import Annotated, Literal, cast
 
 from ckpt_surgery.core.documents import Document, Pattern
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.drafting import Draft
+from ckpt_surgery.inference.finding import Found, Shared
 from ckpt_surgery.inference.formations import Candidate, Evidence, Findings
+from ckpt_surgery.language.yaml.writing import SCHEMA
+
+_VALUES = {
+    Shared.SHARED: "those of TARGET are in SRC.",
+    Shared.PARTLY: "a smaller part of those of TARGET is in SRC.",
+    Shared.UNRELATED: "none of those of TARGET are in SRC; names decide.",
+    Shared.NONE: "not compared; names, shapes and dtypes decide.",
+}
 
 EvidenceName = Literal[
     "values",
     "values after arithmetic",
     "names, the only layout that fits",
     "names, layout as of the others",
+    "hint",
 ]
 
 
@@ -72,9 +83,12 @@ class InferredCandidate(Document):
     value: str
     """The expression; empty where none is known."""
     score: float
-    """How much the names resemble each other, from 0 to 1."""
+    """How much of both names is understood the same way, from 0 to 1."""
     how: How
-    """How leaves belong together; empty where sizes do not fit."""
+    """How leaves belong together; `drop` where these are left out, and the target's own value stays; empty
+    where sizes do not fit."""
+    rules: tuple[str, ...]
+    """Rules for `infer -e` that decide for this candidate; empty where no such rules do."""
 
 
 @frozen()
@@ -87,6 +101,20 @@ class OpenLeaves(Document):
     """Why not."""
     candidates: tuple[InferredCandidate, ...]
     """What they could be made of."""
+
+
+def header(source: str, target: str, known: Found) -> list[str]:
+    """The lines of the comment. `source`, `target`: paths as they were given."""
+    needs = f" --target {shlex.quote(target)}" if known.findings.from_target else ""
+    lines = [
+        SCHEMA,
+        f"Drafted by `ckpt-surgery infer {shlex.quote(source)} {shlex.quote(target)}`.",
+        f"  ckpt-surgery apply THIS {shlex.quote(source)} DST{needs}",
+        f"Values: {_VALUES[known.shared]}",
+    ]
+    if needs:
+        lines.append("The leaves below `fallback: true` keep the values of TARGET.")
+    return lines
 
 
 def inferred_rules(draft: Draft) -> Iterator[InferredRule]:
@@ -109,7 +137,7 @@ def open_leaves(findings: Findings) -> Iterator[OpenLeaves]:
 
 
 def _candidate(one: Candidate) -> InferredCandidate:
-    return InferredCandidate(one.sources, one.value, round(one.score, 3), cast(How, one.how))
+    return InferredCandidate(one.sources, one.value, round(one.score, 3), cast(How, one.how), one.rules)
 
 
 def _name(evidence: Evidence) -> EvidenceName:

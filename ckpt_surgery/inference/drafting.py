@@ -1,11 +1,13 @@
 """Findings as a recipe: few rules that do exactly what was found, each with its evidence."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.bundle_rules import drafts_of
+from ckpt_surgery.inference.bundle_rules import added, drafts_of
 from ckpt_surgery.inference.covering import made_parts, plain_parts
 from ckpt_surgery.inference.formations import Evidence, Findings
 from ckpt_surgery.inference.joining import by_endings, joined
@@ -62,10 +64,13 @@ def drafted(
 
     What is not decided is said in comments, with its candidates; no rule claims their leaves, and
     `unmatched: error` keeps the draft from running by accident. Where no leaf is left, a last rule does.
+    Rules that are given come first, and claim their leaves: all others are about what these leave.
     """
-    tables = Tables()
+    given, everything, findings = findings.given, findings, _left(findings)
+    tables = Tables(given.names)
     source, target = Universe(findings.source_keys), Universe(findings.target_keys)
     made = drafts_of(made_parts(findings), source, tables)
+    made += _looking_up(everything)
     dropped = drafts_of(plain_parts(Kind.DROPPED, findings.dropped, findings.source_keys), source, tables)
     filled = drafts_of(plain_parts(Kind.FILLED, findings.from_target, findings.target_keys), target, tables)
     rules = [
@@ -77,18 +82,51 @@ def drafted(
     keeps = len(kept) > _MANY_KEPT and _all_claimed(rules, findings)
     if keeps:
         rules = [rule for rule in rules if rule.kind is not Kind.KEPT]
-    document = document_of(rules, tables, keeps, policies)
+    document = document_of(rules, tables, keeps, policies, given)
     evidence = [summary(rule.reasons) for rule in rules]
-    text, lines = text_of(document, evidence, header, findings.undecided, findings.conflicts)
+    text, lines = text_of(document, evidence, header, findings)
     stops = bool(findings.undecided) and _claimed(rules) >= set(findings.source_keys)
     if stops:
         document["rules"].append(stop_of(findings.undecided))
         text = with_stop(text, document["rules"][-1])
-    told = tuple(
+    claims, makes = Counter(given.claims.values()), Counter(given.makes.values())
+    first = len(given.rules)
+    told = [
+        DraftedRule(f"rules[{at}]", line, claims[at], makes[at], Evidence.HINT, "")
+        for at, line in enumerate(lines[:first])
+    ]
+    told += [
         DraftedRule(f"rules[{at}]", line, len(rule.claims), rule.makes, weakest, "; ".join(whys))
-        for at, (rule, line, (weakest, whys)) in enumerate(zip(rules, lines, evidence, strict=True))
+        for at, (rule, line, (weakest, whys)) in enumerate(
+            zip(rules, lines[first:], evidence, strict=True), first
+        )
+    ]
+    return Draft(document, tuple(told), text, stops)
+
+
+def _left(findings: Findings) -> Findings:
+    """What is found about leaves that no given rule claims or makes."""
+    claims, makes = findings.given.claims, findings.given.makes
+    return replace(
+        findings,
+        source_keys=tuple(key for key in findings.source_keys if key not in claims),
+        dropped=tuple(key for key in findings.dropped if key not in claims),
+        formations=tuple(
+            one
+            for one in findings.formations
+            if one.target not in makes and claims.keys().isdisjoint(one.sources)
+        ),
     )
-    return Draft(document, told, text, stops)
+
+
+def _looking_up(findings: Findings) -> list[RuleDraft]:
+    """Rules for leaves of the target that are made of leaves which given rules claim."""
+    claims, makes = findings.given.claims, findings.given.makes
+    return [
+        added(one)
+        for one in findings.formations
+        if one.target not in makes and not claims.keys().isdisjoint(one.sources)
+    ]
 
 
 def _fewest(

@@ -4,10 +4,11 @@
 numbers; what names say about the rest, and whether values allow it; and what nobody can tell.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,11 @@ from ckpt_surgery.inference.formations import (
     X,
 )
 from ckpt_surgery.inference.grids import layer_kinds
+from ckpt_surgery.inference.hint_rules import with_rules
+from ckpt_surgery.inference.hints import Hints, known_layouts
+from ckpt_surgery.inference.layouts import Layout
 from ckpt_surgery.inference.leftovers import leftovers
+from ckpt_surgery.inference.matches import Match
 from ckpt_surgery.inference.name_checks import checked
 from ckpt_surgery.inference.sides import Side, equal_values
 from ckpt_surgery.inference.ties import resolved, turned
@@ -62,9 +67,13 @@ class Found:
     shared: Shared
 
 
-def found(source: Side, target: Side) -> Found:
-    """How the target follows from the source. Values are compared where both sides can be read."""
-    search = _Search(source, target)
+def found(source: Side, target: Side, hints: Hints | None = None) -> Found:
+    """How the target follows from the source. Values are compared where both sides can be read.
+
+    Raises PlanError for hints that these contradict.
+    """
+    search = _Search(source, target, hints or Hints())
+    search.formations.update((one.target, one) for one in search.hints.formations)
     search.of_equal_keys()
     if search.values:
         search.by_values()
@@ -79,6 +88,7 @@ class _Search:
 
     source: Side
     target: Side
+    hints: Hints
     formations: dict[str, Formation] = field(default_factory=dict)
     undecided: list[Undecided] = field(default_factory=list)
     from_target: list[str] = field(default_factory=list)
@@ -97,21 +107,36 @@ class _Search:
         """Whether the values of both sides are known."""
         return self.source.read is not None and self.target.read is not None
 
+    @property
+    def _compared(self) -> bool:
+        """Whether the target has numbers of the source, so that other numbers are those of other leaves."""
+        return self.shared in (Shared.SHARED, Shared.PARTLY)
+
     def by_values(self) -> None:
         """What sums say."""
-        said = found_by_values(self.source, self.target, self.formations)
-        copies = resolved(self.source, self.target, said.formations)
-        self.formations.update((one.target, one) for one in (*said.formations, *copies.formations))
-        self._withdraw(copies.undecided)
+        different = self.hints.different(self.source, self.target)
+        if self.hints.claims:  # leaves that are equal to those that hints claim come first
+            self._by_values(self.hints.without_claimed(self.source))
+        self._by_values(self.source)
         changed, unclear = turned(self.source, self.target, self.formations.values())
         self.formations.update((one.target, one) for one in changed)
         self._withdraw(unclear)
-        self.reordered.update(said.reordered)
         for key, sources in self.reordered.items():
             self.undecided.append(Undecided((key,), REORDERED, (Candidate(sources, "", 1.0, _how(sources)),)))
-        self.shared = self._share()
+        self.shared = self._share(different)
+        if self._compared:
+            self.hints.refuse_different(different)
         for one in of_families(self.source, self.target, self.formations):
             self.formations[one.target] = one
+
+    def _by_values(self, source: Side) -> None:
+        """What sums say of what is left, where the source has these values."""
+        known = self.formations.keys() | self.unclear
+        said = found_by_values(source, self.target, known)
+        copies = resolved(source, self.target, said.formations, self.hints.formations)
+        self.formations.update((one.target, one) for one in (*said.formations, *copies.formations))
+        self.reordered.update(said.reordered)
+        self._withdraw(copies.undecided)
 
     def _withdraw(self, unclear: Sequence[Undecided]) -> None:
         """Leave open what values proposed, and names have to tell."""
@@ -121,8 +146,8 @@ class _Search:
                 del self.formations[key]
                 self.unclear.add(key)
 
-    def _share(self) -> Shared:
-        """Measure how much of the target is in the source.
+    def _share(self, different: Collection[str]) -> Shared:
+        """Measure how much of the target is in the source. `different`: decided leaves with other values.
 
         Leaves of one repeated value count for nothing, and neither do counters, masks and indices beside
         weights: a model that was just initialised has the same ones.
@@ -132,7 +157,7 @@ class _Search:
             return Shared.SHARED  # constants are all that there is on both sides
         weights = {key: one for key, one in telling.items() if _is_weight(self.target.dtype_of(key))}
         counted = weights or telling
-        there = self.formations.keys() | self.reordered.keys() | self.unclear
+        there = (self.formations.keys() - set(different)) | self.reordered.keys() | self.unclear
         total = sum(one.size for one in counted.values())
         common = sum(one.size for key, one in counted.items() if key in there)
         if not common:
@@ -145,7 +170,7 @@ class _Search:
             here, there = self.target.leaves[key], self.source.leaves.get(key)
             if self.values and same_constant(self.source, (key,), self.target, key):
                 continue  # names decide first: equal keys may be those of other layers
-            if there is not None and self._equal(there, here):
+            if there is not None and key not in self.hints.claims and self._equal(there, here):
                 evidence = Evidence.ONLY_LAYOUT if here.spec is None else Evidence.VALUES
                 self.formations[key] = Formation(key, (key,), X, evidence)
 
@@ -193,11 +218,17 @@ class _Search:
         if not given or not wanted:
             return ()
         every = self.source.leaves.values(), self.target.leaves.values()
-        said = found_by_names(given, wanted, *every, known=self.formations.values())
-        shared = self.shared in (Shared.SHARED, Shared.PARTLY)
-        decided = checked(said, self.source, self.target, shared, self.operations)
+        said = found_by_names(
+            given, wanted, *every, known=self.formations.values(), lying=self._known_layouts
+        )
+        decided = checked(said, self.source, self.target, self._compared, self.operations)
         self.formations.update((one.target, one) for one in decided.formations)
         return decided.undecided
+
+    @cached_property
+    def _known_layouts(self) -> Sequence[tuple[Match, Layout]]:
+        """How the leaves lie that hints decide."""
+        return known_layouts(self.hints, self.source, self.target)
 
     def _after_operations(self) -> None:
         """Try arithmetic of some leaves on all that is left: `1 + w` of one norm is that of all norms.
@@ -238,14 +269,16 @@ class _Search:
     def result(self) -> Found:
         """Everything, in the order of the target."""
         order = {key: place for place, key in enumerate(self.target.leaves)}
+        undecided = with_rules(self.undecided, self.source, self.target, self._compared)
         findings = Findings(
             tuple(self.source.leaves),
             tuple(self.target.leaves),
             tuple(sorted(self.formations.values(), key=lambda one: order[one.target])),
-            tuple(self._dropped()),
+            (*self.hints.dropped, *self._dropped()),
             tuple(self.from_target),
-            tuple(sorted(self.undecided, key=lambda one: order[one.targets[0]])),
+            tuple(sorted(undecided, key=lambda one: order[one.targets[0]])),
             tuple(self._conflicts()),
+            self.hints.given,
         )
         return Found(findings, self.shared)
 
@@ -254,12 +287,12 @@ class _Search:
         return [key for key in self.target.leaves if key not in known]
 
     def _used(self) -> set[str]:
-        made = (one.sources for one in self.formations.values())
-        return {key for sources in (*made, *self.reordered.values()) for key in sources}
+        made = (one.sources for one in self.formations.values() if one.evidence is not Evidence.HINT)
+        return {key for sources in (self.hints.claims, *made, *self.reordered.values()) for key in sources}
 
     def _dropped(self) -> list[str]:
         """Leaves of the source that feed nothing, and could not be what is undecided."""
-        used = self._used() | self.held
+        used = self._used() | self.held | {key for one in self.hints.formations for key in one.sources}
         for one in self.undecided:
             used.update(key for candidate in one.candidates for key in candidate.sources)
         return [key for key in self.source.leaves if key not in used]

@@ -2,9 +2,13 @@
 
 import enum
 import itertools
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
 
 from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.language.yaml.rule_texts import RuleText
 
 
 class Evidence(enum.StrEnum):
@@ -18,6 +22,8 @@ class Evidence(enum.StrEnum):
     """Names decide the family by a margin, and one layout is possible."""
     ANALOGY = "names, layout as of the others"
     """Several layouts fit; leaves with the same endings had only one, all the same."""
+    HINT = "hint"
+    """A rule that the user gave says so."""
     RECIPE = "recipe"
     """It is the way back of a step of a recipe."""
 
@@ -73,7 +79,12 @@ class Candidate:
     score: float
     """How much the names resemble each other, from 0 to 1."""
     how: str
-    """`same`, `stack`, `unstack`, `split`, `concat`; empty where sizes do not fit."""
+    """`same`, `stack`, `unstack`, `split`, `concat`; empty where sizes do not fit; `drop` where the target
+    keeps its own value and these leaves go."""
+    formations: tuple[Formation, ...] = ()
+    """What it makes, leaf by leaf; none where this is not known."""
+    rules: tuple[str, ...] = ()
+    """Rules of the command line that decide for it together; none where no such rules do."""
 
 
 @frozen()
@@ -109,6 +120,28 @@ class ConflictEntry(Document):
 
 
 @frozen()
+class GivenRules:
+    """Rules that the user gives, and what they do."""
+
+    rules: tuple[Mapping[str, Any], ...] = ()
+    texts: tuple[RuleText, ...] = ()
+    """The rules as text, in the same order."""
+    below: tuple[str, ...] = ()
+    """Comments below the last rule."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    claims: Mapping[str, int] = field(default_factory=dict)
+    """The number of the rule that claims each of these leaves of the source."""
+    makes: Mapping[str, int] = field(default_factory=dict)
+    """The number of the rule that makes each of these leaves of the target."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names that the rest of the draft may not give to anything else."""
+        return frozenset((*self.params, *self.tables))
+
+
+@frozen()
 class Findings:
     """All that is known of how a target follows from a source."""
 
@@ -126,3 +159,5 @@ class Findings:
     """What evidence does not decide."""
     conflicts: tuple[ConflictEntry, ...] = ()
     """Where values and names disagree: values were followed."""
+    given: GivenRules = field(default_factory=GivenRules)
+    """Rules that come first, and make what they are given for."""

@@ -224,11 +224,11 @@ def alike(leaves: Iterable[Leaf], found: Sequence[Grid]) -> tuple[Grid, ...]:
                 part = template, tuple(numbers[slot] for slot in fixed), _likeness(known[key])
                 parted.setdefault(part, {})[numbers] = key
     order = {key: place for place, key in enumerate(known)}
-    made = [_varying(template, members, likeness) for (template, _, likeness), members in parted.items()]
+    made = [varying(template, members, likeness) for (template, _, likeness), members in parted.items()]
     return tuple(sorted(made, key=lambda grid: order[grid.keys[0]]))
 
 
-def _varying(template: Template, members: Mapping[Numbers, str], likeness: _Likeness) -> Grid:
+def varying(template: Template, members: Mapping[Numbers, str], likeness: _Likeness) -> Grid:
     """The grid of these members of a template; indices that are the same in all become names."""
     first = next(iter(members))
     texts, varying = [template.texts[0]], []

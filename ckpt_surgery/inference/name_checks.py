@@ -36,8 +36,9 @@ def checked(
         targets = [one.target for one in row]
         related = not check.reordered.isdisjoint(targets) or any(map(check.overlaps, row))
         if made is None and (shared or related):
-            candidates = tuple(Candidate(one.sources, str(one.value), 1.0, "same") for one in row[:1])
-            left_open.append(Undecided(tuple(targets), DIFFERENT, candidates))
+            hinted = tuple(replace(one, evidence=Evidence.HINT) for one in row)
+            candidate = Candidate(row[0].sources, str(row[0].value), 1.0, "same", hinted)
+            left_open.append(Undecided(tuple(targets), DIFFERENT, (candidate,)))
         else:
             formations += row if made is None else made
     for one in said.undecided:

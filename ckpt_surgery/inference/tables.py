@@ -1,6 +1,6 @@
 """The lookup tables of a draft: equal tables are one, and each has a name of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 Entry = str | int
 Table = Mapping[str, Entry]
@@ -9,7 +9,9 @@ Table = Mapping[str, Entry]
 class Tables:
     """The tables that rules have asked for so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, taken: Collection[str] = ()) -> None:
+        """`taken`: names that stand for something else."""
+        self._taken = taken
         self._names: dict[tuple[tuple[str, Entry], ...], str] = {}
         self._tables: dict[str, Table] = {}
         self._extended: dict[str, dict[str, Entry]] = {}
@@ -21,7 +23,7 @@ class Tables:
         if known is not None:
             return known
         number, free = 2, name
-        while free in self._tables:
+        while free in self._tables or free in self._taken:
             free, number = f"{name}{number}", number + 1
         self._names[content] = free
         self._tables[free] = table
@@ -38,6 +40,8 @@ class Tables:
                 return known
         number = len(self._extended) + 1
         free = name if number == 1 else f"{name}{number}"
+        while free in self._taken:
+            free, number = f"{name}{number + 1}", number + 1
         self._extended[free] = dict(table)
         return free
 

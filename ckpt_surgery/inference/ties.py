@@ -12,7 +12,15 @@ import numpy as np
 
 from ckpt_surgery.inference.analogies import last_words, shared_words
 from ckpt_surgery.inference.comparing import equal_elements
-from ckpt_surgery.inference.formations import Candidate, Formation, Proposal, Undecided, Value, X
+from ckpt_surgery.inference.formations import (
+    Candidate,
+    Evidence,
+    Formation,
+    Proposal,
+    Undecided,
+    Value,
+    X,
+)
 from ckpt_surgery.inference.grids import Grid, Member, alike, members, places_of
 from ckpt_surgery.inference.matches import Match
 from ckpt_surgery.inference.names import Names
@@ -27,12 +35,17 @@ _TURNED = Value("x.T")
 Sources = tuple[str, ...]
 
 
-def resolved(source: Side, target: Side, proposed: Collection[Formation]) -> Proposal:
-    """Decide by names which of several equal leaves a formation reads, for those where there are several."""
+def resolved(
+    source: Side, target: Side, proposed: Collection[Formation], known: Iterable[Formation] = ()
+) -> Proposal:
+    """Decide by names which of several equal leaves a formation reads, for those where there are several.
+
+    `known`: what is decided already, which teaches words.
+    """
     choices = dict(_choices(source, target, proposed))
     if not choices:
         return Proposal((), ())
-    sure = [one for one in proposed if one.target not in choices]
+    sure = [*known, *(one for one in proposed if one.target not in choices)]
     chosen = {key: several[0] for key, several in choices.items() if len(several) == 1}
     open_choices = {key: several for key, several in choices.items() if key not in chosen}
     if open_choices:
@@ -41,13 +54,20 @@ def resolved(source: Side, target: Side, proposed: Collection[Formation]) -> Pro
     for one in proposed:
         if one.target not in choices:
             continue
-        made = replace(one, sources=chosen.get(one.target, ()), why=one.why or _NAMED)
-        if made.sources == one.sources or (made.sources and equal_elements(made, source, target)):
-            formations.append(made)
+        made = _read_from(source, target, one, chosen.get(one.target, ()))
+        if made is not None:
+            formations.append(replace(made, why=made.why or _NAMED))
         else:
-            candidates = tuple(Candidate(keys, "", 0.0, "same") for keys in choices[one.target])
+            ways = [(keys, _read_from(source, target, one, keys)) for keys in choices[one.target]]
+            candidates = tuple(_candidate(keys, each) for keys, each in ways)
             undecided.append(Undecided((one.target,), EQUAL, candidates))
     return Proposal(tuple(formations), tuple(undecided))
+
+
+def _candidate(sources: Sources, made: Formation | None) -> Candidate:
+    if made is None:
+        return Candidate(sources, "", 0.0, "same")
+    return Candidate(sources, str(made.value), 0.0, "same", (replace(made, evidence=Evidence.HINT),))
 
 
 def _choices(
@@ -113,17 +133,24 @@ def _one_block(some: Iterable[Member]) -> list[Grid]:
     return [replace(one.alone, kind="", shape=()) for one in some]
 
 
+def _read_from(source: Side, target: Side, one: Formation, sources: Sources) -> Formation | None:
+    """The same formation of one of several equal choices; None if there is none, or its elements differ."""
+    made = replace(one, sources=sources)
+    same = sources == one.sources or (sources and equal_elements(made, source, target))
+    return made if same else None
+
+
 # --- matrices that equal their transpose ---------------------------------------------------------------
 
 
 def turned(source: Side, target: Side, known: Iterable[Formation]) -> tuple[list[Formation], list[Undecided]]:
     """Formations of symmetric matrices as those lie that share the most last words; and what stays open."""
     every = list(known)
-    lying = [(_words(one), one.value) for one in every if one.value in (X, _TURNED) and _tells(target, one)]
+    lying = [(_words(one), one.value) for one in every if one.value in (X, _TURNED) and _is_sure(target, one)]
     changed: list[Formation] = []
     unclear: list[Undecided] = []
     for one in every:
-        if one.value not in (X, _TURNED) or not _symmetric(target, one.target):
+        if one.value not in (X, _TURNED) or _is_sure(target, one) or not _symmetric(target, one.target):
             continue
         values = set(_nearest(one, lying))
         if not values and all(value == X for _, value in lying):
@@ -134,7 +161,8 @@ def turned(source: Side, target: Side, known: Iterable[Formation]) -> tuple[list
         if values == {other.value}:
             changed.append(other)
         elif values != {one.value}:
-            ways = tuple(Candidate(one.sources, str(value), 1.0, "same") for value in (X, _TURNED))
+            both = [replace(one, value=value, evidence=Evidence.HINT) for value in (X, _TURNED)]
+            ways = tuple(Candidate(one.sources, str(each.value), 1.0, "same", (each,)) for each in both)
             unclear.append(Undecided((one.target,), EITHER, ways))
     return changed, unclear
 
@@ -151,10 +179,10 @@ def _nearest(one: Formation, lying: Iterable[tuple[tuple[list[str], list[str]], 
     return (value for count, value in shared if most and count == most)
 
 
-def _tells(target: Side, one: Formation) -> bool:
-    """Whether values say which way a matrix lies."""
+def _is_sure(target: Side, one: Formation) -> bool:
+    """Whether values, or a hint, say which way a matrix lies."""
     spec = target.leaves[one.target].spec
-    return (
+    return one.evidence is Evidence.HINT or (
         spec is not None
         and len(spec.shape) == 2
         and min(spec.shape) > 1

@@ -1,11 +1,12 @@
 """The text of a draft: the recipe as YAML, with the evidence of each rule as a comment above it."""
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ckpt_surgery.inference.formations import ConflictEntry, Evidence, Undecided
+from ckpt_surgery.inference.formations import ConflictEntry, Evidence, Findings, GivenRules, Undecided
 from ckpt_surgery.inference.parts import Kind, Reason
 from ckpt_surgery.inference.rule_drafts import Inserted, RuleDraft, TemplatePiece
 from ckpt_surgery.inference.sizes import named_sizes
@@ -21,18 +22,25 @@ Summary = tuple[Evidence | None, tuple[str, ...]]
 
 
 def document_of(
-    rules: Sequence[RuleDraft], tables: Tables, keeps: bool, policies: Mapping[str, Any]
+    rules: Sequence[RuleDraft],
+    tables: Tables,
+    keeps: bool,
+    policies: Mapping[str, Any],
+    given: GivenRules,
 ) -> dict[str, Any]:
     """The recipe. `keeps`: whether leaves that no rule claims stay as they are; `policies`: see `drafted`."""
-    written, sizes = named_sizes([_rule(rule) for rule in rules])
+    plain = [rule_of(rule) for rule in rules]
+    written, sizes = named_sizes(plain)
+    if not given.names.isdisjoint(sizes):
+        written, sizes = plain, {}
     used = {word for rule in rules for text in _expressions(rule) for word in _WORDS.findall(text)}
     wanted = {name: dict(table) for name, table in tables.items().items() if name in used}
     document: dict[str, Any] = {"version": 1, **policies, "unmatched": "keep" if keeps else "error"}
-    if sizes:
-        document["params"] = sizes
-    if wanted:
-        document["tables"] = wanted
-    return {**document, "rules": written}
+    if given.params or sizes:
+        document["params"] = {**given.params, **sizes}
+    if given.tables or wanted:
+        document["tables"] = {**given.tables, **wanted}
+    return {**document, "rules": [*given.rules, *written]}
 
 
 def _expressions(rule: RuleDraft) -> Iterator[str]:
@@ -43,7 +51,8 @@ def _expressions(rule: RuleDraft) -> Iterator[str]:
         yield from (piece.expression for piece in output.to if isinstance(piece, Inserted))
 
 
-def _rule(rule: RuleDraft) -> dict[str, Any]:
+def rule_of(rule: RuleDraft) -> dict[str, Any]:
+    """A rule in the types of JSON."""
     used = {word for text in _expressions(rule) for word in _WORDS.findall(text)}
     claim = "fill" if rule.kind is Kind.FILLED else "match"
     written: dict[str, Any] = {} if rule.pattern is None else {claim: rule.pattern.regex(used)}
@@ -90,8 +99,7 @@ def text_of(
     document: Mapping[str, Any],
     evidence: Sequence[Summary],
     header: Sequence[str],
-    undecided: Sequence[Undecided],
-    conflicts: Sequence[ConflictEntry],
+    findings: Findings,
 ) -> tuple[str, list[int]]:
     """The draft as YAML, and the line of each rule, counted from 1. `evidence`: of each rule.
 
@@ -101,13 +109,19 @@ def text_of(
     lines = [comment(line) for line in header]
     if usual is not None and usual is not Evidence.RECIPE:
         lines.append(comment(f"Evidence: {usual}, except where a comment says otherwise."))
-    lines += [comment(line) for one in conflicts for line in _conflict(one)]
-    lines += [comment(line) for one in undecided for line in _undecided(one)]
+    lines += [comment(line) for one in findings.conflicts for line in _conflict(one)]
+    lines += [comment(line) for one in findings.undecided for line in _undecided(one)]
     head = {name: value for name, value in document.items() if name != "rules"}
     lines += yaml_text(head).splitlines()
     starts: list[int] = []
-    lines.append("rules:" if evidence else "rules: []")
-    for summed, written in zip(evidence, document["rules"], strict=True):
+    given = findings.given
+    lines.append("rules:" if document["rules"] else "rules: []")
+    for each in given.texts:
+        lines += [*each.comments, f"  {comment(Evidence.HINT)}"]
+        starts.append(len(lines) + 1)
+        lines += each.lines
+    lines += given.below
+    for summed, written in zip(evidence, document["rules"][len(given.rules) :], strict=True):
         told = _told(summed, usual)
         if told:
             lines.append(f"  {comment(told)}")
@@ -175,7 +189,12 @@ def _conflict(conflict: ConflictEntry) -> Iterator[str]:
 def _undecided(undecided: Undecided) -> Iterator[str]:
     yield f"not decided: {listed(undecided.targets)}: {undecided.why}"
     for one in undecided.candidates:
-        yield f"  {one.how} of {listed(one.sources)}: {one.value} (names: {one.score:.2f})"
+        if one.how == "drop":
+            yield f"  the target's own value, without {listed(one.sources)}"
+        else:
+            yield f"  {one.how} of {listed(one.sources)}: {one.value} (names: {one.score:.2f})"
+        if one.rules:
+            yield f"    {' '.join(f'-e {shlex.quote(rule)}' for rule in one.rules)}"
 
 
 def listed(keys: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Rules that are given on the command line, without a file: `-e`."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -15,6 +15,8 @@ FORMS = (
     "`keep:REGEX`, `KEY = EXPRESSION` or `add:TEMPLATE = EXPRESSION`"
 )
 KEEP = "keep:"
+SIGNS = "|,;:!#%@~"
+"""Signs that substitutions are written with, the usual one first."""
 BLANKS = "The sign = stands between blanks."
 EVERYWHERE = "g"
 """Follows a substitution that is made inside keys, wherever the regular expression matches, as in sed."""
@@ -71,6 +73,29 @@ def inside_keys(rule: str) -> str | None:
     except UsageError:
         return None
     return inside
+
+
+def one_liner_of(rule: Mapping[str, Any]) -> str | None:
+    """The text for the command line that is this `match` rule; None where none is.
+
+    Quotes of its expression may change.
+    """
+    if set(rule) == {"match", "drop"}:
+        return f"drop:{rule['match']}"
+    pattern, to, value = rule.get("match"), rule.get("to", "${key}"), rule.get("value")
+    if not isinstance(pattern, str) or not isinstance(to, str) or set(rule) - {"match", "to", "for", "value"}:
+        return None
+    sign = next((sign for sign in SIGNS if sign not in pattern + to), None)
+    if sign is None:
+        return None
+    more = ""
+    if value is not None:
+        value = value if '"' in value or "\\" in value else value.replace("'", '"')
+        loops = [f" for {name} in {values}" for name, values in rule.get("for", {}).items()]
+        more = "".join([f" = {value}", *loops])
+    text = f"s{sign}{pattern}{sign}{to}{sign}{more}"
+    meant = {**rule, "to": to, **({} if value is None else {"value": value})}
+    return text if document_of([text])["rules"] == [meant] else None
 
 
 def selection_of(match: str | None, under: str | None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`infer`: what goes to stdout and what to stderr, and how it ends."""
 
 import json
+import shlex
 from pathlib import Path
 
 import ml_dtypes
@@ -199,3 +200,78 @@ def test_bfloat16_that_is_kept_as_uint16() -> None:
     renamed = ("diff", "bits.safetensors", "made.safetensors", "--exit-code")
     assert "w  bf16" in run(*renamed, "--uint16", "bfloat16").stdout
     assert run("verify", "bits.safetensors", "--uint16", "bfloat16").exit_code == 0
+
+
+# --- hints ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def listed() -> dict[str, np.ndarray]:
+    """`square`, matrices that lie turned in the model that `square.json` lists, which is returned."""
+    old = {f"h.{i}.{name}.w": normal(4, 4, seed=i + ord(name)) for i in range(3) for name in "qk"}
+    new = {f"layers_{i}/{name}/kernel": old[f"h.{i}.{name}.w"].T.copy() for i in range(3) for name in "qk"}
+    save_file(old, "square.safetensors")
+    listing = [{"key": key, "shape": one.shape, "dtype": "float32"} for key, one in new.items()]
+    Path("square.json").write_text(json.dumps(listing))
+    return new
+
+
+def test_what_a_draft_says_on_the_command_line_decides_it(listed: dict[str, np.ndarray]) -> None:
+    arguments = ("infer", "square.safetensors", "square.json")
+    done = run(*arguments, "--json", "-")
+    document = json.loads(done.stdout)
+    check_document("infer", document)
+    assert (done.exit_code, len(document["undecided"])) == (3, 2)
+    (rule,) = document["undecided"][0]["candidates"][1]["rules"]
+    line = next(line for line in document["recipe"].splitlines() if line.endswith(" = x.T'"))
+    assert shlex.split(line.removeprefix("#")) == ["-e", rule]
+    done = run(*arguments, "-e", rule, "--out", "draft.yaml", "--json", "found.json")
+    assert done.exit_code == 0, done.output
+    document = json.loads(Path("found.json").read_text())
+    check_document("infer", document)
+    assert [leaf["evidence"] for leaf in document["leaves"]].count("hint") == 3
+    assert (document["rules"][0]["evidence"], document["rules"][0]["claims"]) == ("hint", 3)
+    assert "3 of 6 leaves: hint\n" in done.stdout
+    assert run("apply", "draft.yaml", "square.safetensors", "made.safetensors").exit_code == 0
+    made = load_file("made.safetensors")
+    assert all((made[key] == one).all() for key, one in listed.items())
+
+
+def test_a_recipe_of_hints_and_rules_behind_it(listed: dict[str, np.ndarray]) -> None:
+    Path("part.yaml").write_text(
+        "version: 1\nrules:\n# mine\n- {match: 'h\\.0\\.q\\.w', to: layers_0/q/kernel}\n"
+    )
+    arguments = ("infer", "square.safetensors", "square.json", "--recipe", "part.yaml")
+    done = run(*arguments, "-e", r"s|h\.(.)\.k\.w|layers_\1/k/kernel| = x.T")
+    assert (
+        "rules:\n  # mine\n  # hint\n  - {match: 'h\\.0\\.q\\.w', to: layers_0/q/kernel}\n  # hint\n"
+        in done.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("hint", "code", "line"),
+    [
+        ("s|spare|embed|", "CS052", 3),
+        ("s|spare|no_such_leaf|", "CS052", 3),
+        ("add:head = zeros((5, 7), 'float32')", "CS013", 3),
+        ("s|spar|head|", "CS040", 3),
+        ("keep:spare", "CS070", None),
+        ("s|spare|head", "CS070", None),
+    ],
+)
+def test_hints_that_are_refused(hint: str, code: str, line: int | None) -> None:
+    done = run("infer", "old.safetensors", "headed.safetensors", "-e", hint, "--json", "-")
+    problem = json.loads(done.stdout)["error"]["problems"][0]
+    assert (done.exit_code, problem["code"], problem.get("line")) == (2, code, line)
+
+
+def test_the_targets_own_value_by_a_hint() -> None:
+    arguments = ("infer", "old.safetensors", "open.safetensors")
+    document = json.loads(run(*arguments, "--json", "-").stdout)
+    rules = [one["rules"] for one in document["undecided"][0]["candidates"]]
+    assert [each for each in rules if each] == [["drop:spare"]]
+    done = run(*arguments, "-e", "drop:spare", "--out", "draft.yaml")
+    assert done.exit_code == 0
+    assert "dropped: `spare`\n" in done.stdout
+    assert "from the target: `q`" in done.stdout

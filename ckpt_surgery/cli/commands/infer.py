@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Unpack
 
 import click
 
-from ckpt_surgery.cli.parameters.completion import complete_path
+from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.parameters.frame import command
 from ckpt_surgery.cli.parameters.options import Argument, DraftOverwrite, DraftTo, Form, JsonTo
 from ckpt_surgery.cli.parameters.written_files import check_json_name
@@ -18,6 +18,7 @@ EXAMPLES = {
     "infer old new": "The recipe that makes new of old, with the evidence for each rule.",
     "infer old new --out draft.yaml": "Into a file.",
     "infer old model.json --json -": "For a listing of keys, shapes and dtypes; the findings as JSON.",
+    "infer old new -e 's|enc/(.*)/w|encoder/\\1/kernel| = x.T'": "With a hint, which decides and teaches.",
 }
 
 
@@ -26,6 +27,17 @@ def infer(
     ctx: click.Context,
     src: Annotated[str, Argument("SRC", complete=complete_path)],
     target: Annotated[str, Argument("TARGET", complete=complete_path)],
+    recipe: Annotated[
+        str | None,
+        "Recipe with `match` rules that are taken as true; they stand first in the draft.",
+        Form("RECIPE", complete=complete_recipe),
+    ],
+    rules: Annotated[
+        tuple[str, ...],
+        "A rule that is taken as true, also several: `s|REGEX|TEMPLATE|`, also with ` = EXPRESSION` behind "
+        "it, `drop:REGEX`, `KEY = EXPRESSION`.",
+        Form("RULE", ("-e",)),
+    ],
     out: DraftTo,
     overwrite: DraftOverwrite,
     values: Annotated[
@@ -39,7 +51,8 @@ def infer(
     """Draft the recipe that turns the structure of SRC into that of TARGET, another checkpoint or a listing.
 
     Where TARGET has numbers of SRC, they decide, and every element is compared. What is not decided is listed
-    with its candidates, and the exit code is 3. The recipe goes to stdout, all else to stderr.
+    with its candidates and the `-e` for each, and the exit code is 3. The recipe goes to stdout, all else to
+    stderr.
     """
     from ckpt_surgery.api import inferring
     from ckpt_surgery.cli.render.inference import inference_lines
@@ -57,6 +70,8 @@ def infer(
         found = inferring.infer(
             src,
             target,
+            recipe=recipe,
+            rules=rules,
             values=values,
             out=out,
             overwrite=overwrite,

@@ -1,0 +1,236 @@
+"""Rules that the user knows to be true: the first rules of a draft, from which the others are learnt.
+
+A hint is evaluated like any rule, over the leaves of the source. What it makes has to fit the target, or the
+hint is refused with its place. Leaves that it claims and makes are decided; their names teach words, and
+their values how similar leaves lie.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import PlanError, Problem
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.functions.arrays import Node, reads
+from ckpt_surgery.graph.evaluating import evaluate
+from ckpt_surgery.inference.comparing import makes
+from ckpt_surgery.inference.formations import Evidence, Formation, GivenRules, Value
+from ckpt_surgery.inference.grids import Grid, alike
+from ckpt_surgery.inference.layouts import Layout
+from ckpt_surgery.inference.matches import Match, matches
+from ckpt_surgery.inference.random_values import random_region
+from ckpt_surgery.inference.reading import SOURCE, node_of
+from ckpt_surgery.inference.sides import Side
+from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.language.yaml.rule_texts import rule_texts
+from ckpt_surgery.planner.decisions import decide
+from ckpt_surgery.planner.entries import Entry
+from ckpt_surgery.planner.running import PassRun
+
+FIELDS = ("version", "description", "params", "tables", "unmatched", "rules")
+"""What a recipe of hints may have."""
+IGNORED_VALUES = 'With `values="ignore"`, names and hints decide, and no values are compared.'
+_TRIED = 4
+"""Elements along each axis that are compared to recognize a layout."""
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What a recipe of hints decides."""
+
+    given: GivenRules = field(default_factory=GivenRules)
+    formations: tuple[Formation, ...] = ()
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    """The values of the leaves of the target that the rules make."""
+    recipe: LoadedRecipe | None = None
+
+    @property
+    def claims(self) -> Mapping[str, int]:
+        """The number of the rule that claims each of these leaves of the source."""
+        return self.given.claims
+
+    @property
+    def dropped(self) -> list[str]:
+        """Leaves of the source that rules drop."""
+        return [key for key, rule in self.claims.items() if self.given.rules[rule].get("drop")]
+
+    def different(self, source: Side, target: Side) -> list[str]:
+        """The leaves of the target with other values than the hints make. Both sides can be read."""
+        return [
+            key
+            for key, node in self.nodes.items()
+            if target.leaves[key].spec is not None and not makes(node, target.leaves[key], source, target)
+        ]
+
+    def refuse_different(self, keys: Iterable[str]) -> None:
+        """Raise PlanError for leaves of the target whose values are not those that the hints make."""
+        refused = [
+            self._problem(key, f"`{shown(key)}` of the target has other values than this", IGNORED_VALUES)
+            for key in keys
+        ]
+        if refused:
+            raise PlanError(*refused)
+
+    def _problem(self, key: str, message: str, hint: str) -> Problem:
+        assert self.recipe is not None, "without a recipe nothing is made"
+        place = self.recipe.place(("rules", self.given.makes[key]))
+        return Problem(f"the hint contradicts the target: {message}", place, hint, Code.TARGET_MISFIT)
+
+    def without_claimed(self, side: Side) -> Side:
+        """The source as if nothing were known of the values of what hints claim."""
+        free = {key: known for key, known in side.fingerprints.items() if key not in self.claims}
+        return replace(side, fingerprints=free)
+
+
+def hints_of(loaded: LoadedRecipe, source: Side, target: Side) -> Hints:
+    """What the rules of a recipe decide.
+
+    Raises PlanError for anything but one pass of `match` rules, for rules that cannot be run on the source,
+    and for leaves that the target does not have, or has with another shape, dtype or kind.
+    """
+    refused = list(_unsuited(loaded, loaded.document.value))
+    if refused:
+        raise PlanError(*refused)
+    run = _run(loaded, source)
+    claims = {claim.entry.key.text: rule.index for rule in run.rules for claim in rule.claims}
+    made = {key: entry for key, entry in run.tree.items() if entry.rule is not None}
+    makes = {key: _number(entry) for key, entry in made.items()}
+    value = loaded.document.value
+    texts, below = rule_texts(loaded.document)
+    params, tables = value.get("params") or {}, value.get("tables") or {}
+    given = GivenRules(tuple(value.get("rules") or ()), texts, below, params, tables, claims, makes)
+    hints = Hints(given, (), {key: entry.value for key, entry in made.items()}, loaded)
+    problems = [
+        hints._problem(key, *wrong)
+        for key, entry in made.items()
+        if (wrong := _misfit(entry, target)) is not None
+    ]
+    if problems:
+        raise PlanError(*problems)
+    return replace(hints, formations=tuple(_formation(run, *each) for each in made.items()))
+
+
+def _unsuited(loaded: LoadedRecipe, document: Mapping[str, Any]) -> Iterator[Problem]:
+    """Why a recipe is not one of hints."""
+    for name in document:
+        if name not in FIELDS or (name == "unmatched" and document[name] != "error"):
+            message = f"hints are one pass of `match` rules, and `{name}` is not part of them"
+            hint = "Leave it out, and write it into the draft: all that no hint says is inferred."
+            yield Problem(message, loaded.key_place((name,)), hint, Code.FIELDS_DISAGREE)
+    for number, rule in enumerate(document.get("rules") or ()):
+        kind = next((name for name in ("fill", "add") if name in rule), None)
+        if kind is not None:
+            message = f"hints are `match` rules: `{kind}` says nothing about leaves of the source"
+            hint = "Write it into the draft, once the rest is decided."
+            yield Problem(message, loaded.place(("rules", number)), hint, Code.FIELDS_DISAGREE)
+
+
+def _run(loaded: LoadedRecipe, source: Side) -> PassRun:
+    """The pass of the hints over the leaves of the source; what they do not claim is left out."""
+    runs: list[PassRun] = []
+    alone = replace(loaded, recipe=loaded.recipe.model_copy(update={"unmatched": "drop"}))
+    try:
+        decide(alone, {SOURCE: source.leaves}, None, runs.append)
+    except PlanError as error:
+        if any(problem.code is not Code.NOTHING_LEFT for problem in error.problems):
+            raise
+    return runs[0]
+
+
+def _number(entry: Entry) -> int:
+    """The number of the rule that made an entry."""
+    assert entry.rule is not None
+    return int(entry.rule.location[-1])
+
+
+def _misfit(entry: Entry, target: Side) -> tuple[str, str] | None:
+    """Why the target does not have what a hint makes, and what to do; None where it has."""
+    key, leaf = entry.key.text, target.leaves.get(entry.key.text)
+    if leaf is None:
+        guess = did_you_mean(key, target.leaves)
+        return f"it has no leaf `{shown(key)}`{guess}", "Write a key of the target."
+    made = entry.value.spec if leaf.spec is not None and entry.leaf.spec is not None else entry.leaf.spec
+    if made != leaf.spec:
+        hint = "Write an expression that gives this shape and dtype, such as `x.T` or `cast(x, 'bfloat16')`."
+        return f"`{shown(key)}` would be {made}, and is {leaf.spec} there", hint
+    if made is None and (leaf.string, leaf.empty) != (entry.leaf.string, entry.leaf.empty):
+        return f"`{shown(key)}` would be another {entry.leaf.kind}", "Leave the hint out."
+    return None
+
+
+def _formation(run: PassRun, key: str, entry: Entry) -> Formation:
+    assert entry.rule is not None
+    outputs = run.outputs.get((entry.rule, key), ())
+    value = next((str(output.value.text) for output in outputs if output.value is not None), "x")
+    sources = tuple(dict.fromkeys(read.leaf.key.text for read in reads(entry.value)))
+    return Formation(key, sources, Value(value.replace("{", "{{").replace("}", "}}")), Evidence.HINT)
+
+
+# --- how leaves lie ---------------------------------------------------------------------------------------
+
+
+def known_layouts(hints: Hints, source: Side, target: Side) -> list[tuple[Match, Layout]]:
+    """How the leaves lie that hints decide, where they do nothing but move elements."""
+    if not hints.formations:
+        return []
+    wholes = [
+        {key: one for one in alike(side.leaves.values(), side.grids) for key in one.keys}
+        for side in (source, target)
+    ]
+    rows: dict[object, list[Formation]] = {}
+    for one in hints.formations:
+        rows.setdefault((hints.given.makes[one.target], one.sources), []).append(one)
+    found: dict[object, tuple[Match, Layout]] = {}
+    for row in rows.values():
+        names = [(wholes[0][one.sources[0]], wholes[1][one.target]) for one in row[:1] if one.sources]
+        for mine, theirs in names:
+            kind = (mine.text, theirs.text, row[0].value.text, len(row[0].sources))
+            if kind not in found and (known := _known_layout(hints, row, source, target)) is not None:
+                found[kind] = replace(known[0], source=mine, target=theirs), known[1]
+    return list(found.values())
+
+
+def _known_layout(
+    hints: Hints, row: Sequence[Formation], source: Side, target: Side
+) -> tuple[Match, Layout] | None:
+    """The only layout that does what hints say of the leaves made of the same sources; None without one."""
+    mine = _alone([source.leaves[key] for key in row[0].sources if key in source.leaves], source)
+    theirs = _alone([target.leaves[one.target] for one in row], target)
+    if mine is None or theirs is None or not (mine.numeric and theirs.numeric):
+        return None
+    found = [
+        (way, layout)
+        for way in matches(mine, theirs)
+        for layout in way.layouts
+        if all(
+            _alike(node_of(one.value, [source.leaves[key] for key in one.sources]), hints.nodes[one.target])
+            for one in way.formations(layout, Evidence.HINT, "")
+        )
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _alone(leaves: Sequence[Leaf], side: Side) -> Grid | None:
+    found = alike(leaves, side.grids)
+    return found[0] if len(found) == 1 else None
+
+
+def _alike(one: Node, other: Node) -> bool:
+    """Whether two values are the same, as far as a few elements tell."""
+    if one.spec != other.spec:
+        return False
+    shape = one.spec.shape
+    lengths = [min(length, _TRIED) for length in shape]
+    starts = tuple((length - part) // 2 for length, part in zip(shape, lengths, strict=True))
+    region = Region(starts, tuple(map(sum, zip(starts, lengths, strict=True))))
+    return np.array_equal(evaluate(one, region, _random), evaluate(other, region, _random))
+
+
+def _random(source: str, leaf: Leaf, region: Region) -> np.ndarray:
+    assert leaf.spec is not None
+    return random_region(leaf.key.text, leaf.spec, region)
