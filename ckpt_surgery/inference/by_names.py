@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -164,8 +165,8 @@ def _layouts_open(pair: Pair) -> Undecided:
 def candidates_of(way: Match, layouts: Iterable[Layout], score: float) -> Iterator[Candidate]:
     """What a match makes with each of these layouts."""
     for layout in layouts:
-        made = tuple(_formations(way, layout, Evidence.HINT))
-        yield Candidate(way.source.keys, way.text(layout), score, way.how, made)
+        made = partial(_formations, way, layout, Evidence.HINT)
+        yield Candidate(way.source.keys, str(way.value(layout)), score, way.how, (made,))
 
 
 def _names_open(one: Open, analogies: Analogies) -> Undecided:

@@ -85,8 +85,7 @@ class InferredCandidate(Document):
     score: float
     """How much of both names is understood the same way, from 0 to 1."""
     how: How
-    """How leaves belong together; `drop` where these are left out, and the target's own value stays; empty
-    where sizes do not fit."""
+    """How leaves belong together; empty where sizes do not fit."""
     rules: tuple[str, ...]
     """Rules for `infer -e` that decide for this candidate; empty where no such rules do."""
 
@@ -101,6 +100,8 @@ class OpenLeaves(Document):
     """Why not."""
     candidates: tuple[InferredCandidate, ...]
     """What they could be made of."""
+    own_value: tuple[str, ...]
+    """Rules for `infer -e` that leave them the target's own values; empty where these may not be meant."""
 
 
 def header(source: str, target: str, known: Found) -> list[str]:
@@ -133,7 +134,7 @@ def inferred_leaves(findings: Findings) -> Iterator[InferredLeaf]:
 def open_leaves(findings: Findings) -> Iterator[OpenLeaves]:
     """The leaves that are not decided."""
     for one in findings.undecided:
-        yield OpenLeaves(one.targets, one.why, tuple(map(_candidate, one.candidates)))
+        yield OpenLeaves(one.targets, one.why, tuple(map(_candidate, one.candidates)), one.own_value)
 
 
 def _candidate(one: Candidate) -> InferredCandidate:

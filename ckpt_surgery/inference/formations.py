@@ -2,7 +2,7 @@
 
 import enum
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -79,12 +79,16 @@ class Candidate:
     score: float
     """How much the names resemble each other, from 0 to 1."""
     how: str
-    """`same`, `stack`, `unstack`, `split`, `concat`; empty where sizes do not fit; `drop` where the target
-    keeps its own value and these leaves go."""
-    formations: tuple[Formation, ...] = ()
-    """What it makes, leaf by leaf; none where this is not known."""
+    """`same`, `stack`, `unstack`, `split`, `concat`; empty where sizes do not fit."""
+    makers: tuple[Callable[[], Iterable[Formation]], ...] = field(default=(), compare=False)
+    """What it makes, leaf by leaf, once that is asked for; none where this is not known."""
     rules: tuple[str, ...] = ()
     """Rules of the command line that decide for it together; none where no such rules do."""
+
+    @property
+    def formations(self) -> Iterator[Formation]:
+        """What it makes, leaf by leaf."""
+        return itertools.chain.from_iterable(maker() for maker in self.makers)
 
 
 @frozen()
@@ -97,6 +101,8 @@ class Undecided:
     """A clause without a full stop."""
     candidates: tuple[Candidate, ...] = ()
     """What they could be made of, the likeliest first."""
+    own_value: tuple[str, ...] = ()
+    """Rules of the command line that leave them the target's own values; none where that cannot be meant."""
 
 
 @frozen()

@@ -5,8 +5,10 @@ Leaves of one family that are open for one reason are told, and decided, togethe
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.inference.bundle_rules import drafts_of
 from ckpt_surgery.inference.by_names import candidates_of
@@ -14,17 +16,20 @@ from ckpt_surgery.inference.comparing import equal_elements
 from ckpt_surgery.inference.covering import part_of, plain_parts
 from ckpt_surgery.inference.formations import Candidate, Formation, Undecided
 from ckpt_surgery.inference.grids import Grid, Numbers, Places, Template, alike, members, places_of, varying
-from ckpt_surgery.inference.key_patterns import Universe
+from ckpt_surgery.inference.key_patterns import NUMBER, Universe, escaped, numbered
 from ckpt_surgery.inference.leftovers import MAYBE, MOST_CANDIDATES
 from ckpt_surgery.inference.matches import matches
 from ckpt_surgery.inference.parts import Kind
 from ckpt_surgery.inference.rule_drafts import RuleDraft
 from ckpt_surgery.inference.sides import Side
 from ckpt_surgery.inference.tables import Tables
-from ckpt_surgery.inference.writing import rule_of
+from ckpt_surgery.inference.values import X
+from ckpt_surgery.inference.writing import rule_of, template
 from ckpt_surgery.language.one_liners import one_liner_of
 
 _NUMBER = re.compile(r"\d+")
+MOST_DRAFTED = 20_000
+"""Leaves for which rules that groups alone do not make are drafted at most: that takes a while."""
 MOST_RULES = 8
 """Rules that decide for one candidate at most."""
 
@@ -39,10 +44,7 @@ def with_rules(undecided: Sequence[Undecided], source: Side, target: Side, compa
         return []
     rules = _Rules(source, target, Universe(source.leaves), compared)
     told = undecided if compared else [each for one in undecided for each in _by_size(one, source, target)]
-    return [
-        replace(one, candidates=tuple(rules.decide(each, one) for each in rules.candidates(one)))
-        for one in _by_family(told)
-    ]
+    return [rules.decide(one) for one in _by_family(told)]
 
 
 # --- families ---------------------------------------------------------------------------------------------
@@ -69,7 +71,7 @@ def _outlines(keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def _text(one: Candidate) -> str:
-    return one.formations[0].value.text if one.formations else one.value
+    return next((each.value.text for each in one.formations), one.value)
 
 
 def _apart(several: Sequence[Undecided]) -> bool:
@@ -93,7 +95,7 @@ def _together(several: Sequence[Candidate]) -> Candidate:
         several[0],
         sources=tuple(dict.fromkeys(key for one in several for key in one.sources)),
         score=min(one.score for one in several),
-        formations=tuple(formation for one in several for formation in one.formations),
+        makers=tuple(maker for one in several for maker in one.makers),
     )
 
 
@@ -157,29 +159,36 @@ class _Rules:
     target: Side
     universe: Universe
     compared: bool
+    drafted: list[int] = field(default_factory=list)
+    """Numbers of leaves for which rules were drafted so far."""
+    columns: dict[tuple[str, ...], "_Columns | None"] = field(default_factory=dict)
+    claims: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
-    def candidates(self, one: Undecided) -> Sequence[Candidate]:
-        """The candidates, and the target's own value where it has one and may keep it."""
-        sources = tuple(dict.fromkeys(key for each in one.candidates for key in each.sources))
+    def decide(self, one: Undecided) -> Undecided:
+        """What is not decided, with the rules that decide it in each way."""
+        candidates = tuple(self._decide(each, one) for each in one.candidates)
+        return replace(one, candidates=candidates, own_value=self._own_value(one))
+
+    def _own_value(self, one: Undecided) -> tuple[str, ...]:
+        """The rules that drop the candidates, where the target has values and may keep its own."""
         known = self.source.read is not None and self.target.read is not None
         fits = any(each.how for each in one.candidates) and len(one.candidates) < MOST_CANDIDATES
         refused = self.compared and not any(self._holds(each) for each in one.candidates)
-        if known and fits and (refused or one.why == MAYBE):
-            return [*one.candidates, Candidate(sources, "", 0.0, "drop")]
-        return one.candidates
+        if not known or not fits or not (refused or one.why == MAYBE):
+            return ()
+        sources = dict.fromkeys(key for each in one.candidates for key in each.sources)
+        parts = plain_parts(Kind.DROPPED, sources, list(self.source.leaves))
+        return _texts(drafts_of(parts, self.universe, Tables()), ())
 
     def _holds(self, candidate: Candidate) -> bool:
         """Whether the target has what a candidate makes."""
-        return bool(candidate.formations) and all(
+        return bool(candidate.makers) and all(
             _sums_agree(one, self.source, self.target) and equal_elements(one, self.source, self.target)
             for one in candidate.formations
         )
 
-    def decide(self, candidate: Candidate, undecided: Undecided) -> Candidate:
+    def _decide(self, candidate: Candidate, undecided: Undecided) -> Candidate:
         """The candidate, with the rules that make what it says of the leaves that are open, if any can."""
-        if candidate.how == "drop":
-            parts = plain_parts(Kind.DROPPED, candidate.sources, list(self.source.leaves))
-            return replace(candidate, rules=_texts(drafts_of(parts, self.universe, Tables()), ()))
         open_keys = set(undecided.targets)
         wanted = [one for one in candidate.formations if one.target in open_keys]
         if not wanted or (self.compared and not self._holds(candidate)):
@@ -187,17 +196,96 @@ class _Rules:
         return replace(candidate, rules=self._texts(wanted))
 
     def _texts(self, wanted: Sequence[Formation]) -> tuple[str, ...]:
-        places = places_of(self.source.grids), places_of(self.target.grids)
-        numbered = _places(one.sources for one in wanted), _places([one.target] for one in wanted)
-        ways = [_texts(self._drafts(wanted, each), wanted) for each in (places, numbered)]
-        if any(ways) or len(wanted) > MOST_RULES:
-            return min(filter(None, ways), key=len, default=())
-        several = [_texts(self._drafts([one], places), [one]) for one in wanted]
+        text = self._by_groups(wanted)
+        if text is not None:
+            return (text,)
+        self.drafted.append(len(wanted))
+        if sum(self.drafted) > MOST_DRAFTED:
+            return ()
+        together = _texts(self._drafts(wanted), wanted)
+        if together or len(wanted) > MOST_RULES:
+            return together
+        several = [_texts(self._drafts([one]), [one]) for one in wanted]
         return tuple(text for texts in several for text in texts) if all(several) else ()
 
-    def _drafts(self, wanted: Sequence[Formation], places: tuple[Places, Places]) -> list[RuleDraft]:
-        parts = [part_of(one, False, *places) for one in wanted]
+    def _drafts(self, wanted: Sequence[Formation]) -> list[RuleDraft]:
+        parts = [part_of(one, False, *self.places) for one in wanted]
         return drafts_of(parts, self.universe, Tables())
+
+    @cached_property
+    def places(self) -> tuple[Places, Places]:
+        """Where the keys of both sides stand."""
+        return places_of(self.source.grids), places_of(self.target.grids)
+
+    def _by_groups(self, wanted: Sequence[Formation]) -> str | None:
+        """One rule with a group for each number of the targets' keys; None where there is none."""
+        sources = tuple(key for one in wanted for key in one.sources)
+        value = wanted[0].value
+        mine, theirs = self._columns(sources), self._columns(tuple(one.target for one in wanted))
+        if mine is None or theirs is None or value.numbers or any(one.value != value for one in wanted):
+            return None
+        if not _natural(wanted) or not self._claims_just(mine.texts, sources):
+            return None
+        repeated = [
+            tuple(number for number, one in zip(column, wanted, strict=True) for _ in one.sources)
+            for column in theirs.numbers
+        ]
+        if not set(repeated) <= set(mine.numbers):
+            return None
+        slots = [mine.numbers.index(column) for column in repeated]
+        used = sorted(set(slots))
+        pattern, to = escaped(mine.texts[0]), template(theirs.texts[:1])
+        for slot, text in enumerate(mine.texts[1:]):
+            pattern += (rf"({NUMBER})" if slot in used else NUMBER) + escaped(text)
+        for slot, text in zip(slots, theirs.texts[1:], strict=True):
+            group = used.index(slot) + 1
+            to += (rf"\g<{group}>" if text[:1].isdigit() else rf"\{group}") + template([text])
+        rule = {"match": pattern, "to": to} | ({} if value == X else {"value": str(value)})
+        return one_liner_of(rule)
+
+    def _columns(self, keys: tuple[str, ...]) -> "_Columns | None":
+        if keys not in self.columns:
+            self.columns[keys] = _columns(keys)
+        return self.columns[keys]
+
+    def _claims_just(self, texts: Sequence[str], keys: tuple[str, ...]) -> bool:
+        """Whether the pattern with these texts matches these keys, each once, and no others."""
+        if keys not in self.claims:
+            found = self.universe.matched(numbered(Template(tuple(texts)), False))
+            self.claims[keys] = len(set(keys)) == len(keys) and found.keys() == set(keys)
+        return self.claims[keys]
+
+
+@frozen()
+class _Columns:
+    """Keys that differ in numbers alone."""
+
+    texts: tuple[str, ...]
+    """What stands between the numbers that differ."""
+    numbers: tuple[tuple[str, ...], ...]
+    """For each place of these, the number of every key."""
+
+
+def _columns(keys: Sequence[str]) -> _Columns | None:
+    """Where keys differ, if it is in numbers alone."""
+    texts, *others = {tuple(_NUMBER.split(key)) for key in keys}
+    if others:
+        return None
+    found, columns = [texts[0]], []
+    for column, text in zip(zip(*map(_NUMBER.findall, keys), strict=True), texts[1:], strict=True):
+        if len(set(column)) > 1:
+            columns.append(column)
+            found.append(text)
+        else:
+            found[-1] += column[0] + text
+    return _Columns(tuple(found), tuple(columns))
+
+
+def _natural(wanted: Iterable[Formation]) -> bool:
+    """Whether the sources are in the order that they have without `by`."""
+    return all(
+        len(one.sources) == 1 or list(one.sources) == sorted(one.sources, key=natural_order) for one in wanted
+    )
 
 
 def _sums_agree(one: Formation, source: Side, target: Side) -> bool:
@@ -209,20 +297,10 @@ def _sums_agree(one: Formation, source: Side, target: Side) -> bool:
     return dtype not in known or known[dtype].size != wanted.size or known[dtype].total == wanted.total
 
 
-def _places(several: Iterable[Iterable[str]]) -> Places:
-    """Where every key stands, if any number may be an index."""
-    groups: dict[str, list[str]] = {}
-    for key in dict.fromkeys(key for keys in several for key in keys):
-        groups.setdefault(_NUMBER.sub("{}", key), []).append(key)
-    likeness = ("", (), None)
-    return places_of(varying(*_by_numbers(keys), likeness) for keys in groups.values())
-
-
 def _texts(drafts: Sequence[RuleDraft], wanted: Sequence[Formation]) -> tuple[str, ...]:
     """Rules as they are given on the command line; none where one of them cannot be."""
-    natural = all(list(one.sources) == sorted(one.sources, key=natural_order) for one in wanted)
     rules = [rule_of(draft) for draft in drafts]
-    if natural:
+    if _natural(wanted):
         rules = [{name: value for name, value in rule.items() if name != "by"} for rule in rules]
     texts = [one_liner_of(rule) for rule in rules]
     told = tuple(text for text in texts if text is not None)

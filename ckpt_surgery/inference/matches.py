@@ -10,10 +10,10 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.concepts import counted
-from ckpt_surgery.inference.formations import Evidence, Formation
+from ckpt_surgery.inference.formations import Evidence, Formation, Value
 from ckpt_surgery.inference.grids import Grid, Numbers
-from ckpt_surgery.inference.holder_text import formation, written
-from ckpt_surgery.inference.holders import Holder, cast, laid, member, of_leaves
+from ckpt_surgery.inference.holder_text import written
+from ckpt_surgery.inference.holders import cast, laid, member, of_leaves
 from ckpt_surgery.inference.layouts import Layout
 from ckpt_surgery.inference.possible_layouts import layouts, plausible
 from ckpt_surgery.inference.windows import Window
@@ -53,18 +53,15 @@ class Match:
 
     def formations(self, layout: Layout, evidence: Evidence, why: str) -> Iterator[Formation]:
         """How each leaf of the target follows, if its axes go like this."""
+        values = [self.value(layout, at) for at in range(len(self.rows[0][1]) if self.rows else 0)]
         for sources, targets in self.rows:
-            for at, target in enumerate(targets):
-                yield formation(target, self._made(layout, sources, at), evidence, why)
+            for target, value in zip(targets, values, strict=True):
+                yield Formation(target, sources, value, evidence, why)
 
-    def text(self, layout: Layout) -> str:
-        """The expression of the first leaf of the target, if its axes go like this."""
-        return str(written(self._made(layout, self.rows[0][0], 0))[1])
-
-    def _made(self, layout: Layout, keys: Sequence[str], at: int) -> Holder:
-        """The leaf of the target with this number among those that follow from some of the source."""
+    def value(self, layout: Layout, at: int = 0) -> Value:
+        """The expression of the target with this number among those that follow from one source."""
         lengths = self.lengths if self.how == "stack" else ()
-        array = of_leaves(keys, lengths, self.whole or self.source.shape)
+        array = of_leaves(self.rows[0][0], lengths, self.whole or self.source.shape)
         if self.window is not None:
             array = replace(self.window, axis=self.window.axis + len(lengths)).of(array)
         if self.how == "unstack":
@@ -72,9 +69,9 @@ class Match:
             array = member(layout.inverse(), array, place)
         else:
             array = laid(layout, array)
-        if self.target.dtype is None or self.source.dtype == self.target.dtype:
-            return array
-        return cast(array, self.target.dtype)
+        if self.target.dtype is not None and self.source.dtype != self.target.dtype:
+            array = cast(array, self.target.dtype)
+        return written(array)[1]
 
 
 def matches(source: Grid, target: Grid) -> tuple[Match, ...]:

@@ -36,8 +36,8 @@ def checked(
         targets = [one.target for one in row]
         related = not check.reordered.isdisjoint(targets) or any(map(check.overlaps, row))
         if made is None and (shared or related):
-            hinted = tuple(replace(one, evidence=Evidence.HINT) for one in row)
-            candidate = Candidate(row[0].sources, str(row[0].value), 1.0, "same", hinted)
+            hinted = [replace(one, evidence=Evidence.HINT) for one in row]
+            candidate = Candidate(row[0].sources, str(row[0].value), 1.0, "same", (hinted.copy,))
             left_open.append(Undecided(tuple(targets), DIFFERENT, (candidate,)))
         else:
             formations += row if made is None else made

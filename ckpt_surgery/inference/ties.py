@@ -67,7 +67,9 @@ def resolved(
 def _candidate(sources: Sources, made: Formation | None) -> Candidate:
     if made is None:
         return Candidate(sources, "", 0.0, "same")
-    return Candidate(sources, str(made.value), 0.0, "same", (replace(made, evidence=Evidence.HINT),))
+    return Candidate(
+        sources, str(made.value), 0.0, "same", (lambda: [replace(made, evidence=Evidence.HINT)],)
+    )
 
 
 def _choices(
@@ -161,8 +163,7 @@ def turned(source: Side, target: Side, known: Iterable[Formation]) -> tuple[list
         if values == {other.value}:
             changed.append(other)
         elif values != {one.value}:
-            both = [replace(one, value=value, evidence=Evidence.HINT) for value in (X, _TURNED)]
-            ways = tuple(Candidate(one.sources, str(each.value), 1.0, "same", (each,)) for each in both)
+            ways = tuple(_candidate(one.sources, replace(one, value=value)) for value in (X, _TURNED))
             unclear.append(Undecided((one.target,), EITHER, ways))
     return changed, unclear
 

@@ -189,12 +189,16 @@ def _conflict(conflict: ConflictEntry) -> Iterator[str]:
 def _undecided(undecided: Undecided) -> Iterator[str]:
     yield f"not decided: {listed(undecided.targets)}: {undecided.why}"
     for one in undecided.candidates:
-        if one.how == "drop":
-            yield f"  the target's own value, without {listed(one.sources)}"
-        else:
-            yield f"  {one.how} of {listed(one.sources)}: {one.value} (names: {one.score:.2f})"
-        if one.rules:
-            yield f"    {' '.join(f'-e {shlex.quote(rule)}' for rule in one.rules)}"
+        yield f"  {one.how} of {listed(one.sources)}: {one.value} (names: {one.score:.2f})"
+        yield from _options(one.rules)
+    if undecided.own_value:
+        yield "  the target's own value:"
+        yield from _options(undecided.own_value)
+
+
+def _options(rules: Sequence[str]) -> Iterator[str]:
+    if rules:
+        yield f"    {' '.join(f'-e {shlex.quote(rule)}' for rule in rules)}"
 
 
 def listed(keys: Sequence[str]) -> str:

@@ -269,8 +269,12 @@ def test_hints_that_are_refused(hint: str, code: str, line: int | None) -> None:
 def test_the_targets_own_value_by_a_hint() -> None:
     arguments = ("infer", "old.safetensors", "open.safetensors")
     document = json.loads(run(*arguments, "--json", "-").stdout)
-    rules = [one["rules"] for one in document["undecided"][0]["candidates"]]
-    assert [each for each in rules if each] == [["drop:spare"]]
+    (line,) = document["undecided"]
+    assert ({*map(len, (one["rules"] for one in line["candidates"]))}, line["own_value"]) == (
+        {0},
+        ["drop:spare"],
+    )
+    assert "#   the target's own value:\n#     -e drop:spare\n" in document["recipe"]
     done = run(*arguments, "-e", "drop:spare", "--out", "draft.yaml")
     assert done.exit_code == 0
     assert "dropped: `spare`\n" in done.stdout

@@ -75,9 +75,7 @@ def test_arithmetic_and_a_cast() -> None:
 def test_other_numbers_need_a_decision_where_values_are_shared() -> None:
     found = check({"a": A}, {"b": B}, named("b", "a"))
     assert found.formations == ()
-    (one,) = found.undecided
-    assert (one.targets, one.why) == (("b",), DIFFERENT)
-    assert [(each.sources, each.value) for each in one.candidates] == [(("a",), "x")]
+    assert found.undecided == (Undecided(("b",), DIFFERENT, (Candidate(("a",), "x", 1.0, "same"),)),)
 
 
 def test_a_fresh_target_goes_by_names() -> None:
