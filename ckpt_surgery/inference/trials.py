@@ -12,6 +12,7 @@ from ckpt_surgery.core.leaves import Leaf, read_regions
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.graph.evaluating import Reader, evaluate
+from ckpt_surgery.inference.comparing import equal
 from ckpt_surgery.inference.random_values import random_region
 from ckpt_surgery.planner.entries import HAS_ARRAY
 from ckpt_surgery.planner.plan import Plan, Step
@@ -85,13 +86,8 @@ def _flaw(step: Step, outputs: Mapping[str, Step], share: int) -> str | None:
     spec = step.value.spec
     try:
         for region in _regions(spec.shape, share):
-            found = evaluate(step.value, region, forwards)
             wanted = random_region(step.leaf.key.text, spec, region)
-            if (
-                found.shape != wanted.shape
-                or found.dtype != wanted.dtype
-                or not np.array_equal(found, wanted)
-            ):
+            if not equal(evaluate(step.value, region, forwards), wanted):
                 return f"has other values at [{_told(region)}], on random values"
     except SurgeryError as error:
         return f"cannot be run on random values: {error.problems[0].message}"
