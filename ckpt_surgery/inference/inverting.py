@@ -13,11 +13,11 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.functions.arrays import Apply, Node, Read, reads
 from ckpt_surgery.inference import holders
-from ckpt_surgery.inference.canonical import Canonical
 from ckpt_surgery.inference.formations import Evidence, Findings, Formation, X
-from ckpt_surgery.inference.held_regions import merged, missing
 from ckpt_surgery.inference.holder_text import formation
 from ckpt_surgery.inference.holders import scales
+from ckpt_surgery.inference.recovered_slices import merged, missing
+from ckpt_surgery.inference.shared_nodes import SharedNodes
 from ckpt_surgery.inference.undoing import NOT_ALL, as_dtype, undone
 from ckpt_surgery.inference.undoing_choices import Held, Lost
 from ckpt_surgery.planner.entries import HAS_ARRAY
@@ -90,7 +90,7 @@ class _Backwards:
     """The arrays of a plan, and what outputs hold of each."""
 
     def __init__(self) -> None:
-        self._canonical = Canonical()
+        self._nodes = SharedNodes()
         self._held: dict[int, list[Held]] = {}
         """What is held of each array, by the identity of its node."""
         self._moved: dict[tuple[str, str], str] = {}
@@ -108,14 +108,14 @@ class _Backwards:
                 return
         spec = value.spec
         held = Held(Region.whole(spec.shape), holders.Leaf(key, spec.shape), spec.dtype, number)
-        self._add(self._canonical.node(value), held)
+        self._add(self._nodes.node(value), held)
 
     def _add(self, node: Node, held: Held) -> None:
         self._held.setdefault(id(node), []).append(held)
 
     def follow(self) -> None:
         """Follow what is held down to the leaves: each function after all that use it."""
-        for node in self._canonical.users_first():
+        for node in self._nodes.users_first():
             helds = self._held.pop(id(node), [])
             for held in merged(node.spec.shape, node.spec.dtype, helds):
                 try:
@@ -137,7 +137,7 @@ class _Backwards:
     def formation(self, source: str, key: str) -> Formation | str:
         """How a leaf comes back; why it does not."""
         moved = self._moved.get((source, key))
-        read = self._canonical.leaf(source, key)
+        read = self._nodes.leaf(source, key)
         if read is None:
             if moved is not None:
                 return Formation(key, (moved,), X, Evidence.RECIPE)

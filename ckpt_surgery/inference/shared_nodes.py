@@ -1,4 +1,4 @@
-"""Nodes that compute the same as one node, so that what several outputs hold of an array meets there."""
+"""Make equal graph nodes one, so that what several outputs hold of an array meets there."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from ckpt_surgery.functions.layout import Reshape
 from ckpt_surgery.language.hooks import HookCall
 
 
-class Canonical:
+class SharedNodes:
     """One node for each value: the same function of the same inputs is the same node."""
 
     def __init__(self) -> None:

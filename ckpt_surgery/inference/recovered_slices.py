@@ -1,4 +1,4 @@
-"""Regions of one array that several outputs hold, put together."""
+"""Join slices of a source leaf until they cover it."""
 
 from collections.abc import Iterator, Sequence
 
