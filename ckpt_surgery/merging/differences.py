@@ -8,7 +8,8 @@ Fusion.
 from collections.abc import Mapping
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.merging.steps import (
+from ckpt_surgery.merging.formula_inputs import FormulaInputs, ModelInputs
+from ckpt_surgery.merging.formula_texts import (
     BASE,
     RESULT,
     Formula,
@@ -20,7 +21,6 @@ from ckpt_surgery.merging.steps import (
     product,
     weighted,
 )
-from ckpt_surgery.merging.terms import Term, Terms
 
 LEAST_NORM = 1e-7
 """Differences that are smaller altogether are not brought back to their former size."""
@@ -28,74 +28,74 @@ FEWEST = 1e-6
 """Smallest sum of weights, or product of norms, that is divided by."""
 
 
-def task_arithmetic(terms: Terms) -> Formula:
+def task_arithmetic(inputs: FormulaInputs) -> Formula:
     """The base and the weighted differences."""
-    weights = counted(terms)
-    return {RESULT: f"b + {_scaled(terms, weighted(weights, '(m{} - b)'))}" if weights else BASE}
+    weights = counted(inputs)
+    return {RESULT: f"b + {_scaled(inputs, weighted(weights, '(m{} - b)'))}" if weights else BASE}
 
 
-def _scaled(terms: Terms, text: str) -> str:
+def _scaled(inputs: FormulaInputs, text: str) -> str:
     """A sum of weighted differences as it is added to the base: divided by the weights' sum, times lambda."""
-    total = sum(term.value("weight") for term in terms.terms) if terms.holds("normalize") else 1.0
-    return product(terms.value("lambda"), over(text, total if abs(total) >= 1e-8 else 1.0))
+    total = sum(model.value("weight") for model in inputs.models) if inputs.holds("normalize") else 1.0
+    return product(inputs.value("lambda"), over(text, total if abs(total) >= 1e-8 else 1.0))
 
 
 # --- sparsified -------------------------------------------------------------------------------------------
 
 
-def sparsified(terms: Terms, seed: int) -> Formula:
+def sparsified(inputs: FormulaInputs, seed: int) -> Formula:
     """Weighted differences of which each model keeps some, and an election of signs where there is one."""
-    weights = counted(terms)
+    weights = counted(inputs)
     if not weights:
         return {RESULT: BASE}
     values = each(weights, "d{}", "m{} - b")
     for i in weights:
-        values |= _kept(terms, i, seed)
+        values |= _kept(inputs, i, seed)
     kept = "kept{}"
-    if terms.holds("rescale") and any(values[f"kept{i}"] != f"d{i}" for i in weights):
+    if inputs.holds("rescale") and any(values[f"kept{i}"] != f"d{i}" for i in weights):
         kept, small = "scaled{}", f"< {LEAST_NORM!r}"
         values |= each(weights, "before{}", "sum(abs(d{}))") | each(weights, "after{}", "sum(abs(kept{}))")
         factor = f"where(minimum(before{{0}}, after{{0}}) {small}, 1.0, before{{0}} / after{{0}})"
         values |= each(weights, kept, f"{factor} * kept{{0}}")
-    if terms.method != "della" and not terms.method.endswith("ties"):
-        return {**values, RESULT: f"b + {_scaled(terms, weighted(weights, kept))}"}
+    if inputs.method != "della" and not inputs.method.endswith("ties"):
+        return {**values, RESULT: f"b + {_scaled(inputs, weighted(weights, kept))}"}
     values |= {f"w{i}": product(weight, kept.format(i)) for i, weight in weights.items()}
     values["majority"] = f"where({added([f'w{i}' for i in weights])} >= 0, 1.0, -1.0)"
     values |= each(weights, "agrees{}", "where(w{} * majority > 0, 1.0, 0.0)")
     result = added([f"agrees{i} * w{i}" for i in weights])
-    if terms.holds("normalize"):
+    if inputs.holds("normalize"):
         values |= {"mixed": result, "weights": weighted(weights, "agrees{}")}
         result = "mixed / where(weights == 0, 1.0, weights)"
-    return {**values, RESULT: f"b + {product(terms.value('lambda'), result)}"}
+    return {**values, RESULT: f"b + {product(inputs.value('lambda'), result)}"}
 
 
-def _kept(terms: Terms, i: int, seed: int) -> dict[str, str]:
+def _kept(inputs: FormulaInputs, i: int, seed: int) -> dict[str, str]:
     """A difference with zeros where the model's share is dropped."""
-    term, x, name = terms.terms[i - 1], f"d{i}", f"kept{i}"
-    density = term.value("density")
+    model, x, name = inputs.models[i - 1], f"d{i}", f"kept{i}"
+    density = model.value("density")
     if density >= 1:
         return {name: x}
     if density <= 0:
         return {name: f"0.0 * {x}"}
-    if terms.method.startswith(("dare", "della")):
-        share = _shares(term, x) if terms.method.startswith("della") else repr(density)
+    if inputs.method.startswith(("dare", "della")):
+        share = _shares(model, x) if inputs.method.startswith("della") else repr(density)
         return {
             f"mask{i}": f"random_mask({x}, {share}, {seed}, model={i})",
             name: f"where(mask{i}, {x}, 0.0)",
         }
     count = {f"count{i}": f"int({density!r} * {x}.size)"}
-    if terms.method == "ties":
+    if inputs.method == "ties":
         return {**count, name: f"where(topk_mask({x}, count{i} if count{i} > 1 else 1), {x}, 0.0)"}
-    largest = f"int({term.value('gamma')!r} * {x}.size)"
+    largest = f"int({model.value('gamma')!r} * {x}.size)"
     dropped = f"{largest} if {largest} + count{i} < {x}.size else {x}.size - count{i}"
     inner = f"where(topk_mask({x}, dropped{i} + count{i}), {x}, 0.0)"
     return {**count, f"dropped{i}": dropped, name: f"where(topk_mask({x}, dropped{i}), 0.0, {inner})"}
 
 
-def _shares(term: Term, x: str) -> str:
+def _shares(model: ModelInputs, x: str) -> str:
     """The probability of each element: `density` and up to `epsilon` more or less, by the rank of its
     magnitude in its row, which is along the second axis."""
-    density, epsilon = term.value("density"), term.value("epsilon")
+    density, epsilon = model.value("density"), model.value("epsilon")
     if density - epsilon <= 0 or density + epsilon >= 1:
         raise FunctionError(
             f"`density` {density!r} with `epsilon` {epsilon!r}: the probabilities go from `density - "
@@ -111,24 +111,24 @@ def _shares(term: Term, x: str) -> str:
 # --- others -----------------------------------------------------------------------------------------------
 
 
-def nearswap(terms: Terms) -> Formula:
+def nearswap(inputs: FormulaInputs) -> Formula:
     """The base, and the other model where the two differ by little."""
-    share = f"clip({terms.value('t')!r} / maximum(abs(b - m1), {FEWEST!r}), 0, 1)"
+    share = f"clip({inputs.value('t')!r} / maximum(abs(b - m1), {FEWEST!r}), 0, 1)"
     return {"share": share, RESULT: "share * m1 + (1 - share) * b"}
 
 
-def ram(terms: Terms) -> Formula:
+def ram(inputs: FormulaInputs) -> Formula:
     """The mean of the differences that are large enough; what one model alone has may count for more."""
-    numbers, epsilon = numbered(terms), terms.value("epsilon")
+    numbers, epsilon = numbered(inputs), inputs.value("epsilon")
     values = {
         **each(numbers, "d{}", "m{} - b"),
         **each(numbers, "changed{}", f"where(abs(d{{}}) > {epsilon!r}, 1.0, 0.0)"),
         "changes": added([f"changed{i}" for i in numbers]),
     }
-    if terms.method == "ram":
+    if inputs.method == "ram":
         total = added([f"changed{i} * d{i}" for i in numbers])
         return {**values, RESULT: f"b + {total} / maximum(changes, 1.0)"}
-    r, alpha = terms.value("r"), terms.value("alpha")
+    r, alpha = inputs.value("r"), inputs.value("alpha")
     share = f"1 + {r!r} * clip(common{{0}} / maximum(alone{{0}}, {epsilon!r}), 0, {alpha!r})"
     total = added([f"changed{i} * d{i} * (gain{i} * one + many)" for i in numbers])
     return {
@@ -142,10 +142,10 @@ def ram(terms: Terms) -> Formula:
     }
 
 
-def model_stock(terms: Terms) -> Formula:
+def model_stock(inputs: FormulaInputs) -> Formula:
     """Between the base and the mean of the models, the nearer to the mean the smaller the angles are."""
-    numbers, count = numbered(terms), len(terms.terms)
-    axis = ", axis=-1, keepdims=True" if terms.holds("filter_wise") else ""
+    numbers, count = numbered(inputs), len(inputs.models)
+    axis = ", axis=-1, keepdims=True" if inputs.holds("filter_wise") else ""
     pairs = [(i, j) for i in numbers for j in range(i + 1, count + 1)]
     cosine = f"clip(sum(d{{0}} * d{{1}}{axis}) / maximum(size{{0}} * size{{1}}, {FEWEST!r}), -1, 1)"
     cosines = {f"cosine{i}_{j}": cosine.format(i, j) for i, j in pairs}
@@ -161,13 +161,13 @@ def model_stock(terms: Terms) -> Formula:
     }
 
 
-def sce(terms: Terms) -> Formula:
+def sce(inputs: FormulaInputs) -> Formula:
     """Differences weighted by their mean squares, where the signs agree.
 
     With `select_topk`, only where they differ most from one another.
     """
-    numbers, count = numbered(terms), len(terms.terms)
-    share = terms.value("select_topk")
+    numbers, count = numbered(inputs), len(inputs.models)
+    share = inputs.value("select_topk")
     if share <= 0:
         return {RESULT: BASE}
     values, x = each(numbers, "d{}", "m{} - b"), "d"
@@ -192,7 +192,7 @@ def sce(terms: Terms) -> Formula:
     }
 
 
-def arcee_fusion(terms: Terms) -> Formula:
+def arcee_fusion(inputs: FormulaInputs) -> Formula:
     """The differences that matter most, by their size and by how the rows' distributions differ."""
     quartiles: Mapping[str, float] = {"low": 0.25, "half": 0.5, "high": 0.75}
     position = "matters.size - int({!r} * (matters.size - 1))"

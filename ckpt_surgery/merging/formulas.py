@@ -12,35 +12,35 @@ from collections.abc import Callable, Mapping
 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.merging import differences, spheres
-from ckpt_surgery.merging.steps import RESULT, Formula, counted, over, product, weighted
-from ckpt_surgery.merging.terms import COPY, Terms
+from ckpt_surgery.merging.formula_inputs import COPY, FormulaInputs
+from ckpt_surgery.merging.formula_texts import RESULT, Formula, counted, over, product, weighted
 
 
-def formula(terms: Terms, seed: int) -> Formula:
-    """What gives the tensors with these terms. `seed`: for methods that draw at random.
+def formula(inputs: FormulaInputs, seed: int) -> Formula:
+    """What gives the tensors with these inputs. `seed`: for methods that draw at random.
 
     Raises FunctionError for values of parameters that the method cannot have.
     """
-    if terms.method in SPARSIFIED:
-        return differences.sparsified(terms, seed)
-    return FORMULAS[terms.method](terms)
+    if inputs.method in SPARSIFIED:
+        return differences.sparsified(inputs, seed)
+    return FORMULAS[inputs.method](inputs)
 
 
-def copied(terms: Terms) -> Formula:
+def copied(inputs: FormulaInputs) -> Formula:
     """The tensor as it is."""
     return {RESULT: "m1"}
 
 
-def passthrough(terms: Terms) -> Formula:
+def passthrough(inputs: FormulaInputs) -> Formula:
     """The tensor, times `scale`."""
-    scale = dict(terms.terms[0].values)["scale"]
+    scale = dict(inputs.models[0].values)["scale"]
     return {RESULT: "m1" if scale is None else product(scale, "m1")}
 
 
-def linear(terms: Terms) -> Formula:
+def linear(inputs: FormulaInputs) -> Formula:
     """The weighted mean, or the weighted sum."""
-    weights = counted(terms)
-    total = sum(term.value("weight") for term in terms.terms) if terms.holds("normalize") else 1.0
+    weights = counted(inputs)
+    total = sum(model.value("weight") for model in inputs.models) if inputs.holds("normalize") else 1.0
     if total == 0:
         hint = "`normalize: false` does not divide by their sum."
         raise FunctionError("the weights add up to 0", hint=hint)
@@ -49,7 +49,7 @@ def linear(terms: Terms) -> Formula:
     return {RESULT: over(weighted(weights or {1: 0.0}, "m{}"), total)}
 
 
-FORMULAS: Mapping[str, Callable[[Terms], Formula]] = {
+FORMULAS: Mapping[str, Callable[[FormulaInputs], Formula]] = {
     COPY: copied,
     "arcee_fusion": differences.arcee_fusion,
     "karcher": spheres.karcher,

@@ -1,7 +1,7 @@
 """The fields of a configuration of mergekit 0.1.5, with their types and defaults, as models.
 
 A configuration names models and a method. What its parameters mean depends on the method: see `methods`.
-Which fields go together is checked in `checks`; whether there are such models and layers, in `terms`.
+Which fields go together is checked in `checks`; which layers and tensors there are, in `formula_inputs`.
 """
 
 from collections.abc import Mapping

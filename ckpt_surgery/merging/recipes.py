@@ -1,4 +1,4 @@
-"""A merge as a recipe: a rule makes all tensors with the same terms whose names are a family."""
+"""A merge as a recipe: a rule makes all tensors with equal inputs whose names are a family."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,12 +8,12 @@ from ckpt_surgery.core.errors import FunctionError, PlanError
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.merging.families import Family, families
+from ckpt_surgery.merging.formula_inputs import FormulaInputs, ModelInputs, inputs_by_formula
+from ckpt_surgery.merging.formula_texts import BASE, RESULT, Formula
 from ckpt_surgery.merging.formulas import formula
 from ckpt_surgery.merging.outputs import Listings
 from ckpt_surgery.merging.reading import LoadedConfig
 from ckpt_surgery.merging.slices import models_of
-from ckpt_surgery.merging.steps import BASE, RESULT, Formula
-from ckpt_surgery.merging.terms import Term, Terms, terms_of
 
 TAILS = "tails"
 """Name of the table of the ends of names."""
@@ -28,12 +28,12 @@ def merge_recipe(loaded: LoadedConfig, listings: Listings, seed: int = 0) -> dic
     models do not fit the configuration or one another, with every problem and its place.
     """
     names = source_names(loaded)
-    groups = terms_of(loaded, listings, names)
+    groups = inputs_by_formula(loaded, listings, names)
     formulas = _formulas(loaded, groups, seed)
     tails: dict[tuple[str, ...], str] = {}
     rules = [
-        _rule(terms, formulas[terms], family, tails.setdefault(family.tails, f"t{len(tails)}"))
-        for terms, keys in groups.items()
+        _rule(inputs, formulas[inputs], family, tails.setdefault(family.tails, f"t{len(tails)}"))
+        for inputs, keys in groups.items()
         for family in families(keys)
     ]
     return {
@@ -56,13 +56,13 @@ def source_names(loaded: LoadedConfig) -> Mapping[str, str]:
 
 
 def _formulas(
-    loaded: LoadedConfig, groups: Mapping[Terms, Sequence[str]], seed: int
-) -> Mapping[Terms, Formula]:
-    found: dict[Terms, Formula] = {}
+    loaded: LoadedConfig, groups: Mapping[FormulaInputs, Sequence[str]], seed: int
+) -> Mapping[FormulaInputs, Formula]:
+    found: dict[FormulaInputs, Formula] = {}
     findings: list[Finding] = []
-    for terms, names in groups.items():
+    for inputs, names in groups.items():
         try:
-            found[terms] = formula(terms, seed)
+            found[inputs] = formula(inputs, seed)
         except FunctionError as error:
             for problem in error.problems:
                 message = f"{few_keys(names)}: {problem.message}"
@@ -72,33 +72,33 @@ def _formulas(
     return found
 
 
-def _rule(terms: Terms, formula: Formula, family: Family, tails: str) -> dict[str, Any]:
+def _rule(inputs: FormulaInputs, formula: Formula, family: Family, tails: str) -> dict[str, Any]:
     """The rule that makes the tensors of a family. `tails`: the table's entry for the ends of their names."""
-    tensors = {f"m{i}": term for i, term in enumerate(terms.terms, 1)}
-    if terms.base is not None:
-        tensors[BASE] = terms.base
+    tensors = {f"m{i}": model for i, model in enumerate(inputs.models, 1)}
+    if inputs.base is not None:
+        tensors[BASE] = inputs.base
     head = {"add": family.template, "for": family.variables(f"{TAILS}[{tails!r}]")}
     if (copied := tensors.get(formula[RESULT])) is not None:
-        return {**head, "value": _cast(_read(copied, family), copied.dtype, terms.dtype)}
+        return {**head, "value": _cast(_read(copied, family), copied.dtype, inputs.dtype)}
     used = {name for text in formula.values() for name in _NAME.findall(text)}
-    work = WIDE if any(term.dtype == WIDE for term in tensors.values()) else NARROW
+    work = WIDE if any(model.dtype == WIDE for model in tensors.values()) else NARROW
     let = {
-        name: _shaped(_cast(_read(term, family), term.dtype, work), terms, "[1]")
-        for name, term in tensors.items()
+        name: _shaped(_cast(_read(model, family), model.dtype, work), inputs, "[1]")
+        for name, model in tensors.items()
         if name in used
     }
     let |= {name: text for name, text in formula.items() if name != RESULT}
-    return {**head, "let": let, "value": _cast(_shaped(formula[RESULT], terms, "[]"), work, terms.dtype)}
+    return {**head, "let": let, "value": _cast(_shaped(formula[RESULT], inputs, "[]"), work, inputs.dtype)}
 
 
-def _read(term: Term, family: Family) -> str:
+def _read(model: ModelInputs, family: Family) -> str:
     """The tensor of a model that has the same name as the result's, or that of another layer."""
-    return f"{term.source}[{family.expression(term.offset) if term.offset else 'key'}]"
+    return f"{model.source}[{family.expression(model.offset) if model.offset else 'key'}]"
 
 
-def _shaped(text: str, terms: Terms, shape: str) -> str:
+def _shaped(text: str, inputs: FormulaInputs, shape: str) -> str:
     """A tensor without axes in another shape; others as they are."""
-    return f"reshape({text}, {shape})" if terms.scalar else text
+    return f"reshape({text}, {shape})" if inputs.scalar else text
 
 
 def _cast(text: str, dtype: str, wanted: str) -> str:

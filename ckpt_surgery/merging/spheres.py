@@ -7,16 +7,16 @@ A tensor is one vector. SLERP (Shoemake 1985) and NuSLERP join two; Multi-SLERP 
 from collections.abc import Iterable
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.merging.steps import BASE, RESULT, Formula, added, each, numbered, weighted
-from ckpt_surgery.merging.terms import Terms
+from ckpt_surgery.merging.formula_inputs import FormulaInputs
+from ckpt_surgery.merging.formula_texts import BASE, RESULT, Formula, added, each, numbered, weighted
 
 PARALLEL = 0.9995
 """Cosine from which on SLERP is linear."""
 
 
-def slerp(terms: Terms) -> Formula:
+def slerp(inputs: FormulaInputs) -> Formula:
     """From the base to the model, by `t`."""
-    t = terms.value("t")
+    t = inputs.value("t")
     if t in (0, 1):
         return {RESULT: "m1" if t else BASE}
     turned, linear = "sin({} * angle) / sin(angle)", f"abs(cosine) > {PARALLEL!r}"
@@ -33,13 +33,13 @@ def slerp(terms: Terms) -> Formula:
     }
 
 
-def nuslerp(terms: Terms) -> Formula:
+def nuslerp(inputs: FormulaInputs) -> Formula:
     """From the first model to the second by its share of the weights: whole, by rows or by columns."""
-    first, second = (term.value("weight") for term in terms.terms)
+    first, second = (model.value("weight") for model in inputs.models)
     t = 0.5 if abs(first + second) < 1e-6 else second / (first + second)
-    whole, axis = terms.holds("nuslerp_flatten"), 0 if terms.holds("nuslerp_row_wise") else -1
+    whole, axis = inputs.holds("nuslerp_flatten"), 0 if inputs.holds("nuslerp_row_wise") else -1
     along = "" if whole else f", axis={axis}, keepdims=True"
-    x, differences = _from_base(terms)
+    x, differences = _from_base(inputs)
     x1, x2, linear = f"{x}1", f"{x}2", "1 - cosine * cosine <= 1e-16"
     curved = f"(sin({1 - t!r} * angle) * {x1} + sin({t!r} * angle) * {x2}) / sin(angle)"
     mixed = f"where({linear}, {1 - t!r} * {x1} + {t!r} * {x2}, {curved})"
@@ -53,18 +53,18 @@ def nuslerp(terms: Terms) -> Formula:
     }
 
 
-def multislerp(terms: Terms) -> Formula:
+def multislerp(inputs: FormulaInputs) -> Formula:
     """The middle of several models, found in the plane that touches the sphere at their weighted mean."""
-    if len(terms.terms) == 1:
+    if len(inputs.models) == 1:
         return {RESULT: "m1"}
-    weights = {i: term.value("weight") for i, term in enumerate(terms.terms, 1)}
-    if terms.holds("normalize_weights"):
+    weights = {i: model.value("weight") for i, model in enumerate(inputs.models, 1)}
+    if inputs.holds("normalize_weights"):
         total = sum(weights.values())
         if total == 0:
             hint = "`normalize_weights: false` does not divide by their sum."
             raise FunctionError("the weights add up to 0", hint=hint)
         weights = {i: weight / total for i, weight in weights.items()}
-    eps, (x, differences) = repr(terms.value("eps")), _from_base(terms)
+    eps, (x, differences) = repr(inputs.value("eps")), _from_base(inputs)
     curved = "(middle * cos(angle) + tangent * (sin(angle) / angle)) * length"
     # Opposite vectors have no middle: their weighted sum stands for it, as mergekit has it for two of them.
     result = f"where(size < {eps}, {weighted(weights, x + '{}')}, {curved})"
@@ -83,21 +83,21 @@ def multislerp(terms: Terms) -> Formula:
     }
 
 
-def _from_base(terms: Terms) -> tuple[str, Formula]:
+def _from_base(inputs: FormulaInputs) -> tuple[str, Formula]:
     """What the models differ from the base, or they themselves where there is none, by their first letter."""
-    return ("m", {}) if terms.base is None else ("d", each(numbered(terms), "d{}", "m{} - b"))
+    return ("m", {}) if inputs.base is None else ("d", each(numbered(inputs), "d{}", "m{} - b"))
 
 
-def karcher(terms: Terms) -> Formula:
+def karcher(inputs: FormulaInputs) -> Formula:
     """The Karcher mean of all directions, with the mean of the lengths.
 
     All points of the iteration are sums of the models' directions. So only the factors of these sums are
     computed, from the cosines between the models: in float64, and without another pass over the tensors.
     """
-    count, numbers = len(terms.terms), numbered(terms)
+    count, numbers = len(inputs.models), numbered(inputs)
     if count == 1:
         return {RESULT: "m1"}
-    settings = f"{int(terms.value('max_iter'))}, {terms.value('tol')!r}"
+    settings = f"{int(inputs.value('max_iter'))}, {inputs.value('tol')!r}"
     rows = (_stacked(f"cosine{min(i, j)}_{max(i, j)}" for j in numbers) for i in numbers)
     return {
         **each(numbers, "size{}", "norm(cast(m{}, 'float64'))"),

@@ -10,9 +10,9 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.functions import masks
+from ckpt_surgery.merging.formula_inputs import COPY
 from ckpt_surgery.merging.formulas import FORMULAS, SPARSIFIED
 from ckpt_surgery.merging.methods import METHODS
-from ckpt_surgery.merging.terms import COPY
 from tests.merging.cases import CASES, HALVED, MODELS
 from tests.support.merging import arrays, float32, loaded, save_config, save_model
 from tests.support.slow import slow

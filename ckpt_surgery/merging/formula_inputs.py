@@ -1,6 +1,6 @@
 """What a tensor of the result is computed from: models, the values of parameters, dtypes.
 
-Tensors with equal terms have the same formula, and become one rule.
+Tensors with equal inputs share a rule.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,8 +47,8 @@ class _Valued:
 
 
 @dataclass(frozen=True)
-class Term(_Valued):
-    """A model's part in a formula."""
+class ModelInputs(_Valued):
+    """What a formula takes from a model."""
 
     source: str
     """Name of the source in the recipe."""
@@ -59,14 +59,14 @@ class Term(_Valued):
 
 
 @dataclass(frozen=True)
-class Terms(_Valued):
-    """Everything that a formula depends on, for one or many tensors."""
+class FormulaInputs(_Valued):
+    """Method, models, parameters and dtypes of a formula; tensors with equal ones share a rule."""
 
     method: str
     """Name of the method, or COPY."""
-    terms: tuple[Term, ...]
+    models: tuple[ModelInputs, ...]
     """One for each model; the base is not among them where the method sets it apart."""
-    base: Term | None
+    base: ModelInputs | None
     """The base, where the method sets it apart."""
     values: Values
     """Parameters that all models share."""
@@ -80,10 +80,10 @@ class Terms(_Valued):
         return bool(dict(self.values)[name])
 
 
-def terms_of(
+def inputs_by_formula(
     loaded: LoadedConfig, listings: Listings, sources: Mapping[str, str]
-) -> Mapping[Terms, list[str]]:
-    """The terms of all tensors of a result, each with the names of the tensors that have them.
+) -> Mapping[FormulaInputs, list[str]]:
+    """The inputs of the formulas of a result, each with the names of the tensors that have them.
 
     `sources`: name of the recipe's source for each model. Raises PlanError for layers and tensors that a
     model lacks, for shapes that differ, and where filters leave a tensor without the value of a parameter
@@ -94,11 +94,11 @@ def terms_of(
     if missing:
         raise PlanError(*loaded.problems(missing))
     join = _Join(loaded, listings, sources)
-    found: dict[Terms, list[str]] = {}
+    found: dict[FormulaInputs, list[str]] = {}
     for output in outputs_of(slices, listings):
-        terms = join.terms(output)
-        if terms is not None:
-            found.setdefault(terms, []).append(output.name)
+        inputs = join.inputs(output)
+        if inputs is not None:
+            found.setdefault(inputs, []).append(output.name)
     problems = loaded.problems(join.findings())
     if problems:
         raise PlanError(*problems)
@@ -117,28 +117,30 @@ class _Join:
         self.unset: dict[tuple[DocumentPath, str], list[str]] = {}
         """Names of the tensors without a value of a parameter, by the scope's path and the parameter."""
 
-    def terms(self, output: Output) -> Terms | None:
-        """The terms of a tensor; None where its models do not fit one another."""
+    def inputs(self, output: Output) -> FormulaInputs | None:
+        """The inputs of a tensor's formula; None where its models do not fit one another."""
         slice, config = output.slice, self.config
         specs = self._specs(output)
         if specs is None:
             return None
         spec, source = specs[slice.reference], self.sources[slice.reference.model]
         dtype = config.out_dtype or config.dtype or spec.dtype.name
-        own = Term(source, output.offset(slice.reference), spec.dtype.name, ())
+        own = ModelInputs(source, output.offset(slice.reference), spec.dtype.name, ())
         if kind(spec.dtype) != "f" or not spec.size:
-            return Terms(COPY, (own,), None, (), dtype if kind(spec.dtype) == "f" else own.dtype)
+            return FormulaInputs(COPY, (own,), None, (), dtype if kind(spec.dtype) == "f" else own.dtype)
         base = None if self.method.base is Base.IGNORED else slice.base
         scopes = (slice.parameters, config.parameters)
         shared = self._values(self.method.shared, scopes, output, output.name, slice.path or slice.listed)
-        terms = {}
+        models = {}
         for part, name in zip(slice.parts, output.names, strict=True):
             wanted = self.method.of_model(part.model == base)
             values = self._values(wanted, (part.parameters, *scopes), output, name, part.path)
             source, offset = self.sources[part.model], output.offset(part)
-            terms[part.model] = Term(source, offset, specs[part].dtype.name, values)
-        apart = terms.pop(base, None) if base is not None else None
-        return Terms(config.merge_method, tuple(terms.values()), apart, shared, dtype, not spec.shape)
+            models[part.model] = ModelInputs(source, offset, specs[part].dtype.name, values)
+        apart = models.pop(base, None) if base is not None else None
+        return FormulaInputs(
+            config.merge_method, tuple(models.values()), apart, shared, dtype, not spec.shape
+        )
 
     def _specs(self, output: Output) -> Mapping[Part, ArraySpec] | None:
         """The tensor's shape and dtype in each model; None where it is missing in one, or another there."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ckpt_surgery.merging.terms import Terms
+from ckpt_surgery.merging.formula_inputs import FormulaInputs
 
 RESULT = "result"
 """Name of the last value of a formula."""
@@ -13,17 +13,17 @@ Formula = Mapping[str, str]
 """Expressions by the name of the value. Each sees the tensors, and the values before it; RESULT is last."""
 
 AT_ONCE = 16
-"""Terms of a sum that are added one after the other: longer sums are sums of sums."""
+"""FormulaInputs of a sum that are added one after the other: longer sums are sums of sums."""
 
 
-def numbered(terms: Terms) -> range:
+def numbered(inputs: FormulaInputs) -> range:
     """The numbers of the models: the tensor of the first is `m1`."""
-    return range(1, len(terms.terms) + 1)
+    return range(1, len(inputs.models) + 1)
 
 
-def counted(terms: Terms) -> dict[int, float]:
+def counted(inputs: FormulaInputs) -> dict[int, float]:
     """The weights of models by their number, without those that count for nothing: they are not read."""
-    weights = (term.value("weight") for term in terms.terms)
+    weights = (model.value("weight") for model in inputs.models)
     return {i: weight for i, weight in enumerate(weights, 1) if weight != 0}
 
 
