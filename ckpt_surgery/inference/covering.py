@@ -3,8 +3,9 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
+from ckpt_surgery.inference.draft_places import draft_places, outline
 from ckpt_surgery.inference.formations import Findings, Formation
-from ckpt_surgery.inference.grids import Places, grids, places_of
+from ckpt_surgery.inference.grids import Places
 from ckpt_surgery.inference.parts import MOVED, Kind, Part, place_of, prefix_of
 from ckpt_surgery.inference.words import SEPARATORS, tokens
 
@@ -44,8 +45,8 @@ def _step_end(parts: Sequence[str], start: int) -> int:
 
 def made_parts(findings: Findings) -> list[Part]:
     """What rules make, in the order of the target: formations, and subtrees that move as they are."""
-    sources = places_of(grids(findings.source_keys))
-    targets = places_of(grids(findings.target_keys))
+    sources = draft_places(findings.source_keys, _source_fates(findings).__getitem__)
+    targets = draft_places(findings.target_keys, _target_fates(findings, sources).get)
     moved = _moved(findings.formations)
     subtree: dict[str, Part] = {}
     for length, keys in subtrees(findings.source_keys, lambda key, length: _around(moved, key, length)):
@@ -59,6 +60,29 @@ def made_parts(findings: Findings) -> list[Part]:
         part = subtree.get(formation.sources[0]) or part_of(formation, alone, sources, targets)
         found.setdefault(id(part), part)
     return list(found.values())
+
+
+def _source_fates(findings: Findings) -> Mapping[str, Hashable]:
+    """What becomes of each source leaf, but for the numbers of keys."""
+    fates: dict[str, set[Hashable]] = {key: set() for key in findings.source_keys}
+    for formation in findings.formations:
+        fate = outline(formation.target), formation.value.text
+        for source in formation.sources:
+            fates[source].add(fate)
+    return {key: frozenset(several) for key, several in fates.items()}
+
+
+def _target_fates(findings: Findings, sources: Places) -> Mapping[str, Hashable]:
+    """What each target leaf is made of, but for numbers; None where other leaves are made of that, too."""
+    templates = {
+        one.target: frozenset(sources[key][0].template for key in one.sources) for one in findings.formations
+    }
+    made: dict[Hashable, set[str]] = defaultdict(set)
+    for target, several in templates.items():
+        for template in several:
+            made[template].add(outline(target))
+    split = {template for template, outlines in made.items() if len(outlines) > 1}
+    return {target: None if several & split else several for target, several in templates.items()}
 
 
 def _moved(formations: Iterable[Formation]) -> Mapping[str, Formation]:
@@ -122,7 +146,7 @@ def plain_parts(kind: Kind, keys: Iterable[str], among: Sequence[str]) -> list[P
     meant = dict.fromkeys(keys)
     if not meant:
         return []
-    known = places_of(grids(among))
+    known = draft_places(among, meant.__contains__)
     found: list[Part] = []
     for length, below in subtrees(among, lambda key, length: True if key in meant else None):
         found.append(Part(kind, (prefix_of(below[0], length, known),), None))

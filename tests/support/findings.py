@@ -196,6 +196,16 @@ def _overlapping(to: Mixture, name: str) -> None:
     to.make(f"{name}/four", [f"{name}/in/d"], "x * 2.0")
 
 
+def _counted_from_one(to: Mixture, name: str) -> None:
+    for stage, unit in ((1, 0), (1, 1), (2, 0), (4, 0)):
+        to.make(f"{name}/block_{2 * stage + unit}/w", [f"stage{stage}.{unit}.{name}.conv1"], "x.T")
+        to.make(f"{name}/block_{2 * stage + unit}/v", [f"stage{stage}.{unit}.{name}.conv2"], "x.T")
+    for old, new in (("w1", "wi_0"), ("w2", "wo"), ("w3", "wi_1")):
+        to.make(f"{name}/{new}", [f"{name}/{old}"], "x.T")
+    to.make(f"{name}/head_1", [f"{name}/head1"])
+    to.drop(f"{name}/head2")
+
+
 def _stages(to: Mixture, name: str) -> None:
     for stage in range(to.layers):
         for unit in range(1 + stage % 3):
@@ -233,7 +243,17 @@ def _from_target(to: Mixture, name: str) -> None:
 
 BLOCKS: Sequence[Callable[[Mixture, str], None]] = (
     *(_renamed, _moved, _words, _kept, _stacked, _experts, _unstacked, _unstacked_twice, _split),
-    *(_odd_order, _every_second, _subset, _permuted, _joined, _added_up, _overlapping, _stages),
+    *(
+        _odd_order,
+        _every_second,
+        _subset,
+        _permuted,
+        _joined,
+        _added_up,
+        _overlapping,
+        _stages,
+        _counted_from_one,
+    ),
     *(_many_odd_names, _odd_characters, _kept_and_copied, _dropped, _from_target),
 )
 OPTIMIZER = ("params/", "opt_state/0/mu/", "opt_state/0/nu/")
