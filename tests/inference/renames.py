@@ -4,8 +4,9 @@ Both sides choose their words, their order of axes and their nesting independent
 read as a person reads them. Whatever a seed gives, the truth is known for every leaf.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -39,6 +40,8 @@ WORDS: Mapping[str, Sequence[str]] = {
     "dec": ("decoder", "dec"),
 }
 """Words for the parts of models."""
+TWINS = {"gen": "net", "disc": "net", "enc": "net", "dec": "net"}
+"""Networks that have the same parts."""
 ALIKE = {"q": "qkvo", "k": "qkvo", "v": "qkvo"}
 
 
@@ -211,6 +214,27 @@ class Renamed:
     source: Mapping[str, np.ndarray]
     target: Mapping[str, np.ndarray]
     sources: Mapping[str, tuple[str, ...]]
+    rules: int = 0
+    """How many rules a person writes for it."""
+
+
+def written_rules(here: Convention, there: Convention, leaves: Sequence[Leaf]) -> int:
+    """The rules that a person writes: one for all leaves below modules of one parent that are turned alike.
+
+    Modules that are called otherwise are words of one pattern, unless their numbers stand elsewhere; so are
+    two networks, and the trees of an optimizer. Leaves that keep their last word and their layout need no
+    rule of their own within their module.
+    """
+    rules = set()
+    for leaf in leaves:
+        words = [TWINS.get(role, role) for role in leaf.path if isinstance(role, str)]
+        ends = here.last(leaf.kind), there.last(leaf.kind)
+        turned = leaf.kind in ("matrix", "conv") and here.torch != there.torch
+        stacked = "layers" in leaf.path and (here.stacked, there.stacked)
+        depths = [len(re.split("[./]", side.key(leaf, False))) for side in (here, there)]
+        alike = ends[0] == ends[1] and not turned
+        rules.add((*words[:-1], stacked, *depths, "any" if alike else (*ends, turned and leaf.kind)))
+    return len(rules)
 
 
 def renamed(seed: int) -> Renamed:
@@ -239,7 +263,8 @@ def renamed(seed: int) -> Renamed:
                 key += f"@{one.path[1]}"
             source[key] = np.ascontiguousarray(here.laid(one))
             stacks.setdefault(made, []).append((key, np.ascontiguousarray(there.laid(one))))
-    return _joined(model.__name__, source, stacks, there.stacked)
+    joined = _joined(model.__name__, source, stacks, there.stacked)
+    return replace(joined, rules=written_rules(here, there, leaves))
 
 
 def _joined(
