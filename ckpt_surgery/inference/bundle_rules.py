@@ -10,7 +10,7 @@ from ckpt_surgery.inference.grids import Template
 from ckpt_surgery.inference.key_patterns import LONGEST, REST, Group, Pattern, Universe
 from ckpt_surgery.inference.parts import Bundle, Kind, Part, Place, bundles, components, united
 from ckpt_surgery.inference.rule_drafts import Output, RuleDraft
-from ckpt_surgery.inference.single_rules import literal, literal_sources, one_rule
+from ckpt_surgery.inference.single_rules import literal, literal_sources, rule_for
 from ckpt_surgery.inference.tables import Tables
 from ckpt_surgery.inference.value_texts import gathers, read_alone, takes_apart, with_sources
 from ckpt_surgery.inference.words import span_of
@@ -42,14 +42,14 @@ def _rules(bundle: Bundle, universe: Universe, tables: Tables) -> list[RuleDraft
     parts = [part for group in bundle for part in group]
     sources = {place for part in parts for place in part.sources}
     if len(sources) > 1:
-        found = one_rule(bundle, universe, tables)
+        found = rule_for(bundle, universe, tables)
         if found is not None:
             return [found]
         smaller = list(_smaller(bundle))
         if len(smaller) > 1:
             return [rule for one in smaller for rule in _rules(one, universe, tables)]
     elif len(parts) > 1:
-        found = one_rule(literal_sources(bundle), universe, tables)
+        found = rule_for(literal_sources(bundle), universe, tables)
         if found is not None:
             return [found]
     return _by_key(literal(bundle), universe, tables)
@@ -113,7 +113,7 @@ def _target_number(slot: int, bundle: Bundle) -> str:
 
 def _by_key(bundle: Bundle, universe: Universe, tables: Tables) -> list[RuleDraft]:
     """Rules for leaves that hang together, with their keys as they are."""
-    found = one_rule(bundle, universe, tables)
+    found = rule_for(bundle, universe, tables)
     if found is not None:
         return [found]
     parts = [part for group in bundle for part in group]

@@ -8,12 +8,12 @@ from typing import Any
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.bundle_rules import added, drafts_of
-from ckpt_surgery.inference.covering import made_parts, plain_parts
 from ckpt_surgery.inference.formations import Evidence, Findings
-from ckpt_surgery.inference.joining import by_endings, joined
+from ckpt_surgery.inference.joining import by_endings, join_rules
 from ckpt_surgery.inference.key_patterns import Universe
 from ckpt_surgery.inference.parts import Kind
 from ckpt_surgery.inference.rule_drafts import RuleDraft
+from ckpt_surgery.inference.subtree_rules import made_parts, plain_parts
 from ckpt_surgery.inference.tables import Tables
 from ckpt_surgery.inference.writing import document_of, stop_of, summary, text_of, with_stop
 
@@ -74,9 +74,9 @@ def drafted(
     dropped = drafts_of(plain_parts(Kind.DROPPED, findings.dropped, findings.source_keys), source, tables)
     filled = drafts_of(plain_parts(Kind.FILLED, findings.from_target, findings.target_keys), target, tables)
     rules = [
-        *joined(made, source, tables),
-        *_fewest(Kind.DROPPED, findings.dropped, joined(dropped, source, tables), source),
-        *_fewest(Kind.FILLED, findings.from_target, joined(filled, target, tables), target),
+        *join_rules(made, source, tables),
+        *_fewest(Kind.DROPPED, findings.dropped, join_rules(dropped, source, tables), source),
+        *_fewest(Kind.FILLED, findings.from_target, join_rules(filled, target, tables), target),
     ]
     kept = [rule for rule in rules if rule.kind is Kind.KEPT]
     keeps = len(kept) > _MANY_KEPT and _all_claimed(rules, findings)

@@ -13,7 +13,6 @@ from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.inference.bundle_rules import drafts_of
 from ckpt_surgery.inference.by_names import candidates_of
 from ckpt_surgery.inference.comparing import equal_elements
-from ckpt_surgery.inference.covering import part_of, plain_parts
 from ckpt_surgery.inference.formations import Candidate, Formation, Undecided
 from ckpt_surgery.inference.grids import Grid, Numbers, Places, Template, alike, members, places_of, varying
 from ckpt_surgery.inference.key_patterns import NUMBER, Universe, escaped, numbered
@@ -22,6 +21,7 @@ from ckpt_surgery.inference.matches import matches
 from ckpt_surgery.inference.parts import Kind
 from ckpt_surgery.inference.rule_drafts import RuleDraft
 from ckpt_surgery.inference.sides import Side
+from ckpt_surgery.inference.subtree_rules import part_of, plain_parts
 from ckpt_surgery.inference.tables import Tables
 from ckpt_surgery.inference.values import X
 from ckpt_surgery.inference.writing import rule_of, template

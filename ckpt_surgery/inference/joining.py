@@ -52,8 +52,8 @@ class Choice:
 Chosen = Sequence[tuple[RuleDraft, Slot]]
 
 
-def joined(rules: Iterable[RuleDraft], universe: Universe, tables: Tables) -> list[RuleDraft]:
-    """The rules, each set that differs in one slot as one: first trees, then words, then layers."""
+def join_rules(rules: Iterable[RuleDraft], universe: Universe, tables: Tables) -> list[RuleDraft]:
+    """Join the rules that differ in one slot: first in trees, then in words, then in layers."""
     found = list(rules)
     for slots in (_trees, _words, _layers):
         while len(fewer := _round(found, slots, universe, tables)) < len(found):
@@ -184,7 +184,7 @@ def _one(chosen: Chosen, universe: Universe, tables: Tables) -> RuleDraft | None
     changes = [_change(outputs) for outputs in zip(*(rule.outputs for rule in rules), strict=True)]
     if len(rules) < 2 or (None in changes and any(output.to for output in first.outputs)):
         return None
-    choice = (_by_word if slot.word else _by_layer)(chosen, changes, universe)
+    choice = (_join_by_word if slot.word else _join_by_layer)(chosen, changes, universe)
     if choice is None:
         return None
     return replace(
@@ -214,8 +214,8 @@ def _change(outputs: Sequence[Output]) -> Change | None:
     return None
 
 
-def _by_word(chosen: Chosen, changes: Sequence[Change | None], universe: Universe) -> Choice | None:
-    """A group of the words, where its pattern claims nothing else."""
+def _join_by_word(chosen: Chosen, changes: Sequence[Change | None], universe: Universe) -> Choice | None:
+    """Join rules of different words by a group of them; None if its pattern claims more."""
     first, slot = chosen[0]
     assert first.pattern is not None
     pieces, words = first.pattern.pieces, [one.word for _, one in chosen]
@@ -241,8 +241,8 @@ def _by_word(chosen: Chosen, changes: Sequence[Change | None], universe: Univers
     return Choice(pattern, first.when, name, [[word] for word in words]) if alike else None
 
 
-def _by_layer(chosen: Chosen, changes: Sequence[Change | None], universe: Universe) -> Choice | None:
-    """A remainder with one value for each rule, or a number of the key."""
+def _join_by_layer(chosen: Chosen, changes: Sequence[Change | None], universe: Universe) -> Choice | None:
+    """Join rules of different layers: `n % 2`, or the number itself, tells which rule is meant."""
     rules = [rule for rule, _ in chosen]
     pattern = rules[0].pattern
     assert pattern is not None

@@ -40,8 +40,8 @@ class Rows:
         return Rows([replace(part, sources=part.sources[:1]) for part in self.group], kept, {})
 
 
-def one_rule(bundle: Bundle, universe: Universe, tables: Tables) -> RuleDraft | None:
-    """The rule that does exactly what all parts of the bundle say; None where this is no single rule."""
+def rule_for(bundle: Bundle, universe: Universe, tables: Tables) -> RuleDraft | None:
+    """The rule for leaves whose keys differ in indices; None if no index formula fits."""
     places = list(dict.fromkeys(p for group in bundle for part in group for p in part.sources))
     seen = seen_together(places)
     claim = None if seen is None else claimed(seen, universe)

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from ckpt_surgery.inference.bundle_rules import drafts_of
-from ckpt_surgery.inference.covering import made_parts
 from ckpt_surgery.inference.drafting import drafted
-from ckpt_surgery.inference.joining import NAMES, TREE, by_endings, joined
+from ckpt_surgery.inference.joining import NAMES, TREE, by_endings, join_rules
 from ckpt_surgery.inference.key_patterns import Universe
 from ckpt_surgery.inference.loops import NAMES as LOOPS
 from ckpt_surgery.inference.parts import Kind
 from ckpt_surgery.inference.rule_drafts import RuleDraft
+from ckpt_surgery.inference.subtree_rules import made_parts
 from ckpt_surgery.inference.tables import Tables
 from ckpt_surgery.inference.writing import template
 from ckpt_surgery.language.expressions.naming import name_problem
@@ -23,7 +23,7 @@ from tests.support.findings import Made, found
 def of(made: Sequence[Made], others: Sequence[str] = ()) -> list[RuleDraft]:
     findings, tables = found(made, others=others), Tables()
     keys = Universe(findings.source_keys)
-    return joined(drafts_of(made_parts(findings), keys, tables), keys, tables)
+    return join_rules(drafts_of(made_parts(findings), keys, tables), keys, tables)
 
 
 def patterns(rules: Sequence[RuleDraft]) -> list[str]:

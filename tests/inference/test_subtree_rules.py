@@ -1,9 +1,9 @@
 """Subtrees whose every leaf meets the same fate."""
 
-from ckpt_surgery.inference.covering import made_parts, plain_parts, subtrees
 from ckpt_surgery.inference.drafting import drafted
 from ckpt_surgery.inference.formations import Evidence, Findings, Formation, Value
 from ckpt_surgery.inference.parts import Kind, Part
+from ckpt_surgery.inference.subtree_rules import made_parts, plain_parts, subtrees
 from tests.support.findings import found
 
 

@@ -1,4 +1,4 @@
-"""Subtrees whose every leaf meets the same fate: one prefix stands for all of them."""
+"""One rule on a prefix instead of one for each leaf below it: subtrees that move, are dropped or filled."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
