@@ -1,8 +1,7 @@
 """The rules for a bundle of parts: one if possible, else by structure, by number, at last key by key."""
 
-import functools
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ckpt_surgery.inference.formations import Formation
@@ -63,18 +62,18 @@ def _smaller(bundle: Bundle) -> Iterator[Bundle]:
     alone = components(bundle)
     if len(alone) < 2:
         return
-    split = _split(alone, _structure)
+    split = _split(alone, map(_structure, alone))
     if len(split) == 1:
-        several = [_split(alone, number) for number in _numbers(alone)]
+        several = [_split(alone, column) for column in zip(*map(_numbers, alone), strict=True)]
         useful = [one for one in several if 1 < len(one) < len(alone)]
         split = min(useful, key=len) if useful else [[one] for one in alone]
     yield from (united(one) for one in split)
 
 
-def _split(several: Sequence[Bundle], mark: Callable[[Bundle], Hashable]) -> list[list[Bundle]]:
+def _split(several: Sequence[Bundle], marks: Iterable[Hashable]) -> list[list[Bundle]]:
     found: dict[Hashable, list[Bundle]] = defaultdict(list)
-    for one in several:
-        found[mark(one)].append(one)
+    for one, mark in zip(several, marks, strict=True):
+        found[mark].append(one)
     return list(found.values())
 
 
@@ -90,22 +89,10 @@ def _structure(bundle: Bundle) -> Hashable:
     )
 
 
-def _numbers(several: Sequence[Bundle]) -> Iterator[Callable[[Bundle], Hashable]]:
-    """The numbers of the first source and of the first target of each bundle."""
-    first = several[0][0][0]
-    for slot in range(first.sources[0].template.slots):
-        yield functools.partial(_source_number, slot)
-    for slot in range(0 if first.target is None else first.target.template.slots):
-        yield functools.partial(_target_number, slot)
-
-
-def _source_number(slot: int, bundle: Bundle) -> str:
-    return bundle[0][0].sources[0].numbers[slot]
-
-
-def _target_number(slot: int, bundle: Bundle) -> str:
-    target = bundle[0][0].target
-    return "" if target is None else target.numbers[slot]
+def _numbers(bundle: Bundle) -> Sequence[str]:
+    """The numbers of the first source and of the first target."""
+    first = bundle[0][0]
+    return (*first.sources[0].numbers, *(() if first.target is None else first.target.numbers))
 
 
 # --- key by key -------------------------------------------------------------------------------------------

@@ -102,29 +102,20 @@ def _order(bundle: Bundle, seen: Seen, tables: Tables) -> str | None:
     found = expression_of(values, rows.numbers)
     if found is not None:
         return found
-    if WORD in rows.texts:
-        found = _by_word(values, rows, tables)
+    for name in sorted(rows.texts, key=WORD.__ne__):
+        first: dict[str, int] = {}
+        for text, value in zip(rows.texts[name], values, strict=True):
+            first[text] = min(value, first.get(text, value))
+        order = {text: rank for rank, text in enumerate(sorted(first, key=first.__getitem__))}
+        looked_up = f"order[{name}]"
+        found = expression_of(values, {**rows.numbers, looked_up: [order[text] for text in rows.texts[name]]})
         if found is not None:
-            return found
-    for name, column in rows.texts.items():
-        table = dict(zip(column, values, strict=True))
-        if all(table[one] == value for one, value in zip(column, values, strict=True)):
-            return f"{tables.named('order', table)}[{name}]"
+            return found.replace(looked_up, f"{tables.named('order', order)}[{name}]")
     if all(_is_natural(part) for part in rows.group):
         return ""
-    order = {place.text: at for part in rows.group for at, place in enumerate(part.sources)}
-    agree = all(order[place.text] == at for part in rows.group for at, place in enumerate(part.sources))
-    return f"{tables.named('order', order)}[key]" if agree else None
-
-
-def _by_word(values: Sequence[int], rows: Rows, tables: Tables) -> str | None:
-    words: dict[str, int] = {}
-    for word, value in zip(rows.texts[WORD], values, strict=True):
-        words[word] = min(value, words.get(word, value))
-    ranked = {word: rank for rank, word in enumerate(sorted(words, key=words.__getitem__))}
-    column = {"order[word]": [ranked[word] for word in rows.texts[WORD]]}
-    found = expression_of(values, {**rows.numbers, **column})
-    return None if found is None else found.replace("order[", f"{tables.named('order', ranked)}[")
+    places = {place.text: at for part in rows.group for at, place in enumerate(part.sources)}
+    agree = all(places[place.text] == at for part in rows.group for at, place in enumerate(part.sources))
+    return f"{tables.named('order', places)}[key]" if agree else None
 
 
 def _is_natural(part: Part) -> bool:
