@@ -123,8 +123,7 @@ def _listed(parts: Sequence[Part], universe: Universe, tables: Tables) -> RuleDr
     if len(set(keys)) < len(keys):
         return None
     span = span_of(keys)
-    pieces = (span.before, Group("rest", REST), span.after)
-    pattern = Pattern(tuple(piece for piece in pieces if piece))
+    pattern = Pattern.of(span.before, Group("rest", REST), span.after)
     if len(span.before) + len(span.after) > LONGEST or not universe.matched(pattern).keys() >= set(keys):
         return None
     order = tables.named("members", {key: at for at, key in enumerate(keys)})

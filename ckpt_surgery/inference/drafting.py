@@ -79,13 +79,15 @@ def drafted(
         *_fewest(Kind.FILLED, findings.from_target, join_rules(filled, target, tables), target),
     ]
     kept = [rule for rule in rules if rule.kind is Kind.KEPT]
-    keeps = len(kept) > _MANY_KEPT and _all_claimed(rules, findings)
+    claimed = {key for rule in rules if rule.kind is not Kind.FILLED for key in rule.claims}
+    complete = claimed >= set(findings.source_keys)
+    keeps = len(kept) > _MANY_KEPT and complete and not findings.undecided
     if keeps:
         rules = [rule for rule in rules if rule.kind is not Kind.KEPT]
     document = document_of(rules, tables, keeps, policies, given)
     evidence = [summary(rule.reasons) for rule in rules]
     text, lines = text_of(document, evidence, header, findings)
-    stops = bool(findings.undecided) and _claimed(rules) >= set(findings.source_keys)
+    stops = complete and bool(findings.undecided)
     if stops:
         document["rules"].append(stop_of(findings.undecided))
         text = with_stop(text, document["rules"][-1])
@@ -135,13 +137,3 @@ def _fewest(
     """The rules, or one rule about the same keys by what they end with, where there would be many."""
     one = by_endings(kind, keys, universe) if len(rules) > _MANY_PLAIN else None
     return rules if one is None else [one]
-
-
-def _all_claimed(rules: Sequence[RuleDraft], findings: Findings) -> bool:
-    """Whether everything is decided, and every source leaf is claimed: none could be kept by accident."""
-    return not findings.undecided and _claimed(rules) >= set(findings.source_keys)
-
-
-def _claimed(rules: Sequence[RuleDraft]) -> set[str]:
-    """The leaves of the source that rules claim."""
-    return {key for rule in rules if rule.kind is not Kind.FILLED for key in rule.claims}

@@ -251,7 +251,7 @@ class _Rules:
     def _claims_just(self, texts: Sequence[str], keys: tuple[str, ...]) -> bool:
         """Whether the pattern with these texts matches these keys, each once, and no others."""
         if keys not in self.claims:
-            found = self.universe.matched(numbered(Template(tuple(texts)), False))
+            found = self.universe.matched(numbered([(text,) for text in texts], False))
             self.claims[keys] = len(set(keys)) == len(keys) and found.keys() == set(keys)
         return self.claims[keys]
 

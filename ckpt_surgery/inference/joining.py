@@ -230,8 +230,8 @@ def _join_by_word(chosen: Chosen, changes: Sequence[Change | None], universe: Un
     tree = leading and all(change is None or [*change.span.words] == words for change in changes)
     taken = {group.name for group in first.pattern.groups}
     name = next(name for name in ((TREE, *NAMES) if tree else NAMES) if name not in taken)
-    new = (slot.before, Group(name, alternation(words)), slot.after)
-    pattern = Pattern((*pieces[: slot.piece], *(one for one in new if one != ""), *pieces[slot.piece + 1 :]))
+    group = Group(name, alternation(words))
+    pattern = Pattern.of(*pieces[: slot.piece], slot.before, group, slot.after, *pieces[slot.piece + 1 :])
     apart = {
         key: {**match, name: one.word}
         for rule, one in chosen
@@ -304,8 +304,7 @@ def by_endings(kind: Kind, keys: Sequence[str], universe: Universe) -> RuleDraft
         next((one for one in _endings(key[len(prefix) :]) if one not in others), None) for key in keys
     ]
     words = alternation(sorted({ending for ending in shortest if ending is not None}))
-    pieces = (prefix, Group("rest", REST), "/", Group("word", words))
-    pattern = Pattern(tuple(piece for piece in pieces if piece))
+    pattern = Pattern.of(prefix, Group("rest", REST), "/", Group("word", words))
     few = len(meant) > 1 and len(set(shortest)) <= _ENDINGS and len(words) <= LONGEST
     if not few or universe.matched(pattern).keys() != meant.keys():
         return None

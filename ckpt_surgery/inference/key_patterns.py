@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.grids import Numbers, Template
+from ckpt_surgery.inference.grids import Numbers
 
 LONGEST = 1500
 """Characters up to which a regular expression is written: more is unreadable, and 2,000 are refused."""
@@ -47,6 +47,11 @@ class Pattern:
 
     pieces: tuple[Piece, ...]
 
+    @staticmethod
+    def of(*pieces: Piece) -> "Pattern":
+        """The pattern of these pieces, empty texts left out."""
+        return Pattern(tuple(piece for piece in pieces if piece != ""))
+
     def regex(self, named: Collection[str] | None = None) -> str:
         """The regular expression. `named`: the groups that get their names; None for all."""
         return "".join(_written(piece, named) for piece in self.pieces)
@@ -65,14 +70,12 @@ def _written(piece: Piece, named: Collection[str] | None) -> str:
     return f"(?:{piece.inner})" if "|" in piece.inner else piece.inner
 
 
-def numbered(template: Template, rest: bool) -> Pattern:
-    """The pattern of all keys of a template; with `rest`, of all that is below them."""
-    pieces: list[Piece] = [template.texts[0]]
-    for slot, text in enumerate(template.texts[1:]):
-        pieces += [Group(number_name(slot), NUMBER), text]
-    if rest:
-        pieces.append(Group("rest", REST))
-    return Pattern(tuple(piece for piece in pieces if piece != ""))
+def numbered(texts: Sequence[Sequence[Piece]], rest: bool) -> Pattern:
+    """The pattern of keys with numbers between these texts; with `rest`, of all that is below them."""
+    pieces = [*texts[0]]
+    for slot, text in enumerate(texts[1:]):
+        pieces += [Group(number_name(slot), NUMBER), *text]
+    return Pattern.of(*pieces, Group("rest", REST) if rest else "")
 
 
 def number_name(slot: int) -> str:

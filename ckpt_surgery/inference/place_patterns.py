@@ -17,7 +17,7 @@ from ckpt_surgery.inference.key_patterns import (
     numbers_by_name,
 )
 from ckpt_surgery.inference.parts import Place
-from ckpt_surgery.inference.words import Span, span_of
+from ckpt_surgery.inference.words import span_of
 
 WORD = "word"
 """Name of the group that tells templates apart."""
@@ -32,52 +32,40 @@ class Seen:
     """What stands at the places of the pattern, for each key or prefix; what `rest` matches is left out."""
 
 
-@dataclass(frozen=True)
-class Claimed:
-    """What a pattern claims, and the condition that leaves out what it is not about."""
-
-    keys: tuple[str, ...]
-    when: str | None
-
-
 def seen_together(places: Sequence[Place]) -> Seen | None:
     """The pattern of these places: of one template, or of several that differ in one text between numbers."""
     templates = list(dict.fromkeys(place.template for place in places))
     rest = {place.rest for place in places}
     if len(rest) > 1 or len({template.slots for template in templates}) > 1:
         return None
-    pattern = numbered(templates[0], rest.pop())
-    matches = {place: numbers_by_name(place.numbers) for place in places}
-    if len(templates) == 1:
-        return Seen(pattern, matches)
+    texts: list[tuple[Piece, ...]] = [(text,) for text in templates[0].texts]
+    words = dict.fromkeys(templates, "")
     differing = [
-        at for at in range(len(templates[0].texts)) if len({template.texts[at] for template in templates}) > 1
+        at
+        for at, several in enumerate(zip(*(one.texts for one in templates), strict=True))
+        if len({*several}) > 1
     ]
-    if len(differing) != 1:
+    if len(differing) > 1:
         return None
-    at = differing[0]
-    span = span_of([template.texts[at] for template in templates])
-    word = Group(WORD, alternation(dict.fromkeys(span.words)))
-    if len(word.inner) > LONGEST:
-        return None
-    words = dict(zip(templates, span.words, strict=True))
-    matches = {place: {**match, WORD: words[place.template]} for place, match in matches.items()}
-    return Seen(_with_word(pattern, templates[0].texts, at, span, word), matches)
+    for at in differing:
+        span = span_of([template.texts[at] for template in templates])
+        word = Group(WORD, alternation(dict.fromkeys(span.words)))
+        if len(word.inner) > LONGEST:
+            return None
+        words = dict(zip(templates, span.words, strict=True))
+        texts[at] = (span.before, word, span.after)
+    matches = {
+        place: {**numbers_by_name(place.numbers), **({WORD: words[place.template]} if differing else {})}
+        for place in places
+    }
+    return Seen(numbered(texts, rest.pop()), matches)
 
 
-def _with_word(pattern: Pattern, texts: Sequence[str], at: int, span: Span, word: Group) -> Pattern:
-    """The pattern with a word in the text number `at`."""
-    pieces: list[Piece] = []
-    numbers = [group for group in pattern.groups if group.inner == NUMBER]
-    others = [group for group in pattern.groups if group.inner != NUMBER]
-    for slot, text in enumerate(texts):
-        pieces += [span.before, word, span.after] if slot == at else [text]
-        pieces += numbers[slot : slot + 1]
-    return Pattern(tuple(piece for piece in (*pieces, *others) if piece != ""))
+def claimed(seen: Seen, universe: Universe) -> tuple[tuple[str, ...], str | None] | None:
+    """The keys that the pattern claims for its places, and the condition that leaves out the others.
 
-
-def claimed(seen: Seen, universe: Universe) -> Claimed | None:
-    """The keys that the pattern claims for its places; None where no condition leaves the others out."""
+    None where there is no such condition.
+    """
     wanted = {tuple(match.values()): match for match in seen.matches.values()}
     names = next(iter(wanted.values())).keys()
     keys: list[str] = []
@@ -93,7 +81,7 @@ def claimed(seen: Seen, universe: Universe) -> Claimed | None:
     if len(reached) < len(wanted):
         return None
     when = separating(seen.pattern, list(wanted.values()), list(others.values())) if others else None
-    return None if others and when is None else Claimed(tuple(keys), when)
+    return None if others and when is None else (tuple(keys), when)
 
 
 def separating(pattern: Pattern, wanted: Sequence[Matched], others: Sequence[Matched]) -> str | None:

@@ -50,8 +50,9 @@ def rule_for(bundle: Bundle, universe: Universe, tables: Tables) -> RuleDraft | 
     parts = [part for group in bundle for part in group]
     first = parts[0]
     reasons = tuple(reason for part in parts for reason in part.reasons)
-    makes = 0 if first.kind is Kind.DROPPED else len(claim.keys)
-    draft = RuleDraft(first.kind, seen.pattern, (), claim.keys, makes, when=claim.when, reasons=reasons)
+    keys, when = claim
+    makes = 0 if first.kind is Kind.DROPPED else len(keys)
+    draft = RuleDraft(first.kind, seen.pattern, (), keys, makes, when=when, reasons=reasons)
     if first.kind is not Kind.MADE:
         return draft
     loops = loops_of(bundle)
@@ -61,11 +62,10 @@ def rule_for(bundle: Bundle, universe: Universe, tables: Tables) -> RuleDraft | 
     outputs = _outputs(bundle, seen, loops, tables)
     if outputs is None:
         return None
-    made = len(claim.keys) if first.sources[0].rest else len(parts)
     return replace(
         draft,
         outputs=outputs,
-        makes=made,
+        makes=makes if first.sources[0].rest else len(parts),
         by=ordered or None,
         loops=loops.ranges,
         looks_up=any(part.looked_up for part in parts),

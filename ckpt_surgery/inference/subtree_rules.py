@@ -1,5 +1,6 @@
 """One rule on a prefix instead of one for each leaf below it: subtrees that move, are dropped or filled."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
@@ -7,8 +8,9 @@ from ckpt_surgery.inference.draft_places import draft_places, outline
 from ckpt_surgery.inference.formations import Findings, Formation
 from ckpt_surgery.inference.grids import Places
 from ckpt_surgery.inference.parts import MOVED, Kind, Part, place_of, prefix_of
-from ckpt_surgery.inference.words import SEPARATORS, tokens
+from ckpt_surgery.inference.words import SEPARATORS
 
+_STEPS = re.compile(r"(?<=[/.])")
 Mark = Callable[[str, int], Hashable]
 """What befalls a key below its first so many characters; None where no prefix may stand for it."""
 
@@ -18,9 +20,9 @@ def subtrees(keys: Iterable[str], mark: Mark) -> Iterator[tuple[int, Sequence[st
 
     A prefix ends with a separator, or is empty. Keys that are in no such subtree do not appear.
     """
-    waiting = [(0, 0, [(key, tokens(key)) for key in sorted(set(keys))])]
+    waiting = [(0, 0, [(key, _STEPS.split(key)) for key in sorted(set(keys))])]
     while waiting:
-        count, length, below = waiting.pop()
+        depth, length, below = waiting.pop()
         if len(below) < 2:
             continue
         first = mark(below[0][0], length)
@@ -28,19 +30,11 @@ def subtrees(keys: Iterable[str], mark: Mark) -> Iterator[tuple[int, Sequence[st
             yield length, [key for key, _ in below]
             continue
         deeper: dict[str, list[tuple[str, list[str]]]] = defaultdict(list)
-        for key, parts in below:
-            if count + 1 < len(parts):
-                deeper["".join(parts[count : _step_end(parts, count)])].append((key, parts))
+        for key, steps in below:
+            if depth + 1 < len(steps):
+                deeper[steps[depth]].append((key, steps))
         for step, several in reversed(deeper.items()):
-            waiting.append((_step_end(several[0][1], count), length + len(step), several))
-
-
-def _step_end(parts: Sequence[str], start: int) -> int:
-    """The end of the component that begins at `start`, with the separator after it."""
-    end = start
-    while end < len(parts) and parts[end] not in SEPARATORS:
-        end += 1
-    return end + 1
+            waiting.append((depth + 1, length + len(step), several))
 
 
 def made_parts(findings: Findings) -> list[Part]:
@@ -119,14 +113,15 @@ def _subtree_moved(
     sources: Places,
     targets: Places,
 ) -> Part:
-    first = formations[0]
-    source, target = first.sources[0], first.target
+    """`length`: of the prefix of the sources; `around`: see `_around`."""
+    source, target = formations[0].sources[0], formations[0].target
     kept = source == target
-    prefix, suffix = around
-    place = None if kept else prefix_of(target, len(prefix), targets, suffix)
-    reasons = tuple((one.evidence, one.why) for one in formations)
-    kind = Kind.KEPT if kept else Kind.MADE
-    return Part(kind, (prefix_of(source, length, sources),), place, MOVED, reasons)
+    return Part(
+        Kind.KEPT if kept else Kind.MADE,
+        (prefix_of(source, length, sources),),
+        None if kept else prefix_of(target, len(around[0]), targets, around[1]),
+        reasons=tuple((one.evidence, one.why) for one in formations),
+    )
 
 
 def part_of(formation: Formation, alone: bool, sources: Places, targets: Places) -> Part:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from ckpt_surgery.inference.grids import Template
 from ckpt_surgery.inference.key_patterns import (
     Group,
     Pattern,
@@ -38,9 +37,11 @@ def test_groups_that_nobody_uses_have_no_name() -> None:
 
 def test_what_is_matched() -> None:
     keys = Universe(KEYS)
-    template = Template(("h/", "/w"))
-    assert keys.matched(numbered(template, rest=False)) == {"h/0/w": {"n": "0"}, "h/12/w": {"n": "12"}}
-    assert keys.matched(numbered(Template(("h/", "/")), rest=True)) == {
+    assert keys.matched(numbered([("h/",), ("/w",)], rest=False)) == {
+        "h/0/w": {"n": "0"},
+        "h/12/w": {"n": "12"},
+    }
+    assert keys.matched(numbered([("h/",), ("/",)], rest=True)) == {
         "h/0/w": {"n": "0", "rest": "w"},
         "h/0/w/b": {"n": "0", "rest": "w/b"},
         "h/12/w": {"n": "12", "rest": "w"},
