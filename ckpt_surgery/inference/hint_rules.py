@@ -13,7 +13,7 @@ from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.inference.bundle_rules import drafts_of
 from ckpt_surgery.inference.by_names import candidates_of
 from ckpt_surgery.inference.comparing import equal_elements
-from ckpt_surgery.inference.formations import Candidate, Formation, Undecided
+from ckpt_surgery.inference.formations import Candidate, Formation, Undecided, X
 from ckpt_surgery.inference.grids import Grid, Numbers, Places, Template, alike, members, places_of, varying
 from ckpt_surgery.inference.key_patterns import NUMBER, Universe, escaped, numbered
 from ckpt_surgery.inference.leftovers import MAYBE, MOST_CANDIDATES
@@ -23,7 +23,6 @@ from ckpt_surgery.inference.rule_drafts import RuleDraft
 from ckpt_surgery.inference.sides import Side
 from ckpt_surgery.inference.subtree_rules import part_of, plain_parts
 from ckpt_surgery.inference.tables import Tables
-from ckpt_surgery.inference.values import X
 from ckpt_surgery.inference.writing import rule_of, template
 from ckpt_surgery.language.one_liners import one_liner_of
 
