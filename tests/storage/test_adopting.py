@@ -6,7 +6,6 @@ import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.storage import adopting, linking, reading
 from ckpt_surgery.storage.adopting import FileLinks, copy_chunk
 from ckpt_surgery.storage.linking import SafeToHardlink
-from ckpt_surgery.storage.listing import data_file
 from tests.support.failing import refusing
 
 CONTENT = bytes(range(256)) * 40
@@ -51,22 +49,9 @@ class Files:
         return file
 
 
-def content(directory: Path, chunk: Chunk) -> bytes:
-    return (directory / chunk.file).read_bytes()[chunk.offset : chunk.offset + chunk.length]
-
-
 def clone(one: Path, other: Path) -> None:
     """A reflink, as far as anybody sees."""
     shutil.copyfile(one, other)
-
-
-@pytest.mark.parametrize("mode", [LinkMode.AUTO, LinkMode.HARDLINK, LinkMode.COPY])
-def test_a_link_outlives_its_source(mode: LinkMode, source: Path, tmp_path: Path) -> None:
-    files = Files(tmp_path / "new", mode)
-    chunks = [files.linked(Chunk(str(source), offset, 100)) for offset in (0, 300)]
-    assert chunks[0].file == chunks[1].file
-    source.unlink()
-    assert [content(tmp_path / "new", c) for c in chunks] == [CONTENT[:100], CONTENT[300:400]]
 
 
 def test_modes_do_what_they_say(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,20 +95,6 @@ NOT_POSSIBLE = [errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP]
 
 
 @pytest.mark.parametrize("number", NOT_POSSIBLE)
-@pytest.mark.parametrize("mode", [LinkMode.AUTO, LinkMode.HARDLINK])
-def test_what_cannot_be_linked_is_copied_and_told(
-    mode: LinkMode, number: int, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(linking, "reflink", refusing(errno.EINVAL))
-    monkeypatch.setattr(os, "link", refusing(number))
-    files = Files(tmp_path / "new", mode, replaced=[source])
-    file = files.brought(source)
-    assert (tmp_path / "new" / file.name).read_bytes() == CONTENT
-    assert (file.how, file.reason) == (LinkMode.COPY, os.strerror(number))
-    assert file.crc32c == bytes_crc(CONTENT)
-
-
-@pytest.mark.parametrize("number", NOT_POSSIBLE)
 def test_reflinks_are_made_or_refused(
     number: int, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,27 +113,6 @@ def test_other_failures_are_no_reason_to_copy(
         Files(tmp_path / "new", mode).brought(source)
 
 
-@pytest.mark.parametrize("mode", [LinkMode.AUTO, LinkMode.HARDLINK])
-def test_a_copy_instead_of_a_link_needs_space(
-    mode: LinkMode, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(linking, "reflink", refusing(errno.EMLINK))
-    monkeypatch.setattr(os, "link", refusing(errno.EMLINK))
-    files = Files(tmp_path / "new", mode)
-    for free in (len(CONTENT) - 1, len(CONTENT)):
-        monkeypatch.setattr(shutil, "disk_usage", lambda path, free=free: SimpleNamespace(free=free))
-        if free == len(CONTENT):
-            assert files.brought(source).how is LinkMode.COPY
-            continue
-        with pytest.raises(StorageError) as caught:
-            files.brought(source)
-        assert str(caught.value) == (
-            f"{source} cannot be linked (Too many links), and a copy of it does not fit: it has 10.0 KiB, "
-            "10.0 KiB are free\n  Free some space, or choose a destination on another file system."
-        )
-        assert list((tmp_path / "new").rglob("*")) == [tmp_path / "new" / "d"]
-
-
 @pytest.mark.parametrize("found_before", [False, True])
 def test_a_source_that_is_gone(found_before: bool, source: Path, tmp_path: Path) -> None:
     (tmp_path / "to").touch()
@@ -177,16 +127,6 @@ def test_a_source_that_is_too_short(source: Path, tmp_path: Path) -> None:
     (tmp_path / "to").touch()
     with pytest.raises(SourceError, match=r"ends at byte \d+, where \d+ more belong"):
         copy_chunk(Chunk(str(source), 10_000, 1000), tmp_path / "to", [(0, 1000)])
-
-
-def test_copying_one_chunk_of_a_source_that_is_gone(source: Path, tmp_path: Path) -> None:
-    (tmp_path / "to").touch()
-    with pytest.raises(SourceError, match="gone cannot be read: No such file"):
-        copy_chunk(Chunk(str(tmp_path / "gone"), 0, 1), tmp_path / "to", [(0, 1)])
-    with pytest.raises(StorageError, match="No such file"):  # what it is copied to
-        copy_chunk(Chunk(str(source), 0, 1), tmp_path / "nowhere", [(0, 1)])
-    with pytest.raises(StorageError, match="No such file"):
-        copy_chunk(Chunk("", 0, 1, b"x"), tmp_path / "nowhere", [(0, 1)])
 
 
 @pytest.mark.parametrize("inline", [False, True])
@@ -284,30 +224,11 @@ def snapshot(source: Path, tmp_path: Path) -> Path:
     return snapshots / "model.safetensors"
 
 
-@pytest.mark.parametrize("mode", [LinkMode.AUTO, LinkMode.HARDLINK, LinkMode.COPY])
-def test_what_is_linked_is_the_file_and_no_link_to_it(mode: LinkMode, snapshot: Path, tmp_path: Path) -> None:
-    """os.link(2) makes another name of the symbolic link, whose target is relative to where it was."""
-    chunk = Files(tmp_path / "new", mode).linked(Chunk(str(snapshot), 3, 100))
-    assert not (tmp_path / "new" / chunk.file).is_symlink()
-    assert content(tmp_path / "new", chunk) == CONTENT[3:103]
-    if mode is LinkMode.HARDLINK:
-        assert (tmp_path / "new" / chunk.file).stat().st_ino == snapshot.stat().st_ino
-
-
 def test_a_file_by_several_names_is_linked_once(snapshot: Path, tmp_path: Path) -> None:
     names = [snapshot, snapshot.resolve(), snapshot.parent / ".." / snapshot.parent.name / snapshot.name]
     files = Files(tmp_path / "new", LinkMode.AUTO)
     assert len({files.linked(Chunk(str(name), 0, 10)) for name in names}) == 1
     assert len(list((tmp_path / "new" / "d").iterdir())) == 1
-
-
-def test_each_file_is_resolved_once(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(adopting, "data_file", lambda path: asked.append(path) or data_file(path))
-    files = Files(tmp_path / "new", LinkMode.AUTO)
-    for offset in range(5):
-        files.linked(Chunk(str(source), offset, 1))
-    assert asked == [str(source)]
 
 
 @pytest.mark.parametrize("way", ["copied", "linked"])

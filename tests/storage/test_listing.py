@@ -11,7 +11,6 @@ from ckpt_surgery.storage.listing import (
     FileStat,
     check_link,
     data_file,
-    digest,
     directory_names,
     exists,
     has_entry,
@@ -19,8 +18,6 @@ from ckpt_surgery.storage.listing import (
     is_file,
     names_below,
     names_in,
-    paths_below,
-    relative,
     walk,
 )
 
@@ -149,34 +146,3 @@ def test_a_data_file_is_known_by_its_real_path(tree: Path) -> None:
         1,
         f"device:{status.st_dev}",
     )
-
-
-def test_paths_relative_to_the_directory_that_holds_them_all() -> None:
-    a, b = FileStat(1, 2), FileStat(3, 4)
-    assert relative({"/x/y/a": a, "/x/z/b": b}) == {"y/a": a, "z/b": b}
-    assert relative({"/x/y/a": a}) == {"a": a}
-    assert relative({}) == {}
-
-
-def test_a_digest_depends_on_names_sizes_and_times_alone() -> None:
-    first = {"a": FileStat(1, 2), "b": FileStat(3, 4)}
-    changed = [
-        {"a": FileStat(1, 2), "c": FileStat(3, 4)},
-        {"a": FileStat(1, 2), "b": FileStat(5, 4)},
-        {"a": FileStat(1, 2), "b": FileStat(3, 5)},
-        {"a": FileStat(1, 2)},
-        {},
-    ]
-    digests = [digest(files) for files in (first, *changed)]
-    assert len(set(digests)) == len(digests)
-    assert digest(dict(reversed(first.items()))) == digests[0]
-    assert digest({"\udcff": FileStat(1, 1)})  # a name that is not valid UTF-8
-
-
-def test_paths_below_are_those_of_files_and_links(tmp_path: Path) -> None:
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    (tmp_path / "a" / "b" / "file").touch()
-    (tmp_path / "z").touch()
-    (tmp_path / "a" / "link").symlink_to(tmp_path)
-    (tmp_path / "gone").symlink_to("nowhere")
-    assert paths_below(str(tmp_path)) == ["a/b/file", "a/link", "gone", "z"]

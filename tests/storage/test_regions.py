@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions
 from ckpt_surgery.core.errors import SourceError, StorageError
@@ -30,17 +28,6 @@ def manifest(array: np.ndarray, chunk_shape: Shape, codec: Codec | None = None) 
 
 def numbers(*shape: int) -> np.ndarray:
     return np.arange(np.prod(shape, dtype=int), dtype=INT16).reshape(shape)
-
-
-@settings(deadline=None, max_examples=60)
-@given(data=st.data())
-def test_contiguous_chunks_one_after_another_are_the_array(data: st.DataObject) -> None:
-    shape = tuple(data.draw(st.lists(st.integers(1, 4), max_size=3)))
-    chunk_shape = tuple(data.draw(st.integers(1, n)) for n in shape)
-    array = numbers(*shape)
-    found = manifest(array, chunk_shape)
-    joined = b"".join(found.chunks[index].inline or b"" for index in sorted(found.chunks))
-    assert joined == array.tobytes() or not are_contiguous(found)
 
 
 @pytest.mark.parametrize(
@@ -73,14 +60,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "file"
     path.write_bytes(b"\xff" * 100)
     return path
-
-
-def test_regions_are_written_in_any_order(file: Path) -> None:
-    array, place = numbers(4, 5), PlacedArray(ArraySpec((4, 5), INT16), ((7, 40),))
-    for row, column in itertools.product((2, 0), (3, 0)):
-        region = Region((row, column), (row + 2, min(column + 3, 5)))
-        place.write(file, region, array[region.slices])
-    assert file.read_bytes() == b"\xff" * 7 + array.tobytes() + b"\xff" * 53
 
 
 def test_stored_bytes_are_copied_in_order(file: Path, tmp_path: Path) -> None:
@@ -124,16 +103,6 @@ def test_bytes_fill_several_ranges_in_order(file: Path, tmp_path: Path) -> None:
     assert place.copy(copied, manifest(array, (2, 4)), crcs) == crcs
 
 
-def test_encoded_arrays_are_written_and_read_whole(file: Path) -> None:
-    spec = ArraySpec((), INT16)
-    place = PlacedArray(
-        spec, ((2, 3),), lambda value: b"%03d" % int(value), lambda data: np.array(int(data), INT16)
-    ).moved(10)
-    place.write(file, Region((), ()), np.array(42, INT16))
-    assert file.read_bytes() == b"\xff" * 12 + b"042" + b"\xff" * 85
-    assert place.read(file, Region((), ())).item() == 42
-
-
 def in_ranges(*counts: int) -> list[tuple[int, int]]:
     """Ranges of so many elements of int16, each after a gap of 5 bytes."""
     starts = itertools.accumulate(counts, lambda at, count: at + 5 + 2 * count, initial=5)
@@ -165,8 +134,3 @@ def test_the_parts_of_a_region_are_its_elements_each_once(
             assert not block[part.place].any()
             block[part.place] = box[part.inner.slices]
         np.testing.assert_array_equal(block, values.reshape(shape)[region.slices])
-
-
-def test_a_region_takes_nothing_of_the_ranges_beside_it() -> None:
-    [part] = overlaps(ArraySpec((4, 3), INT16), in_ranges(6, 6), Region((2, 1), (3, 3)))
-    assert (part.offset, part.box.shape, part.inner) == (22, (2, 3), Region((0, 1), (1, 3)))
