@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
-from ckpt_surgery.core.protocols import Output
-from ckpt_surgery.engine.tasks import Task, make_tasks, outputs_of
+from ckpt_surgery.engine.tasks import Task, make_tasks
 from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.plan import Costs, Fate, Plan, Step, Transfer
@@ -64,11 +63,6 @@ def test_stored_arrays_come_first_and_are_whole_and_computed_ones_follow_block_b
     ]
 
 
-def test_blocks_are_taken_in_c_order() -> None:
-    plan = plan_of_steps(step(COMPUTED, cut=Cut((3, 2), (3, 2), 0, 0)))
-    assert [task.region.starts for task in make_tasks(plan)] == [(0, 0), (0, 2), (3, 0), (3, 2)]
-
-
 @pytest.mark.parametrize(("shape", "tasks"), [((), [Region((), ())]), ((0, 3), [])])
 def test_a_scalar_is_one_task_and_an_empty_array_is_none(shape: Shape, tasks: list[Region]) -> None:
     cut = Cut(tuple(max(1, n) for n in shape), tuple(max(1, n) for n in shape), 0, 0)
@@ -76,47 +70,7 @@ def test_a_scalar_is_one_task_and_an_empty_array_is_none(shape: Shape, tasks: li
     assert [task.region for task in make_tasks(plan)] == tasks
 
 
-def test_a_plan_always_has_the_same_tasks() -> None:
-    assert list(make_tasks(ALL_KINDS)) == list(make_tasks(ALL_KINDS))
-    assert list(make_tasks(plan_of_steps())) == []
-
-
-# --- outputs ----------------------------------------------------------------------------------------
-
-
-def test_each_step_is_one_output_in_the_chunks_that_it_is_stored_in() -> None:
-    assert outputs_of(ALL_KINDS) == [
-        Output(COMPUTED, (1, 4)),
-        Output(LINKED, (2, 3), stored(LINKED, (2, 3)), copied=False),
-        Output(leaf("text", "string"), ()),
-        Output(COPIED, (2,), stored(COPIED, (2,)), copied=True),
-    ]
-
-
 # --- batches ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("sizes", "lengths"),
-    [
-        ([], []),
-        ([0] * MOST_TOGETHER, [MOST_TOGETHER]),
-        ([0] * (MOST_TOGETHER + 1), [MOST_TOGETHER, 1]),
-        ([BYTES_TOGETHER - 1, 1, 0], [3]),  # exactly as many bytes as go together
-        ([BYTES_TOGETHER - 1, 2, 3], [1, 2]),
-        ([2 * BYTES_TOGETHER, 5], [1, 1]),  # a large item is on its own
-        ([5, 2 * BYTES_TOGETHER, 5], [1, 1, 1]),
-    ],
-)
-def test_a_batch_ends_before_the_item_that_would_be_too_much(sizes: list[int], lengths: list[int]) -> None:
-    assert [len(batch) for batch in batches(sizes, int)] == lengths
-
-
-def test_a_batch_is_handed_out_before_later_items_are_made() -> None:
-    made = itertools.count()
-    first = next(batches((next(made) for _ in range(10 * MOST_TOGETHER)), lambda item: 0))
-    assert first == list(range(MOST_TOGETHER))
-    assert next(made) == MOST_TOGETHER + 1
 
 
 SIZES = st.integers(0, 3 * BYTES_TOGETHER // 2) | st.just(0)

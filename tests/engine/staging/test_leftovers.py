@@ -16,21 +16,9 @@ from ckpt_surgery.engine.staging.locks import read_note
 from tests.support.directories import names
 from tests.support.ended_runs import IDENTITY, begin_work, ended_by, go_on, stopped
 from tests.support.failing import refusing
-from tests.support.generations import NEW, OLD, fill, found, lock_of, put, staged
+from tests.support.generations import NEW, fill, found, lock_of, put, staged
 
 # --- resuming -------------------------------------------------------------------------------------
-
-
-def test_the_message_of_an_interrupted_run(tmp_path: Path) -> None:
-    put(tmp_path / "out", OLD)
-    failure = stopped()
-    kept = ended_by(failure, tmp_path / "out", tasks=1)
-    assert str(failure) == (
-        "stopped by SIGTERM\n\n"
-        f"nothing was published: {tmp_path / 'out'} is as it was before\n\n"
-        f"what was written is kept in {kept}: 1 finished task\n"
-        "  Run the same again with `resume=True` to go on from there."
-    )
 
 
 def test_what_is_resumed_is_there_and_is_the_runs_own(tmp_path: Path) -> None:

@@ -19,21 +19,6 @@ from tests.support.failing import refusing
 from tests.support.generations import NEW, fill, staged
 
 
-def test_work_is_done_in_another_thread_and_its_error_is_raised_here() -> None:
-    threads: list[threading.Thread] = []
-    assert syncing.interruptibly(lambda: threads.append(threading.current_thread()))
-    assert threads != [threading.current_thread()]
-    assert threads[0].daemon
-    failure = OSError(errno.EIO, "Input/output error")
-
-    def fail() -> None:
-        raise failure
-
-    with pytest.raises(OSError, match="Input/output error") as caught:
-        syncing.interruptibly(fail)
-    assert caught.value is failure
-
-
 @pytest.mark.parametrize("ended_by", ["signal", "time"])
 def test_a_signal_or_the_time_ends_the_wait_and_the_work(ended_by: str) -> None:
     over = threading.Event()
@@ -134,25 +119,6 @@ def test_what_the_disk_says_of_a_piece(large: Path, monkeypatch: pytest.MonkeyPa
     else:
         syncing.sync_file(large)
         assert calls == ["sync_file_range", "fsync"]
-
-
-def test_this_systems_call_takes_the_pieces(large: Path) -> None:
-    """Where there is one: a wrong number of bytes, or flag, would be an error."""
-    handle = os.open(large, os.O_RDONLY)
-    try:
-        syncing._write_back(handle, large)
-        if system_calls.has("sync_file_range"):
-            with pytest.raises(OSError, match="Invalid argument"):
-                system_calls.call(
-                    "sync_file_range",
-                    handle,
-                    ctypes.c_int64(0),
-                    ctypes.c_int64(-1),
-                    ctypes.c_uint(7),
-                    path=large,
-                )
-    finally:
-        os.close(handle)
 
 
 def test_an_error_of_the_disk_is_an_error_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
