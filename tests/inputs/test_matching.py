@@ -10,19 +10,6 @@ from tests.support.leaves import array_leaf
 LEAVES = {key: array_leaf(key) for key in ("params", "params/a/w", "params/ab/w", "step")}
 
 
-@pytest.mark.parametrize(
-    ("match", "keys"),
-    [
-        (None, list(LEAVES)),
-        ("params", ["params"]),  # the whole key, as in recipes
-        ("params/.*", ["params/a/w", "params/ab/w"]),
-        ("nothing", []),
-    ],
-)
-def test_whole_keys_match(match, keys):
-    assert list(matching(LEAVES, match)) == keys
-
-
 def test_what_is_no_regular_expression():
     with pytest.raises(UsageError, match=r"^`match`: not a regular .*\(at character 2 of `a\(`\)"):
         matching(LEAVES, "a(")
@@ -35,30 +22,11 @@ def test_an_expression_that_takes_too_long(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    ("under", "keys"),
-    [
-        (None, list(LEAVES)),
-        ("params", ["params", "params/a/w", "params/ab/w"]),
-        ("params/a", ["params/a/w"]),
-        ("params/a/", ["params/a/w"]),
-        ("step", ["step"]),
-    ],
-)
-def test_subtrees_consist_of_whole_components(under, keys):
-    assert list(below(LEAVES, under)) == keys
-
-
-@pytest.mark.parametrize(
     ("under", "says"), [("param", "did you mean `params`"), ("params/b", "did you mean `params/ab`")]
 )
 def test_a_subtree_that_is_not_there(under, says):
     with pytest.raises(UsageError, match=says):
         below(LEAVES, under)
-
-
-def test_a_checkpoint_without_leaves_has_nothing_to_refuse():
-    assert below({}, "params") == {}
-    check_matched("a", 0, {})
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import ckpt_surgery
 from ckpt_surgery.errors import Code, PlanError, SourceError, SourcesChanged, UsageError
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.identity import plan_digest
-from ckpt_surgery.planner.plan import Transfer, origin_of
+from ckpt_surgery.planner.plan import origin_of
 from ckpt_surgery.runs import run
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
@@ -134,18 +134,6 @@ def test_trees_are_those_of_the_plan(tmp_path: Path) -> None:
     ckpt_surgery.apply(plan, dst=tmp_path / "new")
     made = ckpt_surgery.restore(None, tmp_path / "new")
     assert_same(flatten_dict(made, sep="/"), {"b": np.ones(2), "x/w": np.arange(4.0) * 2})
-
-
-def test_what_the_plan_copies_is_never_linked(tmp_path: Path) -> None:
-    checkpoints.save_pytree(tmp_path / "old", {"w": np.arange(50_000.0)})
-    copied = ckpt_surgery.plan(None, tmp_path / "old", link_mode="copy")
-    linked = ckpt_surgery.plan(None, tmp_path / "old", link_mode="hardlink")
-    assert {step.transfer for step in linked.steps} == {Transfer.LINK}
-    with pytest.raises(UsageError, match="was made to copy everything"):
-        ckpt_surgery.apply(copied, dst=tmp_path / "new", link_mode="hardlink")
-    assert ckpt_surgery.apply(copied, dst=tmp_path / "one").shared == ()
-    assert ckpt_surgery.apply(linked, dst=tmp_path / "two", link_mode="copy").shared == ()
-    assert ckpt_surgery.apply(linked, dst=tmp_path / "three").shared != ()
 
 
 def test_a_plan_of_a_merge_changes_the_config_too(tmp_path: Path) -> None:

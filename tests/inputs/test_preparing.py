@@ -9,7 +9,6 @@ import pytest
 from safetensors.numpy import save_file
 
 import ckpt_surgery
-from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, UsageError
 from ckpt_surgery.inputs import request
 from ckpt_surgery.inputs.preparing import prepare
@@ -46,17 +45,6 @@ def test_the_format_is_the_first_that_is_named(
     where = None if dst is None else str(tmp_path / dst)
     request = Request(recipe(tmp_path, output), (model,), where, format=given)
     assert prepare(request).destination.format == format
-
-
-def test_options_reach_the_destination(model: str) -> None:
-    request = Request(
-        None, (model,), "out", format="orbax", dst_step=3, dst_item="j", link_mode=LinkMode.COPY, workers=5
-    )
-    prepared = prepare(request)
-    found = prepared.destination
-    assert (found.path, found.step, found.item, found.link_mode) == ("out", 3, "j", LinkMode.COPY)
-    assert prepared.workers == 5
-    assert prepare(Request(None, (model,))).destination.link_mode is LinkMode.AUTO
 
 
 def test_without_a_recipe_every_leaf_is_kept(model: str) -> None:
