@@ -3,13 +3,9 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import ml_dtypes
@@ -23,8 +19,6 @@ from ckpt_surgery.core.errors import (
     DataError,
     DestinationError,
     PlanError,
-    RecipeError,
-    SourceError,
     SurgeryError,
     UsageError,
 )
@@ -34,7 +28,6 @@ from ckpt_surgery.formats import opening
 from ckpt_surgery.planner.plan import Fate
 from tests.support import checkpoints
 from tests.support.checkpoints import (
-    CUSTOM,
     LAYOUTS,
     WITH_STRINGS,
     expected_of,
@@ -43,7 +36,7 @@ from tests.support.checkpoints import (
     restored_leaves,
 )
 from tests.support.comparing import assert_same
-from tests.support.directories import copy_of, names, state_of
+from tests.support.directories import names, state_of
 from tests.support.documents import plan_json
 from tests.support.generations import lock_of, write_lock
 from tests.support.models import ARRAYS
@@ -98,35 +91,7 @@ def test_saved_over_eight_devices_renamed_and_restored_on_four(
     assert np.asarray(found).tobytes() == random((32, 64)).tobytes()
 
 
-def test_values_are_computed(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    text = """
-        version: 1
-        unmatched: drop
-        rules:
-          - {match: params/w, to: half, value: "cast(x.T, 'bfloat16')"}
-          - {match: replicated, to: {left: "x[:, :8]", right: "x[:, 8:] * 2"}}
-          - {match: count, value: x + 1}
-    """
-    result = ckpt_surgery.apply(text, checkpoint("ocdbt-zarr2"), dst=tmp_path / "out", memory=1 << 20)
-    replicated = random((6, 16), 1)
-    wanted = {
-        "half": random((32, 64)).T.astype(ml_dtypes.bfloat16),
-        "left": replicated[:, :8],
-        "right": replicated[:, 8:] * 2,
-        "count": np.array(4),
-    }
-    assert_same(restored_by_all(tmp_path / "out", with_strings=False), wanted)
-    assert all(step.fate is Fate.TRANSFORMED for step in result.plan.steps)
-
-
 # --- steps and items ------------------------------------
-
-
-def test_steps_of_a_source(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    ckpt_surgery.apply("version: 1\n", checkpoint("steps"), dst=tmp_path / "latest")
-    ckpt_surgery.apply("version: 1\n", checkpoint("steps"), dst=tmp_path / "third", step=3)
-    assert read(tmp_path / "latest")["count"] == 3
-    assert read(tmp_path / "third")["count"] == 0
 
 
 def test_a_destination_that_is_a_checkpoint_manager_directory(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -166,14 +131,6 @@ def test_two_steps_of_one_directory_are_two_sources(checkpoint: Checkpoint, tmp_
         assert [w.startswith(told) for w in ckpt_surgery.plan(text, one, two).warnings] == [True]
     shutil.copytree(source / "10", tmp_path / "copy", copy_function=shutil.copy2)
     assert ckpt_surgery.plan(text, source / "10", tmp_path / "copy").warnings == ()
-
-
-@pytest.mark.parametrize("given", [{"step": 10}, {"step": 3}, {"item": "default", "step": 10}])
-def test_a_step_of_what_has_none_is_told(given: dict[str, Any], checkpoint: Checkpoint) -> None:
-    with pytest.raises(UsageError, match=r"10 has no steps to choose from"):
-        ckpt_surgery.plan(None, checkpoint("steps") / "10", **given)
-    with pytest.raises(UsageError, match=r"default has no items to choose from"):
-        ckpt_surgery.plan(None, checkpoint("steps") / "10" / "default", item="default")
 
 
 def test_a_step_goes_into_a_directory_of_steps_only(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -244,19 +201,6 @@ def test_a_listing_as_the_target(checkpoint: Checkpoint, tmp_path: Path) -> None
 # --- nothing is lost ------------------------------------
 
 
-def test_an_existing_destination_is_refused_and_kept(
-    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    ckpt_surgery.apply(recipe("version: 1\n"), checkpoint("standard"), dst=out)
-    with pytest.raises(DestinationError, match="exists already"):
-        ckpt_surgery.apply(recipe(RENAME), checkpoint("standard"), dst=out)
-    assert_same(read(out), checkpoints.expected())
-    ckpt_surgery.apply(recipe(RENAME), checkpoint("standard"), dst=out, overwrite=True)
-    assert "model/count" in read(out)
-    assert names(tmp_path) == ["out", "recipe.yaml"]
-
-
 @pytest.mark.parametrize("name", ["out", "out.safetensors"])
 def test_a_failure_while_overwriting_keeps_the_old_one(
     name: str, model: Path, recipe: Recipe, tmp_path: Path
@@ -268,96 +212,6 @@ def test_a_failure_while_overwriting_keeps_the_old_one(
         ckpt_surgery.apply(bad, model, dst=tmp_path / name, overwrite=True)
     assert state_of(tmp_path) == before
     assert names(tmp_path) == sorted(["model", name, "recipe.yaml"])
-
-
-def test_a_source_that_changes_while_it_is_read(
-    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
-) -> None:
-    source = copy_of(checkpoint("plain-zarr2"), tmp_path / "source")
-
-    def meddle(plan: object) -> None:
-        (source / "big" / "0.0").write_bytes(b"something else")
-
-    with pytest.raises(SurgeryError):
-        ckpt_surgery.apply(
-            recipe("version: 1\nrules: [{match: big, drop: true}]"),
-            source,
-            dst=tmp_path / "out",
-            on_plan=meddle,
-        )
-    assert names(tmp_path) == ["recipe.yaml", "source"]
-
-
-FIVE_MISTAKES = """version: 2
-rules:
-  - match: 'params/(.*'
-    to: '\\1'
-  - match: a
-    too: b
-  - match: b
-    value: tranpose(x)
-  - match: c
-    to: '${nme}'
-    drop: yes
-"""
-
-
-def test_five_mistakes_are_told_at_once(checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError) as caught:
-        ckpt_surgery.apply(recipe(FIVE_MISTAKES), checkpoint("standard"), dst=tmp_path / "out")
-    told = str(caught.value)
-    places = {p.place.line for p in caught.value.problems if p.place}
-    assert {1, 3, 6, 8, 10, 11} <= places
-    assert "did you mean `transpose`?" in told
-    assert "did you mean `to`?" in told
-    assert names(tmp_path) == ["recipe.yaml"]
-
-
-def half_written(directory: Path, checkpoint: Checkpoint) -> Path:
-    half = copy_of(checkpoint("standard"), directory / "half")
-    (half / "manifest.ocdbt").unlink()
-    return half
-
-
-SOURCES: dict[str, tuple[Callable[[Path, Checkpoint], Path], type[SurgeryError], str]] = {
-    "missing": (lambda directory, _: directory / "nowhere", UsageError, "does not exist"),
-    "half-written": (half_written, SourceError, "manifest.ocdbt"),
-}
-
-
-@pytest.mark.parametrize("case", SOURCES)
-def test_a_source_that_cannot_be_read_is_told_and_nothing_is_left(
-    case: str, checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
-) -> None:
-    make, kind, says = SOURCES[case]
-    path, source = recipe("version: 1\n"), make(tmp_path, checkpoint)
-    before = names(tmp_path)
-    with pytest.raises(kind) as caught:
-        ckpt_surgery.apply(path, source, dst=tmp_path / "out")
-    assert says in str(caught.value)
-    assert names(tmp_path) == before
-
-
-@pytest.mark.parametrize(
-    ("rules", "says"),
-    [
-        ("- {match: count, to: z}\n- {match: rate, to: z}", "two leaves would be called `z`"),
-        ("- {match: parms/w, to: z}", "did you mean `params/w`?"),
-        ("- {match: count, to: p.q}\n- {match: rate, to: p/q}", "p.q"),
-        ("- {match: 'layers/0', drop: true}", "layers"),
-        ("- {match: count, to: params}", "params"),
-    ],
-    ids=["one key twice", "nothing matches", "a.b and a/b", "a gap in a list", "a leaf as a container"],
-)
-def test_a_result_that_cannot_be_is_told_and_nothing_is_left(
-    rules: str, says: str, checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
-) -> None:
-    with pytest.raises(PlanError) as caught:
-        ckpt_surgery.apply(
-            recipe(f"version: 1\nrules:\n{rules}"), checkpoint("standard"), dst=tmp_path / "out"
-        )
-    assert says in str(caught.value)
-    assert names(tmp_path) == ["recipe.yaml"]
 
 
 def test_plan_refuses_the_destinations_that_apply_refuses(
@@ -416,11 +270,6 @@ def test_a_path_that_does_not_exist_is_wrong_usage(name: str, model: Path, tmp_p
             look()
 
 
-def test_the_number_of_sources(checkpoint: Checkpoint) -> None:
-    with pytest.raises(UsageError, match=r"the recipe takes 1 source \(source\); 2 were given"):
-        ckpt_surgery.plan("version: 1\n", checkpoint("standard"), checkpoint("standard"))
-
-
 # --- other formats, and destinations that are one file -----------------------------------------------
 
 COPY = "version: 1\n"
@@ -452,21 +301,6 @@ def test_a_destination_that_tensorstore_takes_for_another(
     ckpt_surgery.plan(recipe(COPY), model, format=format)
     ckpt_surgery.apply(recipe(COPY), model, dst=tmp_path / "out", format=format)
     assert_same(values(opening.open_source(str(tmp_path / "out"))), ARRAYS)
-
-
-def test_what_is_said_wins_over_the_name(model: Path, tmp_path: Path) -> None:
-    """The command line over the recipe over the name; a name that says something else is a warning."""
-    said = "will be orbax, though its name says safetensors"
-    one = ckpt_surgery.apply(COPY, model, dst=tmp_path / "a.safetensors", format="orbax")
-    two = ckpt_surgery.apply("version: 1\noutput: {format: orbax}\n", model, dst=tmp_path / "b.safetensors")
-    for result in (one, two):
-        assert [w for w in result.plan.warnings if w.endswith(said)]
-        assert ckpt_surgery.inspect(result.destination).format == "orbax"
-    three = ckpt_surgery.apply(
-        "version: 1\noutput: {format: orbax}\n", model, dst=tmp_path / "c", format="safetensors"
-    )
-    assert three.plan.warnings == ()
-    assert names(tmp_path / "c") == ["model.safetensors"]
 
 
 @pytest.mark.parametrize(
@@ -512,23 +346,6 @@ def test_a_file_is_overwritten_by_a_directory_and_back(model: Path, tmp_path: Pa
     assert names(tmp_path) == ["model", "out", "out.safetensors"]
 
 
-def test_convert_keeps_every_leaf(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    result = ckpt_surgery.convert(checkpoint("ocdbt-zarr3"), tmp_path / "out")
-    assert_same(read(tmp_path / "out"), expected_of("ocdbt-zarr3"))
-    assert {step.fate for step in result.plan.steps} == {Fate.KEPT}
-    assert result.plan.recipe == "(none)"
-    assert ckpt_surgery.inspect(tmp_path / "out").metadata == CUSTOM
-
-
-def test_what_the_destination_cannot_hold_is_refused_by_key(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    with pytest.raises(PlanError) as caught:
-        ckpt_surgery.convert(checkpoint("ocdbt-zarr3"), tmp_path / "out.safetensors")
-    told = str(caught.value)
-    for key in ("name", r"a\/b/s", "key"):
-        assert f"`{key}`" in told
-    assert names(tmp_path) == []
-
-
 def test_shards(model: Path, tmp_path: Path) -> None:
     ckpt_surgery.convert(model, tmp_path / "out", format="safetensors", shard_size=4800)
     assert names(tmp_path / "out") == [
@@ -541,35 +358,6 @@ def test_shards(model: Path, tmp_path: Path) -> None:
         ckpt_surgery.plan(COPY, model, shard_size=4800)
     with pytest.raises(UsageError, match=r"x\.safetensors is one file, which cannot have shards"):
         ckpt_surgery.convert(model, tmp_path / "x.safetensors", shard_size=4800)
-
-
-def test_the_format_of_a_source_can_be_said(model: Path, tmp_path: Path) -> None:
-    (model.parent / "_METADATA").write_text("{}")
-    for look in (ckpt_surgery.inspect, lambda path: ckpt_surgery.convert(path, tmp_path / "x")):
-        with pytest.raises(SourceError, match="several formats: orbax; safetensors"):
-            look(model.parent)
-    assert ckpt_surgery.inspect(model.parent, format="safetensors").format == "safetensors"
-    ckpt_surgery.convert(model.parent, tmp_path / "out", src_format="safetensors")
-    assert_same(read(tmp_path / "out"), ARRAYS)
-    with pytest.raises(SourceError, match="was to be read as orbax, but looks like safetensors"):
-        ckpt_surgery.convert(model, tmp_path / "x", src_format="orbax")
-
-
-def test_a_file_of_the_source_is_never_replaced(model: Path, recipe: Recipe, tmp_path: Path) -> None:
-    """A shard lies beside the index that was named, and not inside of it."""
-    sharded = tmp_path / "sharded"
-    ckpt_surgery.convert(model, sharded, format="safetensors", shard_size=4800)
-    (sharded / "ckpt_surgery.json").unlink()
-    before = {name: (sharded / name).read_bytes() for name in names(sharded)}
-    for name in before:
-        with pytest.raises((UsageError, DestinationError), match=r"the destination is|not replaced"):
-            ckpt_surgery.convert(
-                sharded / "model.safetensors.index.json",
-                sharded / name,
-                format="safetensors",
-                overwrite=True,
-            )
-    assert {name: (sharded / name).read_bytes() for name in names(sharded)} == before
 
 
 def test_metadata_without_a_place_is_a_warning(
@@ -640,41 +428,6 @@ def test_lint_takes_several(recipe: Recipe, tmp_path: Path) -> None:
     assert "did you mean `@lora-merge`?" in told["@lora-mrge"][0].message
 
 
-@pytest.mark.parametrize(
-    ("format", "says"),
-    [
-        ("safetensor", "the format `safetensor` is not known; did you mean `safetensors`?"),
-        ("torch", "the format `torch` can be read but not written"),
-        ("''", "the format `` is not known"),
-    ],
-)
-def test_the_format_is_a_matter_of_the_recipe(
-    format: str,
-    says: str,
-    recipe: Recipe,
-    model: Path,
-    tmp_path: Path,
-) -> None:
-    """Told with its place, whoever asks, and whatever the command line says instead."""
-    path = recipe(f"version: 1\noutput: {{format: {format}}}\n")
-    ((_, problems),) = ckpt_surgery.lint([path])
-    (problem,) = problems
-    assert problem.message == says
-    assert problem.place is not None
-    assert (problem.place.path, problem.place.line, problem.place.column) == ("output.format", 2, 18)
-    assert problem.hint is not None
-    assert "safetensors" in problem.hint
-    for run in (
-        lambda: ckpt_surgery.plan(path, model),
-        lambda: ckpt_surgery.apply(path, model, dst=tmp_path / "out"),
-        lambda: ckpt_surgery.apply(path, model, dst=tmp_path / "out", format="orbax"),
-    ):
-        with pytest.raises(RecipeError) as caught:
-            run()
-        assert caught.value.problems == problems
-    assert not (tmp_path / "out").exists()
-
-
 def test_the_format_is_told_with_all_other_problems(recipe: Recipe) -> None:
     ((_, problems),) = ckpt_surgery.lint(
         [recipe("version: 1\noutput: {format: safetensor}\nrules: [{mtach: a}]")]
@@ -698,22 +451,3 @@ def test_hints_name_arguments(model: Path, tmp_path: Path) -> None:
         with pytest.raises(SurgeryError) as caught:
             call()
         assert str(caught.value).endswith(hint)
-
-
-def test_a_signal_stops_a_run_and_leaves_nothing(tmp_path: Path, recipe: Recipe) -> None:
-    """Through the program, as a CI job would: SIGTERM once the plan is made."""
-    checkpoints.save_standard(tmp_path / "source", {"w": np.zeros((1000, 1000), np.float32)})
-    code = """
-        import os, signal, sys
-        from ckpt_surgery.api import applying
-        from ckpt_surgery.core.errors import Interrupted
-        try:
-            stop = lambda plan: os.kill(os.getpid(), signal.SIGTERM)
-            applying.apply(*sys.argv[1:3], dst=sys.argv[3], on_plan=stop)
-        except Interrupted as error:
-            sys.exit(128 + error.signal_number)
-    """
-    arguments = [recipe("version: 1\n"), tmp_path / "source", tmp_path / "out"]
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)], check=False)
-    assert done.returncode == 143
-    assert names(tmp_path) == ["recipe.yaml", "source"]

@@ -16,7 +16,6 @@ import ckpt_surgery
 from ckpt_surgery.core.errors import DataError, PlanError, RecipeError, SourceError, UsageError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.listed_source import ListedSource
 from ckpt_surgery.planner.plan import Plan
 from tests.support.calls import record_calls
@@ -198,13 +197,6 @@ def test_rules_of_shardings_without_a_target(model: str) -> None:
     np.testing.assert_array_equal(found["dense"]["w"], KERNEL)
 
 
-def test_what_is_missing_falls_back_on_the_arrays_of_the_target(model: str) -> None:
-    own = jnp.full((2,), 5.0)
-    target = {"dense": {"w": abstract((4, 3)), "b": abstract((3,))}, "head": own}
-    recipe = {**RECIPE, "target": {"missing": "fallback"}}
-    assert ckpt_surgery.restore(recipe, model, target=target)["head"] is own
-
-
 def test_a_leaf_without_a_value_that_nothing_gives_is_refused(model: str) -> None:
     dense = {"w": abstract((4, 3)), "b": abstract((3,))}
     target = {"dense": dense, "head": abstract((2,)), "x": jnp.ones(2)}
@@ -261,31 +253,6 @@ def test_a_recipe_with_a_mistake_reads_nothing(model: str, reads: list[str]) -> 
     assert reads == []
     ckpt_surgery.restore(None, model)
     assert sorted(reads) == ["layer.b", "layer.w"]
-
-
-def test_more_layers_than_there_are_is_refused_with_a_leaf(reads: list[str]) -> None:
-    def layers(count: int) -> dict[str, Any]:
-        return {f"layers_{i}": {"kernel": np.ones((2, 2), np.float32)} for i in range(count)}
-
-    target = jax.tree.map(lambda a: abstract(a.shape), layers(16))
-    with pytest.raises(PlanError, match=r"4 target leaves have no source: `layers_\{12\.\.15\}/kernel`"):
-        ckpt_surgery.restore(None, layers(12), target=target)
-
-
-def test_a_source_that_changes_meanwhile_gives_no_result(model: str) -> None:
-    def change(plan: Plan) -> None:
-        Path(model).touch()
-
-    with pytest.raises(SourceError, match=r"changed while it was read|has changed"):
-        ckpt_surgery.restore(RECIPE, model, on_plan=change)
-
-
-def test_sources_are_told_apart_by_the_one_place_that_opens_them(
-    model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = record_calls(monkeypatch, opening, "open_source", lambda path, *more: path)
-    ckpt_surgery.restore(None, model, target={"layer.w": abstract((4, 3)), "layer.b": jnp.zeros(3)})
-    assert asked == [model]
 
 
 @pytest.mark.parametrize("step", [None, 3])
