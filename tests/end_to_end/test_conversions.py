@@ -351,18 +351,6 @@ def test_raw_bytes_of_every_format_are_linked_into_orbax(name: str, tmp_path: Pa
     )
 
 
-@pytest.mark.parametrize("name", ["x.pt", "x.pth", "pytorch_model.bin", "x.npy"])
-def test_a_destination_named_like_a_format_that_cannot_be_written_is_refused(
-    name: str, origin: Callable[[str], Path], tmp_path: Path
-) -> None:
-    """Nothing else is written under it, unless somebody says so."""
-    with pytest.raises(UsageError, match=r"which cannot be written\n.*`format=NAME`"):
-        applying.convert(origin("npz"), tmp_path / name)
-    assert list(tmp_path.iterdir()) == []
-    warnings = applying.convert(origin("npz"), tmp_path / name, format="orbax").plan.warnings
-    assert ["will be orbax, though its name says" in warning for warning in warnings] == [True]
-
-
 def test_arrays_that_no_cast_turns_into_numbers_have_to_be_dropped(tmp_path: Path) -> None:
     """TensorFlow's arrays of strings; `uint4`, which a cast helps, is among the refused dtypes above."""
     pieces = [Piece("words", np.array(["some", "words"])), Piece("w", np.ones(3, np.float32))]

@@ -85,16 +85,6 @@ def test_only_leaves_that_are_read_count(model: tuple[Path, dict[str, np.ndarray
     assert applying.plan(recipe, model[0], dst=tmp_path / "out").warnings == ()
 
 
-def test_a_leaf_that_is_read_often_counts_once(
-    model: tuple[Path, dict[str, np.ndarray]], tmp_path: Path
-) -> None:
-    rules = (
-        "version: 1\nrules: [{match: 'blk.0.w', to: {a: x, b: x + x, c: x.T}}, {match: 'blk.*', drop: true}]"
-    )
-    (told,) = applying.plan(write_recipe(tmp_path, rules), model[0], dst=tmp_path / "out").warnings
-    assert told.startswith("1 leaf is stored as Q8_0")
-
-
 def test_types_that_are_not_read_are_refused_when_they_are_used(tmp_path: Path) -> None:
     """All of them at once, before anything is written; dropped, they are nobody's concern."""
     path, values = a_model(tmp_path / "m.gguf", Type.Q8_0, Type.Q8_K, Type.Q1_0, Type.Q8_K)
@@ -189,13 +179,6 @@ def test_the_metadata_is_the_config_of_recipes(tmp_path: Path) -> None:
     (path.parent / "config.json").write_text('{"llama.block_count": 3, "llama.feed_forward_length": [0, 0]}')
     applying.apply(recipe, path, dst=tmp_path / "again")
     assert read(tmp_path / "again")["x"].tolist() == [3.0] * 4
-
-
-def test_a_saved_plan(model: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
-    saved = tmp_path / "plan.json"
-    applying.plan(None, model[0], dst=tmp_path / "out", out=saved)
-    applying.apply(saved)
-    assert_same(read(tmp_path / "out"), model[1])
 
 
 def test_little_memory_is_enough(tmp_path: Path) -> None:

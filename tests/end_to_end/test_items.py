@@ -125,17 +125,6 @@ def test_an_item_that_is_there_is_replaced_alone(other: Path, step: Path) -> Non
     assert others_of(step, "ema/") == before
 
 
-def test_times_of_a_step(other: Path, step: Path) -> None:
-    before = json.loads((step / "_CHECKPOINT_METADATA").read_text())
-    add(other, step, "new")
-    after = json.loads((step / "_CHECKPOINT_METADATA").read_text())
-    assert after["init_timestamp_nsecs"] == before["init_timestamp_nsecs"]
-    assert after["commit_timestamp_nsecs"] > before["commit_timestamp_nsecs"]
-    handlers = dict(after["item_handlers"])
-    assert handlers.pop("new").endswith(".StandardCheckpointHandler")
-    assert handlers == before["item_handlers"]
-
-
 def test_two_items_one_after_the_other(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for item in ("items", "ema"):
@@ -383,15 +372,6 @@ def test_dask(other: Path, step: Path) -> None:
     pytest.importorskip("distributed")
     add(other, step, "new", engine="dask", workers=1)
     assert_items(step.parent, WHOLE | {"new": NEW})
-
-
-def test_a_saved_plan_writes_its_item(other: Path, step: Path, tmp_path: Path) -> None:
-    file = tmp_path / "plan.json"
-    ckpt_surgery.plan(None, other, dst=step.parent, dst_step=20, dst_item="new", out=file)
-    ckpt_surgery.apply(file)
-    assert_items(step.parent, WHOLE | {"new": NEW})
-    with pytest.raises(DestinationError, match="20/new: exists already"):
-        ckpt_surgery.apply(file)
 
 
 # --- names, and what is told ------------------------------------------------------------------------------

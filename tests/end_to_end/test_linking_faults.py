@@ -126,18 +126,6 @@ def test_a_full_or_failing_disk_leaves_nothing(
     assert state_of(source) == before
 
 
-def test_an_overwrite_that_fails_keeps_the_old_one(
-    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe = write_recipe(tmp_path, "version: 1\n")
-    applying.apply(recipe, layout("safetensors"), dst=tmp_path / "out")
-    with pytest.raises(StorageError), monkeypatch.context() as full:
-        full.setattr(os, "replace", refusing(errno.ENOSPC))
-        applying.apply(recipe, layout("ocdbt-zarr2"), dst=tmp_path / "out", link_mode="copy", overwrite=True)
-    assert_same(read(tmp_path / "out"), everything("safetensors"))
-    assert nothing_left(tmp_path, "recipe.yaml", "out")
-
-
 def test_a_mode_that_the_file_system_lacks_is_refused_before_anything_is_written(
     layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

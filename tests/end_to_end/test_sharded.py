@@ -304,18 +304,6 @@ def test_an_interrupted_shard_says_how_to_go_on(job: SavedRun, monkeypatch: pyte
     np.testing.assert_array_equal(restored(job.path)["ids"], ARRAYS["ids"])
 
 
-def test_an_interrupted_shard_of_a_store_says_so_in_python(
-    stored: SavedRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch, pytest.raises(Interrupted) as raised:
-        patch.setattr(shard_jobs, "work", stopped)
-        stored.shards([0], 2)
-    assert raised.value.problems[-1].message.startswith("0 of 2 shards are done, and kept in ")
-    assert raised.value.problems[-1].hint == "Run the same again: it goes on with what is not done."
-    stored.shards([0, 1], 2)
-    assert stored.commit() is not None
-
-
 def test_parts_that_are_gone_are_not_called_kept(job: SavedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal after publication: nothing is left to go on with."""
     job.shards(range(2), 2)
@@ -420,17 +408,6 @@ def test_a_commit_that_is_killed_after_the_rename_is_completed(
     assert job.commit() is None
     assert job.wrote_the_same_as(job.alone())
     assert entries(tmp_path) == []
-
-
-def test_a_commit_that_fails_leaves_the_parts(
-    tmp_path: Path, job: SavedRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job.shards(range(2), 2)
-    with monkeypatch.context() as patch, pytest.raises(StorageError, match="full"):
-        patch.setattr(shard_jobs, "verify_and_publish", raising(lambda: StorageError("the disk is full")))
-        job.commit()
-    assert entries(tmp_path) == [job.parts.name]
-    assert job.commit() is not None
 
 
 def test_what_is_put_at_the_destination_meanwhile_is_not_replaced(job: SavedRun) -> None:

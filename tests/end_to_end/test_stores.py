@@ -70,15 +70,6 @@ def check_same(local: str, url: str) -> None:
             assert found.tobytes() == wanted.tobytes(), key
 
 
-@pytest.mark.parametrize("origin", ORIGINS)
-def test_every_format_is_read_as_from_the_disk(origin: str, tmp_path: Path, bucket: str) -> None:
-    made = ORIGINS[origin]
-    path = made.save(made.arrays, tmp_path / f"in{made.suffix}")
-    url = put(path, bucket)
-    check_same(str(path), url)
-    assert not [request for request in requests(url) if request.startswith(("put", "copy", "delete"))]
-
-
 LAYOUTS = {
     "ocdbt-zarr3": lambda path: save_pytree(path, tree(), ocdbt=True, zarr3=True),
     "ocdbt-zarr2": lambda path: save_pytree(path, tree(), ocdbt=True, zarr3=False),
@@ -108,14 +99,6 @@ def test_an_index_is_read_in_few_requests(tmp_path: Path, bucket: str) -> None:
     assert len(ckpt_surgery.inspect(url).leaves) == 500
     assert len(requests(url)) <= 24, requests(url)
     assert len(set(requests(url))) == len(requests(url))  # nothing is asked for twice
-
-
-def test_the_metadata_of_plain_arrays_is_read_together(tmp_path: Path, bucket: str) -> None:
-    value = {f"layer_{n}": np.full((3,), n, np.float32) for n in range(60)}
-    save_pytree(tmp_path / "in", value, ocdbt=False, zarr3=False)
-    url = put(tmp_path / "in", bucket)
-    ckpt_surgery.inspect(url)
-    assert len(requests(url)) <= 8 + 2 * 60
 
 
 def test_one_file_is_inspected_in_six_requests(tmp_path: Path, bucket: str) -> None:

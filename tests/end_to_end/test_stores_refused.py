@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, SurgeryError
+from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
-from ckpt_surgery.storage import remote, store, views
-from ckpt_surgery.storage.store import Only, store_of
+from ckpt_surgery.storage import remote, store
+from ckpt_surgery.storage.store import store_of
 from tests.emulators.disturbing import Asked
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import save_pytree
 from tests.support.command_line import run
 
-LOCK = ".ckpt-surgery-lock"
 KEEP = "version: 1\nrules: []\n"
 DOUBLE = "version: 1\nrules: [{match: '.*', value: x * 2}]\n"
 
@@ -66,18 +65,6 @@ def test_a_store_that_knows_no_conditions(source: Path, s3_bucket: Bucket) -> No
     assert done.exit_code == 5
     check_told(done.output, "does not know conditional writes", "Use a store that has them")
     assert objects(s3_bucket) == {}
-
-
-@pytest.mark.parametrize("command", ["inspect", "apply"])
-def test_a_bucket_that_is_not_there(command: str, source: Path, s3_bucket: Bucket) -> None:
-    arguments = {
-        "inspect": ("inspect", "s3://no-such-bucket/run"),
-        "apply": ("apply", source.parent / "keep.yaml", source, "s3://no-such-bucket/run"),
-    }
-    done = run(*arguments[command])
-    assert done.exit_code == 5
-    check_told(done.output, "s3://no-such-bucket/")
-    assert "such bucket" in done.output or "NoSuchBucket" in done.output
 
 
 @pytest.mark.usefixtures("impatient")
@@ -184,24 +171,6 @@ def once(lost: set[tuple[str, str]], which: Callable[[Asked], bool]) -> Callable
     return is_first
 
 
-@pytest.mark.parametrize(
-    "overwrite", [pytest.param(False, marks=pytest.mark.slow), True], ids=["fresh", "overwrite"]
-)
-@pytest.mark.parametrize("name", [COMMIT_FILE, "-lock", ""], ids=["marker", "lock", "everything"])
-def test_lost_answers_are_no_failure(name: str, overwrite: bool, source: Path, s3_bucket: Bucket) -> None:
-    url = f"{s3_bucket.url}/out"
-    if overwrite:
-        ckpt_surgery.apply(source.parent / "double.yaml", source, dst=url)
-    s3_bucket.server.clear()
-    lost: set[tuple[str, str]] = set()
-    s3_bucket.server.lose = once(lost, lambda asked: asked.method != "GET" and name in asked.path)
-    ckpt_surgery.apply(None, source, dst=url, overwrite=overwrite)
-    path = f"/{url[5:-3]}.out{LOCK}" if name == "-lock" else f"/{url[5:]}/{COMMIT_FILE}"
-    assert ("PUT", path) in lost
-    assert not ckpt_surgery.diff(source, url, values=True).different
-    assert not [name for name in objects(s3_bucket) if "ckpt-surgery/" in name or "lock" in name]
-
-
 # --- what changes while a command runs --------------------------------------------------------------------
 
 
@@ -223,85 +192,3 @@ def test_a_source_that_changes_after_the_plan(written: bool, source: Path, s3_bu
     assert raised.value.exit_code == 1
     assert data in str(raised.value)
     assert not [one for one in objects(s3_bucket) if "out" in one]
-
-
-def test_an_old_checkpoint_that_changes_is_not_replaced(source: Path, s3_bucket: Bucket) -> None:
-    url = f"{s3_bucket.url}/out"
-    ckpt_surgery.apply(source.parent / "double.yaml", source, dst=url)
-    opened, name = store_of(url)
-
-    def act(plan: object) -> None:
-        opened.put(f"{name}/_METADATA", opened.read(f"{name}/_METADATA") + b"\n")
-
-    with pytest.raises(DestinationError, match="changed during this run") as raised:
-        ckpt_surgery.apply(None, source, dst=url, overwrite=True, on_plan=act)
-    assert raised.value.exit_code == 4
-    assert len(ckpt_surgery.inspect(url).leaves) == 3
-    assert not [one for one in objects(s3_bucket) if "ckpt-surgery/" in one or "lock" in one]
-
-
-def at_first_data(bucket: Bucket, act: Callable[[], object]) -> Callable[[Asked, int], int | None]:
-    """Do something while the first object of data is put."""
-    done: list[bool] = []
-
-    def refuse(asked: Asked, number: int) -> None:
-        if not done and asked.method == "PUT" and "/d/" in asked.path:
-            done.append(True)
-            act()
-
-    return refuse
-
-
-def test_an_old_checkpoint_that_changes_while_the_new_one_is_written(source: Path, s3_bucket: Bucket) -> None:
-    url = f"{s3_bucket.url}/out"
-    ckpt_surgery.apply(source.parent / "double.yaml", source, dst=url)
-    opened, name = store_of(url)
-    s3_bucket.server.refuse = at_first_data(s3_bucket, lambda: opened.put(f"{name}/_METADATA", b"{}"))
-    with pytest.raises(DestinationError, match="_METADATA: was written or deleted during this run") as raised:
-        ckpt_surgery.apply(None, source, dst=url, overwrite=True)
-    assert raised.value.exit_code == 4
-    found = objects(s3_bucket)
-    assert found[f"{name}/_METADATA"] == b"{}"
-    assert not [one for one in found if "ckpt-surgery/" in one or "lock" in one]
-
-
-def test_a_lock_that_another_run_has_taken(source: Path, s3_bucket: Bucket) -> None:
-    """The other one takes this run for dead: it publishes nothing, and leaves the other one's lock."""
-    opened = store_of(f"{s3_bucket.url}/out")[0]
-    other = b'{"owner": null, "sign": 1}'
-    s3_bucket.server.refuse = at_first_data(
-        s3_bucket, lambda: opened.put(".out.ckpt-surgery-lock", other, Only.ANY)
-    )
-    with pytest.raises(DestinationError, match="has taken over this destination during this run") as raised:
-        ckpt_surgery.apply(None, source, dst=f"{s3_bucket.url}/out")
-    assert raised.value.exit_code == 4
-    found = objects(s3_bucket)
-    assert found[".out.ckpt-surgery-lock"] == other
-    assert f"out/{COMMIT_FILE}" not in found
-    assert "out/_METADATA" not in found
-
-
-def test_another_checkpoint_that_appears_is_not_mixed_with_this_one(source: Path, s3_bucket: Bucket) -> None:
-    opened = store_of(f"{s3_bucket.url}/out")[0]
-    s3_bucket.server.refuse = at_first_data(s3_bucket, lambda: opened.put(f"out/{COMMIT_FILE}", b"mine"))
-    with pytest.raises(SurgeryError) as raised:
-        ckpt_surgery.apply(None, source, dst=f"{s3_bucket.url}/out")
-    assert raised.value.exit_code == 4
-    assert objects(s3_bucket) == {f"out/{COMMIT_FILE}": b"mine"}
-
-
-# --- long listings ----------------------------------------------------------------------------------------
-
-
-def test_listings_of_several_pages(source: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what is read, of what is replaced, and of what an ended run has left."""
-    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "3")
-    url = f"{s3_bucket.url}/out"
-    for overwrite in (False, True):
-        ckpt_surgery.apply(None, source, dst=url, overwrite=overwrite)
-        views.forget()
-        assert not ckpt_surgery.diff(source, url, values=True).different
-    s3_bucket.server.clear()
-    assert len(store_of(url)[0].walk("out/")) > 6
-    assert len(s3_bucket.server.asked) > 2
-    assert not [one for one in objects(s3_bucket) if "ckpt-surgery/" in one or "lock" in one]

@@ -10,16 +10,13 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError, StorageError, UsageError
 from ckpt_surgery.formats.orbax import writer
-from ckpt_surgery.formats.orbax.sink import OrbaxSink
 from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
 from ckpt_surgery.storage.store import store_of
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import restored, save_pytree, tree
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
-from tests.support.failing import raising
 from tests.support.key_value import KeyValueStore
-from tests.support.libraries import ORIGINS
 from tests.support.recipes import write_recipe
 
 STACKED = """\
@@ -47,27 +44,6 @@ def downloaded(url: str, directory: Path) -> Path:
     return directory
 
 
-def test_stock_orbax_restores_what_was_written(tmp_path: Path, bucket: str) -> None:
-    save_pytree(tmp_path / "in", tree())
-    result = ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/out")
-    assert result.destination == f"{bucket}/out"
-    assert not ckpt_surgery.diff(tmp_path / "in", f"{bucket}/out", values=True).different
-    local = ckpt_surgery.apply(None, tmp_path / "in", dst=tmp_path / "local").destination
-    assert_same(restored(downloaded(f"{bucket}/out", tmp_path / "copy")), restored(Path(local)))
-    assert ckpt_surgery.verify(f"{bucket}/out", mode="full").flaws == ()
-
-
-@pytest.mark.parametrize("zarr", [2, 3])
-def test_what_is_computed_is_what_a_disk_gets(zarr: int, tmp_path: Path, bucket: str) -> None:
-    made = ORIGINS["npz"]
-    path = made.save(made.arrays, tmp_path / "in.npz")
-    rule = "rules:\n  - match: .*\n    value: cast(x, 'float32')\n"
-    recipe = write_recipe(tmp_path, f"version: 1\noutput: {{zarr: {zarr}}}\n{rule}")
-    ckpt_surgery.apply(recipe, path, dst=tmp_path / "local")
-    ckpt_surgery.apply(recipe, path, dst=f"{bucket}/out", memory="64MiB")
-    assert not ckpt_surgery.diff(tmp_path / "local", f"{bucket}/out", values=True).different
-
-
 def test_steps_and_items(tmp_path: Path, bucket: str) -> None:
     save_pytree(tmp_path / "in", tree())
     for step in (3, 10):
@@ -76,36 +52,6 @@ def test_steps_and_items(tmp_path: Path, bucket: str) -> None:
     assert not ckpt_surgery.diff(tmp_path / "in", f"{bucket}/run", values=True).different
     with pytest.raises(DestinationError, match="exists already"):
         ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/run", dst_step=3)
-
-
-def test_from_a_bucket_to_a_bucket(tmp_path: Path, bucket: str) -> None:
-    save_pytree(tmp_path / "in", tree())
-    ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/one")
-    recipe = write_recipe(tmp_path, STACKED)
-    ckpt_surgery.apply(recipe, f"{bucket}/one", dst=f"{bucket}/two")
-    ckpt_surgery.apply(recipe, tmp_path / "in", dst=tmp_path / "two")
-    assert not ckpt_surgery.diff(tmp_path / "two", f"{bucket}/two", values=True).different
-
-
-def test_nothing_is_left_but_the_checkpoint(tmp_path: Path, bucket: str) -> None:
-    save_pytree(tmp_path / "in", tree())
-    ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/out")
-    assert f"out/{COMMIT_FILE}" in names(f"{bucket}/out")
-    assert not [name for name in names(f"{bucket}/out") if "ckpt-surgery/" in name or "lock" in name]
-
-
-def test_overwriting(tmp_path: Path, bucket: str) -> None:
-    save_pytree(tmp_path / "old", {"a": np.arange(5.0)})
-    save_pytree(tmp_path / "new", {"b": np.arange(7.0)})
-    ckpt_surgery.apply(None, tmp_path / "old", dst=f"{bucket}/out")
-    before = names(f"{bucket}/out")
-    with pytest.raises(DestinationError, match="exists already") as raised:
-        ckpt_surgery.apply(None, tmp_path / "new", dst=f"{bucket}/out")
-    assert raised.value.exit_code == 4
-    assert names(f"{bucket}/out") == before
-    ckpt_surgery.apply(None, tmp_path / "new", dst=f"{bucket}/out", overwrite=True)
-    assert [leaf.key.text for leaf in ckpt_surgery.inspect(f"{bucket}/out").leaves] == ["b"]
-    assert not ckpt_surgery.diff(tmp_path / "new", f"{bucket}/out", values=True).different
 
 
 def test_only_one_checkpoint_is_replaced(tmp_path: Path, bucket: str) -> None:
@@ -129,13 +75,6 @@ def test_sources_are_never_destinations(tmp_path: Path, bucket: str) -> None:
         with pytest.raises(error):
             ckpt_surgery.apply(None, f"{bucket}/run/one", dst=dst, overwrite=True)
     assert ckpt_surgery.verify(f"{bucket}/run/one").flaws == ()
-
-
-def test_one_file_is_one_object(tmp_path: Path, bucket: str) -> None:
-    save_pytree(tmp_path / "in", {"a": np.arange(5.0)})
-    ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/out.safetensors")
-    assert names(f"{bucket}/out") == ["out.safetensors"]
-    assert not ckpt_surgery.diff(tmp_path / "in", f"{bucket}/out.safetensors", values=True).different
 
 
 def test_what_was_written_is_used_again(tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,26 +140,6 @@ def test_the_command_line_takes_urls(tmp_path: Path, bucket: str) -> None:
         refused = run(*arguments)
         assert refused.exit_code == 2, refused.output
         assert why in " ".join(refused.output.split())
-
-
-@pytest.mark.parametrize("old", [False, True], ids=["fresh", "overwrite"])
-def test_what_an_ended_run_has_left_is_no_hindrance_to_overwriting(
-    old: bool, tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save_pytree(tmp_path / "old", {"a": np.arange(5.0)})
-    save_pytree(tmp_path / "new", {"b": np.arange(700.0)})
-    if old:
-        ckpt_surgery.apply(None, tmp_path / "old", dst=f"{bucket}/out")
-    with monkeypatch.context() as killed:
-        killed.setattr("ckpt_surgery.engine.staging.life._clean_up", lambda *of_run: None)
-        killed.setattr(OrbaxSink, "finish", raising(lambda: StorageError("the process has ended")))
-        with pytest.raises(StorageError):
-            ckpt_surgery.apply(None, tmp_path / "new", dst=f"{bucket}/out", overwrite=old)
-    store_of(bucket)[0].delete([".out.ckpt-surgery-lock"])
-    assert [name for name in names(f"{bucket}/out") if ".ckpt-surgery/" in name]
-    ckpt_surgery.apply(None, tmp_path / "new", dst=f"{bucket}/out", overwrite=True)
-    assert not ckpt_surgery.diff(tmp_path / "new", f"{bucket}/out", values=True).different
-    assert not [name for name in names(f"{bucket}/out") if "ckpt-surgery/" in name]
 
 
 def test_commit_completes_what_a_run_had_begun_to_publish(
