@@ -1,10 +1,7 @@
-"""`clean`, after runs that were really killed, and beside runs that live."""
+"""`clean`, after runs that were killed, and beside runs that live."""
 
 import json
 import os
-import subprocess
-import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -12,36 +9,23 @@ import pytest
 
 from ckpt_surgery.api.cleaning import clean
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.engine.staging import life
 from ckpt_surgery.engine.staging.cleaning import State
+from ckpt_surgery.engine.staging.local import DiskStage
 from tests.support.command_line import run
 from tests.support.directories import names
+from tests.support.ended_runs import Killed, killed
+from tests.support.generations import NEW, fill, found, staged
 
-CHILD = textwrap.dedent(
-    """
-    import os, sys
-    from pathlib import Path
-    from ckpt_surgery.system import signals
-    from ckpt_surgery.engine.staging.local import DiskStage
-    from ckpt_surgery.engine.staging.life import staged
 
-    with signals.interruptible(), staged(DiskStage(Path(sys.argv[1]))) as staging:
+def leave(destination: Path, mode: str = "die") -> None:
+    """Leave what a run leaves that was killed at its work."""
+    with killed(), life.staged(DiskStage(destination)) as staging:
         (staging.tree / "data").write_bytes(b"x" * 5000)
-        (staging.directory / "journal-0.jsonl").write_text("{}\\n")
-        if sys.argv[2] == "aside":
-            os.rename(sys.argv[1], staging.directory / "old")
-        if sys.argv[2] == "live":
-            print("staged", flush=True)
-            sys.stdin.readline()
-        else:
-            os._exit(9)
-    """
-)
-
-
-def killed(destination: Path, mode: str = "die") -> None:
-    """Leave what a run leaves that ends in the middle of its work."""
-    done = subprocess.run([sys.executable, "-c", CHILD, str(destination), mode], check=False)
-    assert done.returncode == 9
+        (staging.directory / "journal-0.jsonl").write_text("{}\n")
+        if mode == "aside":
+            destination.rename(staging.directory / "old")
+        raise Killed
 
 
 def states(path: Path, remove: bool = False) -> list[tuple[str, State, bool]]:
@@ -50,7 +34,7 @@ def states(path: Path, remove: bool = False) -> list[tuple[str, State, bool]]:
 
 
 def test_a_killed_run_is_listed_and_then_removed(tmp_path: Path) -> None:
-    killed(tmp_path / "new")
+    leave(tmp_path / "new")
     before = names(tmp_path)
     listed = clean(tmp_path / "new")
     assert {one.state for one in listed.remainders} == {State.DEAD}
@@ -64,7 +48,7 @@ def test_a_killed_run_is_listed_and_then_removed(tmp_path: Path) -> None:
 
 
 def test_the_command_lists_and_needs_yes_to_remove(tmp_path: Path) -> None:
-    killed(tmp_path / "new")
+    leave(tmp_path / "new")
     done = run("clean", tmp_path / "new")
     assert (done.exit_code, "--yes" in done.stdout) == (0, True)
     assert len(os.listdir(tmp_path)) == 2
@@ -75,35 +59,31 @@ def test_the_command_lists_and_needs_yes_to_remove(tmp_path: Path) -> None:
 
 
 def test_no_variable_stands_in_for_yes(tmp_path: Path) -> None:
-    killed(tmp_path / "new")
+    leave(tmp_path / "new")
     run("clean", tmp_path / "new", CKPT_SURGERY_YES="1")
     assert len(os.listdir(tmp_path)) == 2
 
 
 def test_nothing_of_a_living_run_is_touched(tmp_path: Path) -> None:
     destination = tmp_path / "new"
-    command = [sys.executable, "-c", CHILD, str(destination), "live"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        assert child.stdout.readline() == "staged\n"
-        killed(tmp_path / "other")
+    with staged(destination) as staging:
+        leave(tmp_path / "other")
         before = names(tmp_path)
         assert {state for _, state, _ in states(destination, remove=True)} == {State.LIVE}
         assert names(tmp_path) == before
         assert {removed for *_, removed in states(tmp_path, remove=True)} == {True, False}
         assert any(name.startswith(".new") for name in names(tmp_path))
         assert not any(name.startswith(".other") for name in names(tmp_path))
-        child.stdin.write("\n")
-        child.stdin.close()
-        assert child.wait() == 0
+        fill(staging.tree, NEW)
+        staging.publish()
+    assert found(destination) == NEW
 
 
 def test_a_checkpoint_that_was_moved_aside_is_put_back(tmp_path: Path) -> None:
     destination = tmp_path / "new"
     destination.mkdir()
     (destination / "weights").write_text("precious")
-    killed(destination, "aside")
+    leave(destination, "aside")
     assert not destination.exists()
     assert "put back" in run("clean", destination).stdout
     assert not destination.exists()
@@ -116,7 +96,7 @@ def test_a_checkpoint_that_was_moved_aside_stays_if_its_place_is_taken(tmp_path:
     destination = tmp_path / "new"
     destination.mkdir()
     (destination / "weights").write_text("precious")
-    killed(destination, "aside")
+    leave(destination, "aside")
     destination.mkdir()
     found = clean(destination, remove=True)
     kept = next(one for one in found.remainders if one.state is State.KEPT)
@@ -126,7 +106,7 @@ def test_a_checkpoint_that_was_moved_aside_stays_if_its_place_is_taken(tmp_path:
 
 def test_what_no_run_made_stays(tmp_path: Path) -> None:
     ancient = time.time() - 1e6
-    killed(tmp_path / "new")
+    leave(tmp_path / "new")
     mine = next(path for path in tmp_path.iterdir() if path.is_dir())
     (mine / "notes.txt").write_text("mine")
     bare = tmp_path / ".new.ckpt-surgery-0123456789abcdef"
@@ -149,7 +129,7 @@ def test_what_no_run_made_stays(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_is_not_a_runs_keeps_everything(tmp_path: Path) -> None:
-    killed(tmp_path / "new")
+    leave(tmp_path / "new")
     (tmp_path / ".new.ckpt-surgery-lock").write_text("locked by hand")
     before = names(tmp_path)
     os.utime(tmp_path / ".new.ckpt-surgery-lock", (1, 1))
@@ -164,7 +144,7 @@ def test_parts_of_shards_stay(tmp_path: Path) -> None:
 
 
 def test_what_another_machine_wrote_a_moment_ago_counts_as_living(tmp_path: Path) -> None:
-    killed(tmp_path / "new")
+    leave(tmp_path / "new")
     for file in (next(tmp_path.glob(".new.ckpt-surgery-*/run.json")), tmp_path / ".new.ckpt-surgery-lock"):
         document = json.loads(file.read_text())
         document["owner"]["boot"] = "another machine"
@@ -177,7 +157,7 @@ def test_what_another_machine_wrote_a_moment_ago_counts_as_living(tmp_path: Path
 def test_a_directory_is_cleaned_for_each_destination_in_it(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     for destination in ("run/10", "run/20", "run"):
-        killed(tmp_path / destination)
+        leave(tmp_path / destination)
     assert len(clean(tmp_path / "run", remove=True).dead) == 6
     assert os.listdir(tmp_path) == ["run"]
     assert os.listdir(tmp_path / "run") == []

@@ -1,12 +1,11 @@
 """One item in a step that exists: what is written, what stays, and what is told."""
 
 import errno
+import itertools
 import json
 import os
+import shutil
 import signal
-import subprocess
-import sys
-import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,12 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.api import sharding
 from ckpt_surgery.core.errors import DestinationError, Interrupted, PlanError, SourceError, SurgeryError
-from ckpt_surgery.engine.staging import local, renaming
+from ckpt_surgery.engine.staging import local, publishing, renaming
 from tests.support.checkpoints import quiet
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.directories import names
+from tests.support.ended_runs import Killed, killed
 from tests.support.failing import refusing
 from tests.support.generations import age, staged
 
@@ -48,8 +48,7 @@ def source(tmp_path: Path) -> Path:
 @pytest.fixture
 def step(source: Path, tmp_path: Path) -> Path:
     """A copy of that step, which the tests write into."""
-    subprocess.run(["cp", "-r", source, tmp_path / "run"], check=True)
-    return tmp_path / "run" / "20"
+    return shutil.copytree(source, tmp_path / "run") / "20"
 
 
 @pytest.fixture
@@ -262,47 +261,28 @@ def test_two_runs_on_two_items(other: Path, step: Path) -> None:
 
 # --- interruptions ----------------------------------------------------------------------------------------
 
-CHILD = textwrap.dedent(
-    """
-    import os, signal, sys
-    import ckpt_surgery
-    from ckpt_surgery.engine.staging import renaming
-    from ckpt_surgery.storage import linking
-
-    source, run, when = sys.argv[1:]
-
-    def die(*args, **keywords):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    exchange = renaming.exchange
-    from ckpt_surgery.engine.staging import publishing
-
-    def at_exchange(*args):
-        if when == "after":
-            exchange(*args)
-        die()
-
-    if when == "links":
-        left = [3]
-        link = os.link
-        def few(*args, **keywords):
-            left[0] -= 1
-            if not left[0]:
-                die()
-            return link(*args, **keywords)
-        linking.os.link = few
-    else:
-        publishing.exchange = at_exchange
-    ckpt_surgery.convert(source, run, dst_step=20, dst_item="ema", overwrite=True)
-    """
-)
-
 
 @pytest.mark.parametrize("when", ["links", "before", "after"])
 def test_a_run_that_is_killed(when: str, other: Path, step: Path) -> None:
-    before = others_of(step, "ema/")
-    ended = subprocess.run([sys.executable, "-c", CHILD, other, step.parent, when], check=False)
-    assert ended.returncode == -signal.SIGKILL
+    before, links = others_of(step, "ema/"), itertools.count(1)
+    link, exchange = os.link, publishing.exchange
+
+    def few(*arguments: Any, **keywords: Any) -> None:
+        if next(links) == 3:
+            raise Killed
+        link(*arguments, **keywords)
+
+    def at_exchange(*arguments: Any) -> None:
+        if when == "after":
+            exchange(*arguments)
+        raise Killed
+
+    with killed() as patch:
+        if when == "links":
+            patch.setattr(os, "link", few)
+        else:
+            patch.setattr(publishing, "exchange", at_exchange)
+        add(other, step, "ema", overwrite=True)
     assert others_of(step, "ema/") == before
     assert_items(step.parent, WHOLE | ({"ema": NEW} if when == "after" else {}))
     add(other, step, "ema", overwrite=True, resume=True)
@@ -366,12 +346,6 @@ def test_shards(source: Path, step: Path, tmp_path: Path) -> None:
     (step / "iter" / "metadata").write_text('{"position": 9}')
     with pytest.raises(DestinationError, match="changed"):
         sharding.commit(step.parent)
-
-
-def test_dask(other: Path, step: Path) -> None:
-    pytest.importorskip("distributed")
-    add(other, step, "new", engine="dask", workers=1)
-    assert_items(step.parent, WHOLE | {"new": NEW})
 
 
 # --- names, and what is told ------------------------------------------------------------------------------

@@ -17,8 +17,9 @@ from ckpt_surgery.storage import views
 from ckpt_surgery.storage.store import registered, store_of
 from tests.support.checkpoints import quiet
 from tests.support.comparing import assert_same
-from tests.support.key_value import KeyValueStore, key_value
-from tests.support.object_runs import Dying, Killed
+from tests.support.ended_runs import Killed
+from tests.support.key_value import KeyValueStore, downloaded, key_value
+from tests.support.object_runs import Dying
 
 STATE = {"w": np.arange(12, dtype=np.float32)}
 EMA = {"w": np.full(12, 0.5, np.float32)}
@@ -72,10 +73,7 @@ def others_of(run: str, item: str) -> dict[str, tuple[str, bytes]]:
 
 def restored(run: str, directory: Path) -> dict[str, Any]:
     """What a manager restores of a copy on the disk when it is asked for nothing in particular."""
-    for name, (_, data) in objects(run).items():
-        path = directory / "20" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    downloaded(f"{run}/20", directory / "20")
     with quiet(), ocp.CheckpointManager(directory) as manager:
         return dict(manager.restore(20).items())
 

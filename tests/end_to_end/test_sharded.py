@@ -35,7 +35,6 @@ from ckpt_surgery.engine.staging import syncing
 from ckpt_surgery.engine.tasks import Task
 from ckpt_surgery.formats.orbax.writer import OrbaxWriter
 from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
-from ckpt_surgery.runs import run as runs
 from ckpt_surgery.runs import shards as shard_jobs
 from ckpt_surgery.storage import views
 from ckpt_surgery.storage.places import UNFINISHED
@@ -44,6 +43,7 @@ from ckpt_surgery.verification import new_checkpoints
 from tests.support.checkpoints import restored, save_pytree
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
+from tests.support.ended_runs import Killed
 from tests.support.failing import raising
 from tests.support.recipes import write_recipe
 from tests.support.sharded_runs import ARRAYS, SUFFIXES, SavedRun, entries, save_source
@@ -375,21 +375,6 @@ def test_parts_begin_where_a_late_attempt_left_a_directory(tmp_path: Path, job: 
         shutil.rmtree(job.path)
 
 
-def test_two_commits_at_once(job: SavedRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    job.shards(range(2), 2)
-    complete = runs.verify_and_publish
-
-    def again(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(shard_jobs, "verify_and_publish", complete)
-        with pytest.raises(DestinationError, match="is writing this destination") as raised:
-            job.commit()
-        assert raised.value.exit_code == 4
-        return complete(*arguments, **options)
-
-    monkeypatch.setattr(shard_jobs, "verify_and_publish", again)
-    assert job.commit() is not None
-
-
 def test_a_commit_that_is_killed_after_the_rename_is_completed(
     tmp_path: Path, planned: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,9 +382,6 @@ def test_a_commit_that_is_killed_after_the_rename_is_completed(
     job = planned(overwrite=True)
     job.shards(range(2), 2, overwrite=True)
     assert job.keys() == ["a"]
-
-    class Killed(BaseException):
-        pass
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(LocalParts, "clear", raising(Killed))
@@ -497,15 +479,6 @@ def test_a_damaged_note_of_a_shard_is_named(job: SavedRun) -> None:
     (job.parts / "0.done.json").write_text("{")
     with pytest.raises(SourceError, match=r"0\.done\.json is damaged"):
         job.commit()
-
-
-def test_steps_are_published_one_by_one(tmp_path: Path, planned: Planned) -> None:
-    ckpt_surgery.apply(None, tmp_path / "in", dst=tmp_path / "run", dst_step=1)
-    job = planned("run", dst_step=2)
-    job.shards(range(2), 2)
-    assert job.commit() is not None
-    assert (ckpt_surgery.inspect(job.dst).step, sorted(os.listdir(job.dst))) == (2, ["1", "2"])
-    assert job.wrote_the_same_as(job.alone())
 
 
 def test_hooks_are_asked_for_again(tmp_path: Path, planned: Planned) -> None:

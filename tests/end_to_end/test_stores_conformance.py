@@ -1,11 +1,7 @@
 """Every format that can be written, written to a store that knows nothing but names and bytes."""
 
-import os
+import itertools
 import shutil
-import signal
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +14,8 @@ from safetensors.numpy import load_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, UsageError
+from ckpt_surgery.engine import journal
 from ckpt_surgery.engine.staging import heartbeat
-from ckpt_surgery.engine.staging.life import staged
-from ckpt_surgery.engine.staging.object_file import FileUpload
 from ckpt_surgery.engine.staging.spooled import spool_of
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats import opening
@@ -29,11 +24,14 @@ from tests.emulators.disturbing import Asked
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import restored
 from tests.support.comparing import assert_same
-from tests.support.key_value import KeyValueStore, uploaded
+from tests.support.ended_runs import Killed, killed
+from tests.support.failing import raising
+from tests.support.key_value import KeyValueStore, downloaded, uploaded
 from tests.support.libraries import Arrays, load_flax, load_npz, load_zarr, save_npz
-from tests.support.object_runs import Dying, Killed
+from tests.support.object_runs import Dying
 from tests.support.reading import values
 from tests.support.recipes import write_recipe
+from tests.support.slow import slow
 from tests.support.store_conformance import forget
 from tests.support.trees import flattened
 
@@ -102,17 +100,6 @@ def names(url: str) -> list[str]:
     return list(store_of(url)[0].walk())
 
 
-def downloaded(url: str, directory: Path) -> Path:
-    """A copy of a checkpoint on the disk, as any tool makes it."""
-    store, name = store_of(url)
-    for found in store.walk():
-        if found == name or found.startswith(f"{name}/"):
-            file = directory / found
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(store.read(found))
-    return directory / name
-
-
 def state(url: str) -> int | None:
     """The value whose arrays are there, all of them; None where there is no checkpoint."""
     forget()
@@ -160,7 +147,17 @@ def test_what_is_there_is_replaced_with_overwrite_only(form: Written, tmp_path: 
     assert not [name for name in names(url) if "ckpt-surgery" in name]
 
 
-@pytest.mark.parametrize("old", FORMS)
+NAMES = list(FORMS)
+TRIED_OFTEN = {(NAMES[i - step], new) for i, new in enumerate(NAMES) for step in (1, 3)}
+"""Each form in place of two others; the rest of all 81 pairs takes half a minute, and is tried with the slow
+tests."""
+
+
+@pytest.mark.parametrize(
+    ("old", "form"),
+    [one if one in TRIED_OFTEN else slow(one) for one in itertools.product(FORMS, FORMS)],
+    indirect=["form"],
+)
 def test_another_format_is_replaced(old: str, form: Written, tmp_path: Path, bucket: str) -> None:
     """Directories by directories, files by files: nothing is left of the older one."""
     url, one_file = f"{bucket}/out", [formats.format_named("npz"), formats.format_named("flax")]
@@ -260,7 +257,7 @@ def test_a_run_that_ends_at_any_request(older: bool, form: Written, tmp_path: Pa
     count = sum(name.startswith("other") for name in names(bucket))
     store_of(url)[0].delete([name for name in names(url) if name.startswith("other")])
     step = 1 if form.same_names and "." in form.name and "zarr" not in form.name else 5
-    while killed(form, tmp_path, url, number := number + step, older):
+    while ended(form, tmp_path, url, number := number + step, older):
         seen.append(state(url))
         try:
             write(form, tmp_path, 3, url, overwrite=older)
@@ -311,7 +308,7 @@ def test_a_run_that_ends_before_it_deletes_its_journal(
     assert not [name for name in names(url) if "/.ckpt-surgery/" in name]
 
 
-def killed(form: Written, tmp_path: Path, url: str, number: int, overwrite: bool) -> bool:
+def ended(form: Written, tmp_path: Path, url: str, number: int, overwrite: bool) -> bool:
     """Let a run end at one of its requests; False where it had fewer."""
     dying = Dying(KeyValueStore("kv://bucket", tmp_path / "bucket"), number, number % 2 == 0, die)
     forget()
@@ -325,33 +322,16 @@ def killed(form: Written, tmp_path: Path, url: str, number: int, overwrite: bool
     return False
 
 
-KILLED = """
-    import os, signal, sys
-    from pathlib import Path
-    import ckpt_surgery
-    from ckpt_surgery.engine import journal
-    from tests.support.key_value import KeyValueStore, key_value, uploaded
-
-    def end(self, name, *rest):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    KeyValueStore.upload = end
-    journal.FLUSH_BYTES = 1
-    with key_value(Path(sys.argv[1])) as bucket:
-        ckpt_surgery.apply(None, sys.argv[2], dst=f"{bucket}/{sys.argv[3]}")
-"""
-
-
 @pytest.mark.parametrize("resume", [False, True])
 def test_what_a_killed_process_has_written_is_used_or_removed(
     resume: bool, tmp_path: Path, bucket: str
 ) -> None:
     """It is in a local directory, which the next run to the same destination takes over or removes."""
-    url, environment = f"{bucket}/out.safetensors", {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    arguments = [tmp_path / "bucket", saved(tmp_path, 1), "out.safetensors"]
-    command = [sys.executable, "-c", textwrap.dedent(KILLED), *map(str, arguments)]
-    done = subprocess.run(command, env=environment, check=False)
-    assert done.returncode == -signal.SIGKILL
+    url = f"{bucket}/out.safetensors"
+    with killed() as patch:
+        patch.setattr(journal, "FLUSH_BYTES", 1)
+        patch.setattr(KeyValueStore, "upload", raising(Killed))
+        ckpt_surgery.apply(None, saved(tmp_path, 1), dst=url)
     assert state(url) is None
     assert [one for one in spool_of(url).iterdir() if one.is_dir()]
     result = ckpt_surgery.apply(None, saved(tmp_path, 1), dst=url, resume=resume)
@@ -397,26 +377,6 @@ def test_an_older_record_is_not_left_beside_another_file(tmp_path: Path, bucket:
 # --- the services ------------------------------------------------------------------------------------
 
 
-def test_another_file_that_comes_meanwhile_stays(
-    tmp_path: Path, bucket_of: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = f"{bucket_of.url}/out.safetensors"
-    store, name = store_of(url)
-
-    def another(request: Asked, number: int) -> None:
-        if request.method == "PUT" and request.path.endswith("/out.safetensors"):
-            bucket_of.server.refuse = lambda request, number: None
-            store.put(name, b"another")
-
-    bucket_of.server.refuse = another
-    with pytest.raises(DestinationError, match="another process has written it") as caught:
-        ckpt_surgery.apply(None, saved(tmp_path, 1), dst=url)
-    assert caught.value.exit_code == 4
-    assert store.read(name) == b"another"
-    assert list(store.walk()) == [name]
-    assert not spool_of(url).exists()
-
-
 @pytest.mark.parametrize(
     "name", ["out.safetensors", "out.zarr", pytest.param("out.msgpack", marks=pytest.mark.slow)]
 )
@@ -442,14 +402,3 @@ def test_lost_answers_and_refusals_make_no_difference(
     assert state(url) == 2
     assert ckpt_surgery.verify(url, mode="full").flaws == ()
     assert not [found for found in store_of(url)[0].walk() if "ckpt-surgery" in found]
-
-
-def test_a_living_run_is_not_disturbed(tmp_path: Path, bucket_of: Bucket) -> None:
-    url = f"{bucket_of.url}/out.npz"
-    with (
-        staged(FileUpload(url)),
-        pytest.raises(DestinationError, match="is writing this destination") as caught,
-    ):
-        ckpt_surgery.apply(None, saved(tmp_path, 1), dst=url)
-    assert caught.value.exit_code == 4
-    assert list(store_of(url)[0].walk()) == []

@@ -16,7 +16,8 @@ from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import restored, save_pytree, tree
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
-from tests.support.key_value import KeyValueStore
+from tests.support.ended_runs import Killed
+from tests.support.key_value import KeyValueStore, downloaded
 from tests.support.recipes import write_recipe
 
 STACKED = """\
@@ -32,16 +33,6 @@ def names(url: str) -> list[str]:
     store, name = store_of(url)
     assert isinstance(store, KeyValueStore)
     return [found for found in store.walk() if found.startswith((name, f".{name}"))]
-
-
-def downloaded(url: str, directory: Path) -> Path:
-    """A copy of a checkpoint on the disk, as any tool makes it."""
-    store, name = store_of(url)
-    for found in store.walk(f"{name}/"):
-        file = directory / found[len(name) + 1 :]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(store.read(found))
-    return directory
 
 
 def test_steps_and_items(tmp_path: Path, bucket: str) -> None:
@@ -148,9 +139,6 @@ def test_commit_completes_what_a_run_had_begun_to_publish(
     save_pytree(tmp_path / "old", {"a": np.arange(5.0)})
     save_pytree(tmp_path / "new", {"b": np.arange(7.0)})
     ckpt_surgery.apply(None, tmp_path / "old", dst=f"{bucket}/out")
-
-    class Killed(BaseException):
-        pass
 
     put = KeyValueStore.put
 

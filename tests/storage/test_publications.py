@@ -13,7 +13,7 @@ from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
 from ckpt_surgery.storage import views
 from ckpt_surgery.storage.store import store_of
 from tests.support.checkpoints import save_pytree
-from tests.support.key_value import key_value
+from tests.support.key_value import downloaded, key_value
 
 JOURNAL = ".ckpt-surgery/0123456789abcdef.json"
 
@@ -80,10 +80,5 @@ def test_other_formats_have_markers_too(url: str, tmp_path: Path) -> None:
 def test_what_was_downloaded_in_between_is_refused_too(url: str, tmp_path: Path) -> None:
     note(url, "switching")
     uncommit(url)
-    store, name = store_of(url)
-    for found in store.walk(f"{name}/"):
-        file = tmp_path / "copy" / found[len(name) + 1 :]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(store.read(found))
     with pytest.raises(SourceError, match="is not committed"):
-        ckpt_surgery.inspect(tmp_path / "copy")
+        ckpt_surgery.inspect(downloaded(url, tmp_path / "copy"))

@@ -419,7 +419,7 @@ class Writing(Workers, Reading):
 
     def test_a_full_disk_is_a_storage_error(self, tmp_path: Path) -> None:
         value = array((2**20,), "uint8")
-        with pytest.raises(StorageError), _file_size_limit(2**18):
+        with pytest.raises(StorageError), file_size_limit(2**18):
             write_all(self.sink(tmp_path / "written", [output_of("x", value, (2**20,))]), {"x": value})
 
     def test_a_vanished_directory_is_a_storage_error(self, tmp_path: Path) -> None:
@@ -454,8 +454,8 @@ def _leaf_of_kind(kind: LeafKind) -> Leaf:
 
 
 @contextlib.contextmanager
-def _file_size_limit(nbytes: int) -> Iterator[None]:
-    """No file may grow beyond `nbytes`, much as on a disk that is full."""
+def file_size_limit(nbytes: int) -> Iterator[None]:
+    """No file of this process may grow beyond `nbytes`, much as on a disk that is full."""
     assert threading.current_thread() is threading.main_thread()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))

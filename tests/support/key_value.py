@@ -14,7 +14,16 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Range, Stat, registered
+from ckpt_surgery.storage.store import (
+    Buffer,
+    Condition,
+    ConditionFailed,
+    Only,
+    Range,
+    Stat,
+    registered,
+    store_of,
+)
 
 
 class KeyValueStore:
@@ -138,8 +147,6 @@ def key_value(directory: Path, scheme: str = "kv") -> Iterator[str]:
 
 def uploaded(source: Path, url: str) -> str:
     """Put every file below a directory, or one file, into the store of a URL; returns the URL."""
-    from ckpt_surgery.storage.store import store_of
-
     store, name = store_of(url)
     if source.is_file():
         store.put(name, source.read_bytes())
@@ -147,3 +154,14 @@ def uploaded(source: Path, url: str) -> str:
     for file in sorted(path for path in source.rglob("*") if path.is_file()):
         store.put(f"{name}/{file.relative_to(source).as_posix()}", file.read_bytes())
     return url
+
+
+def downloaded(url: str, path: Path) -> Path:
+    """Copy the object at a URL, and all objects below it, to a path on the disk; returns the path."""
+    store, name = store_of(url)
+    for found in store.walk():
+        if found == name or found.startswith(f"{name}/"):
+            file = path / found[len(name) + 1 :]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(store.read(found))
+    return path

@@ -15,10 +15,6 @@ from tests.support.key_value import KeyValueStore
 MARKER = "commit_success.txt"
 
 
-class Killed(BaseException):
-    """The process has ended here, as far as the store can see."""
-
-
 class Dying(KeyValueStore):
     """A store whose process ends before, or right after, a request that changes or reads something."""
 

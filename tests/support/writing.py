@@ -182,13 +182,6 @@ class Workers:
         assert len(sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*"))) == len(files)
         self.assert_written(tmp_path / "written", arrays)
 
-    def test_whether_all_was_written_is_for_the_engine_to_check(self, tmp_path: Path) -> None:
-        arrays = self.shared_work()
-        sink = self.sink(tmp_path / "written", self.outputs(arrays))
-        sink.create()
-        _write_part(sink.attach("0"), sink, arrays, 0, 2)
-        sink.finish(["0"])
-
     def test_encoders_touch_no_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
         leaves = [output.leaf for output in self.outputs(self.shared_work())]
         assert self.encoder().unsupported(leaves) == []  # whatever that imports is imported now

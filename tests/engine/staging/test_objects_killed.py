@@ -9,8 +9,9 @@ from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.engine.staging import heartbeat
 from ckpt_surgery.engine.staging.objects import roll_forward
 from ckpt_surgery.storage.store import registered
+from tests.support.ended_runs import Killed
 from tests.support.key_value import KeyValueStore, key_value
-from tests.support.object_runs import MARKER, Dying, Killed, at, run, state, whole
+from tests.support.object_runs import MARKER, Dying, at, run, state, whole
 
 
 @pytest.fixture
@@ -84,23 +85,6 @@ def test_an_older_checkpoint_is_never_mixed(directory: Path, after: bool) -> Non
         run(URL, "old")
     assert seen == {"old", "uncommitted", "new"}
     assert number > 30
-
-
-@pytest.mark.usefixtures("dead")
-@pytest.mark.parametrize("after", [False, True])
-def test_a_publication_that_had_begun_is_completed_wherever_that_ends(directory: Path, after: bool) -> None:
-    number, completed = 0, 0
-    run(URL, "old")
-    while killed_at(directory, number := number + 1, after, True, die):
-        before = state(URL)
-        if roll_forward(URL):
-            completed += 1
-            assert is_clean("new"), number
-        else:
-            assert state(URL) == before != "uncommitted", number
-        empty(directory)
-        run(URL, "old")
-    assert completed > 5
 
 
 @pytest.mark.usefixtures("dead")
