@@ -9,19 +9,16 @@ import orbax.checkpoint as ocp
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.api import inspecting
 from ckpt_surgery.api.inspecting import diff, inspect
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Choices
-from ckpt_surgery.formats import opening
 from ckpt_surgery.report.differences import Holds
 from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.histograms import histogram
 from ckpt_surgery.report.inspection import Inspection
 from ckpt_surgery.report.leaves import Statistics
 from tests.support import checkpoints
-from tests.support.calls import record_calls
 from tests.support.checkpoints import quiet
 
 
@@ -51,38 +48,12 @@ def test_statistics_are_those_of_the_leaves(archive: Path) -> None:
     assert list(found.statistics) == ["w", "words"]
 
 
-def test_a_checkpoint_is_opened_once(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = record_calls(monkeypatch, opening, "open_source", lambda path, *more: path)
-    inspect(archive, stats=True)
-    assert opened == [str(archive)]
-
-
 def test_the_format_that_the_caller_names_is_taken(archive: Path) -> None:
     assert inspect(archive, format="npz").format == "npz"
     with pytest.raises(SourceError, match="was to be read as orbax, but looks like npz"):
         inspect(archive, format="orbax")
     with pytest.raises(UsageError, match=r"Not a format: `npzz`; did you mean `npz`\?"):
         inspect(archive, format="npzz")
-
-
-def test_values_are_compared_within_the_budget(
-    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    np.savez(tmp_path / "b.npz", w=np.array([1.0, 4.0]), words=np.array(["x"]))
-    budgets: list[int] = []
-    real = inspecting.value_differences  # type: ignore[attr-defined]
-
-    def spying(a: Any, b: Any, memory: int, bare: Any, **more: Any) -> Any:
-        budgets.append(memory)
-        return real(a, b, memory, bare, **more)
-
-    monkeypatch.setattr("ckpt_surgery.api.inspecting.value_differences", spying)
-    found = diff(archive, tmp_path / "b.npz", values=True, memory="64MiB")
-    assert found.values is not None
-    assert [(one.key, one.max_abs) for one in found.values if not one.equal] == [("w", 1.0)]
-    monkeypatch.setattr("ckpt_surgery.api.inspecting.default_memory", lambda: 77)
-    diff(archive, tmp_path / "b.npz", values=True)
-    assert budgets == [64 << 20, 77]
 
 
 def test_a_difference_knows_what_each_format_can_tell(archive: Path, tmp_path: Path) -> None:
@@ -200,36 +171,37 @@ def test_tolerances_that_make_no_sense(options: dict[str, Any], says: str) -> No
         diff(TREE, TREE, **options)
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with runs of other items, and a checkpoint without any. Read-only."""
+    directory, tree = tmp_path_factory.mktemp("runs"), {"w": np.ones(2)}
+    for name, items in (("run", ("state", "ema")), ("named", ("model",))):
+        with quiet(), ocp.CheckpointManager(directory / name, item_names=items) as manager:
+            saved = {item: ocp.args.StandardSave(tree) for item in items}
+            manager.save(1, args=ocp.args.Composite(**saved))
+    with quiet():
+        ocp.PyTreeCheckpointer().save(directory / "plain", tree)
+    return directory
+
+
 @pytest.mark.parametrize("step", [None, 1])
 @pytest.mark.parametrize("exchanged", [False, True])
 @pytest.mark.parametrize("other", ["named", "plain"])
 def test_an_item_that_one_side_lacks_is_named_by_its_path(
-    tmp_path: Path, other: str, exchanged: bool, step: int | None
+    runs: Path, other: str, exchanged: bool, step: int | None
 ) -> None:
     """The hint is followed: the paths that it has are compared."""
-    tree = {"w": np.ones(2)}
-    with (
-        quiet(),
-        ocp.CheckpointManager(tmp_path / "run", item_names=("state", "ema")) as run,
-        ocp.CheckpointManager(tmp_path / "named", item_names=("model",)) as named,
-    ):
-        items = {name: ocp.args.StandardSave(tree) for name in ("state", "ema")}
-        run.save(1, args=ocp.args.Composite(**items))
-        named.save(1, args=ocp.args.Composite(model=ocp.args.StandardSave(tree)))
-        ocp.PyTreeCheckpointer().save(tmp_path / "plain", tree)
-    sides = [tmp_path / "run", tmp_path / other]
+    sides = [runs / "run", runs / other]
     with pytest.raises(UsageError) as caught:
         diff(*(sides[::-1] if exchanged else sides), step=step, item="ema")
     hint = caught.value.problems[0].hint or ""
     assert "Leave out `item=ema`" in hint
     assert ("`step=1`" in hint) == (step is not None)
-    path = tmp_path / "run" / "1" / "ema"
+    path = runs / "run" / "1" / "ema"
     assert hint.endswith(f"here {path}.")
-    assert not diff(path, tmp_path / other).different
+    assert not diff(path, runs / other).different
 
 
-def test_an_item_that_neither_side_has(tmp_path: Path) -> None:
-    with quiet(), ocp.CheckpointManager(tmp_path / "run", item_names=("state",)) as run:
-        run.save(1, args=ocp.args.Composite(state=ocp.args.StandardSave({"w": np.ones(2)})))
-    with pytest.raises(UsageError, match="Items with arrays: `state`"):
-        diff(tmp_path / "run", tmp_path / "run", item="ema")
+def test_an_item_that_neither_side_has(runs: Path) -> None:
+    with pytest.raises(UsageError, match="Items with arrays: `model`"):
+        diff(runs / "named", runs / "named", item="ema")

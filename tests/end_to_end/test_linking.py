@@ -22,7 +22,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-import ckpt_surgery
 from ckpt_surgery.api import applying
 from ckpt_surgery.core import manifests
 from ckpt_surgery.core.arguments import LinkMode
@@ -49,6 +48,7 @@ from tests.support.linked_sources import (
 )
 from tests.support.plans import transfers_of
 from tests.support.reading import read
+from tests.support.slow import slow
 from tests.support.trees import nested
 
 WAYS = ("link", "copy", "compute")
@@ -106,12 +106,11 @@ LINKED = {
 
 
 TRIED_OFTEN = ("ocdbt-zarr3", "plain-zarr3", "shards")
-"""Layouts that are tried with every run of the tests; the others with the slow ones."""
+EACH = [one if one in TRIED_OFTEN else slow(one) for one in LAYOUTS]
+"""Layouts; all but three take long, and are tried with the slow tests."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=() if one in TRIED_OFTEN else pytest.mark.slow) for one in LAYOUTS]
-)
+@pytest.mark.parametrize("name", EACH)
 def test_results_are_the_same_by_link_by_copy_and_computed(
     name: str, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,25 +297,10 @@ def test_any_mixture_of_codecs_orders_and_grids_gives_the_right_values(
         assert_same(restored_leaves(ocp.PyTreeCheckpointer().restore(folder / "out")), wanted)
 
 
-def test_the_json_says_how_each_leaf_comes_into_the_destination(layout: Layout, tmp_path: Path) -> None:
-    plan = ckpt_surgery.plan(linked_sources.recipe(), layout("foreign-zarr2"), dst=tmp_path / "out")
-    found = {one["key"]: one["transfer"] for one in plan_json(plan)["leaves"]}
-    assert found["kept/m/w"] == "link"
-    assert found["kept/m/layer_0/k"] == "compute"
-    assert found["case/doubled"] == "compute"
-    summary, costs = plan_json(plan)["summary"], plan.costs
-    check_costs(plan)
-    found = [summary[f"bytes_{way}"] for way in ("linked", "copied", "computed", "out", "dead")]
-    assert found == [
-        *(costs.bytes_linked, costs.bytes_copied, costs.bytes_computed),
-        *(costs.bytes_out, costs.bytes_dead),
-    ]
-
-
 # --- the source afterwards --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", EACH)
 def test_source_and_result_are_independent(name: str, layout: Layout, tmp_path: Path) -> None:
     """Linked, then the source is deleted; the other way round; and overwritten."""
     source = copy_of(layout(name), tmp_path / "source")

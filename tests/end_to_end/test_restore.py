@@ -21,6 +21,7 @@ from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.formats.listed_source import ListedSource
 from tests.support.calls import record_calls
 from tests.support.checkpoints import quiet
+from tests.support.slow import slow
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 INPUTS = jax.random.normal(jax.random.key(7), (8, 4))
@@ -161,7 +162,7 @@ finally:
 @pytest.mark.parametrize(
     ("value", "exit_code", "wanted"),
     [
-        ("x * 1.0", 0, "reads: 1\n"),  # the script works, and counts
+        slow(("x * 1.0", 0, "reads: 1\n")),  # the script works, and counts
         (
             "tranpose(x)",
             2,
@@ -169,17 +170,6 @@ finally:
             "        value: tranpose(x)\n"
             "               ^^^^^^^^\n"
             "  unknown function `tranpose`; did you mean `transpose`?\n"
-            "reads: 0\n",
-        ),
-        (
-            "x.T",
-            2,
-            "recipe.yaml:3:5  rules[0]\n"
-            "      - match: params/head/kernel\n"
-            "        ^\n"
-            "  `params/dense/kernel` has shape [2, 4], the target has [4, 2]; "
-            "the target has shapes and dtypes, and no values\n"
-            "  Change the value with a rule.\n"
             "reads: 0\n",
         ),
     ],

@@ -30,17 +30,17 @@ def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         store_of("s3://another/x")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_names_are_taken_literally(name: str, bucket_of: Bucket) -> None:
+def test_names_are_taken_literally(bucket_of: Bucket) -> None:
     one = opened(bucket_of)
-    made = one.put(f"run/{name}", b"data")
-    assert one.read(f"run/{name}") == b"data"
-    found = one.stat(f"run/{name}")
-    assert found is not None
-    assert (found.size, found.version) == (4, made.version)
-    assert one.walk("run/") == {f"run/{name}": found}
-    one.delete([f"run/{name}", "run/none"])
-    assert one.walk("run/") == {}
+    for name in NAMES:
+        made = one.put(f"run/{name}", b"data")
+        assert one.read(f"run/{name}") == b"data"
+        found = one.stat(f"run/{name}")
+        assert found is not None
+        assert (found.size, found.version) == (4, made.version)
+        assert one.walk("run/") == {f"run/{name}": found}
+        one.delete([f"run/{name}", "run/none"])
+        assert one.walk("run/") == {}
 
 
 def test_ranges_are_exact_and_pinned(bucket_of: Bucket) -> None:

@@ -83,9 +83,6 @@ CHILD = textwrap.dedent(
                 os.kill(os.getpid(), signal.SIGTERM)
             rename(source, target, way)
         renaming._rename_in_one_step = late
-    if mode == "limited":
-        import resource
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     try:
         run()
         if mode == "lines":
@@ -130,9 +127,9 @@ def finish(process: "subprocess.Popen[str]", text: str = "") -> tuple[int, str, 
     return process.returncode, out, err
 
 
-@pytest.mark.parametrize("name", ["out", "out.bin"])
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+    ("number", "code", "name"),
+    [(signal.SIGINT, 130, "out"), (signal.SIGTERM, 143, "out.bin"), (signal.SIGHUP, 129, "out")],
 )
 def test_a_signal_leaves_nothing(
     tmp_path: Path, child: Child, number: signal.Signals, code: int, name: str
@@ -156,8 +153,7 @@ def test_a_signal_during_the_rename_comes_after_it(tmp_path: Path, child: Child,
     assert names(tmp_path) == [name]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("name", ["out", "out.bin"])
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGKILL, "out"), (signal.SIGTERM, "out.bin")])
 def test_what_a_run_has_done_is_resumed(
     tmp_path: Path, child: Child, number: signal.Signals, name: str
 ) -> None:
@@ -206,24 +202,18 @@ def test_two_runs_at_a_time_many_times(tmp_path: Path, child: Child) -> None:
 
 def test_many_runs_at_a_dead_lock(tmp_path: Path, child: Child) -> None:
     write_lock(tmp_path / "out", started="1")
-    runs = [child(tmp_path / "out", "plain", str(i)) for i in range(4)]
+    runs = [child(tmp_path / "out", "plain", str(i)) for i in range(3)]
     codes = [finish(run)[0] for run in runs]
-    assert sorted(codes) == [0, 4, 4, 4]
+    assert sorted(codes) == [0, 4, 4]
     assert found(tmp_path / "out") == str(codes.index(0))
     assert names(tmp_path) == ["out"]
 
 
-def test_a_full_disk_from_the_first_byte_on(tmp_path: Path, child: Child) -> None:
-    code, _, err = finish(child(tmp_path / "out", "limited"))
-    assert code == 5
-    assert err.startswith(f"{tmp_path}/.out.ckpt-surgery-lock: File too large")
-    assert names(tmp_path) == []
-
-
+# A process for each takes half a second; test_local.py fails at every call without one.
 @pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
 @pytest.mark.parametrize(
     "call",
-    [*(0, 3, 9, 15, 21, 27), *(pytest.param(call, marks=pytest.mark.slow) for call in (1, 6, 12, 18, 24))],
+    [9, 21, *(pytest.param(call, marks=pytest.mark.slow) for call in (0, 1, 3, 6, 12, 15, 18, 24, 27))],
 )
 @pytest.mark.parametrize("name", ["out", "out.bin"])
 def test_killed_at_a_system_call(
@@ -238,7 +228,7 @@ def test_killed_at_a_system_call(
 
 @pytest.mark.parametrize("name", ["out", "out.bin"])
 def test_killed_at_random_lines(tmp_path: Path, child: Child, name: str) -> None:
-    kill_at_random_lines(tmp_path / name, child, times=4, seed=1)
+    kill_at_random_lines(tmp_path / name, child, times=2, seed=1)
 
 
 @pytest.mark.slow
