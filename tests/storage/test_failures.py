@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.core.errors import Problem, SourceError, StorageError
-from ckpt_surgery.core.keys import Key
-from ckpt_surgery.storage.failures import DAMAGED, LINKS, storage_errors, unreadable, with_key, with_path
+from ckpt_surgery.core.errors import SourceError, StorageError
+from ckpt_surgery.storage.failures import DAMAGED, LINKS, storage_errors, unreadable
 
 
 @pytest.mark.parametrize(
@@ -28,21 +27,6 @@ def test_what_to_do_about_what_cannot_be_read(number: int, kind: type, hint: str
     assert (problem.hint or "").startswith(hint)
     (listed,) = unreadable("a", OSError(number, "the reason"), "listed").problems
     assert listed.message == "a cannot be listed: the reason"
-
-
-def test_every_problem_gets_the_key_in_front() -> None:
-    error = with_key(Key.parse("a/b"), SourceError(Problem("it is cut off", hint="Copy it."), "it is old"))
-    first, second = ("`a/b`: it is cut off", "Copy it."), ("`a/b`: it is old", None)
-    assert [(problem.message, problem.hint) for problem in error.problems] == [first, second]
-
-
-def test_every_problem_gets_the_path_in_front() -> None:
-    with pytest.raises(SourceError) as caught, with_path("x/y"):
-        raise SourceError("it is cut off", "it is old", hint="Copy it.")
-    assert [problem.message for problem in caught.value.problems] == ["x/y: it is cut off", "x/y: it is old"]
-    assert {problem.hint for problem in caught.value.problems} == {"Copy it."}
-    with pytest.raises(KeyError), with_path("x/y"):
-        raise KeyError  # which is none of a checkpoint
 
 
 def test_storage_errors_name_the_path_and_what_to_do(tmp_path: Path) -> None:

@@ -15,23 +15,6 @@ class Form(msgspec.Struct):
     b: str | None = None
 
 
-FLAWS = [
-    ("", "not valid JSON"),
-    ("{", "not valid JSON"),
-    ("[1]", "a JSON list where an object belongs"),
-    ("[" * 100_000, "not valid JSON"),
-]
-
-
-@pytest.mark.parametrize(("text", "says"), FLAWS)
-def test_what_is_no_json_object(text: str, says: str, tmp_path: Path) -> None:
-    (tmp_path / "x").write_text(text)
-    with pytest.raises(SourceError, match=f"{tmp_path}/x: {says}"):
-        read_json(str(tmp_path / "x"))
-    with pytest.raises(SourceError, match=f"{tmp_path}/x: {says}"):
-        read_form(str(tmp_path / "x"), Form)
-
-
 def test_what_cannot_be_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for read in (read_json, lambda path: read_form(path, Form)):
@@ -53,13 +36,6 @@ def test_a_form_takes_what_python_takes_for_json(tmp_path: Path) -> None:
     r"""Orbax writes with Python's `json`: NaN, and lone surrogates as `\ud800`."""
     (tmp_path / "x").write_text('{"a": 1, "b": "\\ud800", "c": NaN}')
     assert read_form(str(tmp_path / "x"), Form) == Form(1, "\ud800")
-
-
-def test_a_strict_object() -> None:
-    assert parse_object('{"a": {"b": [1, null]}, "é": 2}'.encode(), strict=True) == {
-        "a": {"b": [1, None]},
-        "é": 2,
-    }
 
 
 @pytest.mark.parametrize(

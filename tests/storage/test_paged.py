@@ -63,15 +63,6 @@ def test_each_page_is_read_once_while_it_is_kept() -> None:
     assert counted.reads[2:] == [(5 * PAGE, PAGE), (0, PAGE)]
 
 
-def test_bytes_beyond_the_end() -> None:
-    paged = PagedFile(Counted().file, PAGE, 2)
-    assert paged.read(990, 10) == DATA[990:]
-    with pytest.raises(SourceError):
-        paged.read(990, 11)
-    with pytest.raises(SourceError):
-        paged.read(1000, 1)
-
-
 def test_neighbours_are_prefetched_in_one_read() -> None:
     counted = Counted()
     paged = PagedFile(counted.file, PAGE, 100)

@@ -29,15 +29,6 @@ def test_ages_are_differences_of_the_file_systems_own_times(
     assert names(tmp_path) == [lock_of(tmp_path / "out").name]
 
 
-def test_only_the_runs_own_lock_is_renewed(tmp_path: Path) -> None:
-    lock = FileLock(lock_of(tmp_path / "out"))
-    for run, renewed in ((lock.owner.run, True), ("1" * 16, False)):
-        write_lock(tmp_path / "out", run=run)
-        os.utime(lock_of(tmp_path / "out"), (1000, 1000))
-        lock.renew()
-        assert (lock_of(tmp_path / "out").stat().st_mtime > 1000) == renewed
-
-
 def test_what_is_no_file_is_nobodys(tmp_path: Path) -> None:
     """Reading a pipe that nobody writes would never end."""
     os.mkfifo(tmp_path / "pipe")

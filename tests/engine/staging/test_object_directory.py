@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.engine.staging.life import staged
-from ckpt_surgery.engine.staging.object_directory import DirectoryUpload, is_document
-from ckpt_surgery.engine.staging.objects import StoreStage, roll_forward
+from ckpt_surgery.engine.staging.object_directory import DirectoryUpload
+from ckpt_surgery.engine.staging.objects import StoreStage
 from tests.support.calls import record_calls
 from tests.support.generations import replaced_at
 from tests.support.key_value import KeyValueStore
@@ -70,26 +69,6 @@ def test_an_older_one_is_replaced_by_one_file(
     assert objects(url) == {"out/model.safetensors": b"new"}
 
 
-@pytest.mark.parametrize("old", [SHARDS, {"model.safetensors": b"old"}])
-def test_what_was_begun_is_completed(
-    old: dict[str, bytes], url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(url, old)
-    real = KeyValueStore.copy
-
-    def fail(*arguments: Any) -> bool:
-        raise StorageError("the store is tired")
-
-    monkeypatch.setattr(KeyValueStore, "copy", fail)
-    with pytest.raises(StorageError, match="completes what was begun"):
-        run(url, {"model.safetensors": b"new"}, overwrite=True)
-    assert "out/model.safetensors" not in objects(url)
-    assert "out/model.safetensors.index.json" not in objects(url)
-    monkeypatch.setattr(KeyValueStore, "copy", real)
-    assert "completed" in roll_forward(url)[0]
-    assert objects(url) == {"out/model.safetensors": b"new"}
-
-
 @pytest.mark.parametrize("weights", [SHARDS, {"model.safetensors": b"all"}], ids=["shards", "one"])
 @pytest.mark.parametrize("old", [{}, {"config.json": b"old"}], ids=["without", "with"])
 def test_an_older_checkpoint_never_has_the_config_of_the_new_one(
@@ -111,9 +90,3 @@ def test_an_older_checkpoint_never_has_the_config_of_the_new_one(
     assert seen[0].get("out/config.json") == old.get("config.json")
     assert "out/vocab.txt" not in seen[0]
     assert objects(url) == below(CONFIG | weights)
-
-
-def test_what_describes_others_is_a_document() -> None:
-    names = ["a/.zarray", ".zgroup", "x/zarr.json", "model.safetensors.index.json", "c/0/1", "0.1", "m.npz"]
-    assert [name for name in names if is_document(name, 9)] == names[:4]
-    assert not is_document("large.json", 1 << 30)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.core.errors import DestinationError, StorageError
-from ckpt_surgery.engine.staging.object_lock import LEASE, ObjectLock, lock_name
+from ckpt_surgery.engine.staging.object_lock import LEASE, ObjectLock
 from ckpt_surgery.engine.staging.owners import Note, Owner, note_bytes, this_process
 from ckpt_surgery.storage.store import (
     Buffer,
@@ -49,11 +49,6 @@ def at_age(monkeypatch: pytest.MonkeyPatch, store: KeyValueStore, seconds: float
     found = store.stat(LOCK)
     assert found is not None
     monkeypatch.setattr(KeyValueStore, "now", lambda self: found.modified + int(seconds * 1e9))
-
-
-def test_the_lock_lies_beside_its_destination() -> None:
-    assert lock_name("runs/out") == LOCK
-    assert lock_name("out") == ".out.ckpt-surgery-lock"
 
 
 def test_of_two_that_take_over_one_wins(store: KeyValueStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,11 +28,6 @@ def pid_that_ended() -> int:
     return child.pid
 
 
-def test_nothing_is_known_on_systems_without_boot_ids_or_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owners, "_system", lambda: ("", ""))
-    assert owners.has_ended(replace(HERE, boot="", namespace="", started="1")) is None
-
-
 def test_a_proc_of_another_namespace_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the directory of the machine is mounted in a container."""
     real = tmp_path / "sys/kernel/random/boot_id"
@@ -75,11 +70,6 @@ def test_what_is_no_owner(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize("content", [b"", b"{", b"7", b"[]", b"[" * 100_000, b'{"owner": {}}', b"\xff"])
 def test_what_is_damaged_tells_nothing(content: bytes) -> None:
     assert owners.parse_note(content) == owners.Note()
-
-
-def test_a_note_as_json() -> None:
-    note = owners.Note(HERE, {"plan": "\u00e9"}, 3)
-    assert owners.parse_note(owners.note_bytes(note)) == note
 
 
 def test_a_process_that_is_hidden_has_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
