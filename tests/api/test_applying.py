@@ -4,11 +4,9 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import jax
-import ml_dtypes
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -23,7 +21,6 @@ from ckpt_surgery.core.errors import (
     UsageError,
 )
 from ckpt_surgery.core.history import own_metadata as own
-from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats import opening
 from ckpt_surgery.planner.plan import Fate
 from tests.support import checkpoints
@@ -158,22 +155,6 @@ def test_a_step_goes_into_a_directory_of_steps_only(checkpoint: Checkpoint, tmp_
 
 
 # --- the target ------------------------------------
-
-
-def test_a_target_gives_structure_and_defaults(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    tree = {"params": {"w": np.zeros((32, 64), ml_dtypes.bfloat16), "new": np.arange(3)}}
-    checkpoints.save_standard(tmp_path / "target", tree)
-    result = ckpt_surgery.apply(
-        "version: 1\ntarget: {dtype: target, missing: fallback}\n",
-        checkpoint("standard"),
-        dst=tmp_path / "out",
-        target=tmp_path / "target",
-    )
-    wanted = {"params/w": random((32, 64)).astype(ml_dtypes.bfloat16), "params/new": np.arange(3)}
-    assert_same(restored_by_all(tmp_path / "out", with_strings=False), wanted)
-    fates = {s.leaf.key.text: s.fate for s in result.plan.steps}
-    assert fates == {"params/w": Fate.TRANSFORMED, "params/new": Fate.DEFAULTED}
-    assert {d.why for d in result.plan.dropped} == {"not in target"}
 
 
 def test_a_listing_as_the_target(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -330,22 +311,6 @@ def test_letters_of_a_name_may_be_capitals(model: Path, tmp_path: Path) -> None:
         assert_same(read(tmp_path / name), ARRAYS)
 
 
-def test_a_file_is_overwritten_by_a_directory_and_back(model: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    ckpt_surgery.convert(model, out, format="npz")
-    before = out.read_bytes()
-    with pytest.raises(DestinationError, match="exists already"):
-        ckpt_surgery.convert(model, out)
-    assert out.read_bytes() == before
-    for format in ("orbax", "safetensors"):
-        ckpt_surgery.convert(model, out, format=format, overwrite=True)
-        assert ckpt_surgery.inspect(out).format == format
-    ckpt_surgery.convert(out, tmp_path / "out.safetensors")
-    ckpt_surgery.convert(model.parent, tmp_path / "out.safetensors", overwrite=True)
-    assert_same(load_file(tmp_path / "out.safetensors"), ARRAYS)
-    assert names(tmp_path) == ["model", "out", "out.safetensors"]
-
-
 def test_shards(model: Path, tmp_path: Path) -> None:
     ckpt_surgery.convert(model, tmp_path / "out", format="safetensors", shard_size=4800)
     assert names(tmp_path / "out") == [
@@ -358,19 +323,6 @@ def test_shards(model: Path, tmp_path: Path) -> None:
         ckpt_surgery.plan(COPY, model, shard_size=4800)
     with pytest.raises(UsageError, match=r"x\.safetensors is one file, which cannot have shards"):
         ckpt_surgery.convert(model, tmp_path / "x.safetensors", shard_size=4800)
-
-
-def test_metadata_without_a_place_is_a_warning(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = formats.formats()
-    forgetful = replace(known["safetensors"], holds_metadata=False)
-    monkeypatch.setattr(formats, "formats", lambda: {**known, "safetensors": forgetful})
-    plan = ckpt_surgery.plan(None, model, dst=tmp_path / "x.safetensors")
-    assert plan.warnings == (
-        "the custom metadata (`run`) is left out: safetensors checkpoints have no place for it",
-    )
-    assert ckpt_surgery.plan(None, model).warnings == ()
 
 
 def test_an_index_is_no_listing(model: Path, tmp_path: Path) -> None:

@@ -14,13 +14,11 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 from ckpt_surgery import SurgeryError
 from ckpt_surgery.api import inferring
-from ckpt_surgery.core.documents import json_text
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.inference import by_values, drafting
 from ckpt_surgery.inference.formations import Evidence, Findings, Value
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
-from tests.support.documents import check_document
 from tests.support.reading import read
 from tests.support.trees import nested
 
@@ -117,23 +115,6 @@ def test_names_decide_for_a_target_that_was_just_initialised() -> None:
     assert "none of those of TARGET are in SRC" in found.recipe
 
 
-def test_a_new_head_keeps_the_targets_value(source: Path, tmp_path: Path) -> None:
-    wanted = {**TARGET, "params/head/kernel": normal(5, 7)}
-    target = saved(tmp_path / "target.safetensors", wanted)
-    found = ckpt_surgery.infer(source, target)
-    assert (found.decided, found.needs_target) == (True, True)
-    assert found.findings.from_target == ("params/head/kernel",)
-    assert "fallback: true" in found.recipe
-    assert f"--target {target}" in found.recipe
-    draft = tmp_path / "draft.yaml"
-    draft.write_text(found.recipe)
-    ckpt_surgery.apply(draft, source, dst=tmp_path / "made.safetensors", target=target)
-    assert_same(read(tmp_path / "made.safetensors"), wanted)
-    with pytest.raises(SurgeryError) as refused:
-        ckpt_surgery.apply(draft, source, dst=tmp_path / "again")
-    assert refused.value.exit_code == 2
-
-
 def test_steps_and_items(target: Path, tmp_path: Path) -> None:
     root = tmp_path / "run"
     options = ocp.CheckpointManagerOptions(step_prefix=None)
@@ -148,34 +129,6 @@ def test_steps_and_items(target: Path, tmp_path: Path) -> None:
     assert latest.values == "unrelated"
     with pytest.raises(SurgeryError):
         ckpt_surgery.infer(root, wanted, step=7, item="state")
-
-
-def test_a_conflict_of_names_and_values_is_told(tmp_path: Path) -> None:
-    one = saved(tmp_path / "a.safetensors", {"q": normal(3, 4), "k": normal(3, 4, seed=1)})
-    other = saved(tmp_path / "b.safetensors", {"k": normal(3, 4), "q": normal(3, 4, seed=1)})
-    found = ckpt_surgery.infer(one, other)
-    assert found.decided
-    assert "# values over names: " in found.recipe
-    document = found.document()
-    assert {row.target: (row.by_values, row.by_names) for row in document.conflicts} == {
-        "q": (("k",), ("q",)),
-        "k": (("q",), ("k",)),
-    }
-
-
-def test_an_undecided_draft_does_not_run_by_accident(tmp_path: Path) -> None:
-    one = saved(tmp_path / "a.safetensors", {"a": normal(3, 4), "old": normal(5, 5, seed=1)})
-    other = saved(tmp_path / "b.safetensors", {"a": normal(3, 4), "new": normal(5, 5, seed=2)})
-    out = tmp_path / "draft.yaml"
-    found = ckpt_surgery.infer(one, other, out=out)
-    assert not found.decided
-    assert found.problems == ()
-    assert out.read_text() == found.recipe
-    assert "# not decided: new" in found.recipe
-    with pytest.raises(SurgeryError) as refused:
-        ckpt_surgery.apply(out, one, dst=tmp_path / "made")
-    assert refused.value.exit_code == 2
-    assert not (tmp_path / "made").exists()
 
 
 @pytest.fixture
@@ -228,25 +181,6 @@ def test_progress_counts_what_is_read_and_what_is_compared() -> None:
     ckpt_surgery.infer({"w": normal(3, 4)}, {"v": normal(3, 4).T.copy()}, progress=told.append)
     assert [(one.done_bytes, one.total_bytes) for one in told] == [(48, 96), (96, 96), (48, 48)]
     assert len({one.doing for one in told}) == 2
-
-
-def test_the_document(source: Path, target: Path) -> None:
-    found = ckpt_surgery.infer(source, target)
-    document = json.loads(json_text(found.document()))
-    assert document["source"] == {"path": str(source), "leaves": 5}
-    assert document["target"] == {"path": str(target), "leaves": 3}
-    assert sum(rule["outputs"] for rule in document["rules"]) == 3
-    assert sum(rule["claims"] for rule in document["rules"]) == 5
-    lines = document["recipe"].splitlines()
-    assert all(lines[rule["line"] - 1].lstrip().startswith("- ") for rule in document["rules"])
-    check_document("infer", document)
-
-
-def test_a_missing_path(source: Path, tmp_path: Path) -> None:
-    for paths in ((tmp_path / "no", source), (source, tmp_path / "no"), (source, tmp_path / "no.json")):
-        with pytest.raises(SurgeryError) as refused:
-            ckpt_surgery.infer(*paths)
-        assert refused.value.exit_code == 2
 
 
 def test_wrong_values_of_options(source: Path, target: Path) -> None:

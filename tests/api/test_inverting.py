@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery.cli.documents.schemas import document_schema
-from ckpt_surgery.core.errors import PlanError, RecipeError, SurgeryError, UsageError
+from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.functions.layout import Transpose
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
@@ -110,19 +110,6 @@ def test_params_and_targets_are_those_that_are_given(here: Path) -> None:
     back = ckpt_surgery.invert(filled, {"l0": ARRAYS["l0"]}, target=target)
     assert back.irreversible == ()
     assert "{match: new, drop: true}" in back.recipe
-
-
-@pytest.mark.parametrize(
-    ("recipe", "error"),
-    [
-        ("nosuch.yaml", UsageError),
-        ("version: 1\nrules: [{match: x}]\n", PlanError),
-        ("version: 1\nrule: []\n", RecipeError),
-    ],
-)
-def test_recipes_that_do_not_go_with_the_source(here: Path, recipe: str, error: type[SurgeryError]) -> None:
-    with pytest.raises(error):
-        ckpt_surgery.invert(recipe, "old.safetensors")
 
 
 def test_the_draft_is_not_written_over_what_is_read(here: Path) -> None:

@@ -45,12 +45,6 @@ def test_the_result_has_the_structure_and_the_dtypes_of_the_target(model: str) -
     np.testing.assert_array_equal(found["dense"]["w"], KERNEL.astype(jnp.bfloat16))
 
 
-def test_the_recipe_can_keep_the_dtypes_of_the_source(model: str) -> None:
-    target = {"dense": {"w": abstract((4, 3), jnp.bfloat16), "b": abstract((3,))}}
-    found = ckpt_surgery.restore({**RECIPE, "target": {"dtype": "source"}}, model, target=target)
-    assert found["dense"]["w"].dtype == np.float32
-
-
 def test_a_cast_to_the_dtype_of_the_target_is_in_the_plan_and_never_overflows(tmp_path: Path) -> None:
     save_file({"a": np.array([1e6], np.float32)}, tmp_path / "large.safetensors")
     plans: list[Plan] = []
@@ -177,61 +171,6 @@ def test_warnings_are_logged_where_nobody_looks_at_the_plan(caplog: pytest.LogCa
     plans: list[Plan] = []
     ckpt_surgery.restore(recipe, tree, target=tree, on_plan=plans.append)
     assert (len(plans[0].warnings), caplog.records) == (1, [])
-
-
-def test_without_a_target_the_result_is_dicts_and_lists_on_the_default_device(model: str) -> None:
-    tree = {"a": [np.ones(2, np.float32), np.zeros(1, np.float32)], "b": {"c": "text"}}
-    found = ckpt_surgery.restore(None, tree)
-    assert found["b"] == {"c": "text"}
-    np.testing.assert_array_equal(found["a"][0], np.ones(2))
-    of_file = ckpt_surgery.restore(RECIPE, model)
-    assert {leaf.sharding.device_set.pop() for leaf in jax.tree.leaves(of_file)} == {jax.devices()[0]}
-
-
-def test_rules_of_shardings_without_a_target(model: str) -> None:
-    mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
-    rules = [(r"dense/w", PartitionSpec("x")), (".*", PartitionSpec())]
-    found = ckpt_surgery.restore(RECIPE, model, shardings=(mesh, rules))
-    assert found["dense"]["w"].sharding == NamedSharding(mesh, PartitionSpec("x"))
-    assert found["dense"]["b"].sharding == NamedSharding(mesh, PartitionSpec())
-    np.testing.assert_array_equal(found["dense"]["w"], KERNEL)
-
-
-def test_a_leaf_without_a_value_that_nothing_gives_is_refused(model: str) -> None:
-    dense = {"w": abstract((4, 3)), "b": abstract((3,))}
-    target = {"dense": dense, "head": abstract((2,)), "x": jnp.ones(2)}
-    recipe = {**RECIPE, "target": {"missing": "fallback"}}
-    with pytest.raises(PlanError, match="no source: `head`; the target has no values"):
-        ckpt_surgery.restore(recipe, model, target=target)
-
-
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        ({"fill": "head", "fallback": True}, "the target has no value for it"),
-        ({"fill": "head", "value": "target['head'] * 2"}, "`head` of the target has no value"),
-    ],
-)
-def test_a_leaf_without_a_value_cannot_be_asked_for_it(
-    rule: dict[str, Any], message: str, model: str
-) -> None:
-    target = {
-        "layer.w": abstract((4, 3)),
-        "layer.b": abstract((3,)),
-        "head": abstract((2,)),
-        "o": jnp.ones(2),
-    }
-    recipe = {"version": 1, "rules": [rule, {"fill": "o", "fallback": True}]}
-    with pytest.raises(PlanError, match=message):
-        ckpt_surgery.restore(recipe, model, target=target)
-
-
-def test_leaves_that_are_not_in_the_target_are_dropped_and_in_the_plan(model: str) -> None:
-    plans: list[Plan] = []
-    target = {"dense": {"b": abstract((3,))}}
-    found = ckpt_surgery.restore(RECIPE, model, target=target, on_plan=plans.append)
-    assert list(found["dense"]) == ["b"]
-    assert [gone.leaf.key.text for gone in plans[0].dropped] == ["layer.w"]
 
 
 def test_a_path_is_no_target(model: str) -> None:

@@ -96,18 +96,6 @@ def test_it_says_whether_the_sources_fit(here: Path) -> None:
     assert run("apply", "plan.json").exit_code == 2
 
 
-def test_each_of_several_sources_is_compared(here: Path) -> None:
-    for name in "ab":
-        save_file({"w": np.ones(3, np.float32)}, f"{name}.safetensors")
-    Path("m.yaml").write_text("version: 1\nsources: [one, two]\nrules: [{match: w, value: 'x + two[key]'}]\n")
-    ckpt_surgery.plan("m.yaml", "a.safetensors", "b.safetensors", dst="ab", out="m.json")
-    save_file({"w": np.ones(4, np.float32)}, "b.safetensors")
-    found = show_plan("m.json")
-    assert found is not None
-    assert found.misfits["one"] is None
-    assert "changed" in str(found.misfits["two"])
-
-
 def test_no_hook_is_loaded(here: Path) -> None:
     Path("hooks.py").write_text("def half(x):\n    return x / 2\n")
     Path("h.yaml").write_text(

@@ -1,10 +1,7 @@
 """Programs of T5X as recipes: translators and what they need around them, traced and carried out."""
 
-import sys
-from abc import ABC
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import jax
@@ -22,7 +19,7 @@ from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery import LazyArray
-from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
+from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.t5x import CheckpointTranslator
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.recipes import t5_layouts as layouts
@@ -157,22 +154,6 @@ def test_values_are_computed_as_the_functions_do(tmp_path: Path) -> None:
     assert_same(found, {key: np.asarray(value) for key, value in expected.items()})
 
 
-def test_t5x_s_own_translator_and_lazy_arrays(
-    variables: Arrays, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both are recognized by what they have, and the step is cast as T5X casts it."""
-    theirs = ModuleType("t5x.checkpoint_importer")
-    theirs.LazyArray = type("LazyArray", (ABC,), {})  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "t5x.checkpoint_importer", theirs)
-    rules = importer(theirs.LazyArray).rules
-    t5_importer = SimpleNamespace(rules=rules, apply=lambda flat, **opts: in_t5x(rules, flat, **opts))
-    expected = in_numpy(t5_importer, variables)
-    recipe = ckpt_surgery.from_t5x_translator(t5_importer, source=checkpoint)
-    assert_same(flat(ckpt_surgery.restore(recipe, checkpoint)), expected)
-    by_itself = ckpt_surgery.restore(lambda flat: t5_importer.apply(flat), checkpoint, flat=True)
-    assert_same(flat(by_itself), expected)
-
-
 def test_translators_take_open_checkpoints(variables: Arrays, checkpoint: Path) -> None:
     translator = importer()
     with ckpt_surgery.open(checkpoint) as opened:
@@ -187,17 +168,6 @@ def test_translators_take_open_checkpoints(variables: Arrays, checkpoint: Path) 
         assert_same(flat(by_recipe), fetched)
 
 
-def test_parameters_stay_lazy_where_they_are_asked_to(variables: Arrays, checkpoint: Path) -> None:
-    """T5X's `lazy_parameters`."""
-    translator = importer()
-    state = ckpt_surgery.restore(
-        lambda flat: with_missing_slots(translator.apply(flat)), checkpoint, flat=True, lazy=True
-    )
-    lazy = traverse_util.flatten_dict(state, sep="/")
-    assert all(isinstance(value, LazyArray) for value in lazy.values())
-    assert_same(flat(state), with_missing_slots(in_numpy(translator, variables)))
-
-
 def test_a_plan_of_a_function_of_flat_dicts(variables: Arrays, checkpoint: Path) -> None:
     translator = importer()
     plan = ckpt_surgery.plan_restore(lambda flat: translator.apply(flat), checkpoint, flat=True)
@@ -206,22 +176,6 @@ def test_a_plan_of_a_function_of_flat_dicts(variables: Arrays, checkpoint: Path)
 
 
 # --- flat dicts -------------------------------------------------------------------------------------------
-
-
-def test_a_function_of_several_flat_dicts(tmp_path: Path) -> None:
-    one, other = {"a": {"w": np.ones(2)}, "b": [np.zeros(1), np.ones(1)]}, {"w": np.arange(3.0)}
-    ocp.PyTreeCheckpointer().save(tmp_path / "one", one)
-    ocp.PyTreeCheckpointer().save(tmp_path / "other", other)
-    seen: list[Any] = []
-
-    def joined(first: Any, second: Any) -> Any:
-        seen.extend([list(first), list(second)])
-        return first | {f"new/{key}": value for key, value in second.items()}
-
-    found = ckpt_surgery.restore(joined, tmp_path / "one", tmp_path / "other", flat=True)
-    assert seen == [["a/w", "b/0", "b/1"], ["w"]]
-    assert str(jax.tree.structure(found)) == str(jax.tree.structure({**one, "new": other}))
-    assert np.array_equal(found["new"]["w"], np.arange(3.0))
 
 
 def test_what_the_function_does_not_give_is_the_target_s() -> None:
@@ -329,20 +283,6 @@ def test_a_program_restores_its_train_state(tmp_path: Path) -> None:
 
 
 # --- what is refused --------------------------------------------------------------------------------------
-
-
-def test_keys_without_a_rule_and_with_one_name() -> None:
-    translator = CheckpointTranslator()
-    translator.add(r"(\w)/\d")(lambda opts, key, val, name: (name, val))
-    source = {"a": [np.ones(1), np.ones(1)], "b": {"1": np.ones(1)}}
-    for made in (
-        lambda: ckpt_surgery.from_t5x_translator(translator, source=source),
-        lambda: ckpt_surgery.restore(lambda flat: translator.apply(flat), source, flat=True),
-    ):
-        with pytest.raises(PlanError, match=r"2 leaves would be called `a`: `a/\{0,1\}`"):
-            made()
-    with pytest.raises(PlanError, match="no rule of the translator matches `c/x`, `d`"):
-        ckpt_surgery.from_t5x_translator(translator, source={"c": {"x": np.ones(1)}, "d": 1, "e": {"1": 2}})
 
 
 def test_what_no_expression_says_is_refused_with_the_line_of_the_function() -> None:

@@ -43,25 +43,6 @@ def linkable(mode: str, tmp_path: Path, *sources: Any, dst: Path | None = None) 
     return describe_destination(given, {}, sources).linkable
 
 
-@pytest.mark.parametrize("reflinks", [False, None, True])
-def test_auto_links_what_is_never_rewritten_and_all_where_there_are_reflinks(
-    reflinks: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[str, Path]] = []
-    monkeypatch.setattr(linking, "can_reflink", lambda *found: asked.append(found) or reflinks)
-    orbax, model = tmp_path / "orbax", tmp_path / "model.safetensors"
-    found = linkable("auto", tmp_path, source(model), source(orbax, "orbax"))
-    written = [file_at(model), file_at(tmp_path / "else" / "y")]
-    elsewhere = Linkable.YES if reflinks else Linkable.IF_NEVER_REWRITTEN
-    assert [found(file) for file in written] == [elsewhere] * 2
-    assert asked == [(str(model), tmp_path)]  # once, with the first file
-    assert found(file_at(orbax / "d" / "0")) is Linkable.YES
-    assert found(file_at(tmp_path / "only-read", 0o444)) is Linkable.YES
-    (tmp_path / "hub" / "snapshots").mkdir(parents=True)
-    assert found(file_at(tmp_path / "hub" / "blobs" / "e3b0")) is Linkable.YES
-    assert found(replace(written[0], domain="elsewhere")) is Linkable.NO
-
-
 def test_reflinks_are_required_where_they_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,6 @@ import ml_dtypes
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import ckpt_surgery
@@ -98,14 +97,6 @@ def test_the_way_back_reads_it(model: Path, recipe: Recipe, tmp_path: Path) -> N
             ),
         }, number
         assert plan.warnings == ()
-
-
-def test_safetensors_hold_it_as_text(model: Path, recipe: Recipe, tmp_path: Path) -> None:
-    applying.apply(recipe("forward"), model, dst=tmp_path / "out.safetensors")
-    with safe_open(tmp_path / "out.safetensors", "np") as file:
-        texts = file.metadata()
-    assert texts["format"] == "pt"
-    assert json.loads(texts["ckpt_surgery"])["config"] == MODEL
 
 
 def test_a_chain_of_conversions_does_not_nest(model: Path, recipe: Recipe, tmp_path: Path) -> None:

@@ -43,28 +43,6 @@ def test_shapes_alone_are_no_values(model: str) -> None:
     assert without_values(open_input(model)) == frozenset()
 
 
-def test_inspect_lists_a_tree() -> None:
-    found = ckpt_surgery.inspect(TREE, stats=True)
-    assert (found.path, found.format, [leaf.key.text for leaf in found.leaves]) == (
-        "(tree)",
-        "tree",
-        ["a", "l/0", "l/1", "s"],
-    )
-    assert found.statistics is not None
-    assert found.statistics["a"].mean == 1  # type: ignore[union-attr]
-
-
-def test_diff_of_a_tree_and_what_was_written_of_it(tmp_path: Path) -> None:
-    dst = tmp_path / "out"
-    ckpt_surgery.apply(None, TREE, dst=dst)
-    same = ckpt_surgery.diff(TREE, dst, values=True)
-    assert (same.different, same.values is None) == (False, False)
-    other = {**TREE, "a": np.array([0, 1, 3])}
-    different = ckpt_surgery.diff(other, dst, values=True).values
-    assert different is not None
-    assert [one.key for one in different if not one.equal] == ["a"]
-
-
 def test_shapes_without_values_cannot_be_compared() -> None:
     shapes = jax.eval_shape(lambda: {"a": np.arange(3, dtype=np.int32)})
     found = ckpt_surgery.diff(shapes, {"a": np.arange(3, dtype=np.int32)}, values=True)

@@ -3,9 +3,6 @@
 import json
 import os
 import shutil
-import stat
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -66,35 +63,6 @@ def test_documents_beside_all_else_are_fine(tmp_path: Path) -> None:
     check_documents(documents, checkpoints_at(tmp_path / "src", tmp_path / "x.npz"))
     assert (tmp_path / "old.json").read_text() == "{}"
     assert not (tmp_path / "a.json").exists()
-
-
-def test_a_device_or_a_pipe_is_written_to(tmp_path: Path) -> None:
-    """As `--json /dev/null` and `--json >(program)` mean it."""
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "nothing").symlink_to("/dev/null")
-    check_documents([tmp_path / "pipe", tmp_path / "nothing"], checkpoints_at(tmp_path / "src"))
-    write_document(tmp_path / "nothing", b"{}")
-    with ThreadPoolExecutor(1) as pool:
-        read = pool.submit((tmp_path / "pipe").read_bytes)
-        write_document(tmp_path / "pipe", b"{}")
-        assert read.result() == b"{}"
-    assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "says"),
-    [
-        (lambda path: path.mkdir(), UsageError, "is a directory"),
-        (lambda path: path.parent.rmdir(), UsageError, "no such directory"),
-    ],
-)
-def test_what_cannot_be_written_is_refused_before_the_work(
-    make: Callable[[Path], object], error: type[Exception], says: str, tmp_path: Path
-) -> None:
-    (tmp_path / "in").mkdir()
-    make(tmp_path / "in" / "x.json")
-    with pytest.raises(error, match=says):
-        check_documents([tmp_path / "in" / "x.json"], Named([]))
 
 
 def test_names_that_no_file_can_have(tmp_path: Path) -> None:
@@ -267,15 +235,6 @@ def test_documents_elsewhere_are_written(
     }
     records = {"out.npz.ckpt_surgery.json"}
     assert after.keys() - before.keys() == {"m.json", "new-plan.json", "out.npz"} | records
-
-
-def test_out_is_a_file(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(place)
-    done = run("plan", "copy.yaml", "m", "--out", "-")
-    assert done.exit_code == 2
-    assert "it is written to a file; `-` is none" in done.stderr
-    assert not (place / "-").exists()
-    assert json.loads(run("plan", "copy.yaml", "m", "--json", "-").stdout)["schema"] == 1
 
 
 def test_the_packaged_recipe_is_not_replaced(

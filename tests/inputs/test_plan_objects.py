@@ -97,24 +97,6 @@ def test_functions_of_the_program_are_called(source: Path, tmp_path: Path) -> No
     np.testing.assert_array_equal(ckpt_surgery.restore(None, tmp_path / "new")["b"], [2, 2, 2])
 
 
-def test_what_lay_beside_the_source_and_the_target_is_not_read_again(tmp_path: Path) -> None:
-    save_model(tmp_path / "old", model_arrays("models", "base"), dtype="float32")
-    listing = tmp_path / "listing.json"
-    listing.write_text(json.dumps([{"key": "count", "shape": [], "dtype": "int64"}]))
-    recipe = """
-version: 1
-params: {layers: {default: 0, config: num_hidden_layers}}
-unmatched: drop
-rules: [{add: count, value: 'full((), layers, "int64")'}]
-"""
-    plan = ckpt_surgery.plan(recipe, tmp_path / "old", target=listing)
-    wanted = json.loads((tmp_path / "old/config.json").read_text())["num_hidden_layers"]
-    (tmp_path / "old/config.json").write_text(json.dumps({"num_hidden_layers": 77}))
-    listing.unlink()
-    ckpt_surgery.apply(plan, dst=tmp_path / "new")
-    assert ckpt_surgery.restore(None, tmp_path / "new") == {"count": wanted}
-
-
 def test_the_steps_that_were_chosen_are_meant(tmp_path: Path) -> None:
     for step in (1, 2):
         checkpoints.save_pytree(tmp_path / "run" / str(step), {"w": np.full(3, step, np.float32)})

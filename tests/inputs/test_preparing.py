@@ -10,9 +10,8 @@ from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, UsageError
-from ckpt_surgery.inputs import request
 from ckpt_surgery.inputs.preparing import prepare
-from ckpt_surgery.inputs.request import Request, read_recipe
+from ckpt_surgery.inputs.request import Request
 
 
 @pytest.fixture
@@ -45,33 +44,6 @@ def test_the_format_is_the_first_that_is_named(
     where = None if dst is None else str(tmp_path / dst)
     request = Request(recipe(tmp_path, output), (model,), where, format=given)
     assert prepare(request).destination.format == format
-
-
-def test_without_a_recipe_every_leaf_is_kept(model: str) -> None:
-    plan = prepare(Request(None, (model,))).plan
-    assert (plan.recipe, [step.fate.value for step in plan.steps]) == ("(none)", ["kept"])
-
-
-def test_a_recipe_that_has_been_read_is_not_read_again(
-    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = recipe(tmp_path, "params: {n: 1}\nrules: [{match: a, value: x * n}]\n")
-    loaded = read_recipe(path, ["n=3"])
-    monkeypatch.setattr(request, "read_recipe", None)
-    Path(path).unlink()
-    plan = prepare(Request(loaded, (model,))).plan
-    assert (plan.recipe, [param.value for param in plan.params]) == (path, [3])
-
-
-def test_a_checkpoint_that_is_given_twice_is_a_warning(model: str, tmp_path: Path) -> None:
-    path = recipe(tmp_path, "sources: [one, two]\nrules: [{match: '.*', source: '*', value: mean(xs)}]\n")
-    (tmp_path / "elsewhere").mkdir()
-    link = tmp_path / "elsewhere" / "model.safetensors"
-    link.symlink_to(model)
-    plan = prepare(Request(path, (model, str(link)))).plan
-    assert [w for w in plan.warnings if "the same checkpoint" in w] == [
-        f"the sources `one`, `two` are the same checkpoint, {model}"
-    ]
 
 
 def test_the_destination_is_looked_at_before_the_sources(tmp_path: Path) -> None:

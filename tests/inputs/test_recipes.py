@@ -25,10 +25,6 @@ def test_a_recipe_is_read_with_its_params(tmp_path: Path) -> None:
         read_recipe(path, {"k": 1})
 
 
-def test_a_packaged_recipe_is_read_by_name() -> None:
-    assert read_recipe("@cast").path == "@cast"
-
-
 @pytest.mark.parametrize(
     ("output", "says"),
     [
@@ -50,14 +46,6 @@ def test_formats_are_checked_whoever_reads_the_recipe(output: str, says: str | N
         with pytest.raises(RecipeError) as caught:
             read_recipe(path)
         assert caught.value.problems == problems
-
-
-def test_a_missing_file_is_a_problem_like_others(tmp_path: Path) -> None:
-    good, missing = recipe(tmp_path, ""), tmp_path / "missing.yaml"
-    assert [(path, len(problems)) for path, problems in lint([missing, good])] == [
-        (str(missing), 1),
-        (str(good), 0),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,8 @@
 import copy
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,9 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery.api import applying
-from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.errors import DestinationError, PlanError, SourceError, SurgeryError, UsageError
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.engine.tasks import make_tasks, outputs_of
-from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs import preparing, saved_plans
 from ckpt_surgery.inputs.request import recipe_of_rules, requested
 from ckpt_surgery.migration.recipes import MigratedRecipe
@@ -40,7 +36,7 @@ from tests.support.directories import copy_of, state_of
 from tests.support.documents import plan_json
 from tests.support.models import ARRAYS
 from tests.support.plans import sealed
-from tests.support.reading import read, values
+from tests.support.reading import read
 from tests.support.slow import some
 
 Checkpoint = Callable[[str], Path]
@@ -113,21 +109,6 @@ def test_it_is_the_plan(
     plan = applying.plan(recipe(text), checkpoint(layout), out=tmp_path / "plan.json")
     again = opened_again(tmp_path / "plan.json", tmp_path / "out").plan
     assert decided(again) == decided(plan)
-
-
-@pytest.mark.parametrize("layout", ["ocdbt-zarr3", "plain-zarr2"])
-def test_what_it_writes_is_what_the_recipe_writes(
-    layout: str, checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
-) -> None:
-    path = recipe(MIXED)
-    applying.plan(path, checkpoint(layout), out=tmp_path / "plan.json")
-    applying.apply(path, checkpoint(layout), dst=tmp_path / "wanted")
-    applying.apply(tmp_path / "plan.json", dst=tmp_path / "found")
-    found, wanted = (opening.open_source(str(tmp_path / name)) for name in ("found", "wanted"))
-    assert_same(values(found), values(wanted))
-    assert found.metadata == wanted.metadata
-    described = [[replace(leaf, manifest=None) for leaf in s.leaves().values()] for s in (found, wanted)]
-    assert described[0] == described[1]
 
 
 def test_what_lies_beside_the_checkpoint_is_not_read_again(
@@ -220,21 +201,6 @@ def test_every_kind_of_request_comes_back(
         checkpoints.save_pytree(tmp_path / "run" / "4", {"w": np.full(4, 9, np.float32)})
     applying.apply(tmp_path / "plan.json", dst=tmp_path / "found")
     assert_same(read(tmp_path / "found"), read(tmp_path / "wanted"))
-
-
-def test_several_sources_and_a_target(checkpoint: Checkpoint, model: Path, tmp_path: Path) -> None:
-    (tmp_path / "recipe.yaml").write_text("""version: 1
-sources: [base, other]
-target: {prefer: target}
-rules:
-  - {add: params/b, value: 'cast(other["a/bias"], "bfloat16")'}
-  - {match: 'params/w', value: 'x + 1'}
-""")
-    source = checkpoint("ocdbt-zarr3")
-    plan = applying.plan(tmp_path / "recipe.yaml", source, model, target=source, out=tmp_path / "plan.json")
-    assert [i.name for i in plan.inputs] == ["base", "other", "target"]
-    assert {source for step in plan.steps for source, _ in step.sources} == {"base", "other", "target"}
-    assert decided(opened_again(tmp_path / "plan.json", tmp_path / "out").plan) == decided(plan)
 
 
 def test_relative_paths_hold_elsewhere(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,16 +432,6 @@ def test_a_source_may_be_mounted_elsewhere(
     assert_same(read(tmp_path / "out"), read(tmp_path / "there"))
 
 
-def test_a_step_that_was_the_latest_is_still_meant(tmp_path: Path) -> None:
-    for step in (1, 2):
-        checkpoints.save_pytree(tmp_path / "run" / str(step), {"w": np.full(3, step)})
-        if step == 1:
-            plan = applying.plan(None, tmp_path / "run", out=tmp_path / "plan.json")
-            assert (plan.inputs[0].step, plan.inputs[0].item) == (1, None)
-    applying.apply(tmp_path / "plan.json", dst=tmp_path / "out")
-    np.testing.assert_array_equal(read(tmp_path / "out")["w"], [1, 1, 1])
-
-
 # --- what no `plan --out` wrote -------------------------------------------------------------------
 
 TWICE_TURNED = """version: 1
@@ -592,16 +548,6 @@ def test_a_destination_that_a_plan_names_is_checked_as_any_other(
     assert state_of(tmp_path) == before
 
 
-def test_the_summary_says_where_a_plan_has_written(model: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.npz"
-    applying.plan(None, model, dst=out, out=tmp_path / "plan.json")
-    done = run("apply", tmp_path / "plan.json", "--json", tmp_path / "done.json")
-    assert done.exit_code == 0, done.stderr
-    summary = done.stdout[done.stdout.index("\ndone ") :]
-    assert f" · {out}\n" in re.sub(r" ·\n +", " · ", summary)
-    assert json.loads((tmp_path / "done.json").read_text())["destination"] == str(out)
-
-
 def test_what_a_plan_says_cannot_move_the_cursor(model: Path, recipe: Recipe, tmp_path: Path) -> None:
     applying.plan(recipe(TWICE_TURNED), model, out=tmp_path / "plan.json")
     edit(tmp_path / "plan.json", "saved.recipe.path", "evil\x1b[2J\r\u202e/recipe.yaml")
@@ -664,23 +610,6 @@ FUZZED = settings(
 )
 
 
-@FUZZED
-@given(data=st.data())
-def test_whatever_the_file_says_is_a_plan_or_refused(
-    data: st.DataObject, small: Path, tmp_path: Path
-) -> None:
-    """Also with the digest that goes with it."""
-    hostile = tmp_path / "hostile.json"
-    hostile.write_text(json.dumps(sealed(mutated(json.loads(small.read_text()), data))))
-    try:
-        plan = opened_again(hostile, tmp_path / "out").plan
-    except SurgeryError as error:
-        assert error.exit_code in (1, 2)
-        assert len(str(error)) < 2000
-        return
-    assert sum(task.nbytes for task in make_tasks(plan)) == plan.costs.bytes_out
-
-
 @pytest.fixture
 def planned(model: Path, recipe: Recipe, tmp_path: Path) -> Path:
     """A saved plan with a destination, which is a file."""
@@ -730,12 +659,3 @@ def test_a_forged_plan_writes_at_the_destination_only(
         removed(out)
     assert state_of(tmp_path) == before
     assert os.listdir(tmp_path / "in") == []
-
-
-def test_link_modes_are_those_of_the_command_line(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(linking, "can_reflink", lambda *_: True)
-    for mode in LinkMode:
-        applying.plan(None, model, link_mode=mode, out=tmp_path / "plan.json")
-        assert opened_again(tmp_path / "plan.json", tmp_path / "out").destination.link_mode is mode
