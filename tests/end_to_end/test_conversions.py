@@ -27,7 +27,6 @@ from ckpt_surgery.report.differences import difference_rows
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support import checkpoints
 from tests.support.checkpoints import CUSTOM, random, restored
-from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.documents import plan_json
 from tests.support.libraries import (
@@ -109,24 +108,6 @@ def test_what_one_library_wrote_another_reads_after_conversion(
     left_out = name == "gguf" and not formats.format_named(format).holds_metadata
     assert len(result.plan.warnings) == left_out
     assert all(told.startswith("the custom metadata (`general.arch") for told in result.plan.warnings)
-
-
-@pytest.mark.parametrize("format", DESTINATIONS)
-def test_the_command_line_converts_there_and_back(
-    format: str, origin: Callable[[str], Path], tmp_path: Path
-) -> None:
-    """Values and, for arrays, everything that `diff` sees come back to where they began."""
-    source, out, back = origin("orbax"), tmp_path / DESTINATIONS[format][0], tmp_path / "back"
-    for arguments in (
-        ["convert", source, out],
-        ["convert", out, back],
-        ["diff", source, back, "--values", "--exit-code"],
-        ["inspect", out, "--format", format],
-        ["plan", "@cast", out, "--json"],
-    ):
-        done = run(*arguments)
-        assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["sources"]["source"]["format"] == format
 
 
 @pytest.mark.parametrize("value", ["x", "where(x > 0, x, x)"], ids=["as it is", "computed"])

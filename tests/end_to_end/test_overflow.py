@@ -90,16 +90,3 @@ def test_restore_refuses_and_logs(source: Path, caplog: pytest.LogCaptureFixture
         found = ckpt_surgery.restore(PERMITTED, source)
     assert jnp.isinf(found["w"]).sum() == 512 + 3
     assert any("3 in `w`" in record.getMessage() for record in caplog.records)
-
-
-def test_merges_obey_the_rule(tmp_path: Path) -> None:
-    for name in "ab":
-        (tmp_path / name).mkdir()
-        save_file({"w": np.float32([1, 3e38])}, tmp_path / name / "model.safetensors")
-    models = [{"model": str(tmp_path / name), "parameters": {"weight": 1.0}} for name in "ab"]
-    config = tmp_path / "merge.yaml"
-    parameters = {"normalize": False}
-    text = {"merge_method": "linear", "models": models, "dtype": "float32", "parameters": parameters}
-    config.write_text(json.dumps(text))
-    with pytest.raises(DataError):
-        ckpt_surgery.merge(config, tmp_path / "merged")

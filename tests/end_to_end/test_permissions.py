@@ -4,17 +4,16 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import flax.serialization
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-import torch
 
 from tests.formats.tensorflow.bundles import bundle, crc, entry
 from tests.support.command_line import run
-from tests.support.libraries import save_state
+from tests.support.libraries import ORIGINS
 from tests.support.models import save_model
 from tests.support.slow import some
+from tests.support.trees import flattened
 from tests.support.unprivileged import Case, Outcome, run_all
 
 TREE = {"a": {"w": np.arange(3000, dtype=np.float32)}, "b": np.arange(4, dtype=np.int32)}
@@ -45,27 +44,9 @@ def save_shards(path: Path) -> Path:
     return path / "x"
 
 
-def save_t5x(path: Path) -> Path:
-    (path / "src").mkdir()
-    text = flax.serialization.msgpack_serialize({"optimizer": TREE, "version": 3})
-    (path / "src" / "checkpoint").write_bytes(text)
-    return path / "src"
-
-
-def save_npy(path: Path) -> Path:
-    (path / "src" / "a").mkdir(parents=True)
-    np.save(path / "src" / "a" / "w.npy", TREE["a"]["w"])
-    np.save(path / "src" / "b.npy", TREE["b"])
-    return path / "src"
-
-
-def save_torch(path: Path) -> Path:
-    torch.save({"w": torch.arange(9)}, path / "x.pt")
-    return path / "x.pt"
-
-
-def save_dcp(path: Path) -> Path:
-    return save_state({"w": torch.arange(9)}, path / "x")
+def of_library(name: str) -> Callable[[Path], Path]:
+    """As the format's own library writes it."""
+    return lambda path: ORIGINS[name].save(flattened(TREE), path / f"x{ORIGINS[name].suffix}")
 
 
 def save_tensorflow(path: Path) -> Path:
@@ -80,10 +61,7 @@ LAYOUTS: Mapping[str, Callable[[Path], Path]] = {
     "flax": converted("x.msgpack"),
     "npz": converted("x.npz"),
     "zarr": converted("x.zarr"),
-    "t5x": save_t5x,
-    "npy": save_npy,
-    "torch": save_torch,
-    "dcp": save_dcp,
+    **{name: of_library(name) for name in ("t5x", "npy", "torch", "dcp")},
     "tensorflow": save_tensorflow,
 }
 

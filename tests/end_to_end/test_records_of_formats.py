@@ -65,23 +65,6 @@ def test_the_users_metadata_stay_beside_it(tmp_path: Path) -> None:
     assert ckpt_surgery.inspect(tmp_path / "c.safetensors").metadata == {"format": "pt", "run": "a17"}
 
 
-def test_the_header_is_as_long_before_as_after(tmp_path: Path) -> None:
-    """So that the record can be put in once the elements are written; where there is no room, it is not."""
-    outputs = [output_of(name, value) for name, value in ARRAYS.items()]
-    sink = open_sink("safetensors", tmp_path, SinkOptions(record_bytes=40), outputs)
-    write_all(sink, ARRAYS)
-    file = tmp_path / "model.safetensors"
-    size = file.stat().st_size
-    assert sink.record('{"x": "' + "y" * 20 + '"}')
-    assert_arrays(load_file(file))
-    assert sink.record('{"x": 1}'), "it can be repeated"
-    assert file.stat().st_size == size
-    assert_arrays(load_file(file))
-    assert not sink.record("z" * 60)
-    with safe_open(file, "numpy") as found:
-        assert found.metadata()["ckpt_surgery.json"] == '{"x": 1}'
-
-
 @pytest.mark.parametrize("version", [2, 3])
 def test_zarr_has_it_among_the_attributes_of_the_group(version: int, source: Path, tmp_path: Path) -> None:
     """A file that is no part of the group would make zarr-python warn."""

@@ -6,13 +6,11 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ckpt_surgery.api import applying
 from ckpt_surgery.core.arguments import LinkMode
-from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.storage import linking
 from tests.support.checkpoints import random
@@ -202,16 +200,3 @@ def test_a_saved_plan_that_counted_on_reflinks_copies_where_there_are_none(
     assert result.shared == ()
     rewrite(source)
     assert_same(read(tmp_path / "out"), FIRST)
-
-
-def test_a_saved_plan_that_copies_is_not_made_to_link(model: Callable[[str], Path], tmp_path: Path) -> None:
-    source = model("npz")
-    given: dict[str, Any] = {"dst": tmp_path / "out", "link_mode": "hardlink"}
-    planned = applying.plan(None, source, out=tmp_path / "plan.json")
-    with pytest.raises(UsageError) as caught:
-        applying.apply(tmp_path / "plan.json", **given)
-    assert str(caught.value) == (
-        f"{tmp_path / 'plan.json'} was made to copy 24.0 KiB that could be linked\n"
-        '  Make the plan again with `link_mode="hardlink"`.'
-    )
-    assert applying.apply(tmp_path / "plan.json", dst=tmp_path / "out").plan.costs == planned.costs

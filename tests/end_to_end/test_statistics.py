@@ -1,6 +1,5 @@
 """Values over whole arrays are the same bits however a plan is carried out."""
 
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import Interrupted
-from ckpt_surgery.engine import worker
 from tests.support.comparing import assert_same, same
 from tests.support.recipes import write_recipe
 
@@ -80,26 +77,6 @@ def test_by_a_saved_plan_in_shards(recipe: Path, whole: dict[str, Any]) -> None:
     for number in (2, 0, 1):
         ckpt_surgery.apply_shard("plan.json", dst="out.safetensors", shard=f"{number}/3")
     ckpt_surgery.commit("out.safetensors")
-    assert_same(load_file("out.safetensors"), whole)
-
-
-def test_by_a_run_that_goes_on_after_another(
-    recipe: Path, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, done = worker._Worker.do, []
-
-    def stopping(*arguments: Any) -> Any:
-        if len(done) == 3:
-            raise Interrupted(signal.SIGTERM, "stopped by SIGTERM")
-        done.append(arguments[1])
-        return real(*arguments)
-
-    options = {"dst": "out.safetensors", "memory": SMALL, "workers": 1}
-    with monkeypatch.context() as patch:
-        patch.setattr(worker._Worker, "do", stopping)
-        with pytest.raises(Interrupted):
-            ckpt_surgery.apply(recipe, *SOURCES, **options)
-    ckpt_surgery.apply(recipe, *SOURCES, resume=True, **options)
     assert_same(load_file("out.safetensors"), whole)
 
 
