@@ -24,15 +24,9 @@ from tests.support.checkpoints import (
     save_v1,
     tree,
 )
-from tests.support.key_value import KeyValueStore, uploaded
+from tests.support.key_value import requests_of, uploaded
 from tests.support.libraries import ORIGINS
 from tests.support.slow import some
-
-
-def requests(url: str) -> list[str]:
-    store = store_of(url)[0]
-    assert isinstance(store, KeyValueStore)
-    return store.requests
 
 
 def put(path: Path, bucket: str) -> str:
@@ -43,7 +37,7 @@ def put(path: Path, bucket: str) -> str:
         for file in path.parent.glob(f"{path.name}.*"):
             uploaded(file, f"{bucket}/run/{file.name}")
         url = f"{bucket}/run/{path.name}"
-    requests(url).clear()
+    requests_of(url).clear()
     return url
 
 
@@ -94,18 +88,18 @@ def many(path: Path, count: int) -> Path:
     return path
 
 
-def test_an_index_is_read_in_few_requests(tmp_path: Path, bucket: str) -> None:
+def test_an_index_is_read_in_few_requests_of(tmp_path: Path, bucket: str) -> None:
     url = put(many(tmp_path / "in", 500), bucket)
     assert len(ckpt_surgery.inspect(url).leaves) == 500
-    assert len(requests(url)) <= 24, requests(url)
-    assert len(set(requests(url))) == len(requests(url))  # nothing is asked for twice
+    assert len(requests_of(url)) <= 24, requests_of(url)
+    assert len(set(requests_of(url))) == len(requests_of(url))  # nothing is asked for twice
 
 
-def test_one_file_is_inspected_in_six_requests(tmp_path: Path, bucket: str) -> None:
+def test_one_file_is_inspected_in_six_requests_of(tmp_path: Path, bucket: str) -> None:
     made = ORIGINS["safetensors"]
     url = put(made.save(made.arrays, tmp_path / "in.safetensors"), bucket)
     ckpt_surgery.inspect(url)
-    assert len(requests(url)) <= 6, requests(url)
+    assert len(requests_of(url)) <= 6, requests_of(url)
 
 
 @pytest.mark.parametrize("origin", ["orbax", "safetensors", "zarr3"])
@@ -212,7 +206,7 @@ def test_of_what_is_kept_little_more_is_read(tmp_path: Path, bucket_of: Bucket) 
 
 
 @pytest.mark.parametrize("files", [1, 5])
-def test_headers_of_shards_are_few_requests(files: int, tmp_path: Path, bucket_of: Bucket) -> None:
+def test_headers_of_shards_are_few_requests_of(files: int, tmp_path: Path, bucket_of: Bucket) -> None:
     arrays = {f"layer_{i}": np.full((64, 64), i, np.float32) for i in range(10)}
     size = -(-len(arrays) // files) * arrays["layer_0"].nbytes
     safetensors.numpy.save_file(arrays, tmp_path / "one.safetensors")

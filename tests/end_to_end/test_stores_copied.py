@@ -18,7 +18,7 @@ from ckpt_surgery.storage.store import store_of
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import save_pytree
 from tests.support.command_line import run
-from tests.support.key_value import KeyValueStore, key_value, uploaded
+from tests.support.key_value import KeyValueStore, key_value, requests_of, uploaded
 from tests.support.recipes import write_recipe
 
 ARRAYS = {f"layer_{i}": np.arange(i, i + 20_000, dtype=np.float32).reshape(100, 200) for i in range(6)}
@@ -31,12 +31,6 @@ FEW = {"version": 1, "rules": [{"match": "layer_3", "to": "kept"}, {"match": ".*
 def source(tmp_path: Path, bucket: str) -> str:
     save_pytree(tmp_path / "in", ARRAYS)
     return uploaded(tmp_path / "in", f"{bucket}/in")
-
-
-def requests_of(url: str) -> list[str]:
-    store = store_of(url)[0]
-    assert isinstance(store, KeyValueStore)
-    return store.requests
 
 
 def data_objects(url: str) -> set[str]:

@@ -30,77 +30,46 @@ from ckpt_surgery import Checkpoint, LazyArray, Statistics, Unread
 from ckpt_surgery.core.errors import KeyNotFound, SourceError, UsageError
 from tests.support import checkpoints
 from tests.support.json_files import edit_json
+from tests.support.trees import nested
 
-TREE = {
-    "params": {
-        "layer0": {"kernel": np.arange(12, dtype=np.float32).reshape(4, 3), "bias": np.ones(3, np.float32)},
-        "layer1": {"kernel": np.full((4, 3), 2, ml_dtypes.bfloat16)},
-    },
+FLAT: dict[str, np.ndarray] = {
+    "params/layer0/bias": np.ones(3, np.float32),
+    "params/layer0/kernel": np.arange(12, dtype=np.float32).reshape(4, 3),
+    "params/layer1/kernel": np.full((4, 3), 2, ml_dtypes.bfloat16),
     "step": np.array(7, np.int32),
 }
-FLAT = {
-    "params/layer0/bias": TREE["params"]["layer0"]["bias"],  # type: ignore[index]
-    "params/layer0/kernel": TREE["params"]["layer0"]["kernel"],  # type: ignore[index]
-    "params/layer1/kernel": TREE["params"]["layer1"]["kernel"],  # type: ignore[index]
-    "step": TREE["step"],
-}
-WIDE = {key: array.astype(np.float32) if "layer1" in key else array for key, array in FLAT.items()}  # type: ignore[attr-defined]
+TREE = nested(FLAT)
+WIDE = {key: array.astype(np.float32) if "layer1" in key else array for key, array in FLAT.items()}
 
 
-def save_orbax(path: Path) -> Mapping[str, Any]:
-    with checkpoints.quiet():
-        ocp.PyTreeCheckpointer().save(path, TREE)
-    return FLAT
-
-
-def save_orbax_zarr(path: Path) -> Mapping[str, Any]:
-    with checkpoints.quiet():
-        ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=False)).save(path, TREE)
-    return FLAT
-
-
-def save_safetensors(path: Path) -> Mapping[str, Any]:
-    safetensors.numpy.save_file(FLAT, path)  # type: ignore[arg-type]
-    return FLAT
-
-
-def save_msgpack(path: Path) -> Mapping[str, Any]:
-    path.write_bytes(flax.serialization.msgpack_serialize(TREE))
-    return FLAT
-
-
-def save_npz(path: Path) -> Mapping[str, Any]:
-    np.savez_compressed(path, **WIDE)
-    return WIDE
-
-
-def save_zarr(path: Path) -> Mapping[str, Any]:
+def save_zarr(path: Path) -> None:
     group = zarr.open_group(path, mode="w")
     for key, array in WIDE.items():
         group.create_array(key, data=np.asarray(array))
-    return WIDE
 
 
-FORMATS: dict[str, Callable[[Path], Mapping[str, Any]]] = {
-    "orbax": save_orbax,
-    "orbax without ocdbt": save_orbax_zarr,
-    "a.safetensors": save_safetensors,
-    "a.msgpack": save_msgpack,
-    "a.npz": save_npz,
-    "a.zarr": save_zarr,
+FORMATS: dict[str, tuple[Callable[[Path], Any], Mapping[str, np.ndarray]]] = {
+    "orbax": (lambda path: checkpoints.save_pytree(path, TREE), FLAT),
+    "orbax without ocdbt": (lambda path: checkpoints.save_pytree(path, TREE, ocdbt=False), FLAT),
+    "a.safetensors": (lambda path: safetensors.numpy.save_file(FLAT, path), FLAT),
+    "a.msgpack": (lambda path: path.write_bytes(flax.serialization.msgpack_serialize(TREE)), FLAT),
+    "a.npz": (lambda path: np.savez_compressed(path, **WIDE), WIDE),
+    "a.zarr": (save_zarr, WIDE),
 }
+"""What saves the arrays with a format's own library, and the arrays, by the name of the checkpoint."""
 
 
 @pytest.fixture(params=FORMATS)
 def saved(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Mapping[str, Any]]:
     """A checkpoint that a format's own library wrote, and its values by key."""
-    path = tmp_path / request.param
-    return path, FORMATS[request.param](path)
+    path, (save, arrays) = tmp_path / request.param, FORMATS[request.param]
+    save(path)
+    return path, arrays
 
 
 @pytest.fixture
 def orbax(tmp_path: Path) -> Path:
-    save_orbax(tmp_path / "orbax")
+    checkpoints.save_pytree(tmp_path / "orbax", TREE)
     return tmp_path / "orbax"
 
 
@@ -152,7 +121,7 @@ def test_a_missing_key_is_named_with_the_nearest(orbax: Path) -> None:
         opened[0]  # type: ignore[index]
 
 
-def test_what_a_checkpoint_says_of_itself(tmp_path: Path) -> None:
+def test_what_a_checkpoint_says_of_itself(orbax: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with checkpoints.quiet(), ocp.CheckpointManager(run, item_names=("state", "note")) as manager:
         for step in (2, 5):
@@ -170,12 +139,7 @@ def test_what_a_checkpoint_says_of_itself(tmp_path: Path) -> None:
     assert ckpt_surgery.open(run, step=2, item="state").step == 2
     with pytest.raises(UsageError):
         ckpt_surgery.open(run, step=3)
-    assert ckpt_surgery.open(orbax_alone(tmp_path)).steps == ()
-
-
-def orbax_alone(tmp_path: Path) -> Path:
-    save_orbax(tmp_path / "alone")
-    return tmp_path / "alone"
+    assert ckpt_surgery.open(orbax).steps == ()
 
 
 def test_texts_empty_nodes_and_random_keys(tmp_path: Path) -> None:
@@ -243,48 +207,36 @@ linux = pytest.mark.skipif(
 BIG = np.arange(2**22, dtype=np.float32).reshape(2**12, 2**10)
 
 
-def save_big_orbax(path: Path) -> int:
+def save_big_orbax(path: Path) -> None:
     args = ocp.args.PyTreeSave({"w": BIG}, save_args={"w": ocp.SaveArgs(chunk_byte_size=2**20)})
     handler = ocp.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=True)
     with checkpoints.quiet():
         ocp.Checkpointer(handler).save(path, args=args)
-    return 2 * 2**20  # two decoded chunks beside one another; compressed, they are smaller
 
 
-def save_big_zarr(path: Path) -> int:
+def save_big_zarr(path: Path) -> None:
     array = zarr.open_group(path, mode="w").create_array("w", shape=BIG.shape, dtype="f4", chunks=(64, 256))
     array[:] = BIG
-    return 4 * 2**16
 
 
-def save_big_safetensors(path: Path) -> int:
-    safetensors.numpy.save_file({"w": BIG}, path)
-    return 2**12
-
-
-def save_big_npz(path: Path) -> int:
-    np.savez(path, w=BIG)
-    return 2**12
-
-
-def save_big_msgpack(path: Path) -> int:
-    path.write_bytes(flax.serialization.msgpack_serialize({"w": BIG}))
-    return 2**12
-
-
-BIG_FORMATS = {
-    "orbax": save_big_orbax,
-    "a.zarr": save_big_zarr,
-    "a.safetensors": save_big_safetensors,
-    "a.npz": save_big_npz,
-    "a.msgpack": save_big_msgpack,
+BIG_FORMATS: dict[str, tuple[Callable[[Path], Any], int]] = {
+    "orbax": (
+        save_big_orbax,
+        2 * 2**20,
+    ),  # two decoded chunks beside one another; compressed, they are smaller
+    "a.zarr": (save_big_zarr, 4 * 2**16),
+    "a.safetensors": (lambda path: safetensors.numpy.save_file({"w": BIG}, path), 2**12),
+    "a.npz": (lambda path: np.savez(path, w=BIG), 2**12),
+    "a.msgpack": (lambda path: path.write_bytes(flax.serialization.msgpack_serialize({"w": BIG})), 2**12),
 }
+"""What saves the large array, and the bytes that a row of it takes."""
 
 
 @linux
 @pytest.mark.parametrize("name", BIG_FORMATS)
 def test_a_row_reads_only_its_chunks(name: str, tmp_path: Path) -> None:
-    chunks = BIG_FORMATS[name](tmp_path / name)
+    save, chunks = BIG_FORMATS[name]
+    save(tmp_path / name)
     lazy = ckpt_surgery.open(tmp_path / name)["w"]
     before = bytes_read()
     row = lazy[3000]
@@ -314,7 +266,7 @@ def test_nothing_is_cached(tmp_path: Path) -> None:
 
 @linux
 def test_opening_reads_no_array(tmp_path: Path) -> None:
-    save_big_safetensors(tmp_path / "a.safetensors")
+    safetensors.numpy.save_file({"w": BIG}, tmp_path / "a.safetensors")
     before = bytes_read()
     opened = ckpt_surgery.open(tmp_path / "a.safetensors")
     assert (opened["w"].shape, opened.tree["w"].dtype, opened.nbytes) == (BIG.shape, np.float32, BIG.nbytes)
@@ -476,8 +428,8 @@ def test_a_file_that_changed_is_refused_with_its_name(saved: tuple[Path, Mapping
 
 
 def test_a_checkpoint_that_was_replaced_is_refused(tmp_path: Path) -> None:
-    for save in (save_orbax, save_orbax_zarr, save_zarr):
-        path = tmp_path / save.__name__
+    for name in ("orbax", "orbax without ocdbt", "a.zarr"):
+        path, (save, _) = tmp_path / name, FORMATS[name]
         save(path)
         opened = ckpt_surgery.open(path)
         opened["params/layer0/bias"].get()

@@ -9,7 +9,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.storage import listing, reading, views
 from ckpt_surgery.storage.store import store_of
 from ckpt_surgery.storage.views import HEADS
-from tests.support.key_value import KeyValueStore, key_value
+from tests.support.key_value import key_value, requests_of
 
 NAMES = ("run/a", "run/d/0", "run/d/1", "run/e/f/g", "runner", "other/x")
 
@@ -20,15 +20,9 @@ def bucket(tmp_path: Path) -> Iterator[str]:
     with key_value(tmp_path) as url:
         for number, name in enumerate(NAMES):
             store_of(f"{url}/{name}")[0].put(name, bytes(range(number + 1)))
-        requests(url).clear()
+        requests_of(url).clear()
         yield url
     views.forget()
-
-
-def requests(bucket: str) -> list[str]:
-    store = store_of(bucket)[0]
-    assert isinstance(store, KeyValueStore)
-    return store.requests
 
 
 def test_prefixes_are_directories(bucket: str) -> None:
@@ -46,7 +40,7 @@ def test_prefixes_are_directories(bucket: str) -> None:
     assert listing.paths_below(run) == ["a", "d/0", "d/1", "e/f/g"]
     assert sorted(listing.names_below(run)) == listing.paths_below(run)
     assert {name: stat.size for name, stat in listing.walk(f"{run}/d", run).items()} == {"0": 2, "1": 3}
-    assert requests(bucket).count("walk run/") == 1
+    assert requests_of(bucket).count("walk run/") == 1
 
 
 def test_what_is_below_a_listing_is_asked_for_once(bucket: str) -> None:
@@ -56,10 +50,10 @@ def test_what_is_below_a_listing_is_asked_for_once(bucket: str) -> None:
         assert listing.names_in(f"{run}/e") == ["f"]
         assert reading.stat_file(f"{run}/d/1").size == 3
         assert not listing.exists(f"{run}/d/2")
-    assert requests(bucket) == ["walk run/"]
+    assert requests_of(bucket) == ["walk run/"]
     views.forget()
     assert listing.is_directory(run)
-    assert requests(bucket) == ["walk run/", "walk run/"]
+    assert requests_of(bucket) == ["walk run/", "walk run/"]
 
 
 def test_a_directory_above_costs_one_level(bucket: str) -> None:
@@ -68,7 +62,7 @@ def test_a_directory_above_costs_one_level(bucket: str) -> None:
     assert listing.names_in(f"{bucket}/run") == ["a", "d", "e"]
     assert listing.is_directory(f"{bucket}/run/d")
     assert reading.stat_file(f"{bucket}/run/a").size == 1
-    assert requests(bucket) == ["walk run/e/", "names_in run/"]
+    assert requests_of(bucket) == ["walk run/e/", "names_in run/"]
 
 
 def test_an_object_is_read_in_the_version_that_was_seen(bucket: str) -> None:

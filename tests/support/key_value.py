@@ -145,6 +145,13 @@ def key_value(directory: Path, scheme: str = "kv") -> Iterator[str]:
         yield f"{scheme}://bucket"
 
 
+def requests_of(url: str) -> list[str]:
+    """What was asked of the store of a URL so far; more is added to it."""
+    store = store_of(url)[0]
+    assert isinstance(store, KeyValueStore)
+    return store.requests
+
+
 def uploaded(source: Path, url: str) -> str:
     """Put every file below a directory, or one file, into the store of a URL; returns the URL."""
     store, name = store_of(url)
