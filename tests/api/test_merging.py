@@ -172,18 +172,6 @@ def test_masks_do_not_depend_on_which_tensors_share_a_formula(directory: Path) -
     ]
 
 
-def della(density: float, epsilon: float) -> Config:
-    entry = {"model": "math", "parameters": {"weight": 1, "density": density, "epsilon": epsilon}}
-    fields: Config = {"base_model": "base", "parameters": {"rescale": False}}
-    return {"merge_method": "della_linear", "models": [entry], **fields}
-
-
-@pytest.mark.parametrize(("density", "epsilon"), [(0.5, 0.5), (0.9, 0.15), (0.1, 0.15)])
-def test_probabilities_have_to_lie_between_0_and_1(directory: Path, density: float, epsilon: float) -> None:
-    (message,) = problems(save_config(directory / "one.yaml", della(density, epsilon)))
-    assert f"`density` {density} with `epsilon` {epsilon}: the probabilities go" in message
-
-
 # --- what is refused --------------------------------------------------------------------------------------
 
 
@@ -201,52 +189,51 @@ def test_models_are_looked_up_here_and_beside_the_configuration(
     assert [source.path for source in ckpt_surgery.plan_merge(config).inputs] == ["math", "code"]
 
 
-def test_an_adapter_is_refused_by_name(directory: Path) -> None:
-    config = save_config(directory / "merge.yaml", linear("math+adapter", "code"))
-    (message,) = problems(config, RecipeError)
-    assert message.endswith("`math+adapter` is a model with an adapter")
+def weighted(weight: Any) -> Config:
+    config = linear("math", "code")
+    config["models"][1]["parameters"]["weight"] = weight
+    return config
 
 
-def test_layers_have_to_be_there(directory: Path) -> None:
-    config = save_config(directory / "merge.yaml", passthrough(("math", 0, 2), ("code", 1, 4)))
-    (message,) = problems(config)
-    assert message.endswith("layer 3 does not exist: `code` has layers 0 to 2")
+def della(density: float, epsilon: float) -> Config:
+    entry = {"model": "math", "parameters": {"weight": 1, "density": density, "epsilon": epsilon}}
+    return {"merge_method": "della_linear", "base_model": "base", "models": [entry]}
 
 
-def test_other_vocabularies_are_refused(directory: Path) -> None:
+LACKING = [{"filter": "mlp", "value": 1}, {"filter": "attn", "value": 2}]
+REFUSED: list[tuple[Config, type[Exception], str]] = [
+    (linear("math+adapter", "code"), RecipeError, "`math+adapter` is a model with an adapter"),
+    (
+        passthrough(("math", 0, 2), ("code", 1, 4)),
+        PlanError,
+        "layer 3 does not exist: `code` has layers 0 to 2",
+    ),
+    (linear("math", "small"), PlanError, "has the shape [20, 16] in `small`, and [24, 16] in `math`"),
+    (
+        linear("math", "less"),
+        PlanError,
+        "`less` lacks `model.norm.weight`, which another model of the slice has",
+    ),
+    (weighted(LACKING), PlanError, "the parameter `weight` is missing for `lm_head.weight`"),
+    (weighted(-1), PlanError, "the weights add up to 0"),
+    *(
+        (della(*given), PlanError, f"`density` {given[0]} with `epsilon` {given[1]}: the probabilities go")
+        for given in ((0.5, 0.5), (0.9, 0.15), (0.1, 0.15))
+    ),
+]
+
+
+@pytest.mark.parametrize(("config", "error", "says"), REFUSED, ids=[row[2] for row in REFUSED])
+def test_what_cannot_be_merged_is_refused(
+    config: Config, error: type[Exception], says: str, directory: Path
+) -> None:
     tensors = arrays("models", "math")
-    tensors["lm_head.weight"] = tensors["lm_head.weight"][:20]
-    save_model(directory / "less", tensors)
-    config = save_config(directory / "merge.yaml", linear("math", "less"))
-    (message,) = problems(config)
-    assert message.endswith("`lm_head.weight` has the shape [20, 16] in `less`, and [24, 16] in `math`")
-
-
-def test_every_model_needs_every_tensor(directory: Path) -> None:
-    tensors = arrays("models", "math")
+    save_model(directory / "small", tensors | {"lm_head.weight": tensors["lm_head.weight"][:20]})
     del tensors["model.norm.weight"]
-    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.ones(4, np.float32)
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.ones(4, np.float32)  # counts for nothing
     save_model(directory / "less", tensors)
-    config = save_config(directory / "merge.yaml", linear("math", "less"))
-    (message,) = problems(config)
-    assert message.endswith("`less` lacks `model.norm.weight`, which another model of the slice has")
-
-
-def test_filters_have_to_leave_no_tensor_out(directory: Path) -> None:
-    config = linear("math", "code")
-    config["models"][1]["parameters"]["weight"] = [
-        {"filter": "mlp", "value": 1},
-        {"filter": "attn", "value": 2},
-    ]
-    (message,) = problems(save_config(directory / "merge.yaml", config))
-    assert "the parameter `weight` is missing for `lm_head.weight`" in message
-
-
-def test_weights_that_add_up_to_nothing_are_refused(directory: Path) -> None:
-    config = linear("math", "code")
-    config["models"][1]["parameters"]["weight"] = -1
-    (message,) = problems(save_config(directory / "merge.yaml", config))
-    assert message.endswith("the weights add up to 0")
+    (message,) = problems(save_config(directory / "merge.yaml", config), error)
+    assert says in message
 
 
 def test_a_parameter_without_meaning_is_a_warning(directory: Path) -> None:
