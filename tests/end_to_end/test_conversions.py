@@ -25,7 +25,6 @@ from ckpt_surgery.formats import destination_names, opening
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.report.differences import difference_rows
 from tests.formats.tensorflow.bundles import Piece, save_pieces
-from tests.support import checkpoints
 from tests.support.checkpoints import CUSTOM, random, restored
 from tests.support.comparing import assert_same
 from tests.support.documents import plan_json
@@ -213,28 +212,6 @@ def test_what_a_format_cannot_hold_is_refused_by_key(
     kept = {key: value if format != "safetensors" else str(value) for key, value in CUSTOM.items()}
     kept |= {"format": "pt"} if format == "safetensors" else {}
     assert own(ckpt_surgery.inspect(out).metadata) == ({} if forgetful else kept)
-
-
-ODD = {
-    "orbax": ["float6_e2m3fn", "uint4"],
-    "safetensors": ["complex128", "int4", "float8_e3m4"],
-    "flax": [],
-    "npz": ["float8_e4m3fn", "int4"],
-    "zarr": ["float6_e2m3fn"],
-    "hdf5": ["float6_e2m3fn", "int4"],
-}
-"""Dtypes that the format has no place for."""
-
-
-@pytest.mark.parametrize("format", DESTINATIONS)
-def test_dtypes_that_a_format_lacks_are_refused_by_key(format: str, tmp_path: Path) -> None:
-    for dtype in ODD[format]:
-        kind = checkpoints.dtype(dtype)
-        source = save_npz({"good": np.ones(3)}, tmp_path / "source.npz")
-        recipe = tmp_path / "recipe.yaml"
-        recipe.write_text(f"version: 1\nrules: [{{add: odd, value: \"zeros([4], '{kind.name}')\"}}]\n")
-        with pytest.raises(PlanError, match=rf"`odd`.*{dtype}"):
-            applying.plan(recipe, source, dst=tmp_path / DESTINATIONS[format][0])
 
 
 @pytest.mark.parametrize("format", DESTINATIONS)

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy as np
 import optax
 import orbax.checkpoint as ocp
 import pytest
-import yaml
 from flax.training.train_state import TrainState
 
 import ckpt_surgery
@@ -23,7 +21,6 @@ from tests.support.calls import record_calls
 from tests.support.checkpoints import quiet
 from tests.support.slow import slow
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 INPUTS = jax.random.normal(jax.random.key(7), (8, 4))
 
 
@@ -184,43 +181,6 @@ def test_a_script_shows_what_is_wrong_with_its_recipe(
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (exit_code, wanted), done.stderr
     assert done.stderr == ""
-
-
-# --- the forms of a recipe ----------------------------------------------------------------------------
-
-
-def document(tmp_path: Path) -> Any:
-    return yaml.safe_load((RECIPES / "cast.yaml").read_text())
-
-
-def file(tmp_path: Path) -> Path:
-    (tmp_path / "recipe.yaml").write_text((RECIPES / "cast.yaml").read_text())
-    return tmp_path / "recipe.yaml"
-
-
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        lambda _: "@cast",
-        file,
-        lambda path: str(file(path)),
-        lambda _: (RECIPES / "cast.yaml").read_text(),
-        document,
-    ],
-    ids=["@name", "path", "name of a file", "text", "mapping"],
-)
-def test_a_recipe_can_have_any_form(recipe: Callable[[Path], Any], old: Path, tmp_path: Path) -> None:
-    given = recipe(tmp_path)
-    found = ckpt_surgery.restore(given, old, set={"dtype": "float16"})
-    wanted = ckpt_surgery.restore("@cast", old, set={"dtype": "float16"})
-    assert found["params"]["head"]["kernel"].dtype == jnp.float16
-    same(found, wanted)
-    plans = [ckpt_surgery.plan(one, old, set={"dtype": "float16"}) for one in (given, "@cast")]
-    told, wanted_told = ([(step.leaf, step.fate, step.rule) for step in plan.steps] for plan in plans)
-    assert len(told) > 70
-    if recipe is not document:  # whose lines are others
-        assert told == wanted_told
-    assert [step[:2] for step in told] == [step[:2] for step in wanted_told]
 
 
 # --- trees in place of checkpoints --------------------------------------------------------------------

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
 from ckpt_surgery.inputs.request import Request, is_plan_file, read_recipe, requested
@@ -69,36 +68,6 @@ def test_an_option_of_a_wrong_name_is_named(call: Callable[[], object], says: st
     with pytest.raises(TypeError) as caught:
         call()
     assert str(caught.value) == says
-
-
-def test_values_come_into_one_form() -> None:
-    request = requested(
-        Path("r.yaml"),
-        (Path("a"), "b"),
-        Path("c"),
-        {
-            "target": Path("t"),
-            "set": {"n": 4},
-            "memory": "1GiB",
-            "shard_size": "5GB",
-            "link_mode": "copy",
-            "allow_hooks": True,
-            "dst_step": 0,
-        },
-    )
-    assert request == Request(
-        recipe="r.yaml",
-        sources=("a", "b"),
-        dst="c",
-        target="t",
-        set=("n=4",),
-        memory=1 << 30,
-        shard_size=5_000_000_000,
-        link_mode=LinkMode.COPY,
-        allow_hooks=True,
-        dst_step=0,
-    )
-    assert request.inputs == ["a", "b", "t"]
 
 
 def test_none_is_the_default() -> None:

@@ -29,13 +29,6 @@ def run(url: str, data: bytes, overwrite: bool = False, record: str = "", **more
     return stage
 
 
-def test_a_record_goes_with_its_file(url: str) -> None:
-    run(url, b"old", record="of the old one")
-    assert objects(url) == {"out": b"old", "out.ckpt_surgery.json": b"of the old one"}
-    run(url, b"new", overwrite=True)
-    assert objects(url) == {"out": b"new"}
-
-
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_what_another_process_wrote_stays(overwrite: bool, url: str, tmp_path: Path) -> None:
     if overwrite:

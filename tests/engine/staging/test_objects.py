@@ -18,17 +18,6 @@ from tests.support.generations import replaced_at
 from tests.support.object_runs import MARKER, at, run, staged, state, whole, write
 
 
-def test_nothing_is_committed_before_it_is_published(url: str) -> None:
-    with staged(url) as staging:
-        write(staging, "new")
-        store, _ = store_of(staging.work)
-        assert store.walk().keys() == {*whole("new"), MARKER}
-        assert store.read("_METADATA") == b"new"
-        assert {"d/new0", "d/new1", "shared/0"} == {n for n in at(url) if not n.startswith((".", "runs/."))}
-        staging.publish()
-    assert state(url) == "new"
-
-
 def test_somebodys_objects_without_marker_are_refused_and_replaced_with_overwrite(url: str) -> None:
     store, name = store_of(url)
     store.put(f"{name}/notes.txt", b"mine")
