@@ -265,7 +265,7 @@ def test_two_runs_on_two_items(other: Path, step: Path) -> None:
 @pytest.mark.parametrize("when", ["links", "before", "after"])
 def test_a_run_that_is_killed(when: str, other: Path, step: Path) -> None:
     before, links = others_of(step, "ema/"), itertools.count(1)
-    link, exchange = os.link, publishing.exchange
+    link, exchange = os.link, renaming.exchange
 
     def few(*arguments: Any, **keywords: Any) -> None:
         if next(links) == 3:
